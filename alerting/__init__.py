@@ -1,0 +1,1 @@
+"""Telling humans: an alert, a router, de-duplication and the sinks."""

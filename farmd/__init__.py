@@ -1,0 +1,1 @@
+"""The daemon, the node agent and the command line."""

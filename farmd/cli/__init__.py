@@ -1,0 +1,1 @@
+"""farmctl: parse, call, render; no logic."""

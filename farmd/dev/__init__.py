@@ -1,0 +1,1 @@
+"""The one-machine cluster behind ``farmd dev`` and ``make demo``."""

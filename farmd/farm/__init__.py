@@ -1,0 +1,1 @@
+"""The claim engine: session, claims, one supervised worker an item."""

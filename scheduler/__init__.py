@@ -1,0 +1,1 @@
+"""Where things go: pure placement, and the asynchronous ``Scheduler`` protocol around it."""

@@ -1,0 +1,1 @@
+"""The built-in Consul-compatible server for one machine: pure state machine, two faces."""

@@ -1,0 +1,72 @@
+"""What Consul's key-value API returns, decoded once; every reader shares these shapes.
+
+``RawEntry.value`` keeps the base64 text undecoded, so that a watch can skip entries whose index did
+not move (R23: decode only what changed).
+"""
+
+from __future__ import annotations
+
+import binascii
+from typing import Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class RawEntry(msgspec.Struct, rename="pascal", frozen=True, gc=False):
+    """One pair as Consul sends it; ``value`` is the raw JSON of ``Value``: base64 text or null."""
+
+    key: str
+    modify_index: int
+    create_index: int = 0
+    lock_index: int = 0
+    flags: int = 0
+    session: str = ""
+    value: msgspec.Raw = msgspec.Raw(b"null")
+
+    def decoded(self) -> bytes:
+        """The value's bytes; empty for null."""
+        raw = bytes(self.value)
+        return b"" if raw == b"null" else binascii.a2b_base64(raw[1:-1])
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One pair with its value decoded. ``session`` is empty when nobody holds it."""
+
+    key: str
+    value: bytes
+    modify_index: int
+    create_index: int = 0
+    lock_index: int = 0
+    flags: int = 0
+    session: str = ""
+
+    @classmethod
+    def of(cls, raw: RawEntry) -> Entry:
+        """Decode one raw pair."""
+        return cls(
+            raw.key, raw.decoded(), raw.modify_index, raw.create_index, raw.lock_index, raw.flags, raw.session
+        )
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """One answer: the index to continue a watch from (0 when the server sent none), and the items."""
+
+    index: int
+    items: list[T]
+
+
+class Stored(msgspec.Struct, Generic[T], frozen=True):
+    """A decoded record with what a later compare-and-set and a faithful rewrite need.
+
+    ``raw`` is the value as it was read: fields that this version does not know survive in it.
+    """
+
+    key: str
+    record: T
+    index: int
+    raw: bytes
+    flags: int = 0
+    create_index: int = 0
+    session: str = ""

@@ -1,0 +1,161 @@
+"""The store's error tree. Each class fixes a stable ``code`` and whether trying again can help.
+
+``StoreUnavailable`` means that nothing was written; ``OutcomeUnknown`` that it may have been: read,
+then plan again (R12). ``TransactionRejected`` is never repeated as it is. Messages are one line.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, ClassVar
+
+
+class Retry(enum.Enum):
+    """Whether the same call can succeed later."""
+
+    NEVER = "never"
+    BACKOFF = "backoff"
+    REPLAN = "replan"
+
+
+class StoreError(Exception):
+    """Root of all errors of ``store``; ``fields`` hold the details for logs and JSON output."""
+
+    code: ClassVar[str] = "store_error"
+    retry: ClassVar[Retry] = Retry.NEVER
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fields = fields
+
+
+class StoreUnavailable(StoreError):
+    """Consul cannot be reached and the request never left, or a read was not answered."""
+
+    code = "store_unavailable"
+    retry = Retry.BACKOFF
+
+
+class NoLeader(StoreUnavailable):
+    """Consul answers but has no leader, so nothing consistent can be read or written."""
+
+    code = "no_leader"
+
+
+class Throttled(StoreUnavailable):
+    """429, or a disconnect without any status: the connection limit of the server (R23)."""
+
+    code = "throttled"
+
+
+class UnexpectedAnswer(StoreError):
+    """The answer is not Consul's: HTML, cut JSON, a proxy's page, an undocumented status."""
+
+    code = "unexpected_answer"
+    retry = Retry.BACKOFF
+
+
+class OutcomeUnknown(StoreError):
+    """A write was sent and not answered, or answered 500: it may or may not have happened (R12)."""
+
+    code = "outcome_unknown"
+    retry = Retry.REPLAN
+
+
+class SessionGone(StoreError):
+    """The session does not exist (any more)."""
+
+    code = "session_gone"
+
+
+class SessionSuspended(StoreError):
+    """By its own clock this process may not write now: the session might have expired (R2)."""
+
+    code = "session_suspended"
+    retry = Retry.BACKOFF
+
+
+class InvalidTTL(StoreError):
+    """Consul refused the session's TTL."""
+
+    code = "invalid_ttl"
+
+
+class AccessDenied(StoreError):
+    """Permission denied by ACL, also when it is found inside a rejected transaction."""
+
+    code = "access_denied"
+
+
+class TooLarge(StoreError):
+    """413: too many operations, or a value or body over Consul's limit."""
+
+    code = "too_large"
+
+
+class OperationError(StoreError):
+    """One failed operation of a transaction: ``index`` is its place, ``what`` is Consul's text."""
+
+    code = "operation_failed"
+
+    def __init__(self, index: int, what: str) -> None:
+        super().__init__(f"operation {index}: {what}", index=index, what=what)
+        self.index = index
+        self.what = what
+
+
+class TransactionRejected(StoreError):
+    """409: nothing was written; ``errors`` lists every failing operation."""
+
+    code = "transaction_rejected"
+    retry = Retry.REPLAN
+
+    def __init__(self, errors: tuple[OperationError, ...]) -> None:
+        first = errors[0].what if errors else "no reason given"
+        super().__init__(f"transaction rejected: {first}", failed=[e.index for e in errors])
+        self.errors = errors
+
+
+class RecordInvalid(StoreError):
+    """A stored record does not decode: names the key, the field, what was found and expected."""
+
+    code = "record_invalid"
+
+
+class InputInvalid(StoreError):
+    """Something that a person wrote does not fit: names the field, found and expected."""
+
+    code = "input_invalid"
+
+
+class NotFound(StoreError):
+    """The named object does not exist."""
+
+    code = "not_found"
+
+
+class Ambiguous(StoreError):
+    """A prefix or name fits more than one object."""
+
+    code = "ambiguous"
+
+
+class Conflict(StoreError):
+    """The object exists and differs, or changed since it was read."""
+
+    code = "conflict"
+    retry = Retry.REPLAN
+
+
+class Locked(Conflict):
+    """Somebody holds the object's mutation lock; ``fields`` name holder and since (R13)."""
+
+    code = "locked"
+
+
+class NotRegistered(StoreError):
+    """The cluster, a tree or a node has no sentinel here, or it bears another cluster's id (R20)."""
+
+    code = "not_registered"
+    retry = Retry.BACKOFF

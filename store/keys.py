@@ -1,0 +1,212 @@
+"""Every key path of farmd. Nothing else in the code base builds or takes apart a key.
+
+All keys live under one prefix, so one ACL rule covers them. Ids are random hex, so trees keyed by
+them split into 16 shards by the first digit; ``reality`` is keyed by node names and carries the
+first hex digit of the name's blake2b in front (R23). A watched prefix holds a sentinel
+``<prefix>.present`` with the cluster id (R20); ``is_sentinel`` tells it from a record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from store.errors import InputInvalid
+
+HEX_DIGITS = "0123456789abcdef"
+SENTINEL = ".present"
+SHARDED_TREES = ("rcs", "pods", "reality")
+PLAIN_TREES = ("nodes", "agents", "farms", "locks", "work", "failsafe", "intent", "daemonsets", "reserved")
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SEGMENT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+_INSTANCE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?(~[0-9]+)?")
+
+
+def _checked(pattern: re.Pattern[str], field: str, value: str, expected: str) -> str:
+    if not pattern.fullmatch(value) or ".." in value:
+        raise InputInvalid(f"{field}: found {value!r}, expected {expected}", field=field, found=value)
+    return value
+
+
+def valid_name(value: str, field: str = "name") -> str:
+    """Return a name that people give: at most 63 of ``[a-z0-9-]``.
+
+    Raises:
+        InputInvalid: anything else.
+    """
+    return _checked(_NAME, field, value, "1 to 63 of a-z, 0-9 and '-', not at the ends")
+
+
+def valid_segment(value: str, field: str) -> str:
+    """Return a node name or id that is safe as one part of a key: no separator, no ``..``.
+
+    Raises:
+        InputInvalid: anything else.
+    """
+    return _checked(_SEGMENT, field, value, "1 to 128 of letters, digits, '.', '_' and '-', no '..'")
+
+
+def valid_instance(value: str, field: str = "instance") -> str:
+    """Return an instance name: a pod id, or ``<pod id>~<n>`` where several may stand on one node.
+
+    Raises:
+        InputInvalid: anything else.
+    """
+    return _checked(_INSTANCE, field, value, "a pod id, or a pod id with '~' and a number")
+
+
+def name_shard(name: str) -> str:
+    """The first hex digit of the name's blake2b: the shard of a tree that is keyed by names."""
+    return hashlib.blake2b(name.encode(), digest_size=1).hexdigest()[0]
+
+
+def is_sentinel(key: str) -> bool:
+    """Whether a key is a sentinel and not a record."""
+    return key.endswith(SENTINEL)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Builds all paths under one prefix, which ends in a slash."""
+
+    prefix: str = "farmd/"
+
+    # -- the cluster ---------------------------------------------------------------------------
+    @property
+    def cluster(self) -> str:
+        """Cluster id, written once."""
+        return f"{self.prefix}meta/cluster"
+
+    @property
+    def schema(self) -> str:
+        """Schema version written, and the oldest version allowed."""
+        return f"{self.prefix}meta/schema"
+
+    def tree(self, family: str) -> str:
+        """The prefix of a whole family, with its slash."""
+        return f"{self.prefix}{family}/"
+
+    def shards(self, family: str) -> list[str]:
+        """The 16 prefixes of a sharded family; hex-keyed trees have no slash behind the digit."""
+        end = "/" if family == "reality" else ""
+        return [f"{self.prefix}{family}/{digit}{end}" for digit in HEX_DIGITS]
+
+    def sentinel(self, watched_prefix: str) -> str:
+        """The sentinel of a watched prefix."""
+        return watched_prefix + SENTINEL
+
+    def sentinels(self) -> list[str]:
+        """All sentinels that a new cluster is registered with."""
+        trees = [self.tree(family) for family in (*SHARDED_TREES, *PLAIN_TREES)]
+        shards = [shard for family in SHARDED_TREES for shard in self.shards(family)]
+        return [self.sentinel(prefix) for prefix in trees + shards]
+
+    # -- what people ask for -------------------------------------------------------------------
+    def manifest(self, sha: str) -> str:
+        """A pod manifest by its digest."""
+        return f"{self.prefix}manifests/{sha}"
+
+    def name(self, family: str, name: str) -> str:
+        """Holds the id of the object that bears a name: what makes names unique."""
+        return f"{self.prefix}names/{family}/{name}"
+
+    def record(self, family: str, item_id: str) -> str:
+        """A record of ``rcs``, ``daemonsets``, ``rollouts``, …"""
+        return f"{self.prefix}{family}/{item_id}"
+
+    def node(self, node: str) -> str:
+        """What people say of a node."""
+        return f"{self.prefix}nodes/{node}"
+
+    def reserved(self, node: str) -> str:
+        """Resources reserved on a node."""
+        return f"{self.prefix}reserved/{node}"
+
+    # -- pods ----------------------------------------------------------------------------------
+    def pods(self, owner: str) -> str:
+        """The prefix of one owner's pods."""
+        return f"{self.prefix}pods/{owner}/"
+
+    def pod(self, owner: str, node: str, instance: str) -> str:
+        """One pod of an owner."""
+        return f"{self.prefix}pods/{owner}/{node}/{instance}"
+
+    def pod_parts(self, key: str) -> tuple[str, str, str]:
+        """(owner, node, instance) of a pod's key."""
+        owner, node, instance = key[len(self.prefix) + 5 :].split("/")
+        return owner, node, instance
+
+    def intents(self, node: str) -> str:
+        """The prefix of what one node must run."""
+        return f"{self.prefix}intent/{node}/"
+
+    def intent(self, node: str, instance: str) -> str:
+        """One instance that a node must run."""
+        return f"{self.prefix}intent/{node}/{instance}"
+
+    def intent_parts(self, key: str) -> tuple[str, str]:
+        """(node, instance) of an intent's key."""
+        node, instance = key[len(self.prefix) + 7 :].split("/")
+        return node, instance
+
+    def realities(self, node: str) -> str:
+        """The prefix of what one node runs."""
+        return f"{self.prefix}reality/{name_shard(node)}/{node}/"
+
+    def reality(self, node: str, instance: str) -> str:
+        """One instance that a node runs."""
+        return f"{self.prefix}reality/{name_shard(node)}/{node}/{instance}"
+
+    def reality_parts(self, key: str) -> tuple[str, str]:
+        """(node, instance) of a reality's key."""
+        _, node, instance = key[len(self.prefix) + 8 :].split("/")
+        return node, instance
+
+    # -- processes -----------------------------------------------------------------------------
+    def agent(self, node: str) -> str:
+        """Presence of a node's agent, held by its session."""
+        return f"{self.prefix}agents/{node}"
+
+    def farm(self, farm: str) -> str:
+        """Presence of a farm, held by its session."""
+        return f"{self.prefix}farms/{farm}"
+
+    def lock(self, kind: str, item_id: str) -> str:
+        """Ownership of an item; exists only while held."""
+        return f"{self.prefix}locks/{kind}/{item_id}"
+
+    def mutation_lock(self, kind: str, item_id: str) -> str:
+        """The right to change an item's record."""
+        return f"{self.prefix}locks/{kind}/{item_id}/mutation"
+
+    def lock_parts(self, key: str) -> tuple[str, str, bool]:
+        """(kind, id, whether it is the mutation lock) of a lock's key."""
+        parts = key[len(self.prefix) + 6 :].split("/")
+        return parts[0], parts[1], len(parts) == 3 and parts[2] == "mutation"
+
+    def work(self, kind: str, item_id: str) -> str:
+        """A worker's durable state."""
+        return f"{self.prefix}work/{kind}/{item_id}"
+
+    def status(self, kind: str, item_id: str) -> str:
+        """What the owner last did, for people."""
+        return f"{self.prefix}status/{kind}/{item_id}"
+
+    def failsafe(self, kind: str) -> str:
+        """The freeze of a kind of work."""
+        return f"{self.prefix}failsafe/{kind}"
+
+    # -- audit ---------------------------------------------------------------------------------
+    def audit_hour(self, hour: str) -> str:
+        """The prefix of one UTC hour, ``2026-11-20T17``."""
+        return f"{self.prefix}audit/{hour}/"
+
+    def audit(self, hour: str, record_id: str) -> str:
+        """One audit record; ids of one hour sort by time."""
+        return f"{self.prefix}audit/{hour}/{record_id}"
+
+    def last_part(self, key: str) -> str:
+        """The id or name at the end of a key."""
+        return key.rsplit("/", 1)[1]

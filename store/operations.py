@@ -1,0 +1,119 @@
+"""The operations of a Consul transaction, as values (Consul ``/v1/txn``).
+
+An operation encodes itself: ``bytes`` become base64 in msgspec. Fences are operations too
+(``check_session`` + ``check_index``), so they can only travel in the transaction that they guard.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+MAX_OPERATIONS = 64
+MAX_BODY_BYTES = 512 * 1024
+MAX_VALUE_BYTES = 512 * 1024
+
+
+class Verb(enum.StrEnum):
+    """Verbs that Consul 1.8 accepts in a transaction."""
+
+    SET = "set"
+    CAS = "cas"
+    LOCK = "lock"
+    UNLOCK = "unlock"
+    GET = "get"
+    GET_TREE = "get-tree"
+    CHECK_INDEX = "check-index"
+    CHECK_SESSION = "check-session"
+    CHECK_NOT_EXISTS = "check-not-exists"
+    DELETE = "delete"
+    DELETE_TREE = "delete-tree"
+    DELETE_CAS = "delete-cas"
+
+
+class Operation(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True, gc=False):
+    """One operation; fields that its verb does not use stay at their defaults and are not sent."""
+
+    verb: Verb
+    key: str
+    value: bytes = b""
+    index: int = 0
+    session: str = ""
+    flags: int = 0
+
+    def size(self) -> int:
+        """Bytes of this operation in a transaction's body, a little generous."""
+        return 96 + len(self.key) + (len(self.value) + 2) // 3 * 4 + len(self.session)
+
+
+class _Wire(msgspec.Struct, rename={"operation": "KV"}):
+    operation: Operation
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(operations: list[Operation]) -> bytes:
+    """The body of ``PUT /v1/txn``."""
+    return _encoder.encode([_Wire(operation) for operation in operations])
+
+
+def put(key: str, value: bytes, *, flags: int = 0) -> Operation:
+    """Write unconditionally."""
+    return Operation(Verb.SET, key, value=value, flags=flags)
+
+
+def cas(key: str, value: bytes, index: int, *, flags: int = 0) -> Operation:
+    """Write if the key's ModifyIndex is ``index``; 0 means that it must not exist."""
+    return Operation(Verb.CAS, key, value=value, index=index, flags=flags)
+
+
+def create(key: str, value: bytes, *, flags: int = 0) -> Operation:
+    """Write if the key does not exist (CAS 0)."""
+    return Operation(Verb.CAS, key, value=value, index=0, flags=flags)
+
+
+def delete(key: str) -> Operation:
+    """Delete unconditionally; deleting what does not exist is no error."""
+    return Operation(Verb.DELETE, key)
+
+
+def delete_cas(key: str, index: int) -> Operation:
+    """Delete if the key's ModifyIndex is ``index``."""
+    return Operation(Verb.DELETE_CAS, key, index=index)
+
+
+def delete_tree(prefix: str) -> Operation:
+    """Delete everything under a prefix."""
+    return Operation(Verb.DELETE_TREE, prefix)
+
+
+def lock(key: str, value: bytes, session: str) -> Operation:
+    """Acquire for a session. The same session may lock twice: add ``check_not_exists`` (R3)."""
+    return Operation(Verb.LOCK, key, value=value, session=session)
+
+
+def unlock(key: str, value: bytes, session: str) -> Operation:
+    """Release; the key stays. farmd deletes its locks instead."""
+    return Operation(Verb.UNLOCK, key, value=value, session=session)
+
+
+def check_session(key: str, session: str) -> Operation:
+    """Fail unless that session holds the key."""
+    return Operation(Verb.CHECK_SESSION, key, session=session)
+
+
+def check_index(key: str, index: int) -> Operation:
+    """Fail unless the key's ModifyIndex is ``index``."""
+    return Operation(Verb.CHECK_INDEX, key, index=index)
+
+
+def check_not_exists(key: str) -> Operation:
+    """Fail if the key exists."""
+    return Operation(Verb.CHECK_NOT_EXISTS, key)
+
+
+def get(key: str) -> Operation:
+    """Read inside the transaction."""
+    return Operation(Verb.GET, key)

@@ -1,0 +1,98 @@
+"""What the project needs from outside, as Protocols; everything is passed in by constructor.
+
+``farmd/clock.py`` and ``farmd/metrics.py`` satisfy the first four; ``store/consul/transport.py``
+and ``store/embedded/inprocess.py`` satisfy ``Transport``. Tests pass virtual ones. Nothing in the
+project reads a clock, draws a random number or makes an id in any other way.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Time. ``now`` is for records that people read; deadlines use ``mono`` only."""
+
+    def now(self) -> float:
+        """Wall-clock seconds since the epoch, UTC."""
+
+    def mono(self) -> float:
+        """Monotonic seconds; the start is arbitrary."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after that many seconds of this clock."""
+
+
+class Rng(Protocol):
+    """Randomness for jitter; ``random.Random`` satisfies it."""
+
+    def uniform(self, a: float, b: float, /) -> float:
+        """A float in [a, b]."""
+
+
+class Ids(Protocol):
+    """Source of identifiers."""
+
+    def new(self) -> str:
+        """16 uniformly random lower-case hex digits (R23: trees are sharded by the first one)."""
+
+
+class Recorder(Protocol):
+    """Metrics. Names and labels come from the closed set in ``farmd/metrics.py``; others raise."""
+
+    def count(self, name: str, value: float = 1, /, **labels: str) -> None:
+        """Add to a counter."""
+
+    def observe(self, name: str, seconds: float, /, **labels: str) -> None:
+        """Add one observation to a histogram."""
+
+    def set(self, name: str, value: float, /, **labels: str) -> None:
+        """Set a gauge."""
+
+
+class Lane(enum.Enum):
+    """Which pool of connections a request uses: a full pool of one lane never starves another."""
+
+    READ = "read"
+    WATCH = "watch"
+    WRITE = "write"
+    SESSION = "session"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request to Consul's API; ``path`` starts with ``/v1/`` and is not escaped."""
+
+    method: str
+    path: str
+    params: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    lane: Lane = Lane.READ
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer as it came; header names are lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Transport(Protocol):
+    """Carries requests to one Consul API: aiohttp to a real or embedded server, or in-process."""
+
+    async def send(self, request: Request, timeout: float) -> Response:
+        """Send and await the whole answer, whatever its status.
+
+        Raises:
+            store.errors.StoreUnavailable: the request never left; sending it again is safe.
+            store.errors.OutcomeUnknown: it may have been sent, and no complete answer came back.
+        """
+
+    async def close(self) -> None:
+        """Drop all connections."""

@@ -1,0 +1,54 @@
+"""Reality: what a node runs, with the health of that very start. One writer, the node's agent."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+HealthState = Literal["critical", "unknown", "warning", "passing"]
+Phase = Literal["starting", "running", "backoff", "stopping", "failed", "exited"]
+
+
+class Health(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Health of one start; ``since`` is when this state began, ``reason`` one line for people."""
+
+    state: HealthState = "unknown"
+    since: float = 0.0
+    reason: str = ""
+
+
+class Exit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One end of a workload: exit code, or minus the signal number; ``at`` in seconds since the epoch."""
+
+    at: float
+    code: int
+
+
+class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One instance on a node. ``started`` (seconds since the epoch) identifies the start (R22).
+
+    ``intent`` is the ModifyIndex of the intent that the agent acted on; ``exits`` are the last few.
+    """
+
+    manifest: str
+    owner: str = ""
+    phase: Phase = "running"
+    started: float = 0.0
+    intent: int = 0
+    pid: int = 0
+    ports: dict[str, int] = {}
+    restarts: int = 0
+    exits: list[Exit] = []
+    health: Health = Health()
+    reason: str = ""
+
+
+def healthy(reality: Reality | None, manifest: str) -> bool:
+    """Whether a pod runs that very manifest and passes its check (R22)."""
+    return (
+        reality is not None
+        and reality.manifest == manifest
+        and reality.phase == "running"
+        and reality.health.state == "passing"
+    )
