@@ -6,7 +6,7 @@ import msgspec
 
 
 class Work(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Crashes in a row, the earliest time of the next try (seconds since the epoch), and why it is blocked."""
+    """Crashes in a row, the earliest next try (seconds since the epoch), and why it is blocked."""
 
     crashes: int = 0
     not_before: float = 0.0

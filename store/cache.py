@@ -1,0 +1,331 @@
+"""A shared, typed copy of one tree of keys, kept fresh by parked queries (R15, R20, R23, R23a).
+
+One cache a tree and process; workers read it and subscribe to the keys that changed. It starts with one
+query and splits into 16, one for each first hex digit, when the tree grows. An answer without the
+tree's sentinel is no evidence of absence: it changes nothing and raises ``doubt``. Only entries whose
+ModifyIndex moved are decoded, in slices, so that a large tree does not stall the loop. A record that
+does not decode is kept aside in ``broken`` and poisons nothing else.
+
+A process applies its own commits at once (``wrote``, ``removed``); answers that are older than such a
+commit do not undo it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import msgspec
+import structlog
+
+from store import codec
+from store.consul.client import ConsulClient
+from store.entry import Entry, Page, RawEntry, Stored
+from store.errors import NotRegistered, RecordInvalid, StoreError
+from store.keys import Keys, is_sentinel
+from store.ports import Clock, Rng
+from store.watch import WAIT_SECONDS, follow
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+SPLIT_ABOVE = 1000
+SLICE = 500
+
+
+@dataclass(slots=True)
+class _Shard:
+    """One parked query: its prefix, the index of its last answer, and what it last said of itself.
+
+    ``applied`` is the number of the request whose answer was applied last: requests are numbered as
+    they start, so that a late answer to an earlier one is told from an index that went back.
+    """
+
+    prefix: str
+    index: int = 0
+    doubt: str | None = "not read yet"
+    keys: set[str] = field(default_factory=set)
+    removed: dict[str, int] = field(default_factory=dict)
+    answered: float = 0.0
+    applied: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class PrefixCache(Generic[T]):
+    """A typed copy of ``keys.tree(family)``.
+
+    Args:
+        family: the tree, such as ``rcs``; sharded families split when they grow.
+        kind: record type of its values.
+        cluster: the id that its sentinels must bear.
+        pause: least seconds between two answers of one query; 0 reacts at once.
+        keep_raw: keep each value's bytes, for records that this process rewrites.
+    """
+
+    def __init__(
+        self,
+        client: ConsulClient,
+        keys: Keys,
+        family: str,
+        kind: type[T],
+        *,
+        cluster: str,
+        clock: Clock,
+        rng: Rng,
+        sharded: bool = False,
+        pause: float = 0.0,
+        keep_raw: bool = False,
+        wait: float = WAIT_SECONDS,
+        on_answer: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._kind = kind
+        self._sentinel = msgspec.json.encode(cluster)
+        self._clock = clock
+        self._rng = rng
+        self._sharded = sharded
+        self._pause = pause
+        self._keep_raw = keep_raw
+        self._wait = wait
+        self._on_answer = on_answer
+        self.family = family
+        self._prefix = keys.tree(family)
+        self._shards = [_Shard(self._prefix)]
+        self._subscribers: list[Callable[[set[str]], None]] = []
+        self._barrier: asyncio.Task[None] | None = None
+        self._barrier_prefixes: set[str] = set()
+        self._barrier_lock = asyncio.Lock()
+        self._requests = 0
+        self._error: StoreError | None = None
+        self._split = asyncio.Event()
+        self.entries: dict[str, Stored[T]] = {}
+        self.broken: dict[str, RecordInvalid] = {}
+        self.ready = asyncio.Event()
+
+    # -- reading -------------------------------------------------------------------------------
+    def get(self, key: str) -> Stored[T] | None:
+        """The record at a key, as last seen."""
+        return self.entries.get(key)
+
+    @property
+    def doubt(self) -> str | None:
+        """Why this copy is no evidence of absence right now; None when it is (R19, R20)."""
+        if self._error is not None:
+            return f"{self.family}: {self._error.code}"
+        return next((f"{self.family}: {shard.doubt}" for shard in self._shards if shard.doubt), None)
+
+    def staleness(self) -> float:
+        """Seconds since the oldest query of this tree was last answered."""
+        return self._clock.mono() - min(shard.answered for shard in self._shards)
+
+    def parked(self) -> int:
+        """How many queries this cache keeps parked."""
+        return len(self._shards)
+
+    def subscribe(self, callback: Callable[[set[str]], None]) -> None:
+        """Call back with the keys that changed, appeared or vanished, after each change."""
+        self._subscribers.append(callback)
+
+    # -- keeping it fresh ----------------------------------------------------------------------
+    async def run(self) -> None:
+        """Keep the copy fresh until cancelled."""
+        while True:
+            tasks = [asyncio.create_task(self._follow(shard)) for shard in self._shards]
+            split = asyncio.create_task(self._split.wait())
+            try:
+                done, _ = await asyncio.wait([*tasks, split], return_when=asyncio.FIRST_COMPLETED)
+                for task in done - {split}:
+                    task.result()
+            finally:
+                for task in (*tasks, split):
+                    task.cancel()
+                await asyncio.gather(*tasks, split, return_exceptions=True)
+            async with self._barrier_lock:
+                self._shards = [_Shard(prefix) for prefix in self._keys.shards(self.family)]
+                for key in self.entries:
+                    self._shard_of(key).keys.add(key)
+                self._split = asyncio.Event()
+            log.debug("cache.split", tree=self.family, keys=len(self.entries))
+
+    async def _follow(self, shard: _Shard) -> None:
+        number = 0
+
+        async def query(index: int, wait: float) -> Page[RawEntry]:
+            nonlocal number
+            number = self._next_request()
+            return await self._client.list(shard.prefix, index=index, wait=wait)
+
+        pages = follow(
+            query,
+            name=shard.prefix,
+            clock=self._clock,
+            rng=self._rng,
+            wait=self._wait,
+            pause=self._pause,
+            on_error=self._failed,
+            on_answer=lambda: self._answered(shard),
+        )
+        async for page in pages:
+            await self._accept(shard, page, number)
+
+    def _next_request(self) -> int:
+        self._requests += 1
+        return self._requests
+
+    def _failed(self, error: StoreError) -> None:
+        self._error = error
+
+    def _answered(self, shard: _Shard) -> None:
+        self._error = None
+        shard.answered = self._clock.mono()
+        self._on_answer()
+
+    async def barrier(self, keys: Iterable[str] | None = None) -> None:
+        """Return once the shards of these keys (None: all) were read by a request started after this call.
+
+        One shared read serves all callers that wait for it (R15).
+
+        Raises:
+            StoreError: the read failed; nothing may be planned from this copy.
+        """
+        self._barrier_prefixes |= {self._shard_of(key).prefix for key in keys} if keys is not None else {""}
+        if self._barrier is None:
+            self._barrier = asyncio.create_task(self._read_barrier())
+            # Retrieved here too, for the case that every caller was cancelled meanwhile.
+            self._barrier.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.shield(self._barrier)
+
+    async def _read_barrier(self) -> None:
+        async with self._barrier_lock:
+            prefixes, self._barrier_prefixes, self._barrier = self._barrier_prefixes, set(), None
+            whole = "" in prefixes or not self.ready.is_set()
+            shards = [shard for shard in self._shards if whole or shard.prefix in prefixes]
+            await asyncio.gather(*(self._read(shard) for shard in shards))
+
+    async def _read(self, shard: _Shard) -> None:
+        number = self._next_request()
+        page = await self._client.list(shard.prefix)
+        self._answered(shard)
+        await self._accept(shard, page, number)
+        if shard.doubt:
+            raise NotRegistered(f"{shard.prefix}: {shard.doubt}", prefix=shard.prefix)
+
+    # -- applying answers ----------------------------------------------------------------------
+    async def _accept(self, shard: _Shard, page: Page[RawEntry], number: int) -> None:
+        async with shard.lock:
+            if number < shard.applied and page.index < shard.index:
+                return
+            shard.applied = max(shard.applied, number)
+            await self._take_in(shard, page)
+
+    async def _take_in(self, shard: _Shard, page: Page[RawEntry]) -> None:
+        if doubt := self._doubtful(shard, page):
+            if shard.doubt != doubt:
+                log.warning("cache.doubt", tree=self.family, prefix=shard.prefix, reason=doubt)
+            shard.doubt = doubt
+            return
+        if page.index < shard.index:
+            shard.removed.clear()
+            changed = await self._apply(shard, page, reset=True)
+        else:
+            changed = await self._apply(shard, page, reset=False)
+        shard.index = page.index
+        shard.doubt = None
+        shard.removed = {key: index for key, index in shard.removed.items() if index > page.index}
+        self._tell(changed)
+        if not self.ready.is_set() and not any(s.doubt for s in self._shards):
+            self.ready.set()
+        if self._sharded and len(self._shards) == 1 and len(page.items) > SPLIT_ABOVE:
+            self._split.set()
+
+    def _doubtful(self, shard: _Shard, page: Page[RawEntry]) -> str | None:
+        sentinel = self._keys.sentinel(shard.prefix)
+        for raw in page.items:
+            if raw.key == sentinel:
+                return None if raw.decoded() == self._sentinel else "its sentinel bears another cluster's id"
+        return "the answer lacks the sentinel"
+
+    async def _apply(self, shard: _Shard, page: Page[RawEntry], *, reset: bool) -> set[str]:
+        changed: set[str] = set()
+        seen: set[str] = set()
+        for position, raw in enumerate(page.items):
+            if position % SLICE == SLICE - 1:
+                await self._clock.sleep(0)
+            if is_sentinel(raw.key):
+                continue
+            seen.add(raw.key)
+            known = self.entries.get(raw.key)
+            if known is not None and (
+                known.index == raw.modify_index or (known.index > raw.modify_index and not reset)
+            ):
+                continue
+            if shard.removed.get(raw.key, 0) > raw.modify_index:
+                continue
+            if raw.key in self.broken and self.broken[raw.key].fields.get("index") == raw.modify_index:
+                continue
+            self._decode(raw)
+            changed.add(raw.key)
+        for key in (shard.keys | {k for k in self.broken if k.startswith(shard.prefix)}) - seen:
+            known = self.entries.get(key)
+            if known is not None and known.index > page.index and not reset:
+                seen.add(key)
+                continue
+            self.entries.pop(key, None)
+            self.broken.pop(key, None)
+            changed.add(key)
+        shard.keys = {key for key in seen if key in self.entries}
+        return changed
+
+    def _decode(self, raw: RawEntry) -> None:
+        entry = Entry.of(raw)
+        try:
+            record = codec.decode(self._kind, entry.value, entry.key)
+        except RecordInvalid as error:
+            error.fields["index"] = entry.modify_index
+            self.broken[entry.key] = error
+            self.entries.pop(entry.key, None)
+            log.warning("record.invalid", error=error.message)
+            return
+        self.broken.pop(entry.key, None)
+        kept = entry.value if self._keep_raw else b""
+        self.entries[entry.key] = Stored(
+            entry.key, record, entry.modify_index, kept, entry.flags, entry.create_index, entry.session
+        )
+
+    # -- own commits (R23a) --------------------------------------------------------------------
+    def wrote(self, key: str, record: T, index: int, raw: bytes = b"") -> None:
+        """Apply a write of this process; ``index`` is that of the commit."""
+        known = self.entries.get(key)
+        if known is not None and known.index >= index:
+            return
+        self.entries[key] = Stored(key, record, index, raw if self._keep_raw else b"")
+        shard = self._shard_of(key)
+        shard.keys.add(key)
+        shard.removed.pop(key, None)
+
+    def removed(self, key: str, index: int) -> None:
+        """Apply a deletion by this process; ``index`` is that of the commit."""
+        known = self.entries.get(key)
+        if known is not None and known.index <= index:
+            del self.entries[key]
+        shard = self._shard_of(key)
+        shard.keys.discard(key)
+        shard.removed[key] = index
+
+    def notify(self, keys: set[str]) -> None:
+        """Tell subscribers of own commits that others must react to."""
+        self._tell(keys)
+
+    def _shard_of(self, key: str) -> _Shard:
+        if len(self._shards) == 1:
+            return self._shards[0]
+        digit = key[len(self._prefix)]
+        return self._shards[int(digit, 16) if digit in "0123456789abcdef" else 0]
+
+    def _tell(self, changed: set[str]) -> None:
+        if changed:
+            for callback in self._subscribers:
+                callback(changed)

@@ -1,0 +1,206 @@
+"""Locks on work items, and the fences that follow from them (R3, R8, R9, R12).
+
+A lock is a key that exists only while held: taken with ``check-not-exists`` + ``lock``, freed by
+deletion. Its value names the holder and a nonce of this very claim and is never rewritten, so the
+key's ModifyIndex identifies the claim: a worker of an earlier claim writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from store import operations
+from store.consul.client import ConsulClient
+from store.entry import Entry
+from store.errors import Conflict, Locked, NotRegistered, OutcomeUnknown, TransactionRejected
+from store.keys import Keys
+from store.operations import MAX_OPERATIONS, Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A lock that is held. ``index`` is the lock key's ModifyIndex."""
+
+    kind: str
+    item: str
+    key: str
+    session: str
+    nonce: str
+    index: int
+
+    def fence(self) -> list[Operation]:
+        """The operations that every write under this claim must carry (R12)."""
+        return [
+            operations.check_session(self.key, self.session),
+            operations.check_index(self.key, self.index),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who a lock's value names: ``<owner kind>/<owner id>/<claim nonce>``."""
+
+    kind: str
+    id: str
+    nonce: str
+
+    @classmethod
+    def parse(cls, value: bytes) -> Holder:
+        """Read a lock's value; what does not parse is an unknown holder, never an error."""
+        parts = value.decode("utf-8", "replace").split("/")
+        return cls(*parts) if len(parts) == 3 else cls("unknown", value.decode("utf-8", "replace"), "")
+
+    def value(self) -> bytes:
+        """The lock's value."""
+        return f"{self.kind}/{self.id}/{self.nonce}".encode()
+
+
+class Locker:
+    """Takes, hands over and frees the locks of one kind of work for one holder."""
+
+    def __init__(self, client: ConsulClient, keys: Keys, kind: str) -> None:
+        self._client = client
+        self._keys = keys
+        self._kind = kind
+
+    async def take(
+        self, items: Sequence[str], session: str, holder: Holder, schema_index: int
+    ) -> tuple[list[Claim], list[str]]:
+        """Take as many of one batch as are free: (claims, refused items).
+
+        One transaction for the batch; operations that Consul rejects are dropped and the rest is tried
+        again at once (R8). After an unknown outcome the keys are read before anything else (R3).
+
+        Raises:
+            NotRegistered: the schema changed; read it again before claiming.
+        """
+        if len(items) > batch_size():
+            raise ValueError(f"a batch holds at most {batch_size()} items")
+        wanted, refused = list(items), list[str]()
+        while wanted:
+            try:
+                return self._claims(
+                    await self._lock(wanted, session, holder, schema_index), holder, session
+                ), refused
+            except OutcomeUnknown:
+                claims = await self._held(wanted, holder, session)
+                return claims, refused + [i for i in wanted if i not in {c.item for c in claims}]
+            except TransactionRejected as error:
+                failed = {failure.index for failure in error.errors}
+                if 0 in failed:
+                    raise NotRegistered(
+                        "the schema record changed while claiming", key=self._keys.schema
+                    ) from error
+                lost = {wanted[(index - 1) // 2] for index in failed}
+                if not lost:
+                    raise
+                refused += [item for item in wanted if item in lost]
+                wanted = [item for item in wanted if item not in lost]
+        return [], refused
+
+    async def _lock(self, items: list[str], session: str, holder: Holder, schema_index: int) -> list[Entry]:
+        batch = [operations.check_index(self._keys.schema, schema_index)]
+        for item in items:
+            key = self._keys.lock(self._kind, item)
+            batch += [operations.check_not_exists(key), operations.lock(key, holder.value(), session)]
+        return await self._client.transaction(batch)
+
+    def _claims(self, entries: Iterable[Entry], holder: Holder, session: str) -> list[Claim]:
+        claims = []
+        for entry in entries:
+            if entry.session != session or entry.key == self._keys.schema:
+                continue
+            kind, item, mutation = self._keys.lock_parts(entry.key)
+            if kind == self._kind and not mutation:
+                claims.append(Claim(kind, item, entry.key, session, holder.nonce, entry.modify_index))
+        return claims
+
+    async def _held(self, items: list[str], holder: Holder, session: str) -> list[Claim]:
+        held = []
+        for item in items:
+            entry = await self._client.read(self._keys.lock(self._kind, item))
+            if entry is not None and entry.value == holder.value():
+                held.append(entry)
+        return self._claims(held, holder, session)
+
+    async def borne_by(self, session: str) -> list[Claim]:
+        """Every lock of this kind that bears the session, such as those handed over to it (R9)."""
+        page = await self._client.list(self._keys.tree("locks") + self._kind + "/")
+        entries = [Entry.of(raw) for raw in page.items if raw.session == session]
+        return [
+            Claim(self._kind, item, entry.key, session, Holder.parse(entry.value).nonce, entry.modify_index)
+            for entry in entries
+            for _, item, mutation in [self._keys.lock_parts(entry.key)]
+            if not mutation
+        ]
+
+    async def hand_over(self, claims: Sequence[Claim], session: str, receiver: Holder) -> None:
+        """Move locks to another session in one transaction, without a gap (R9).
+
+        Raises:
+            TransactionRejected: nothing moved: a lock is no longer ours, or the receiver is dead.
+        """
+        batch: list[Operation] = []
+        for claim in claims:
+            batch += [
+                operations.check_index(claim.key, claim.index),
+                operations.delete(claim.key),
+                operations.lock(claim.key, receiver.value(), session),
+            ]
+        await self._client.transaction(batch)
+
+    async def free(self, claim: Claim) -> None:
+        """Delete a lock if this claim still holds it; a lock that is gone is free already."""
+        await self._client.delete(claim.key, cas=claim.index)
+
+
+def batch_size() -> int:
+    """How many locks one transaction takes: two operations each, and the schema check."""
+    return (MAX_OPERATIONS - 1) // 2
+
+
+class ReplicationControllerLocker(Locker):
+    """Ownership locks of replication controllers (p2 ``ReplicationControllerLocker``)."""
+
+    def __init__(self, client: ConsulClient, keys: Keys) -> None:
+        super().__init__(client, keys, "rcs")
+
+
+class MutationLocker:
+    """The mutation lock of an item: whoever holds it alone may change the item's record (R13)."""
+
+    def __init__(self, client: ConsulClient, keys: Keys, kind: str) -> None:
+        self._client = client
+        self._keys = keys
+        self._kind = kind
+
+    async def take(self, item: str, session: str, holder: Holder) -> Claim:
+        """Take the lock.
+
+        Raises:
+            Locked: somebody else holds it; the fields name the holder.
+        """
+        key = self._keys.mutation_lock(self._kind, item)
+        batch = [operations.check_not_exists(key), operations.lock(key, holder.value(), session)]
+        try:
+            entries = await self._client.transaction(batch)
+        except TransactionRejected as error:
+            found = await self._client.read(key)
+            if found is None:
+                raise Conflict(f"{self._kind}/{item}: its mutation lock was contended, try again") from error
+            held_by = Holder.parse(found.value)
+            raise Locked(
+                f"{self._kind}/{item} is locked by {held_by.kind}/{held_by.id}",
+                holder=f"{held_by.kind}/{held_by.id}",
+                key=key,
+            ) from error
+        index = max(entry.modify_index for entry in entries if entry.key == key)
+        return Claim(self._kind, item, key, session, holder.nonce, index)
+
+
+class RCNodeTransferLocker(MutationLocker):
+    """Node transfers hold the RC's mutation lock, so they and rollouts exclude each other (p2 §6)."""
+
+    def __init__(self, client: ConsulClient, keys: Keys) -> None:
+        super().__init__(client, keys, "rcs")

@@ -1,0 +1,97 @@
+"""Registering a cluster and its nodes: the only place that creates sentinels (R20).
+
+A sentinel ``<prefix>.present`` bears the cluster id. An answer that contains it is true even if it is
+otherwise empty; an answer without it proves nothing. A running process never registers anew: after a
+wipe of the store it must see the sentinels missing, and freeze.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from store import operations
+from store.consul.client import ConsulClient
+from store.entry import Entry
+from store.errors import NotRegistered, TransactionRejected
+from store.keys import Keys
+from store.ports import Ids
+
+SCHEMA_VERSION = 1
+OLDEST_ALLOWED = 1
+
+
+class Schema(msgspec.Struct, frozen=True):
+    """Schema version that is written, and the oldest version of farmd's schema that may still run."""
+
+    version: int
+    oldest: int
+
+
+def sentinel_value(cluster: str) -> bytes:
+    """What a sentinel holds: the cluster id as a JSON string."""
+    return msgspec.json.encode(cluster)
+
+
+async def cluster_id(client: ConsulClient, keys: Keys) -> str:
+    """The id of the registered cluster.
+
+    Raises:
+        NotRegistered: no cluster lives under this prefix.
+    """
+    entry = await client.read(keys.cluster)
+    if entry is None:
+        raise NotRegistered(
+            f"{keys.cluster}: no cluster is registered here; start a farm first", key=keys.cluster
+        )
+    return msgspec.json.decode(entry.value, type=str)
+
+
+async def register_cluster(client: ConsulClient, keys: Keys, ids: Ids) -> str:
+    """Return the cluster's id; register a new cluster if there is none. Never replaces one.
+
+    Several farms may call this at once: the transaction creates everything or nothing.
+    """
+    try:
+        return await cluster_id(client, keys)
+    except NotRegistered:
+        cluster = ids.new()
+    schema = msgspec.json.encode(Schema(SCHEMA_VERSION, OLDEST_ALLOWED))
+    value = sentinel_value(cluster)
+    creations = [operations.create(keys.cluster, value), operations.create(keys.schema, schema)]
+    creations += [operations.create(key, value) for key in keys.sentinels()]
+    try:
+        await client.transaction(creations)
+    except TransactionRejected:
+        return await cluster_id(client, keys)
+    return cluster
+
+
+async def read_schema(client: ConsulClient, keys: Keys) -> Entry:
+    """The schema's entry; claims carry ``check-index`` on it.
+
+    Raises:
+        NotRegistered: it is missing, or it no longer allows this version of farmd.
+    """
+    entry = await client.read(keys.schema)
+    if entry is None:
+        raise NotRegistered(f"{keys.schema}: missing, no cluster is registered here", key=keys.schema)
+    schema = msgspec.json.decode(entry.value, type=Schema)
+    if schema.oldest > SCHEMA_VERSION:
+        raise NotRegistered(
+            f"{keys.schema}: the cluster needs schema {schema.oldest} or newer, this farmd writes"
+            f" {SCHEMA_VERSION}: upgrade it",
+            key=keys.schema,
+        )
+    return entry
+
+
+async def register_node(client: ConsulClient, keys: Keys, node: str) -> None:
+    """Create the sentinel of a node's intents. An agent calls it only while it runs no workload.
+
+    Raises:
+        NotRegistered: there is no cluster.
+    """
+    cluster = await cluster_id(client, keys)
+    sentinel = keys.sentinel(keys.intents(node))
+    if await client.read(sentinel) is None:
+        await client.put(sentinel, sentinel_value(cluster), cas=0)

@@ -1,0 +1,129 @@
+"""A Consul session that knows by its own clock when it may no longer be trusted (R1, R2).
+
+Consul promises only that a session lives *at least* its TTL after the last renewal that it saw. So
+validity is counted from when the last good renewal was *sent*, on the monotonic clock, and ends a
+margin before the TTL. A later good renewal resumes a suspended session; a 404 means that it is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from store.consul.client import ConsulClient
+from store.errors import SessionGone, SessionSuspended, StoreError
+from store.ports import Clock, Recorder
+
+log = structlog.get_logger()
+
+MARGIN = 0.1
+RETRY_SECONDS = 1.0
+
+
+class Session:
+    """One session. ``run`` renews it until it is lost; ``lost`` is then set and stays so.
+
+    ``epoch`` grows each time a suspended session resumes: what was read before is too old (R15).
+    """
+
+    def __init__(
+        self,
+        client: ConsulClient,
+        clock: Clock,
+        session_id: str,
+        ttl: float,
+        sent: float,
+        recorder: Recorder | None,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._recorder = recorder
+        self._good = sent
+        self.id = session_id
+        self.ttl = ttl
+        self.epoch = 0
+        self.lost = asyncio.Event()
+
+    @classmethod
+    async def open(
+        cls,
+        client: ConsulClient,
+        clock: Clock,
+        *,
+        name: str,
+        ttl: float = 10.0,
+        lock_delay: float = 0.001,
+        session_id: str | None = None,
+        recorder: Recorder | None = None,
+    ) -> Session:
+        """Renew ``session_id`` if it still lives, else create a session with ``Behavior=delete``.
+
+        ``ttl`` and ``lock_delay`` are seconds. The default lock-delay of 1 ms is for holders whose every
+        write is fenced inside Consul (R5); 0 would mean Consul's 15 s.
+        """
+        if session_id:
+            sent = clock.mono()
+            try:
+                await client.renew_session(session_id)
+            except SessionGone:
+                log.info("session.not_resumed", reason="it has expired")
+            else:
+                return cls(client, clock, session_id, ttl, sent, recorder)
+        sent = clock.mono()
+        created = await client.create_session(name=name, ttl=ttl, lock_delay=lock_delay)
+        return cls(client, clock, created, ttl, sent, recorder)
+
+    def remaining(self) -> float:
+        """Seconds for which writing is still allowed; 0 when suspended or lost."""
+        if self.lost.is_set():
+            return 0.0
+        return max(0.0, self._good + self.ttl * (1 - MARGIN) - self._clock.mono())
+
+    def valid(self) -> bool:
+        """Whether writing is allowed now."""
+        return self.remaining() > 0
+
+    def require(self) -> None:
+        """Refuse a write that this session may no longer cover.
+
+        Raises:
+            SessionSuspended: the session might have expired.
+        """
+        if not self.valid():
+            raise SessionSuspended(
+                "the session was not renewed in time, writing is suspended", session=self.id
+            )
+
+    async def run(self) -> None:
+        """Renew at a third of the TTL; after a failure try again each second. Returns when lost."""
+        delay = self.ttl / 3
+        while not self.lost.is_set():
+            await self._clock.sleep(delay)
+            delay = self.ttl / 3 if await self._renew() else min(RETRY_SECONDS, self.ttl / 10)
+
+    async def _renew(self) -> bool:
+        sent = self._clock.mono()
+        was_valid = self.valid()
+        try:
+            await self._client.renew_session(self.id)
+        except SessionGone:
+            log.warning("session.lost")
+            self.lost.set()
+            return False
+        except StoreError as error:
+            log.warning("session.renewal_failed", code=error.code, remaining=round(self.remaining(), 1))
+            return False
+        finally:
+            if self._recorder is not None:
+                self._recorder.observe("farmd_session_renew_seconds", self._clock.mono() - sent)
+        if not was_valid:
+            self.epoch += 1
+            log.info("session.resumed")
+        self._good = sent
+        return True
+
+    async def destroy(self) -> None:
+        """Give the session up; Consul frees its locks at once where the lock-delay is 1 ms (R4)."""
+        self.lost.set()
+        await self._client.destroy_session(self.id)

@@ -1,0 +1,188 @@
+"""From groups of operations to committed transactions (R12, R25; p2 ``pkg/store/consul/transaction``).
+
+Groups stay whole; many groups share a transaction; every transaction starts with the fence and ends
+with what the caller derives from its groups (the audit record). Several are in flight at once. A
+rejected transaction is never repeated as it is, an unanswered one never blindly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from store.consul.client import ConsulClient
+from store.entry import Entry
+from store.errors import (
+    OperationError,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+    TooLarge,
+    TransactionRejected,
+)
+from store.operations import MAX_OPERATIONS, Operation
+from store.ports import Clock
+
+T = TypeVar("T")
+
+ROUTINE_BYTES = 60 * 1024
+IN_FLIGHT = 8
+ATTEMPTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Generic[T]):
+    """Operations that must happen together, and what they are about."""
+
+    operations: tuple[Operation, ...]
+    subject: T
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Generic[T]):
+    """One transaction. ``offset`` operations of fence come first; groups follow in order."""
+
+    operations: list[Operation]
+    groups: list[Group[T]]
+    offset: int
+
+    def failed(self, errors: Sequence[OperationError]) -> tuple[list[OperationError], list[Group[T]]]:
+        """Split a rejection: (failures of the fence or trailer, groups that failed)."""
+        outside = []
+        indexes = set()
+        for error in errors:
+            if error.index < self.offset or error.index >= self.offset + sum(
+                len(g.operations) for g in self.groups
+            ):
+                outside.append(error)
+            else:
+                indexes.add(error.index)
+        position, groups = self.offset, []
+        for group in self.groups:
+            if any(position <= index < position + len(group.operations) for index in indexes):
+                groups.append(group)
+            position += len(group.operations)
+        return outside, groups
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[T]):
+    """What became of one batch: committed, rejected with errors, or unknown."""
+
+    batch: Batch[T]
+    entries: list[Entry] = field(default_factory=list)
+    rejected: TransactionRejected | None = None
+    error: StoreError | None = None
+
+    @property
+    def committed(self) -> bool:
+        """Whether everything in it was written."""
+        return self.rejected is None and self.error is None
+
+    @property
+    def index(self) -> int:
+        """The index of the commit: the same for all that it wrote."""
+        return max((entry.modify_index for entry in self.entries), default=0)
+
+
+def pack(
+    groups: Sequence[Group[T]],
+    *,
+    fence: Sequence[Operation] = (),
+    trailer: Callable[[list[Group[T]]], list[Operation]] | None = None,
+    trailer_bytes: Callable[[Group[T]], int] = lambda _: 64,
+    max_operations: int = MAX_OPERATIONS,
+    max_bytes: int = ROUTINE_BYTES,
+) -> list[Batch[T]]:
+    """Fill transactions with whole groups, in order.
+
+    ``trailer`` builds the last operation of a transaction from its groups; ``trailer_bytes`` tells what
+    one group adds to it.
+
+    Raises:
+        TooLarge: a single group does not fit into a transaction.
+    """
+    room = max_operations - len(fence) - (1 if trailer else 0)
+    space = max_bytes - sum(operation.size() for operation in fence) - 512
+    batches: list[Batch[T]] = []
+    current: list[Group[T]] = []
+    count = size = 0
+
+    def close() -> None:
+        body = [*fence, *(operation for group in current for operation in group.operations)]
+        batches.append(Batch(body + (trailer(current) if trailer else []), list(current), len(fence)))
+
+    for group in groups:
+        needs = sum(operation.size() for operation in group.operations) + trailer_bytes(group)
+        if len(group.operations) > room or needs > space:
+            raise TooLarge(
+                f"{len(group.operations)} operations of {needs} bytes do not fit into one transaction",
+                operations=len(group.operations),
+                bytes=needs,
+            )
+        if current and (count + len(group.operations) > room or size + needs > space):
+            close()
+            current, count, size = [], 0, 0
+        current.append(group)
+        count += len(group.operations)
+        size += needs
+    if current:
+        close()
+    return batches
+
+
+async def submit(
+    client: ConsulClient,
+    batches: Sequence[Batch[T]],
+    *,
+    clock: Clock,
+    may_write: Callable[[], None] = lambda: None,
+    committed: Callable[[Result[T]], None] = lambda _: None,
+    in_flight: int = IN_FLIGHT,
+) -> list[Result[T]]:
+    """Commit batches, several at a time, and tell what became of each, in order.
+
+    ``may_write`` is asked right before each send and raises to stop (R2); ``committed`` is called as
+    each commit is acknowledged. A request that never left is sent again, a few times; everything else
+    is the caller's to re-read and re-plan.
+
+    Raises:
+        StoreError: from ``may_write``, or a refusal that concerns all batches (access denied).
+    """
+    gate = asyncio.Semaphore(in_flight)
+
+    async def one(batch: Batch[T]) -> Result[T]:
+        async with gate:
+            result = await commit(client, batch, clock=clock, may_write=may_write)
+        if result.committed:
+            committed(result)
+        return result
+
+    tasks = [asyncio.create_task(one(batch)) for batch in batches]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def commit(
+    client: ConsulClient, batch: Batch[T], *, clock: Clock, may_write: Callable[[], None] = lambda: None
+) -> Result[T]:
+    """Commit one batch; see ``submit``."""
+    for attempt in range(ATTEMPTS):
+        may_write()
+        try:
+            return Result(batch, await client.transaction(batch.operations))
+        except TransactionRejected as rejected:
+            return Result(batch, rejected=rejected)
+        except OutcomeUnknown as unknown:
+            return Result(batch, error=unknown)
+        except StoreUnavailable as never_left:
+            if attempt == ATTEMPTS - 1:
+                return Result(batch, error=never_left)
+            await clock.sleep(0.1 * 2**attempt)
+    raise AssertionError("unreachable")
