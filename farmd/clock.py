@@ -1,0 +1,45 @@
+"""The real clock, randomness and ids: the only module that may touch ``time``, ``random``, ``secrets``.
+
+Everything else takes them by constructor (``store/ports.py``), so that tests run on virtual ones.
+``mono`` must never stand still while the world moves on: a session's validity is measured with it
+(R2), and a laptop's sleep or a frozen virtual machine counts against the TTL at Consul.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+
+# Linux's CLOCK_MONOTONIC stops during suspend; CLOCK_BOOTTIME does not.
+_MONO = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class SystemClock:
+    """The machine's time; satisfies ``store.ports.Clock``."""
+
+    def now(self) -> float:
+        """Wall-clock seconds since the epoch, UTC."""
+        return time.time()
+
+    def mono(self) -> float:
+        """Seconds that only go forward, suspend included."""
+        return time.clock_gettime(_MONO)
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after that many seconds; at once for zero or less, but never without yielding."""
+        await asyncio.sleep(max(0.0, seconds))
+
+
+class SystemIds:
+    """Ids from the kernel's randomness; satisfies ``store.ports.Ids``."""
+
+    def new(self) -> str:
+        """16 uniformly random lower-case hex digits (R23)."""
+        return secrets.token_hex(8)
+
+
+def system_rng() -> random.Random:
+    """A generator for jitter, seeded by the kernel; never for secrets."""
+    return random.Random(secrets.randbits(64))

@@ -1,0 +1,253 @@
+"""Every metric of farmd, declared in one table, and the recorder that refuses anything else.
+
+Names follow Prometheus' conventions: one prefix, base units, ``_total`` for counters. A label takes
+its values from a closed set and never from an id, a node or a name: a fleet of ten thousand items
+must not make ten thousand series. ``docs/metrics.md`` is rendered from this table and a test keeps
+both equal; dashboards and alert rules are checked against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+from store.errors import StoreError
+from store.keys import PLAIN_TREES, SHARDED_TREES
+
+Kind = Literal["counter", "gauge", "histogram"]
+Values = tuple[str, ...]
+
+# Waits on Consul: 1 ms on loopback, 30 s for an answer that hardly comes any more.
+REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+CYCLE_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)
+OPERATIONS = (1, 2, 4, 8, 16, 32, 48, 64, 128)
+
+
+def _error_codes(root: type[StoreError]) -> set[str]:
+    return {root.code}.union(*(_error_codes(child) for child in root.__subclasses__()))
+
+
+KINDS: Values = ("rc", "rollout", "service", "app", "job", "daemonset", "nodes")
+CODES: Values = ("ok", "internal", *sorted(_error_codes(StoreError)))
+STORE_OPERATIONS: Values = (
+    "get", "list", "keys", "put", "delete", "transaction",
+    "session_create", "session_renew", "session_destroy", "session_info",
+    "leader", "version", "node_name",
+)  # fmt: skip
+WATCHES: Values = (*SHARDED_TREES, *PLAIN_TREES, "pods_owner", "key")
+LOOPS: Values = (
+    "daemon", "session", "members", "claims", "release", "handover", "sweep", "failsafe", "collector",
+    "watch", "cache", "worker", "intent", "reality", "health", "supervisor", "alerts", "dev",
+)  # fmt: skip
+SINKS: Values = ("log", "webhook", "pagerduty", "slack", "alertmanager")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of the table; ``labels`` maps each label's name to its closed set of values."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: Mapping[str, Values] = field(default_factory=dict)
+    buckets: tuple[float, ...] = REQUEST_SECONDS
+
+
+TABLE: tuple[Metric, ...] = (
+    Metric("farmd_build_info", "gauge", "Always 1; the version is in the label.", {"version": ()}),
+    Metric(
+        "farmd_cycles_total",
+        "counter",
+        "Cycles of workers, by how they ended.",
+        {"kind": KINDS, "result": ("done", "after", "backoff", "blocked", "rejected", "frozen", "crashed")},
+    ),
+    Metric(
+        "farmd_cycle_duration_seconds",
+        "histogram",
+        "Time of one cycle, from reading to the last commit.",
+        {"kind": KINDS},
+        CYCLE_SECONDS,
+    ),
+    Metric(
+        "farmd_loop_last_progress_timestamp_seconds",
+        "gauge",
+        "When the slowest loop of that name last got somewhere.",
+        {"loop": LOOPS},
+    ),
+    Metric("farmd_owned", "gauge", "Items that this farm holds the lock of.", {"kind": KINDS}),
+    Metric(
+        "farmd_blocked",
+        "gauge",
+        "Owned items that are blocked, with a reason in their status.",
+        {"kind": KINDS},
+    ),
+    Metric("farmd_frozen", "gauge", "1 while removals of this kind are frozen.", {"kind": KINDS}),
+    Metric(
+        "farmd_invalid_records", "gauge", "Records that do not decode and are skipped.", {"family": WATCHES}
+    ),
+    Metric(
+        "farmd_lock_events_total",
+        "counter",
+        "What happened to item locks.",
+        {"event": ("claimed", "rejected", "lost", "released", "handed_over", "adopted")},
+    ),
+    Metric(
+        "farmd_lock_failover_seconds",
+        "histogram",
+        "From a lock seen free to its claim by this farm.",
+        {},
+        CYCLE_SECONDS,
+    ),
+    Metric(
+        "farmd_session_events_total",
+        "counter",
+        "What happened to this process's session.",
+        {"event": ("created", "resumed", "suspended", "lost", "destroyed")},
+    ),
+    Metric("farmd_session_renew_seconds", "histogram", "Time of one good renewal of the session."),
+    Metric(
+        "farmd_store_requests_total",
+        "counter",
+        "Requests to Consul, by how they ended.",
+        {"op": STORE_OPERATIONS, "code": CODES},
+    ),
+    Metric(
+        "farmd_store_request_duration_seconds",
+        "histogram",
+        "Time of one request, waits of watches excluded.",
+        {"op": STORE_OPERATIONS},
+    ),
+    Metric("farmd_store_reachable", "gauge", "1 while the last request to Consul was answered."),
+    Metric(
+        "farmd_watch_staleness_seconds", "gauge", "Age of a watch's last true answer.", {"watch": WATCHES}
+    ),
+    Metric("farmd_txn_ops", "histogram", "Operations in one transaction.", {}, OPERATIONS),
+    Metric(
+        "farmd_txn_retries_total",
+        "counter",
+        "Transactions planned again.",
+        {"reason": ("rejected", "outcome_unknown", "unavailable")},
+    ),
+    Metric(
+        "farmd_rollouts",
+        "gauge",
+        "Rollouts by phase.",
+        {"phase": ("pending", "running", "paused", "reverting", "done", "failed")},
+    ),
+    Metric(
+        "farmd_rollout_step_duration_seconds",
+        "histogram",
+        "Time of one step of a rollout.",
+        {"result": ("done", "reverted", "failed")},
+        CYCLE_SECONDS,
+    ),
+    Metric("farmd_workqueue_depth", "gauge", "Items that wait for their worker.", {"queue": KINDS}),
+    Metric(
+        "farmd_alerts_sent_total",
+        "counter",
+        "Alerts handed to a sink.",
+        {"sink": SINKS, "result": ("sent", "failed", "duplicate", "resolved")},
+    ),
+    Metric(
+        "farmd_pods",
+        "gauge",
+        "Pods on this node, by state.",
+        {"state": ("running", "starting", "backoff", "stopping", "failed")},
+    ),
+    Metric(
+        "farmd_pod_events_total",
+        "counter",
+        "What the agent did with its pods.",
+        {"event": ("started", "exited", "restarted", "stopped", "killed", "adopted", "refused")},
+    ),
+    Metric(
+        "farmd_health_checks_total",
+        "counter",
+        "Health checks of pods.",
+        {"type": ("http", "tcp", "command"), "result": ("passing", "failing", "timeout")},
+    ),
+    Metric(
+        "farmd_config_reloads_total",
+        "counter",
+        "Reloads of the configuration.",
+        {"result": ("applied", "unchanged", "refused")},
+    ),
+    Metric("farmd_deprecated_use_total", "counter", "Uses of what will be removed.", {"feature": ("none",)}),
+)
+
+# ``farmd_build_info`` alone has a label that a build, not a fleet, gives its only value.
+_OPEN_LABELS = {"version"}
+
+
+class UnknownMetric(Exception):
+    """Code asks for a metric, label or label value that the table does not have: a bug, never input."""
+
+
+class Metrics:
+    """Records into one registry; satisfies ``store.ports.Recorder``.
+
+    A metric without labels shows from the start, so that "never happened" reads as 0.
+
+    Raises:
+        UnknownMetric: from all three methods, for what is not in ``TABLE``.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = registry
+        self._rows = {row.name: row for row in TABLE}
+        self._made = {row.name: _make(row, registry) for row in TABLE}
+
+    def count(self, name: str, value: float = 1, /, **labels: str) -> None:
+        """Add to a counter."""
+        found = self._labelled(name, "counter", labels)
+        assert isinstance(found, Counter)
+        found.inc(value)
+
+    def observe(self, name: str, seconds: float, /, **labels: str) -> None:
+        """Add one observation to a histogram."""
+        found = self._labelled(name, "histogram", labels)
+        assert isinstance(found, Histogram)
+        found.observe(seconds)
+
+    def set(self, name: str, value: float, /, **labels: str) -> None:
+        """Set a gauge."""
+        found = self._labelled(name, "gauge", labels)
+        assert isinstance(found, Gauge)
+        found.set(value)
+
+    def _labelled(self, name: str, kind: Kind, labels: dict[str, str]) -> Counter | Gauge | Histogram:
+        row = self._rows.get(name)
+        if row is None or row.kind != kind:
+            raise UnknownMetric(f"{name}: no such {kind} in farmd/metrics.py")
+        if labels.keys() != row.labels.keys():
+            raise UnknownMetric(f"{name}: found labels {sorted(labels)}, expected {sorted(row.labels)}")
+        for label, value in labels.items():
+            if label not in _OPEN_LABELS and value not in row.labels[label]:
+                raise UnknownMetric(f"{name}: label {label} has no value {value!r} in farmd/metrics.py")
+        made = self._made[name]
+        return made.labels(**labels) if labels else made
+
+
+def _make(row: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+    names = tuple(row.labels)
+    if row.kind == "counter":
+        return Counter(row.name, row.help, names, registry=registry)
+    if row.kind == "gauge":
+        return Gauge(row.name, row.help, names, registry=registry)
+    return Histogram(row.name, row.help, names, registry=registry, buckets=row.buckets)
+
+
+def markdown() -> str:
+    """The table as ``docs/metrics.md`` shows it."""
+    lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    for row in TABLE:
+        labels = "<br>".join(
+            f"`{label}`: {', '.join(values) if values else 'the version'}"
+            for label, values in row.labels.items()
+        )
+        lines.append(f"| `{row.name}` | {row.kind} | {labels or '–'} | {row.help} |")
+    return "\n".join(lines) + "\n"

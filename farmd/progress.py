@@ -1,0 +1,81 @@
+"""Which loops still make progress: the watchdog, ``/health`` and a metric all ask here.
+
+Silence is the worst failure: a task that hangs throws nothing and a process with a dead watch looks
+alive. So each long-running loop registers with the longest pause that is normal for it and beats
+whenever it got somewhere; systemd's watchdog is fed only while no loop is past its limit. A beat
+costs one clock reading: it may stand in the hottest loop. Nothing here acts on a stall.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from store.ports import Clock, Recorder
+
+METRIC = "farmd_loop_last_progress_timestamp_seconds"
+
+
+class Loop:
+    """One registered loop. As a context manager it closes itself, also when its task dies."""
+
+    def __init__(self, name: str, limit_seconds: float, clock: Clock, group: set[Loop]) -> None:
+        self.name = name
+        self.limit_seconds = limit_seconds
+        self._clock = clock
+        self._group = group
+        self.last = clock.mono()
+        group.add(self)
+
+    def beat(self) -> None:
+        """Say that the loop got somewhere just now."""
+        self.last = self._clock.mono()
+
+    def close(self) -> None:
+        """Say that the loop ended as it should; it is no longer expected to beat."""
+        self._group.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Progress:
+    """All loops of one process. Several loops may share a name; the slowest one speaks for it."""
+
+    def __init__(self, clock: Clock, recorder: Recorder) -> None:
+        self._clock = clock
+        self._recorder = recorder
+        self._groups: dict[str, set[Loop]] = {}
+
+    def loop(self, name: str, limit_seconds: float) -> Loop:
+        """Register a loop that counts as stalled after ``limit_seconds`` without a beat."""
+        return Loop(name, limit_seconds, self._clock, self._groups.setdefault(name, set()))
+
+    def stalled(self) -> list[str]:
+        """Names of loops past their limit, sorted; empty while all is well."""
+        now = self._clock.mono()
+        return sorted(
+            name
+            for name, group in self._groups.items()
+            if any(now - loop.last > loop.limit_seconds for loop in group)
+        )
+
+    def ages(self) -> dict[str, float]:
+        """Seconds since the last beat of each name's slowest loop."""
+        now = self._clock.mono()
+        return {
+            name: max(now - loop.last for loop in group)
+            for name, group in sorted(self._groups.items())
+            if group
+        }
+
+    def publish(self) -> None:
+        """Write the last beats to the metric, as wall-clock times; done at each scrape."""
+        now = self._clock.now()
+        for name, age in self.ages().items():
+            self._recorder.set(METRIC, now - age, loop=name)
