@@ -211,8 +211,8 @@ def check(manifest: Manifest, source: str) -> None:
     ):
         refuse("working_directory", manifest.working_directory, "an absolute path without '..'")
     for name, amount in manifest.resources.items():
-        if amount < 0:
-            refuse(f"resources.{name}", amount, "zero or more")
+        if not 0 <= amount < math.inf:
+            refuse(f"resources.{name}", amount, "zero or more, and finite")
     for name, limit in manifest.ulimits.items():
         if limit < -1:
             refuse(f"ulimits.{name}", limit, "-1 (unlimited) or more")
@@ -224,8 +224,10 @@ def check(manifest: Manifest, source: str) -> None:
         "stop_after": manifest.stop_after,
     }
     for name, seconds in times.items():
-        if seconds < 0:
-            refuse(name, seconds, "zero or more seconds")
+        if not 0 <= seconds < math.inf:
+            refuse(name, seconds, "zero or more seconds, and finite")
+    if manifest.stop.signal.removeprefix("SIG") not in {s.name.removeprefix("SIG") for s in signal.Signals}:
+        refuse("stop.signal", manifest.stop.signal, "the name of a signal, such as TERM or INT")
     if manifest.logs.max_bytes < 1024 or manifest.logs.keep < 0:
         refuse("logs", manifest.logs.max_bytes, "max_bytes of 1024 or more and keep of 0 or more")
     if manifest.health is not None:
@@ -241,8 +243,15 @@ def _check_health(health: HealthCheck, manifest: Manifest, refuse: Any) -> None:
             health.port,
             f"one of the pod's ports ({', '.join(manifest.ports) or 'it has none'})",
         )
-    if health.interval <= 0 or health.timeout <= 0:
-        refuse("health.interval", health.interval, "interval and timeout above zero")
+    if health.type == "http" and (
+        not health.path.startswith("/") or any(c in health.path for c in " \r\n\0")
+    ):
+        refuse("health.path", health.path, "a path that starts with '/' and has no white space")
+    for name, seconds in (("interval", health.interval), ("timeout", health.timeout)):
+        if not 0 < seconds < math.inf:
+            refuse(f"health.{name}", seconds, "seconds above zero, and finite")
+    if not 0 <= health.start_period < math.inf:
+        refuse("health.start_period", health.start_period, "zero or more seconds, and finite")
     if health.passes < 1 or health.failures < 1:
         refuse("health.passes", health.passes, "passes and failures of 1 or more")
 

@@ -1,14 +1,26 @@
 """Replication controllers: the record, and its repository (p2 ``pkg/rc/fields``, ``rcstore``).
 
 The desired count is required when a record is decoded: its absence is an error while 0 is legal, so
-that no slip of a schema can ever scale a fleet to nothing.
+that no slip of a schema can ever scale a fleet to nothing. A record that does not decode is reported
+beside the good ones and never poisons a listing.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
+
+from store import codec, operations
+from store.entry import Entry, Stored
+from store.errors import Ambiguous, NotFound, RecordInvalid
+from store.keys import Keys, is_sentinel
+from store.operations import Operation
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+KIND = "rcs"
 
 Strategy = Literal["static", "dynamic"]
 OnLost = Literal["replace", "wait"]
@@ -132,37 +144,37 @@ class ReplicationControllerStore:
         listing.items.sort(key=lambda stored: (stored.record.name, stored.record.id))
         return listing
 
-    async def names(self) -> list[str]:
+    async def names(self) -> tuple[str, ...]:
         """All names in use, for completion; reads no record."""
         prefix = self._keys.name(KIND, "")
         page = await self._client.keys(prefix)
-        return [key[len(prefix) :] for key in page.items]
+        return tuple(key[len(prefix) :] for key in page.items)
 
-    def create(self, rc: ReplicationController, *, name_index: int = 0) -> list[Operation]:
+    def create(self, rc: ReplicationController, *, name_index: int = 0) -> tuple[Operation, ...]:
         """Create the record and take its name; both belong into one transaction.
 
         ``name_index`` above 0 takes over a name whose record does not exist any more.
         """
-        return [
+        return (
             operations.create(self._keys.record(KIND, rc.id), codec.encode(rc)),
             operations.cas(self._keys.name(KIND, rc.name), codec.encode(rc.id), name_index),
-        ]
+        )
 
     def replace(self, stored: Stored[ReplicationController], rc: ReplicationController) -> Operation:
         """Replace a record if nobody changed it since; fields that are not known here survive."""
         return operations.cas(stored.key, codec.rewrite(rc, stored.raw), stored.index, flags=stored.flags)
 
-    def delete(self, stored: Stored[ReplicationController]) -> list[Operation]:
+    def delete(self, stored: Stored[ReplicationController]) -> tuple[Operation, ...]:
         """Delete a record at its index with its name, status and work.
 
         Safe only for a count of 0 whose pods were listed, empty, *after* the record was read: every
         transaction that adds pods carries the index of a record with a higher count (R12).
         """
         rc = stored.record
-        return [
+        return (
             operations.delete_cas(stored.key, stored.index),
             operations.delete(self._keys.name(KIND, rc.name)),
             operations.delete(self._keys.status(KIND, rc.id)),
             operations.delete(self._keys.work(KIND, rc.id)),
             operations.delete(self._keys.sentinel(self._keys.pods(rc.id))),
-        ]
+        )
