@@ -7,12 +7,17 @@ hour, so pruning is one ``delete-tree`` an hour (R25).
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from store import codec, operations
+from store.errors import RecordInvalid
 from store.keys import Keys
 from store.ports import Clock, Ids
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
 
 
 class Audit(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -36,8 +41,13 @@ class Audit(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     manifest: str = ""
 
 
+def utc_hour(at: float) -> str:
+    """The hour under which a record of that time is kept, ``2026-11-20T17``."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H")
+
+
 class AuditLogStore:
-    """Builds audit operations with time-ordered keys; reading is ``list_hours`` in the client's hands."""
+    """Builds audit operations with time-ordered keys. ``AuditReader`` reads them."""
 
     def __init__(self, keys: Keys, clock: Clock, ids: Ids) -> None:
         self._keys = keys
@@ -50,6 +60,68 @@ class AuditLogStore:
 
     def operation(self, record: Audit) -> operations.Operation:
         """The operation that writes one record; it belongs into the change's own transaction."""
-        hour = datetime.fromtimestamp(record.at, UTC).strftime("%Y-%m-%dT%H")
+        hour = utc_hour(record.at)
         record_id = f"{int(record.at * 1000):011x}-{self._ids.new()[:8]}"
         return operations.create(self._keys.audit(hour, record_id), codec.encode(record))
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which audit records to read; empty fields fit all. ``item`` is an id or a name.
+
+    ``since`` and ``until`` are seconds since the epoch; whole hours outside of them are not read.
+    """
+
+    kind: str = ""
+    item: str = ""
+    actor: str = ""
+    action: str = ""
+    since: float = 0.0
+    until: float = float("inf")
+
+    def fits(self, record: Audit) -> bool:
+        """Whether a record is asked for."""
+        return (
+            self.kind in {"", record.kind}
+            and self.item in {"", record.id, record.name}
+            and self.actor in {"", record.actor}
+            and self.action in {"", record.action}
+            and self.since <= record.at <= self.until
+        )
+
+
+class AuditReader:
+    """Reads the audit log, newest first, one hour at a time, and no more hours than it must."""
+
+    def __init__(self, client: ConsulClient, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+        self.broken: list[RecordInvalid] = []
+        """Records met so far that do not decode."""
+
+    async def hours(self) -> tuple[str, ...]:
+        """The hours that have records, newest first."""
+        prefix = self._keys.tree("audit")
+        page = await self._client.keys(prefix, separator="/")
+        return tuple(sorted((key[len(prefix) :].strip("/") for key in page.items), reverse=True))
+
+    async def read(self, wanted: Filter, limit: int) -> tuple[Audit, ...]:
+        """At most ``limit`` records that fit, newest first."""
+        found: list[Audit] = []
+        earliest = utc_hour(wanted.since) if wanted.since > 0 else ""
+        latest = utc_hour(wanted.until) if wanted.until < float("inf") else "~"
+        for hour in await self.hours():
+            if len(found) >= limit or hour < earliest:
+                break
+            if hour <= latest:
+                found += [record for record in await self._hour(hour) if wanted.fits(record)]
+        return tuple(found[:limit])
+
+    async def _hour(self, hour: str) -> tuple[Audit, ...]:
+        page = await self._client.list(self._keys.audit_hour(hour))
+        records = []
+        for raw in sorted(page.items, key=lambda raw: raw.key, reverse=True):
+            try:
+                records.append(codec.decode(Audit, raw.decoded(), raw.key))
+            except RecordInvalid as error:
+                self.broken.append(error)
+        return tuple(records)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
+
+from store import codec, operations
+from store.entry import Entry, Stored
+from store.keys import Keys, is_sentinel
+from store.operations import Operation
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -30,3 +40,38 @@ def frozen(record: Failsafe | None, now: float) -> bool:
         return False
     word = record.acknowledgement
     return word is None or word.evidence != record.evidence or word.until <= now
+
+
+class FailsafeStore:
+    """Reads freezes and builds the operation of a person's acknowledgement."""
+
+    def __init__(self, client: ConsulClient, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+
+    async def get(self, kind: str) -> Stored[Failsafe] | None:
+        """The freeze of one kind of work, or none.
+
+        Raises:
+            RecordInvalid: it does not decode.
+        """
+        entry = await self._client.read(self._keys.failsafe(kind))
+        return None if entry is None else codec.stored(Failsafe, entry)
+
+    async def list(self) -> dict[str, Stored[Failsafe]]:
+        """All freezes by kind.
+
+        Raises:
+            RecordInvalid: one does not decode; a freeze that cannot be read must not go unseen.
+        """
+        page = await self._client.list(self._keys.failsafe(""))
+        return {
+            self._keys.last_part(raw.key): codec.stored(Failsafe, Entry.of(raw))
+            for raw in page.items
+            if not is_sentinel(raw.key)
+        }
+
+    def acknowledge(self, stored: Stored[Failsafe], word: Acknowledgement) -> Operation:
+        """Add an acknowledgement if the evidence is still the one that was read."""
+        record = msgspec.structs.replace(stored.record, acknowledgement=word)
+        return operations.cas(stored.key, codec.rewrite(record, stored.raw), stored.index, flags=stored.flags)

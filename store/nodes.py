@@ -6,9 +6,21 @@ agent's session-bound presence: it vanishes with the session, its heartbeat is t
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
+
+from store import codec, operations
+from store.entry import Entry, Stored
+from store.errors import NotFound, RecordInvalid
+from store.keys import Keys, is_sentinel
+from store.operations import Operation
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 Effect = Literal["no-schedule", "prefer-no-schedule"]
 
@@ -64,3 +76,92 @@ class Reserved(msgspec.Struct, frozen=True, omit_defaults=True):
 
     instances: dict[str, dict[str, float]] = {}
     generation: int = 0
+
+
+def effective_labels(node: Node | None, agent: Agent | None) -> dict[str, str]:
+    """A node's labels: the agent's facts, and what people say over them."""
+    facts = agent.labels if agent is not None else {}
+    return {**facts, **(node.labels if node is not None else {})}
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """One node as people see it: their record, the agent's presence, or both."""
+
+    name: str
+    node: Stored[Node] | None = None
+    agent: Agent | None = None
+
+    @property
+    def record(self) -> Node:
+        """What people say of it; nothing, as long as they said nothing."""
+        return self.node.record if self.node is not None else Node()
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels that selectors see."""
+        return effective_labels(self.record, self.agent)
+
+
+class NodeListing(msgspec.Struct, frozen=True):
+    """All nodes by name, and what is wrong with the records that do not decode."""
+
+    items: dict[str, NodeView]
+    broken: list[RecordInvalid]
+
+
+class NodeStore:
+    """Reads nodes and agents, and builds the operation that changes what people say of a node."""
+
+    def __init__(self, client: ConsulClient, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+
+    async def get(self, name: str) -> NodeView:
+        """One node that anybody knows: people, its agent, or its registration.
+
+        Raises:
+            NotFound: nobody ever heard of it.
+            RecordInvalid: a record does not decode.
+        """
+        node = await self._client.read(self._keys.node(name))
+        agent = await self._client.read(self._keys.agent(name))
+        if node is None and agent is None:
+            registered = await self._client.read(self._keys.sentinel(self._keys.intents(name)))
+            if registered is None:
+                raise NotFound(f"node {name!r} does not exist", kind="nodes", id=name)
+        return NodeView(
+            name,
+            None if node is None else codec.stored(Node, node),
+            None if agent is None else codec.decode(Agent, agent.value, agent.key),
+        )
+
+    async def list(self) -> NodeListing:
+        """All nodes that people or agents know; records that do not decode are reported beside them."""
+        nodes, broken = await self._tree(Node, "nodes")
+        agents, more = await self._tree(Agent, "agents")
+        names = sorted({*nodes, *agents})
+        views = {
+            name: NodeView(name, nodes.get(name), agents[name].record if name in agents else None)
+            for name in names
+        }
+        return NodeListing(views, [*broken, *more])
+
+    async def _tree(self, kind: type[T], family: str) -> tuple[dict[str, Stored[T]], Sequence[RecordInvalid]]:
+        page = await self._client.list(self._keys.tree(family))
+        found: dict[str, Stored[T]] = {}
+        broken = []
+        for raw in page.items:
+            if is_sentinel(raw.key):
+                continue
+            try:
+                found[self._keys.last_part(raw.key)] = codec.stored(kind, Entry.of(raw))
+            except RecordInvalid as error:
+                broken.append(error)
+        return found, broken
+
+    def write(self, view: NodeView, record: Node) -> Operation:
+        """Create or replace what people say of a node, if nobody changed it since; unknown fields survive."""
+        if view.node is None:
+            return operations.create(self._keys.node(view.name), codec.encode(record))
+        stored = view.node
+        return operations.cas(stored.key, codec.rewrite(record, stored.raw), stored.index, flags=stored.flags)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
+
+from store import codec, operations
+from store.errors import RecordInvalid
+from store.keys import Keys
+from store.operations import Operation
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
 
 
 class Status(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -22,3 +30,36 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
     farm: str = ""
     since: float = 0.0
+
+
+class StatusStore:
+    """Reads what the owners of one kind's items last did; it decides nothing."""
+
+    def __init__(self, client: ConsulClient, keys: Keys, kind: str) -> None:
+        self._client = client
+        self._keys = keys
+        self._kind = kind
+
+    async def get(self, item_id: str) -> Status | None:
+        """The status of one item; none until an owner wrote one.
+
+        Raises:
+            RecordInvalid: it does not decode.
+        """
+        entry = await self._client.read(self._keys.status(self._kind, item_id))
+        return None if entry is None else codec.decode(Status, entry.value, entry.key)
+
+    async def list(self) -> dict[str, Status]:
+        """Every status of the kind that decodes, by item id."""
+        page = await self._client.list(self._keys.status(self._kind, ""))
+        found: dict[str, Status] = {}
+        for raw in page.items:
+            try:
+                found[self._keys.last_part(raw.key)] = codec.decode(Status, raw.decoded(), raw.key)
+            except RecordInvalid:
+                continue  # for people only: the item's own record tells more, and is reported
+        return found
+
+    def write(self, item_id: str, status: Status) -> Operation:
+        """The operation with which an item's owner replaces its status."""
+        return operations.put(self._keys.status(self._kind, item_id), codec.encode(status))
