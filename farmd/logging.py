@@ -9,6 +9,7 @@ for loggers that were bound long ago.
 from __future__ import annotations
 
 import datetime
+import json
 import logging
 import os
 import re
@@ -17,6 +18,8 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, Literal, TextIO
 
 import structlog
+
+from farmd.clock import SystemClock
 
 Level = Literal["debug", "info", "warning", "error", "critical"]
 Format = Literal["auto", "json", "pretty"]
@@ -31,6 +34,7 @@ _SECRET_TEXT = re.compile(r"(?i)(x-consul-token:\s*|authorization:\s*|bearer\s+|
 _HARMLESS_KEY = re.compile(r"(?i)(_file|_path)$")
 _PRIORITY = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 
+_CLOCK = SystemClock()
 _threshold = logging.INFO
 
 EventDict = MutableMapping[str, Any]
@@ -53,7 +57,7 @@ def configure(level: Level = "info", form: Format = "auto", stream: TextIO | Non
     renderer = _pretty_renderer(out) if pretty else _json_renderer(_in_journal(out))
     structlog.configure(
         processors=[*shared, renderer],
-        wrapper_class=structlog.BoundLogger,
+        wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
         logger_factory=structlog.PrintLoggerFactory(out),
         cache_logger_on_first_use=False,
     )
@@ -106,27 +110,17 @@ def _safe(key: str, value: Any) -> Any:
 
 
 def _below_threshold(_logger: Any, method: str, event: EventDict) -> EventDict:
-    level = (
-        logging.ERROR
-        if method == "exception"
-        else logging.getLevelNamesMapping().get(method.upper(), logging.INFO)
-    )
+    level = logging.getLevelNamesMapping().get(method.upper(), logging.INFO)
     if level < _threshold:
         raise structlog.DropEvent
     return event
 
 
 def _timestamp(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    # The one reading of the machine's clock outside farmd/clock.py: a log line is not a decision.
-    now = datetime.datetime.fromtimestamp(_wall(), tz=datetime.UTC)
+    # Not injected: a log line is no decision, and libraries log before anything is built.
+    now = datetime.datetime.fromtimestamp(_CLOCK.now(), tz=datetime.UTC)
     event["ts"] = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return event
-
-
-def _wall() -> float:
-    from farmd.clock import SystemClock
-
-    return SystemClock().now()
 
 
 def _foreign_logger(_logger: Any, _method: str, event: EventDict) -> EventDict:
@@ -139,8 +133,6 @@ def _foreign_logger(_logger: Any, _method: str, event: EventDict) -> EventDict:
 
 
 def _json_renderer(journal: bool) -> Any:
-    import json
-
     def render(_logger: Any, _method: str, event: EventDict) -> str:
         first = {key: event.pop(key) for key in ("ts", "level", "event") if key in event}
         line = json.dumps({**first, **event}, default=str, ensure_ascii=False, separators=(",", ":"))

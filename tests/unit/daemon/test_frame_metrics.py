@@ -1,0 +1,53 @@
+"""The table of metrics is closed, follows the naming rules and equals its documentation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from farmd.metrics import TABLE, Metrics, UnknownMetric, markdown
+
+DOCS = Path(__file__).resolve().parents[3] / "docs/metrics.md"
+
+
+def test_the_documentation_equals_the_table():
+    assert DOCS.read_text().endswith(markdown())
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+def test_names_follow_the_conventions(row):
+    assert row.name.startswith("farmd_")
+    assert row.name.endswith("_total") == (row.kind == "counter")
+    assert not {"job", "instance", "id", "name", "node"} & row.labels.keys()
+    assert row.help.endswith(".")
+
+
+def test_values_show_in_the_scrape():
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    metrics.count("farmd_lock_events_total", 2, event="claimed")
+    metrics.set("farmd_build_info", 1, version="1.2.3")
+    metrics.observe("farmd_txn_ops", 3)
+    text = generate_latest(registry).decode()
+    assert 'farmd_lock_events_total{event="claimed"} 2.0' in text
+    assert 'farmd_build_info{version="1.2.3"} 1.0' in text
+    assert 'farmd_txn_ops_bucket{le="4.0"} 1.0' in text
+    assert "_created" not in text
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda metrics: metrics.count("farmd_nonsense_total"),
+        lambda metrics: metrics.set("farmd_lock_events_total", 1, event="claimed"),
+        lambda metrics: metrics.count("farmd_lock_events_total"),
+        lambda metrics: metrics.count("farmd_lock_events_total", 1, event="claimed", kind="rc"),
+        lambda metrics: metrics.count("farmd_lock_events_total", 1, event="4f3a"),
+    ],
+    ids=["name", "kind", "no label", "one label more", "open value"],
+)
+def test_what_the_table_does_not_have_is_refused(ask):
+    with pytest.raises(UnknownMetric, match=r"farmd_"):
+        ask(Metrics(CollectorRegistry()))
