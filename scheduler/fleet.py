@@ -1,0 +1,161 @@
+"""The fleet as placement sees it, built from records: once (``node_views``) or kept up to date (``Fleet``).
+
+People's labels and capacity win over the agent's facts. A node exists as soon as either a person or
+its agent speaks of it. ``Fleet`` rebuilds only nodes that changed, so that the cost of a decision
+does not grow with what did not (P2); a view that was handed out never changes afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+from scheduler.model import FleetView, NodeView, PodView, Presence
+from store.entry import Stored
+from store.nodes import Agent, Node, Reserved
+from store.pods import Pod, PodKey
+
+T = TypeVar("T")
+
+_NO_NODE = Node()
+_NO_RESERVED = Reserved()
+
+
+def node_view(
+    name: str,
+    *,
+    node: Node | None = None,
+    agent: Agent | None = None,
+    lost: bool = False,
+    reserved: Stored[Reserved] | None = None,
+    pods: Mapping[str, PodView] | None = None,
+) -> NodeView:
+    """One node's view. ``pods`` is keyed by instance; an absent agent is *unknown* until ``lost`` (R21)."""
+    said = node or _NO_NODE
+    presence: Presence = "present" if agent is not None else "lost" if lost else "unknown"
+    book = reserved.record if reserved is not None else _NO_RESERVED
+    return NodeView(
+        name=name,
+        labels={**agent.labels, **said.labels} if agent is not None else said.labels,
+        taints=tuple(said.taints),
+        cordoned=said.cordoned,
+        cordon_reason=said.cordon_reason,
+        drain=said.drain.stage if said.drain is not None else "",
+        presence=presence,
+        capacity={**agent.capacity, **said.capacity} if agent is not None else said.capacity,
+        pods=pods or {},
+        owners=Counter(pod.owner for pod in pods.values()) if pods else {},
+        reserved=book,
+        reserved_index=reserved.index if reserved is not None else 0,
+        reserved_raw=reserved.raw if reserved is not None else b"",
+        used=used_amounts(book),
+    )
+
+
+def used_amounts(book: Reserved) -> dict[str, float]:
+    """Sum a node's reservations by resource."""
+    used: dict[str, float] = {}
+    for amounts in book.instances.values():
+        for resource, amount in amounts.items():
+            used[resource] = used.get(resource, 0.0) + amount
+    return used
+
+
+def node_views(
+    nodes: Mapping[str, Node],
+    agents: Mapping[str, Agent],
+    reserved: Mapping[str, Stored[Reserved]],
+    pods: Mapping[PodKey, Pod],
+    lost: Collection[str] = (),
+) -> FleetView:
+    """A view of a whole fleet, keyed and ordered by node name. For one-off questions (the command line).
+
+    Pods on nodes of which nobody speaks are left out: such a node cannot be judged.
+    """
+    fleet = Fleet()
+    for name, node in nodes.items():
+        fleet.set_node(name, node)
+    for name, agent in agents.items():
+        fleet.set_agent(name, agent)
+    for name, book in reserved.items():
+        fleet.set_reserved(name, book)
+    for key, pod in pods.items():
+        fleet.set_pod(key, pod)
+    for name in lost:
+        fleet.set_lost(name, True)
+    return fleet.view()
+
+
+class Fleet:
+    """Takes changes of records one at a time and hands out consistent views.
+
+    ``None`` means that the record is gone. Not thread-safe; one event loop owns it.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._agents: dict[str, Agent] = {}
+        self._reserved: dict[str, Stored[Reserved]] = {}
+        self._pods: dict[str, dict[str, PodView]] = {}
+        self._lost: set[str] = set()
+        self._dirty: set[str] = set()
+        self._views: dict[str, NodeView] = {}
+
+    def set_node(self, name: str, node: Node | None) -> None:
+        """What people say of a node."""
+        self._set(self._nodes, name, node)
+
+    def set_agent(self, name: str, agent: Agent | None) -> None:
+        """Presence of a node's agent."""
+        self._set(self._agents, name, agent)
+
+    def set_reserved(self, name: str, reserved: Stored[Reserved] | None) -> None:
+        """A node's reservations."""
+        self._set(self._reserved, name, reserved)
+
+    def set_lost(self, name: str, lost: bool) -> None:
+        """The fleet-wide verdict on an absent agent (R21)."""
+        (self._lost.add if lost else self._lost.discard)(name)
+        self._dirty.add(name)
+
+    def set_pod(self, key: PodKey, pod: Pod | None) -> None:
+        """One pod of an owner; where two owners claim one instance, the one that came last shows."""
+        here = self._pods.setdefault(key.node, {})
+        if pod is not None:
+            here[key.instance] = PodView(key.owner, pod.labels)
+        elif key.instance in here and here[key.instance].owner == key.owner:
+            del here[key.instance]
+        self._dirty.add(key.node)
+
+    def view(self) -> FleetView:
+        """The fleet at this moment, ordered by name; the same object until something changes."""
+        if self._dirty:
+            views = dict(self._views)
+            grown = False
+            for name in self._dirty:
+                if name in self._nodes or name in self._agents:
+                    grown = grown or name not in views
+                    views[name] = self._build(name)
+                else:
+                    views.pop(name, None)
+            self._views = dict(sorted(views.items())) if grown else views
+            self._dirty.clear()
+        return self._views
+
+    def _build(self, name: str) -> NodeView:
+        return node_view(
+            name,
+            node=self._nodes.get(name),
+            agent=self._agents.get(name),
+            lost=name in self._lost,
+            reserved=self._reserved.get(name),
+            pods=dict(self._pods.get(name, {})),
+        )
+
+    def _set(self, records: dict[str, T], name: str, record: T | None) -> None:
+        if record is None:
+            records.pop(name, None)
+        else:
+            records[name] = record
+        self._dirty.add(name)
