@@ -63,11 +63,11 @@ def consul_binary() -> Path:
     Raises:
         NoConsul: nowhere to be had.
     """
-    if BINARY.exists():
-        return BINARY
     found = shutil.which("consul")
     if found is not None:
         return Path(found)
+    if BINARY.exists():
+        return BINARY
     reasons = []
     with debian.locked("consul"):
         for source in (_from_image, _from_debian):

@@ -1,0 +1,294 @@
+"""A TCP proxy of the tests' own, in front of Consul: faults at an exact place, not at a time.
+
+It reads requests whole (HTTP/1.1, keep-alive), so that a test can hold the k-th transaction before
+the server sees it, or hold its answer after the server acted (the outcome is then unknown to the
+client). It can also delay, refuse, cut and freeze all connections. Answers are passed on as bytes.
+
+    async with Proxy(consul.address) as proxy:
+        hold = proxy.hold_transaction(3)
+        ...                       # point the client at proxy.address
+        await hold.reached.wait()
+        hold.release()            # or hold.drop(): the connection is cut
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+
+HEAD_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request as it passed: ``target`` is path and query as sent."""
+
+    method: str
+    target: str
+    body: bytes
+
+    @property
+    def path(self) -> str:
+        """The target without its query."""
+        return self.target.partition("?")[0]
+
+
+Match = Callable[[Seen], bool]
+
+
+def transactions(seen: Seen) -> bool:
+    """Matches ``PUT /v1/txn``."""
+    return seen.method == "PUT" and seen.path == "/v1/txn"
+
+
+@dataclass(eq=False)
+class Hold:
+    """Stops the k-th matching request, or its answer, until the test decides.
+
+    Attributes:
+        reached: set when that request is held.
+        seen: the request, once reached.
+    """
+
+    match: Match
+    countdown: int
+    answer: bool
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    seen: Seen | None = None
+    _decided: asyncio.Event = field(default_factory=asyncio.Event)
+    _drop: bool = False
+
+    def release(self) -> None:
+        """Let it pass."""
+        self._decided.set()
+
+    def drop(self) -> None:
+        """Cut the connection: the client never learns what happened."""
+        self._drop = True
+        self._decided.set()
+
+    def _takes(self, seen: Seen) -> bool:
+        if self.reached.is_set() or not self.match(seen):
+            return False
+        self.countdown -= 1
+        return self.countdown == 0
+
+    async def _wait(self, seen: Seen) -> bool:
+        """Hold; True if the connection is to be cut."""
+        self.seen = seen
+        self.reached.set()
+        await self._decided.wait()
+        return self._drop
+
+
+class Proxy:
+    """Async context manager; ``address`` is what a client connects to.
+
+    Attributes:
+        latency: seconds added before each request is passed on.
+        requests: every request that a client sent, oldest first.
+    """
+
+    def __init__(self, upstream: str) -> None:
+        host, _, port = upstream.rpartition(":")
+        self.upstream = (host, int(port))
+        self.address = ""
+        self.latency = 0.0
+        self.requests: list[Seen] = []
+        self._holds: list[Hold] = []
+        self._open = asyncio.Event()
+        self._open.set()
+        self._refusing = False
+        self._connections: set[_Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    def hold_transaction(self, k: int = 1, *, answer: bool = False) -> Hold:
+        """Hold the k-th ``PUT /v1/txn`` from now (1 is the next), or its answer."""
+        return self.hold(transactions, k, answer=answer)
+
+    def hold(self, match: Match, k: int = 1, *, answer: bool = False) -> Hold:
+        """Hold the k-th request from now that ``match`` accepts, or its answer."""
+        hold = Hold(match, k, answer)
+        self._holds.append(hold)
+        return hold
+
+    def reset(self) -> None:
+        """Cut all connections with RST; new ones are accepted."""
+        for connection in list(self._connections):
+            connection.reset()
+
+    def refuse(self) -> None:
+        """Cut all connections, and every new one at once, until ``accept``."""
+        self._refusing = True
+        self.reset()
+
+    def accept(self) -> None:
+        """End of ``refuse``."""
+        self._refusing = False
+
+    def freeze(self) -> None:
+        """Pass nothing either way; connections stay open, as with a dead network."""
+        self._open.clear()
+
+    def thaw(self) -> None:
+        """End of ``freeze``; what waited is delivered."""
+        self._open.set()
+
+    def transactions(self) -> int:
+        """How many transactions clients have sent."""
+        return sum(transactions(seen) for seen in self.requests)
+
+    async def __aenter__(self) -> Proxy:
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0, limit=HEAD_LIMIT)
+        host, port = self._server.sockets[0].getsockname()[:2]
+        self.address = f"{host}:{port}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.refuse()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._refusing:
+            _reset(writer)
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        connection = _Connection(self, reader, writer)
+        self._connections.add(connection)
+        try:
+            await connection.run()
+        except asyncio.CancelledError:
+            pass  # only __aexit__ cancels
+        finally:
+            self._connections.discard(connection)
+            self._tasks.discard(task)
+
+    def _hold_for(self, seen: Seen) -> Hold | None:
+        """Every hold counts the request; the first whose turn it is gets it."""
+        taken = [hold for hold in self._holds if hold._takes(seen)]
+        return taken[0] if taken else None
+
+
+class _Connection:
+    """One client connection and its own connection to the server."""
+
+    def __init__(self, proxy: Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._proxy = proxy
+        self._reader = reader
+        self._writer = writer
+        self._up_writer: asyncio.StreamWriter | None = None
+        self._gate = asyncio.Event()
+        self._gate.set()
+        self._answered = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until either side closes."""
+        try:
+            up_reader, self._up_writer = await asyncio.open_connection(*self._proxy.upstream)
+        except OSError:
+            return
+        both = [asyncio.create_task(self._requests()), asyncio.create_task(self._answers(up_reader))]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+            for writer in (self._writer, self._up_writer):
+                writer.close()
+
+    def reset(self) -> None:
+        """Cut both sides with RST."""
+        for writer in (self._writer, self._up_writer):
+            if writer is not None:
+                _reset(writer)
+
+    async def _requests(self) -> None:
+        seen: Seen | None = None
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                head = await self._reader.readuntil(b"\r\n\r\n")
+                body = await self._body(head)
+                method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
+                seen = Seen(method, target, body)
+                if not await self._pass(seen, head + body):
+                    self.reset()
+                    return
+        if seen is not None and seen.method != "GET":
+            # The client died after its write was sent: the server gets it whole, as on a real network.
+            await self._answered.wait()
+
+    async def _pass(self, seen: Seen, data: bytes) -> bool:
+        """Deliver one request; False when the connection is to be cut."""
+        assert self._up_writer is not None
+        self._proxy.requests.append(seen)
+        hold = self._proxy._hold_for(seen)
+        if self._proxy.latency:
+            await asyncio.sleep(self._proxy.latency)
+        if hold is not None and not hold.answer and await hold._wait(seen):
+            return False
+        await self._proxy._open.wait()
+        self._answered.clear()
+        if hold is not None and hold.answer:
+            self._gate.clear()
+        self._up_writer.write(data)
+        await self._up_writer.drain()
+        if hold is not None and hold.answer:
+            # Held only once the server has begun to answer: it has acted by then.
+            await self._answered.wait()
+            if await hold._wait(seen):
+                return False
+            self._gate.set()
+        return True
+
+    async def _body(self, head: bytes) -> bytes:
+        length, chunked = 0, False
+        for line in head.split(b"\r\n")[1:]:
+            name, _, value = line.partition(b":")
+            length = int(value) if name.lower() == b"content-length" else length
+            chunked = chunked or (name.lower() == b"transfer-encoding" and b"chunked" in value.lower())
+        if not chunked:
+            return await self._reader.readexactly(length)
+        parts = []
+        while True:
+            line = await self._reader.readuntil(b"\r\n")
+            size = int(line.split(b";")[0], 16)
+            parts += [line, await self._reader.readexactly(size + 2)]
+            if size == 0:
+                return b"".join(parts)
+
+    async def _answers(self, up_reader: asyncio.StreamReader) -> None:
+        try:
+            with contextlib.suppress(OSError):
+                while data := await up_reader.read(1 << 16):
+                    self._answered.set()
+                    await self._gate.wait()
+                    await self._proxy._open.wait()
+                    self._writer.write(data)
+                    await self._writer.drain()
+        finally:
+            self._answered.set()
+        await self._gate.wait()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """RST instead of FIN: linger on, zero seconds."""
+    sock = writer.get_extra_info("socket")
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()

@@ -1,0 +1,175 @@
+"""The proxy that fault tests trust: what it holds is not done, what it drops is unknown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from tests.proxy import Proxy
+
+
+class Upstream:
+    """Counts what really arrived."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.parked = asyncio.Event()
+        self.left = asyncio.Event()
+
+    async def handle(self, request: web.Request) -> web.Response:
+        if request.path == "/park":
+            self.parked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.left.set()
+        self.bodies.append(await request.read())
+        return web.Response(text=f"{len(self.bodies)}")
+
+
+async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """aiohttp sends a PUT again when its connection breaks; these cases must not."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientOSError as error:
+        raise aiohttp.ClientPayloadError(str(error)) from error
+    except aiohttp.ServerDisconnectedError as error:
+        raise aiohttp.ClientPayloadError(str(error)) from error
+
+
+def client() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(middlewares=(_once,))
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[tuple[Upstream, str]]:
+    state = Upstream()
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", state.handle)
+    runner = web.AppRunner(app, handler_cancellation=True)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    yield state, f"{host}:{port}"
+    await runner.cleanup()
+
+
+async def put(session: aiohttp.ClientSession, proxy: Proxy, body: bytes) -> str:
+    async with session.put(f"http://{proxy.address}/v1/txn", data=body) as answer:
+        return await answer.text()
+
+
+async def test_only_the_kth_transaction_is_held_and_passes_on_release(
+    upstream: tuple[Upstream, str],
+) -> None:
+    state, address = upstream
+    async with Proxy(address) as proxy, client() as session:
+        hold = proxy.hold_transaction(2)
+        assert await put(session, proxy, b"one") == "1"
+        async with session.get(f"http://{proxy.address}/v1/kv/other"):
+            pass
+        second = asyncio.create_task(put(session, proxy, b"two"))
+        await asyncio.wait_for(hold.reached.wait(), 5)
+        assert state.bodies == [b"one", b""]
+        assert hold.seen is not None
+        assert hold.seen.body == b"two"
+        hold.release()
+        assert await asyncio.wait_for(second, 5) == "3"
+        assert await put(session, proxy, b"three") == "4"
+        assert proxy.transactions() == 3
+
+
+async def test_a_dropped_request_never_reached_the_server(upstream: tuple[Upstream, str]) -> None:
+    state, address = upstream
+    async with Proxy(address) as proxy, client() as session:
+        hold = proxy.hold_transaction()
+        task = asyncio.create_task(put(session, proxy, b"lost"))
+        await asyncio.wait_for(hold.reached.wait(), 5)
+        hold.drop()
+        with pytest.raises(aiohttp.ClientError):
+            await asyncio.wait_for(task, 5)
+        assert state.bodies == []
+
+
+async def test_a_dropped_answer_leaves_the_write_done(upstream: tuple[Upstream, str]) -> None:
+    state, address = upstream
+    async with Proxy(address) as proxy, client() as session:
+        await put(session, proxy, b"before")
+        hold = proxy.hold_transaction(answer=True)
+        task = asyncio.create_task(put(session, proxy, b"done"))
+        await asyncio.wait_for(hold.reached.wait(), 5)
+        assert state.bodies == [b"before", b"done"]
+        assert not task.done()
+        hold.drop()
+        with pytest.raises(aiohttp.ClientError):
+            await asyncio.wait_for(task, 5)
+
+
+async def test_a_write_held_while_its_client_died_still_arrives(upstream: tuple[Upstream, str]) -> None:
+    state, address = upstream
+    async with Proxy(address) as proxy:
+        hold = proxy.hold_transaction()
+        async with client() as session:
+            task = asyncio.create_task(put(session, proxy, b"zombie"))
+            await asyncio.wait_for(hold.reached.wait(), 5)
+            task.cancel()
+        hold.release()
+        async with asyncio.timeout(5):
+            while state.bodies != [b"zombie"]:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_cancelled_watch_is_cancelled_at_the_server(upstream: tuple[Upstream, str]) -> None:
+    state, address = upstream
+    async with Proxy(address) as proxy, client() as session:
+        task = asyncio.create_task(session.get(f"http://{proxy.address}/park"))
+        await asyncio.wait_for(state.parked.wait(), 5)
+        task.cancel()
+        await asyncio.wait_for(state.left.wait(), 5)
+
+
+async def test_refusing_cuts_old_and_new_connections_until_accepted(upstream: tuple[Upstream, str]) -> None:
+    state, address = upstream
+    async with Proxy(address) as proxy, client() as session:
+        parked = asyncio.create_task(session.get(f"http://{proxy.address}/park"))
+        await asyncio.wait_for(state.parked.wait(), 5)
+        proxy.refuse()
+        with pytest.raises(aiohttp.ClientError):
+            await asyncio.wait_for(parked, 5)
+        with pytest.raises(aiohttp.ClientError):
+            await asyncio.wait_for(put(session, proxy, b"x"), 5)
+        proxy.accept()
+        assert await asyncio.wait_for(put(session, proxy, b"y"), 5) == "1"
+
+
+async def test_a_frozen_connection_stays_open_and_delivers_when_thawed(
+    upstream: tuple[Upstream, str],
+) -> None:
+    state, address = upstream
+    async with Proxy(address) as proxy, client() as session:
+        await put(session, proxy, b"a")
+        proxy.freeze()
+        task = asyncio.create_task(put(session, proxy, b"b"))
+        while len(proxy.requests) < 2:
+            await asyncio.sleep(0.01)
+        assert state.bodies == [b"a"]
+        proxy.thaw()
+        assert await asyncio.wait_for(task, 5) == "2"
+
+
+async def test_chunked_bodies_are_passed_whole(upstream: tuple[Upstream, str]) -> None:
+    state, address = upstream
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield b"a" * 70_000
+        yield b"b"
+
+    async with Proxy(address) as proxy, client() as session:
+        async with session.put(f"http://{proxy.address}/v1/txn", data=parts()) as answer:
+            assert await answer.text() == "1"
+        assert state.bodies == [b"a" * 70_000 + b"b"]
