@@ -1,0 +1,68 @@
+"""An alert: what a human must know, under a key that joins its firing, repeats and end.
+
+The incident key decides what is one incident. p2's keys are kept where they exist: the id of a
+replication controller, ``no_rcs_found``, ``zero_replicas_found`` and ``preemptive_ds_contention``.
+An alert never carries a manifest, an environment or a token: it leaves the house.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from alerting.errors import AlertInvalid
+
+Urgency = Literal["high", "low"]
+State = Literal["firing", "resolved"]
+
+NO_RCS_FOUND = "no_rcs_found"
+ZERO_REPLICAS_FOUND = "zero_replicas_found"
+PREEMPTIVE_DS_CONTENTION = "preemptive_ds_contention"
+
+MAX_SUMMARY = 256
+MAX_KEY = 256
+MAX_DESCRIPTION = 4096
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """One alert. ``summary`` is one line, ``description`` the long text, ``details`` are for machines.
+
+    ``urgency`` high wakes somebody up; low can wait for the morning. Summary and incident key are
+    mandatory.
+
+    Raises:
+        AlertInvalid: on construction, naming the field.
+    """
+
+    summary: str
+    incident_key: str
+    description: str = ""
+    urgency: Urgency = "low"
+    details: dict[str, str] = {}
+    state: State = "firing"
+
+    def __post_init__(self) -> None:
+        for field, found, limit in (
+            ("summary", self.summary, MAX_SUMMARY),
+            ("incident_key", self.incident_key, MAX_KEY),
+        ):
+            if not found.strip() or "\n" in found or len(found) > limit:
+                raise AlertInvalid(
+                    f"alert.{field}: found {found[:80]!r}, expected one line of 1 to {limit} characters",
+                    field=field,
+                )
+        if len(self.description) > MAX_DESCRIPTION:
+            raise AlertInvalid(
+                f"alert.description: found {len(self.description)} characters, "
+                f"expected at most {MAX_DESCRIPTION}",
+                field="description",
+            )
+        if self.urgency not in ("high", "low"):
+            raise AlertInvalid(
+                f"alert.urgency: found {self.urgency!r}, expected 'high' or 'low'", field="urgency"
+            )
+
+    def resolved(self) -> Alert:
+        """The same incident, over."""
+        return msgspec.structs.replace(self, state="resolved")

@@ -1,0 +1,36 @@
+"""The alerting error tree. Nothing here ever reaches a worker: alerts are queued, not awaited to the end."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class AlertingError(Exception):
+    """Root of all errors of ``alerting``; ``fields`` hold the details for logs."""
+
+    code: ClassVar[str] = "alerting_error"
+    retry: ClassVar[bool] = False
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fields = fields
+
+
+class AlertInvalid(AlertingError):
+    """An alert lacks what a human needs; names the field, what was found and what was expected."""
+
+    code = "alert_invalid"
+
+
+class DeliveryRefused(AlertingError):
+    """The receiver understood and said no (4xx): sending the same again cannot help."""
+
+    code = "delivery_refused"
+
+
+class DeliveryFailed(AlertingError):
+    """The receiver could not be reached, timed out or failed (5xx, 429): a later try may succeed."""
+
+    code = "delivery_failed"
+    retry = True
