@@ -1,0 +1,107 @@
+"""Shapes of Consul's answers and their decoding, in one msgspec pass each.
+
+Whatever does not decode is not Consul's: after a write that leaves the outcome unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from store.consul.errors import Op, not_consul
+from store.entry import Entry, RawEntry
+from store.errors import UnexpectedAnswer
+from store.ports import Response
+
+T = TypeVar("T")
+
+
+class SessionInfo(msgspec.Struct, rename="pascal", frozen=True):
+    """One session; ``lock_delay`` in nanoseconds, ``ttl`` as Go writes it (``10s``)."""
+
+    id: str = msgspec.field(name="ID")
+    name: str = ""
+    node: str = ""
+    ttl: str = msgspec.field(name="TTL", default="")
+    behavior: str = ""
+    lock_delay: int = 0
+    create_index: int = 0
+    modify_index: int = 0
+    node_checks: list[str] | None = None
+
+
+class SessionCreated(msgspec.Struct):
+    """Answer of ``/v1/session/create``."""
+
+    id: str = msgspec.field(name="ID")
+
+
+class AgentConfig(msgspec.Struct, rename="pascal"):
+    """The part of an agent's configuration that we read."""
+
+    node_name: str
+    version: str
+
+
+class AgentSelf(msgspec.Struct, rename="pascal"):
+    """Answer of ``/v1/agent/self``."""
+
+    config: AgentConfig
+
+
+class _Result(msgspec.Struct):
+    entry: RawEntry | None = msgspec.field(name="KV", default=None)
+
+
+class _Results(msgspec.Struct):
+    results: list[_Result] | None = msgspec.field(name="Results")
+
+
+ENTRIES = msgspec.json.Decoder(list[RawEntry])
+KEYS = msgspec.json.Decoder(list[str])
+BOOLEAN = msgspec.json.Decoder(bool)
+CREATED = msgspec.json.Decoder(SessionCreated)
+_RESULTS = msgspec.json.Decoder(_Results)
+
+
+def decode(decoder: msgspec.json.Decoder[T], op: Op, response: Response) -> T:
+    """The body as the decoder's type.
+
+    Raises:
+        UnexpectedAnswer: it is something else, or cut; ``OutcomeUnknown`` after a write.
+    """
+    try:
+        return decoder.decode(response.body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise not_consul(op, response) from error
+
+
+def results(response: Response) -> list[Entry]:
+    """What a committed transaction answers, in order; writes have no values, deletes no result."""
+    found = decode(_RESULTS, Op.TRANSACTION, response).results or []
+    return [Entry.of(result.entry) for result in found if result.entry is not None]
+
+
+def converted(found: Any, kind: type[T], op: Op) -> T:
+    """What the library returned, as a typed value.
+
+    Raises:
+        UnexpectedAnswer: it has another shape.
+    """
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        raise UnexpectedAnswer(f"{op}: {error}") from error
+
+
+def index(op: Op, response: Response) -> int:
+    """``X-Consul-Index``; 0 when absent.
+
+    Raises:
+        UnexpectedAnswer: it is no number.
+    """
+    text = response.headers.get("x-consul-index", "0")
+    if not text.isdecimal():
+        raise UnexpectedAnswer(f"{op}: found X-Consul-Index {text[:20]!r}, expected a number")
+    return int(text)

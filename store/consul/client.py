@@ -1,0 +1,221 @@
+"""Consul's key-value store, transactions and sessions, typed: what the rest of ``store`` is built on.
+
+Hot paths build requests and decode answers here with msgspec; rare calls go through the library's
+endpoint code (``library.py``). Every error is one of ``store.errors``; nothing is retried here,
+since only the caller knows whether a write may be repeated (R12).
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from store import operations
+from store.consul import answers
+from store.consul.answers import AgentSelf, SessionInfo
+from store.consul.errors import Op
+from store.consul.exchange import RENEW_SECONDS, SHORT_SECONDS, Exchange, blocking_limit
+from store.consul.library import Library
+from store.entry import Entry, Page, RawEntry
+from store.errors import UnexpectedAnswer
+from store.operations import Operation
+from store.ports import Clock, Lane, Recorder, Request, Response, Transport
+
+Mode = Literal["default", "consistent", "stale"]
+Params = tuple[tuple[str, str], ...]
+
+
+class ConsulClient:
+    """One Consul API over a ``Transport``. ``token`` is asked anew for each request."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        clock: Clock,
+        recorder: Recorder | None = None,
+        token: Callable[[], str] | None = None,
+        renew_timeout: float = RENEW_SECONDS,
+    ) -> None:
+        self._send = Exchange(transport, clock=clock, recorder=recorder, token=token)
+        self._library = Library(self._send)
+        self._renew_timeout = renew_timeout
+
+    # -- reads ---------------------------------------------------------------------------------
+    async def get(
+        self, key: str, *, index: int = 0, wait: float = 0.0, mode: Mode = "default"
+    ) -> tuple[int, Entry | None]:
+        """One key: (index to continue from, 0 if the server sent none; the entry, None if absent).
+
+        With ``index`` above 0 the answer waits for a change, at most about ``wait`` seconds.
+        """
+        response = await self._read(Op.GET, key, (), index, wait, mode)
+        if response.status == 404:
+            return answers.index(Op.GET, response), None
+        found = answers.decode(answers.ENTRIES, Op.GET, response)
+        if len(found) != 1:
+            raise UnexpectedAnswer(f"get: found {len(found)} entries for one key, expected 1")
+        return answers.index(Op.GET, response), Entry.of(found[0])
+
+    async def read(self, key: str, *, mode: Mode = "default") -> Entry | None:
+        """One key now; None if absent."""
+        return (await self.get(key, mode=mode))[1]
+
+    async def list(
+        self, prefix: str, *, index: int = 0, wait: float = 0.0, mode: Mode = "default"
+    ) -> Page[RawEntry]:
+        """All entries under a prefix, values undecoded. Each keeps the whole answer in memory."""
+        response = await self._read(Op.LIST, prefix, (("recurse", ""),), index, wait, mode)
+        at = answers.index(Op.LIST, response)
+        if response.status == 404:
+            return Page(at, [])
+        return Page(at, answers.decode(answers.ENTRIES, Op.LIST, response))
+
+    async def keys(
+        self,
+        prefix: str,
+        *,
+        index: int = 0,
+        wait: float = 0.0,
+        separator: str = "",
+        mode: Mode = "default",
+    ) -> Page[str]:
+        """All keys under a prefix, up to the first ``separator`` behind it."""
+        params: Params = (("keys", ""),)
+        if separator:
+            params += (("separator", separator),)
+        response = await self._read(Op.KEYS, prefix, params, index, wait, mode)
+        at = answers.index(Op.KEYS, response)
+        if response.status == 404:
+            return Page(at, [])
+        return Page(at, answers.decode(answers.KEYS, Op.KEYS, response))
+
+    # -- writes --------------------------------------------------------------------------------
+    async def put(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        cas: int | None = None,
+        acquire: str | None = None,
+        release: str | None = None,
+        flags: int = 0,
+    ) -> bool:
+        """Write one key; Consul's answer: false means that the condition did not hold.
+
+        Raises:
+            SessionGone: ``acquire`` names a session that does not exist.
+            OutcomeUnknown: it may or may not have been written.
+        """
+        params: Params = ()
+        if cas is not None:
+            params += (("cas", str(cas)),)
+        if acquire is not None:
+            params += (("acquire", acquire),)
+        if release is not None:
+            params += (("release", release),)
+        if flags:
+            params += (("flags", str(flags)),)
+        request = Request("PUT", f"/v1/kv/{key}", params, value, lane=Lane.WRITE)
+        response = await self._send(Op.PUT, request, SHORT_SECONDS)
+        return answers.decode(answers.BOOLEAN, Op.PUT, response)
+
+    async def delete(self, key: str, *, recurse: bool = False, cas: int | None = None) -> bool:
+        """Delete a key or everything under a prefix; false means that the index did not match."""
+        params: Params = (("recurse", ""),) if recurse else ()
+        if cas is not None:
+            params += (("cas", str(cas)),)
+        request = Request("DELETE", f"/v1/kv/{key}", params, lane=Lane.WRITE)
+        response = await self._send(Op.DELETE, request, SHORT_SECONDS)
+        return answers.decode(answers.BOOLEAN, Op.DELETE, response)
+
+    async def transaction(self, items: Sequence[Operation]) -> builtins.list[Entry]:
+        """Commit all operations or none; results in Consul's order, without values for writes.
+
+        Raises:
+            TransactionRejected: nothing was written; it lists every failing operation.
+            AccessDenied: the token may not do one of them; nothing was written.
+            TooLarge: more than 64 operations, or the body is over the limit.
+            OutcomeUnknown: it was sent, and may or may not have been applied.
+            StoreUnavailable: it never left.
+        """
+        if not items:
+            return []
+        request = Request("PUT", "/v1/txn", (), operations.encode([*items]), lane=Lane.WRITE)
+        return answers.results(await self._send(Op.TRANSACTION, request, SHORT_SECONDS))
+
+    # -- sessions ------------------------------------------------------------------------------
+    async def create_session(
+        self, *, name: str, ttl: float, lock_delay: float = 0.001, behavior: str = "delete"
+    ) -> str:
+        """A session kept by its TTL alone, never by the node's serf check (R1); times in seconds.
+
+        Raises:
+            InvalidTTL: Consul accepts 10 s to 24 h.
+        """
+        body = {
+            "Name": name,
+            "TTL": f"{ttl:g}s",
+            "LockDelay": f"{round(lock_delay * 1000)}ms",
+            "Behavior": behavior,
+            "Checks": [],
+            "NodeChecks": [],
+        }
+        request = Request("PUT", "/v1/session/create", (), msgspec.json.encode(body), lane=Lane.SESSION)
+        response = await self._send(Op.SESSION_CREATE, request, SHORT_SECONDS)
+        return answers.decode(answers.CREATED, Op.SESSION_CREATE, response).id
+
+    async def renew_session(self, session: str) -> None:
+        """Start the session's TTL anew. May simply be repeated when it fails.
+
+        Raises:
+            SessionGone: it does not exist any more.
+        """
+        request = Request("PUT", f"/v1/session/renew/{session}", lane=Lane.SESSION)
+        await self._send(Op.SESSION_RENEW, request, self._renew_timeout)
+
+    async def destroy_session(self, session: str) -> None:
+        """End a session and free what it holds (R4); no error when there is none."""
+        request = Request("PUT", f"/v1/session/destroy/{session}", lane=Lane.SESSION)
+        await self._send(Op.SESSION_DESTROY, request, SHORT_SECONDS)
+
+    async def session_info(self, session: str) -> SessionInfo | None:
+        """One session; None if it does not exist."""
+        _, found = await self._library.session.info(session)
+        if not found:
+            return None
+        return answers.converted(found, SessionInfo, Op.SESSION_INFO)
+
+    # -- the server ----------------------------------------------------------------------------
+    async def leader(self) -> str:
+        """Address of the raft leader; empty when there is none."""
+        return answers.converted(await self._library.status.leader(), str, Op.STATUS)
+
+    async def version(self) -> str:
+        """Consul's version."""
+        return (await self._agent()).config.version
+
+    async def node_name(self) -> str:
+        """Name of the node whose agent answers."""
+        return (await self._agent()).config.node_name
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        await self._send.transport.close()
+
+    async def _agent(self) -> AgentSelf:
+        return answers.converted(await self._library.agent.self(), AgentSelf, Op.AGENT)
+
+    async def _read(self, op: Op, key: str, params: Params, index: int, wait: float, mode: Mode) -> Response:
+        lane, limit = Lane.READ, SHORT_SECONDS
+        if index > 0:
+            op, lane, limit = Op.WATCH, Lane.WATCH, blocking_limit(wait)
+            params += (("index", str(index)),)
+            if wait > 0:
+                params += (("wait", f"{round(wait * 1000)}ms"),)
+        if mode != "default":
+            params += ((mode, ""),)
+        return await self._send(op, Request("GET", f"/v1/kv/{key}", params, lane=lane), limit)

@@ -1,0 +1,175 @@
+"""Where Consul is, from the ``CONSUL_*`` variables that its own tools read (Go client ``api/api.go``).
+
+The library's reading of these variables is never used: it fails on ``unix://``, IPv6 and port-less
+addresses and would override what we pass. A value that cannot be meant is one clear line.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from store.errors import InputInvalid
+
+DEFAULT_ADDRESS = "127.0.0.1:8500"
+_EXPECTED = "host:port, [ipv6]:port, http://…, https://… or unix:///path"
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_TRUE = {"1", "t", "true", "T", "TRUE", "True"}
+_FALSE = {"0", "f", "false", "F", "FALSE", "False", ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """What certificates are used. Paths of PEM files; empty means: not given."""
+
+    verify: bool = True
+    ca_file: str = ""
+    ca_path: str = ""
+    certificate: str = ""
+    key: str = ""
+    server_name: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """Load everything from disk.
+
+        Raises:
+            InputInvalid: a file cannot be read or is no certificate or key, by variable.
+        """
+        context = ssl.create_default_context()
+        if self.ca_file or self.ca_path:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            _load("CONSUL_CACERT", self.ca_file, lambda: context.load_verify_locations(self.ca_file))
+            _load("CONSUL_CAPATH", self.ca_path, lambda: context.load_verify_locations(capath=self.ca_path))
+        _load(
+            "CONSUL_CLIENT_CERT",
+            self.certificate,
+            lambda: context.load_cert_chain(self.certificate, self.key),
+        )
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One Consul HTTP API: over TCP, or over the socket ``unix_path``. ``auth`` is a secret."""
+
+    scheme: str = "http"
+    host: str = "127.0.0.1"
+    port: int = 8500
+    path: str = ""
+    unix_path: str = ""
+    tls: Tls = Tls()
+    auth: tuple[str, str] | None = field(default=None, repr=False)
+    namespace: str = ""
+    partition: str = ""
+
+    @property
+    def url(self) -> str:
+        """Base URL without a slash at its end; over a socket the host is only a name."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+    def __str__(self) -> str:
+        """For people: what to put into ``CONSUL_HTTP_ADDR``."""
+        return f"unix://{self.unix_path}" if self.unix_path else self.url
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str], override: str | None = None) -> Address:
+        """Read all variables; ``override`` (a flag) wins over ``CONSUL_HTTP_ADDR``.
+
+        Raises:
+            InputInvalid: naming the variable, what was found and what was expected.
+        """
+        variable = "CONSUL_HTTP_ADDR" if override is None else "address"
+        text = override if override is not None else env.get("CONSUL_HTTP_ADDR", "")
+        wants_tls = _boolean(env, "CONSUL_HTTP_SSL", default=False)
+        parts = _parse(text.strip() or DEFAULT_ADDRESS, variable, wants_tls)
+        return cls(
+            scheme=parts["scheme"],
+            host=parts["host"],
+            port=int(parts["port"]),
+            path=parts["path"],
+            unix_path=parts["unix_path"],
+            tls=_tls(env),
+            auth=_auth(env.get("CONSUL_HTTP_AUTH", "")),
+            namespace=env.get("CONSUL_NAMESPACE", ""),
+            partition=env.get("CONSUL_PARTITION", ""),
+        )
+
+
+def _parse(text: str, variable: str, wants_tls: bool) -> dict[str, str]:
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        scheme, rest = "http", text
+    if scheme not in ("http", "https", "unix"):
+        raise _bad(variable, text, _EXPECTED)
+    if scheme == "unix":
+        if not rest.startswith("/"):
+            raise _bad(variable, text, "unix:// and an absolute path")
+        secure = "https" if wants_tls else "http"
+        return {"scheme": secure, "host": "localhost", "port": "80", "path": "", "unix_path": rest}
+    scheme = "https" if wants_tls else scheme
+    if rest.count(":") > 1 and not rest.startswith("["):  # a bare IPv6 address
+        host, slash, path = rest.partition("/")
+        rest = f"[{host}]{slash}{path}"
+    try:
+        url = urlsplit(f"{scheme}://{rest}")
+        host, port = url.hostname or "", url.port or _DEFAULT_PORTS[scheme]
+    except ValueError as error:
+        raise _bad(variable, text, _EXPECTED) from error
+    if not host or any(c.isspace() for c in rest) or url.username is not None or url.query or url.fragment:
+        raise _bad(variable, text.rpartition("@")[2], _EXPECTED)
+    return {"scheme": scheme, "host": host, "port": str(port), "path": url.path.rstrip("/"), "unix_path": ""}
+
+
+def _tls(env: Mapping[str, str]) -> Tls:
+    certificate, key = env.get("CONSUL_CLIENT_CERT", ""), env.get("CONSUL_CLIENT_KEY", "")
+    if bool(certificate) != bool(key):
+        missing = "CONSUL_CLIENT_KEY" if certificate else "CONSUL_CLIENT_CERT"
+        raise InputInvalid(
+            f"{missing}: found nothing, expected a path, since its other half is set", field=missing
+        )
+    return Tls(
+        verify=_boolean(env, "CONSUL_HTTP_SSL_VERIFY", default=True),
+        ca_file=env.get("CONSUL_CACERT", ""),
+        ca_path=env.get("CONSUL_CAPATH", ""),
+        certificate=certificate,
+        key=key,
+        server_name=env.get("CONSUL_TLS_SERVER_NAME", ""),
+    )
+
+
+def _auth(text: str) -> tuple[str, str] | None:
+    user, _, password = text.partition(":")
+    return (user, password) if text else None
+
+
+def _boolean(env: Mapping[str, str], name: str, *, default: bool) -> bool:
+    found = env.get(name)
+    if found is None or found == "":
+        return default
+    if found not in _TRUE | _FALSE:
+        raise _bad(name, found, "true or false")
+    return found in _TRUE
+
+
+def _load(variable: str, path: str, load: object) -> None:
+    """Call ``load`` when a path is given."""
+    if not path:
+        return
+    assert callable(load)
+    try:
+        load()
+    except (OSError, ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputInvalid(
+            f"{variable}: found {path!r} ({reason}), expected readable PEM", field=variable
+        ) from error
+
+
+def _bad(variable: str, found: str, expected: str) -> InputInvalid:
+    return InputInvalid(f"{variable}: found {found!r}, expected {expected}", field=variable, found=found)

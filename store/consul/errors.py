@@ -1,0 +1,175 @@
+"""What Consul's answers mean, as the store's typed errors. Pure: an answer in, an error or nothing out.
+
+Consul tells most failures apart by text only: every server-side error is a 500. Whether a write's
+outcome is known is decided here and nowhere else (R12). Never more than 80 characters of a body get
+into a message.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from store.errors import (
+    AccessDenied,
+    InvalidTTL,
+    NoLeader,
+    OperationError,
+    OutcomeUnknown,
+    SessionGone,
+    StoreError,
+    StoreUnavailable,
+    Throttled,
+    TooLarge,
+    TransactionRejected,
+    UnexpectedAnswer,
+)
+from store.ports import Response
+
+
+class Op(enum.StrEnum):
+    """What is asked of Consul: the closed set of the metrics' label ``op``."""
+
+    GET = "get"
+    LIST = "list"
+    KEYS = "keys"
+    WATCH = "watch"
+    PUT = "put"
+    DELETE = "delete"
+    TRANSACTION = "transaction"
+    SESSION_CREATE = "session_create"
+    SESSION_RENEW = "session_renew"
+    SESSION_DESTROY = "session_destroy"
+    SESSION_INFO = "session_info"
+    STATUS = "status"
+    AGENT = "agent"
+
+    @property
+    def writes(self) -> bool:
+        """Whether an unanswered request leaves an unknown outcome. A renewal may simply be repeated."""
+        return self in _WRITES
+
+
+_WRITES = {Op.PUT, Op.DELETE, Op.TRANSACTION, Op.SESSION_CREATE, Op.SESSION_DESTROY}
+_KV_READS = {Op.GET, Op.LIST, Op.KEYS, Op.WATCH}
+_DENIED = ("permission denied", "acl not found", "acl support disabled")
+
+
+class _TxnError(msgspec.Struct):
+    index: int = msgspec.field(name="OpIndex", default=0)
+    what: str = msgspec.field(name="What", default="")
+
+
+class _TxnErrors(msgspec.Struct):
+    errors: list[_TxnError] | None = msgspec.field(name="Errors")
+
+
+_rejection = msgspec.json.Decoder(_TxnErrors)
+
+
+def problem(op: Op, response: Response) -> StoreError | None:
+    """The error that an answer stands for; None when it is a success or a proven absence."""
+    status = response.status
+    if status == 200:
+        return None if _from_consul(op, response) else not_consul(op, response)
+    text = first_words(response.body)
+    low = text.lower()
+    where = f"{op}: {status} {text}".rstrip()
+    if status == 429:
+        return Throttled(where, status=status)
+    if _is_page(response):
+        return not_consul(op, response)
+    if status == 404:
+        return _absent(op, response, low)
+    if status == 409 and op is Op.TRANSACTION:
+        return _rejected(response)
+    if status == 413:
+        return TooLarge(where, status=status)
+    if status in (401, 403) or (status == 500 and any(words in low for words in _DENIED)):
+        return AccessDenied(where, status=status)
+    if status >= 500:
+        return _failed(op, low, where, status)
+    if op is Op.SESSION_CREATE and "ttl" in low:
+        return InvalidTTL(where, status=status)
+    return not_consul(op, response)
+
+
+def not_consul(op: Op, response: Response) -> StoreError:
+    """The answer is not Consul's; on a write that may have come through, the outcome is unknown."""
+    kind = response.headers.get("content-type", "no content type").partition(";")[0]
+    where = f"{op}: found {response.status} {kind} {first_words(response.body)!r}, expected Consul's answer"
+    if op.writes and (response.status < 300 or response.status >= 500):
+        return OutcomeUnknown(where, status=response.status)
+    return UnexpectedAnswer(where, status=response.status)
+
+
+def unanswered(op: Op, error: OutcomeUnknown | UnexpectedAnswer) -> StoreError:
+    """What a request that left without a whole answer means for this operation.
+
+    A read changed nothing; hung up on without a status, it met the limit of connections (R23).
+    """
+    if op.writes:
+        return error if isinstance(error, OutcomeUnknown) else OutcomeUnknown(error.message, **error.fields)
+    if isinstance(error, UnexpectedAnswer):
+        return error
+    kind = Throttled if error.fields.get("disconnected") else StoreUnavailable
+    return kind(error.message, **error.fields)
+
+
+def first_words(body: bytes) -> str:
+    """At most 80 characters of a body, on one line."""
+    return " ".join(body[:400].decode("utf-8", "replace").split())[:80]
+
+
+def _from_consul(op: Op, response: Response) -> bool:
+    """Whether a success looks like Consul's own: JSON, and a read bears one of its headers."""
+    if not response.headers.get("content-type", "").startswith("application/json"):
+        return False
+    return op not in _KV_READS or _has_consul_header(response)
+
+
+def _has_consul_header(response: Response) -> bool:
+    return any(name.startswith("x-consul-") for name in response.headers)
+
+
+def _is_page(response: Response) -> bool:
+    kind = response.headers.get("content-type", "")
+    return "html" in kind or response.body[:64].lstrip().startswith(b"<")
+
+
+def _absent(op: Op, response: Response, low: str) -> StoreError | None:
+    """A 404 proves absence only if Consul itself says so."""
+    if op in _KV_READS and _has_consul_header(response):
+        return None
+    if op is Op.SESSION_RENEW and low.startswith("session id"):
+        return SessionGone(f"{op}: 404 {first_words(response.body)}", status=404)
+    return not_consul(op, response)
+
+
+def _rejected(response: Response) -> StoreError:
+    try:
+        found = _rejection.decode(response.body).errors or []
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return not_consul(Op.TRANSACTION, response)
+    errors = tuple(OperationError(error.index, error.what) for error in found)
+    denied = [e for e in errors if any(words in e.what.lower() for words in _DENIED)]
+    if denied:
+        return AccessDenied(
+            f"{Op.TRANSACTION}: 409 operation {denied[0].index}: {denied[0].what[:80]}",
+            status=409,
+            operations=[e.index for e in denied],
+        )
+    return TransactionRejected(errors)
+
+
+def _failed(op: Op, low: str, where: str, status: int) -> StoreError:
+    """A 5xx. Only texts that come from before the write was tried make a write's outcome known."""
+    if op is Op.PUT and "invalid session" in low:
+        return SessionGone(where, status=status)
+    if op is Op.SESSION_CREATE and "session ttl" in low:
+        return InvalidTTL(where, status=status)
+    no_leader = "no cluster leader" in low or "no leader" in low
+    if op.writes:
+        return OutcomeUnknown(where, status=status, no_leader=no_leader)
+    return (NoLeader if no_leader else StoreUnavailable)(where, status=status)

@@ -1,0 +1,82 @@
+"""One request and its answer: token, metrics and typed errors around a ``Transport``.
+
+Everything that is sent to Consul goes through here, the library's rare calls included, so that no
+error of aiohttp or of the library ever reaches a caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from store.consul import errors
+from store.consul.errors import Op
+from store.errors import OutcomeUnknown, StoreError, UnexpectedAnswer
+from store.ports import Clock, Recorder, Request, Response, Transport
+
+# Consul holds a read without a leader for 7 s before it answers 500: waiting less hides the reason.
+SHORT_SECONDS = 10.0
+RENEW_SECONDS = 3.0
+WATCH_MARGIN_SECONDS = 10.0
+CONSUL_DEFAULT_WAIT = 300.0
+_STATUSES = {200, 400, 401, 403, 404, 409, 413, 429, 500, 502, 503, 504}
+
+
+def blocking_limit(wait: float) -> float:
+    """Seconds that a blocking query may take: Consul adds up to 1/16 of the wait; 0 means its 5 min."""
+    wait = wait or CONSUL_DEFAULT_WAIT
+    return wait + wait / 16 + WATCH_MARGIN_SECONDS
+
+
+class Exchange:
+    """Sends requests for ``ConsulClient``."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        clock: Clock,
+        recorder: Recorder | None = None,
+        token: Callable[[], str] | None = None,
+    ) -> None:
+        self.transport = transport
+        self._clock = clock
+        self._recorder = recorder
+        self._token = token
+
+    async def __call__(self, op: Op, request: Request, timeout: float = SHORT_SECONDS) -> Response:
+        """Send and return a success or a proven absence (404).
+
+        Raises:
+            StoreError: everything else, as ``store.consul.errors`` tells.
+        """
+        start, code = self._clock.mono(), "cancelled"
+        try:
+            response = await self.transport.send(self._with_token(request), timeout)
+            code = str(response.status) if response.status in _STATUSES else "other"
+        except (OutcomeUnknown, UnexpectedAnswer) as error:
+            meaning = errors.unanswered(op, error)
+            code = meaning.code
+            raise meaning from error
+        except StoreError as error:
+            code = error.code
+            raise
+        finally:
+            self._record(op, code, start)
+        failure = errors.problem(op, response)
+        if failure is not None:
+            raise failure
+        return response
+
+    def _with_token(self, request: Request) -> Request:
+        token = self._token() if self._token is not None else ""
+        if not token:
+            return request
+        return replace(request, headers={**request.headers, "X-Consul-Token": token})
+
+    def _record(self, op: Op, code: str, start: float) -> None:
+        if self._recorder is not None:
+            self._recorder.count("farmd_store_requests_total", 1, op=op.value, code=code)
+            self._recorder.observe(
+                "farmd_store_request_duration_seconds", self._clock.mono() - start, op=op.value
+            )

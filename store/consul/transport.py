@@ -1,0 +1,166 @@
+"""Requests to a real Consul, or to the embedded server, over pooled aiohttp connections.
+
+Each lane has its own pool, so that parked watches and slow transactions never keep a session's
+renewal waiting. Must never: send a write twice (aiohttp resends PUT and DELETE by itself when a kept
+connection turns out dead), follow a redirect, or mistake a request that may have left for one that
+did not.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from types import TracebackType
+from urllib.parse import quote, urlencode
+
+import aiohttp
+from yarl import URL
+
+from store.consul.environment import Address
+from store.consul.version import USER_AGENT
+from store.errors import OutcomeUnknown, StoreUnavailable, UnexpectedAnswer
+from store.ports import Lane, Request, Response
+
+# R23: at most 64 parked queries a process; Consul drops the 201st connection of one client.
+POOL_SIZES: Mapping[Lane, int] = {Lane.READ: 32, Lane.WATCH: 64, Lane.WRITE: 16, Lane.SESSION: 4}
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
+KEEP_ALIVE_SECONDS = 55.0
+_READ_BUFFER = 1024 * 1024
+_NEVER_LEFT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
+
+
+async def _send_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Turn a broken connection into our error before aiohttp sends a write a second time."""
+    if request.method == "GET":
+        return await handler(request)
+    try:
+        return await handler(request)
+    except _NEVER_LEFT:
+        raise
+    except (aiohttp.ClientError, OSError) as error:
+        raise _lost(request.method, request.url.path, error) from error
+
+
+class AiohttpTransport:
+    """A ``store.ports.Transport``; build it inside a running loop, and close it."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        pool_sizes: Mapping[Lane, int] = POOL_SIZES,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+    ) -> None:
+        self._address = address
+        self._max_answer_bytes = max_answer_bytes
+        self._tls: ssl.SSLContext | bool = address.tls.context() if address.scheme == "https" else True
+        headers = _headers(address)
+        self._sessions = {
+            lane: aiohttp.ClientSession(
+                connector=self._connector(pool_sizes[lane]),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=headers,
+                middlewares=(_send_once,),
+                read_bufsize=_READ_BUFFER,
+                skip_auto_headers=("Content-Type",),
+            )
+            for lane in Lane
+        }
+
+    async def __aenter__(self) -> AiohttpTransport:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def send(self, request: Request, timeout: float) -> Response:
+        """See ``store.ports.Transport``; ``timeout`` covers the wait for a connection too.
+
+        Raises:
+            StoreUnavailable: the request never left.
+            OutcomeUnknown: it left; no whole answer came. ``disconnected`` is set where the peer
+                hung up without any status.
+            UnexpectedAnswer: what came is not HTTP, or larger than allowed.
+        """
+        # The wait for a connection ends well before the whole limit does, so that running out of the
+        # whole limit always means that the request had left.
+        limit = aiohttp.ClientTimeout(total=timeout, connect=min(timeout / 2, 5.0))
+        try:
+            async with self._sessions[request.lane].request(
+                request.method,
+                URL(self._url(request), encoded=True),
+                data=request.body or None,
+                headers=request.headers,
+                timeout=limit,
+                allow_redirects=False,
+                server_hostname=self._address.tls.server_name or None,
+            ) as answer:
+                body = await self._read(answer)
+                headers = {name.lower(): value for name, value in answer.headers.items()}
+                return Response(answer.status, headers, body)
+        except _NEVER_LEFT as error:
+            raise StoreUnavailable(f"{self._address}: cannot connect: {_reason(error)}") from error
+        except aiohttp.ClientResponseError as error:
+            raise UnexpectedAnswer(f"{self._address}: the answer is not HTTP: {_reason(error)}") from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _lost(request.method, request.path, error) from error
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        for session in self._sessions.values():
+            await session.close()
+
+    def _connector(self, size: int) -> aiohttp.BaseConnector:
+        if self._address.unix_path:
+            return aiohttp.UnixConnector(
+                self._address.unix_path, limit=size, keepalive_timeout=KEEP_ALIVE_SECONDS
+            )
+        return aiohttp.TCPConnector(limit=size, keepalive_timeout=KEEP_ALIVE_SECONDS, ssl=self._tls)
+
+    def _url(self, request: Request) -> str:
+        url = self._address.url + quote(request.path, safe="/:~.-_")
+        return f"{url}?{urlencode(request.params)}" if request.params else url
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        """The whole body, unless it is larger than allowed."""
+        limit = self._max_answer_bytes
+        if answer.content_length is not None and answer.content_length <= limit:
+            return await answer.read()
+        body = bytearray()
+        async for chunk in answer.content.iter_any():
+            body += chunk
+            if len(body) > limit:
+                answer.close()
+                raise UnexpectedAnswer(
+                    f"{self._address}: {answer.status} with more than {limit} bytes", status=answer.status
+                )
+        return bytes(body)
+
+
+def _headers(address: Address) -> dict[str, str]:
+    """What goes with every request. Compressed answers cost more than they save in one data centre."""
+    headers = {"User-Agent": USER_AGENT, "Accept": "application/json", "Accept-Encoding": "identity"}
+    if address.auth is not None:
+        headers["Authorization"] = aiohttp.BasicAuth(*address.auth, encoding="utf-8").encode()
+    if address.namespace:
+        headers["X-Consul-Namespace"] = address.namespace
+    if address.partition:
+        headers["X-Consul-Partition"] = address.partition
+    return headers
+
+
+def _lost(method: str, path: str, error: BaseException) -> OutcomeUnknown:
+    """No whole answer came. A hang-up without a status is how Consul 1.8 limits connections."""
+    hung_up = isinstance(error, aiohttp.ServerDisconnectedError | ConnectionError) or (
+        isinstance(error, aiohttp.ClientOSError) and not isinstance(error.__cause__, ssl.SSLError)
+    )
+    return OutcomeUnknown(f"{method} {path}: no answer: {_reason(error)}", disconnected=hung_up)
+
+
+def _reason(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text[:160] or type(error).__name__
