@@ -175,25 +175,23 @@ def parse(data: Any, source: str) -> Manifest:
     """
     manifest = codec.parse_input(Manifest, data, source)
     check(manifest, source)
-    size = len(canonical(manifest))
-    if size > MAX_MANIFEST_BYTES:
-        raise InputInvalid(
-            f"{source}: manifest: found {size} bytes, expected at most {MAX_MANIFEST_BYTES}", field="manifest"
-        )
     return manifest
 
 
-def check(manifest: Manifest, source: str) -> None:
-    """Check what types cannot say.
+def check(manifest: Manifest, source: str, within: str = "") -> None:
+    """Check what types cannot say; ``within`` is put before field names, such as ``pod.``.
 
     Raises:
         InputInvalid: naming the field, what was found and what was expected.
     """
 
     def refuse(field: str, found: object, expected: str) -> None:
-        raise InputInvalid(f"{source}: {field}: found {found!r}, expected {expected}", field=field)
+        raise InputInvalid(
+            f"{source}: {within}{field}: found {found!r}, expected {expected}", field=within + field
+        )
 
-    valid_segment(manifest.id, f"{source}: id")
+    _check_size(manifest, f"{source}: {within.rstrip('.') or 'manifest'}")
+    valid_segment(manifest.id, f"{source}: {within}id")
     if not manifest.command or not manifest.command[0]:
         refuse("command", manifest.command, "at least the program to run")
     for text in (*manifest.command, *manifest.args, *manifest.env, *manifest.env.values()):
@@ -203,7 +201,7 @@ def check(manifest: Manifest, source: str) -> None:
         if not name or "=" in name:
             refuse("env", name, "a variable name without '='")
     for name, port in manifest.ports.items():
-        valid_name(name, f"{source}: ports")
+        valid_name(name, f"{source}: {within}ports")
         if not 0 <= port.port <= 65535:
             refuse(f"ports.{name}.port", port.port, "0 (dynamic) to 65535")
     if manifest.working_directory and (
@@ -232,6 +230,19 @@ def check(manifest: Manifest, source: str) -> None:
         refuse("logs", manifest.logs.max_bytes, "max_bytes of 1024 or more and keep of 0 or more")
     if manifest.health is not None:
         _check_health(manifest.health, manifest, refuse)
+
+
+def _check_size(manifest: Manifest, where: str) -> None:
+    try:
+        size = len(canonical(manifest))
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise InputInvalid(
+            f"{where}: found a value that JSON cannot hold ({error})", field="manifest"
+        ) from error
+    if size > MAX_MANIFEST_BYTES:
+        raise InputInvalid(
+            f"{where}: found {size} bytes, expected at most {MAX_MANIFEST_BYTES}", field="manifest"
+        )
 
 
 def _check_health(health: HealthCheck, manifest: Manifest, refuse: Any) -> None:

@@ -1,0 +1,121 @@
+"""Files that people write: YAML or JSON text → plain documents, before any field is looked at.
+
+Guards against what YAML allows and nobody wants: custom tags, aliases that blow up, duplicate keys
+that silently win, endless input. Every refusal is one line that names the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+from store.errors import InputInvalid
+
+MAX_BYTES = 1024 * 1024
+MAX_NODES = 100_000
+MAX_DEPTH = 64
+MAX_DOCUMENTS = 1000
+
+
+def parse(text: str, source: str) -> list[tuple[str, Any]]:
+    """All documents of one file: (where it came from, parsed value). Empty documents are dropped.
+
+    Raises:
+        InputInvalid: too large, not YAML or JSON, a duplicate key, too many aliases, or no document.
+    """
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_BYTES:
+        raise InputInvalid(f"{source}: found {size} bytes, expected at most {MAX_BYTES}", source=source)
+    values = [_json(text, source)] if source.endswith(".json") else _yaml(text, source)
+    values = [value for value in values if value is not None]
+    if not values:
+        raise InputInvalid(f"{source}: found no document, expected at least one", source=source)
+    if len(values) > MAX_DOCUMENTS:
+        raise InputInvalid(
+            f"{source}: found {len(values)} documents, expected at most {MAX_DOCUMENTS}", source=source
+        )
+    if len(values) == 1:
+        return [(source, values[0])]
+    return [(f"{source} (document {number})", value) for number, value in enumerate(values, 1)]
+
+
+def _json(text: str, source: str) -> Any:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputInvalid(f"{source}: {twice}: found twice, expected once", source=source)
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise InputInvalid(f"{source}: not JSON: {_one_line(error)}", source=source) from error
+
+
+def _yaml(text: str, source: str) -> list[Any]:
+    try:
+        _check_size(text, source)
+        return list(yaml.load_all(text, _UniqueKeys))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = error.problem or error.context
+        raise InputInvalid(f"{source}: not YAML: {problem}{where}", source=source) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise InputInvalid(f"{source}: not YAML: {_one_line(error)}", source=source) from error
+
+
+def _check_size(text: str, source: str) -> None:
+    """Count nodes as they would be with all aliases written out, without writing them out."""
+
+    def refuse(found: str, expected: str) -> InputInvalid:
+        return InputInvalid(f"{source}: found {found}, expected {expected}", source=source)
+
+    anchors: dict[str, int] = {}
+    open_nodes: list[tuple[str | None, int]] = [(None, 0)]
+    for event in yaml.parse(text, yaml.SafeLoader):
+        anchor, size = None, 0
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in anchors:
+                raise refuse(f"the alias *{event.anchor}", "an anchor that ends before it")
+            size = anchors[event.anchor]
+        elif isinstance(event, yaml.ScalarEvent):
+            anchor, size = event.anchor, 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((event.anchor, 1))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = open_nodes.pop()
+        elif isinstance(event, yaml.DocumentStartEvent):
+            anchors.clear()
+        if anchor:
+            anchors[anchor] = size
+        parent, total = open_nodes[-1]
+        open_nodes[-1] = (parent, total + size)
+        if total + size > MAX_NODES:
+            raise refuse(f"more than {MAX_NODES} values with aliases written out", "fewer")
+        if len(open_nodes) > MAX_DEPTH:
+            raise refuse(f"more than {MAX_DEPTH} levels", "fewer")
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """The safe loader, which additionally refuses a key that stands twice in one mapping."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            key = f"{key_node.tag} {key_node.value}"
+            if isinstance(key_node, yaml.ScalarNode) and key in seen and key_node.value != "<<":
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key_node.value}: found twice, expected once", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,44 @@
+"""The root of the errors of ``farmd``; the store's own errors pass through unchanged.
+
+Each class fixes a stable ``code``. Messages are one line; ``hint`` says what to do next.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class FarmdError(Exception):
+    """Root of all errors of ``farmd``; ``fields`` hold the details for logs and JSON output."""
+
+    code: ClassVar[str] = "farmd_error"
+
+    def __init__(self, message: str, *, hint: str = "", **fields: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.fields = fields
+
+
+class WaitTimeout(FarmdError):
+    """What was asked for is written, but did not come true in time."""
+
+    code = "timeout"
+
+
+class Declined(FarmdError):
+    """A person was asked and said no; nothing was written."""
+
+    code = "declined"
+
+
+class Unconfirmed(FarmdError):
+    """A destructive change without ``-y`` where nobody can be asked; nothing was written."""
+
+    code = "unconfirmed"
+
+
+class AgentUnavailable(FarmdError):
+    """A node's agent is not connected, or does not answer."""
+
+    code = "agent_unavailable"

@@ -1,0 +1,195 @@
+"""One change that a person asks for: prepared, shown, then written in one audited transaction.
+
+Commands return a ``Mutation``, which has written nothing yet: callers print its ``change``, ask if it
+is destructive, and ``commit`` it or not (``--dry-run``). What must never break: the audit record
+travels in the change's own transaction, and nobody edits an item whose mutation lock somebody else
+holds (R13).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from store import operations
+from store.audit import Audit, AuditLogStore
+from store.errors import (
+    Conflict,
+    InputInvalid,
+    Locked,
+    NotRegistered,
+    OutcomeUnknown,
+    TransactionRejected,
+)
+from store.keys import Keys
+from store.locks import Holder
+from store.operations import Operation
+from store.ports import Clock, Ids
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+Scalar = int | str | bool
+
+MUTATION_LOCK = "mutation_lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Who asks, why, and with what. ``actor`` is ``user/<name>@<host>``; ``force`` breaks a lock."""
+
+    client: ConsulClient
+    keys: Keys
+    clock: Clock
+    ids: Ids
+    actor: str
+    reason: str = ""
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a mutation changes, for people and for the audit: the fields before and after.
+
+    ``details`` are lines for people only. ``destructive``: ask before it is written.
+    """
+
+    kind: str
+    id: str
+    name: str
+    action: str
+    before: dict[str, Scalar] = field(default_factory=dict)
+    after: dict[str, Scalar] = field(default_factory=dict)
+    details: tuple[str, ...] = ()
+    destructive: bool = False
+    manifest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A change and the operations that make it; without operations there is nothing to change."""
+
+    change: Change
+    operations: tuple[Operation, ...] = ()
+
+    @property
+    def needed(self) -> bool:
+        """Whether the world differs from what was asked for."""
+        return bool(self.operations)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Operations that respect or break an item's mutation lock, and what to audit of it."""
+
+    operations: tuple[Operation, ...]
+    before: dict[str, Scalar] = field(default_factory=dict)
+    after: dict[str, Scalar] = field(default_factory=dict)
+
+
+async def guard(call: Call, kind: str, item: str, title: str) -> Guard:
+    """The operations without which no edit of an item may be written (R13).
+
+    Raises:
+        Locked: somebody holds the mutation lock and the call does not force.
+        InputInvalid: it forces without a reason.
+    """
+    if call.force and not call.reason:
+        raise InputInvalid(
+            "reason: missing, expected why the mutation lock may be broken (--reason)", field="reason"
+        )
+    key = call.keys.mutation_lock(kind, item)
+    entry = await call.client.read(key)
+    if entry is None:
+        return Guard((operations.check_not_exists(key),))
+    holder = Holder.parse(entry.value)
+    if not call.force:
+        raise _locked(title, key, holder)
+    broken = f"{holder.kind}/{holder.id}"
+    return Guard(
+        (operations.delete_cas(key, entry.modify_index),), {MUTATION_LOCK: broken}, {MUTATION_LOCK: ""}
+    )
+
+
+def _locked(title: str, key: str, holder: Holder) -> Locked:
+    since = _since(holder)
+    return Locked(
+        f"{title} is locked by {holder.kind}/{holder.id}{f' since {since}' if since else ''}",
+        holder=f"{holder.kind}/{holder.id}",
+        since=since,
+        key=key,
+        hint="wait until it is done, or break the lock with --force --reason TEXT",
+    )
+
+
+def _since(holder: Holder) -> str:
+    """When a mutation lock was taken: whoever takes one ends the claim's nonce in ``@<unix seconds>``."""
+    _, found, at = holder.nonce.rpartition("@")
+    if not found or not at.isdigit() or len(at) > 11:
+        return ""
+    return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def registered(call: Call) -> Operation:
+    """A check that the cluster is registered and stays the same one until the transaction.
+
+    Raises:
+        NotRegistered: no cluster lives under this prefix.
+    """
+    entry = await call.client.read(call.keys.cluster)
+    if entry is None:
+        raise NotRegistered(
+            f"no cluster is registered under {call.keys.prefix!r}",
+            key=call.keys.cluster,
+            hint="start a farm first (farmd run, or farmd dev), or check --http-addr and the prefix",
+        )
+    return operations.check_index(call.keys.cluster, entry.modify_index)
+
+
+async def commit(call: Call, mutation: Mutation) -> None:
+    """Write a prepared mutation with its audit record, all or nothing; nothing if it is not needed.
+
+    Raises:
+        Conflict: the item changed since it was read; nothing was written.
+        Locked: somebody took the mutation lock meanwhile; nothing was written.
+        OutcomeUnknown: no answer came, and the audit record is not there (yet).
+    """
+    if not mutation.needed:
+        return
+    change = mutation.change
+    log = AuditLogStore(call.keys, call.clock, call.ids)
+    record = log.operation(
+        Audit(
+            at=log.now(),
+            actor=call.actor,
+            action=change.action,
+            kind=change.kind,
+            id=change.id,
+            name=change.name,
+            reason=call.reason,
+            before=change.before,
+            after=change.after,
+            manifest=change.manifest,
+        )
+    )
+    try:
+        await call.client.transaction([*mutation.operations, record])
+    except TransactionRejected as error:
+        await _explain(call, change)
+        raise Conflict(
+            f"{change.kind}/{change.name} changed since it was read; nothing was written",
+            id=change.id,
+            hint="look at it again and repeat the command",
+        ) from error
+    except OutcomeUnknown:
+        # The audit record's key is new and travels with the change: its presence is the proof (R12).
+        if await call.client.read(record.key, mode="consistent") is None:
+            raise
+
+
+async def _explain(call: Call, change: Change) -> None:
+    key = call.keys.mutation_lock(change.kind, change.id)
+    entry = await call.client.read(key)
+    if entry is not None:
+        raise _locked(f"{change.kind}/{change.name}", key, Holder.parse(entry.value))
