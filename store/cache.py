@@ -113,9 +113,12 @@ class PrefixCache(Generic[T]):
     @property
     def doubt(self) -> str | None:
         """Why this copy is no evidence of absence right now; None when it is (R19, R20)."""
-        if self._error is not None:
-            return f"{self.family}: {self._error.code}"
         return next((f"{self.family}: {shard.doubt}" for shard in self._shards if shard.doubt), None)
+
+    @property
+    def error(self) -> StoreError | None:
+        """What the last query of this tree failed with; None when it was answered."""
+        return self._error
 
     def staleness(self) -> float:
         """Seconds since the oldest query of this tree was last answered."""

@@ -1,0 +1,83 @@
+"""The shared copies of the store that all workers of a farm read from (R15, R23).
+
+One parked query a tree while it is small, 16 when it has grown; 5 sharded and 6 plain trees make at
+most 54 parked queries. ``pods`` and ``intent`` rest between answers: this farm's own commits arrive
+there from the transactions' responses, and only other hands are seen later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from store.cache import PrefixCache
+from store.consul.client import ConsulClient
+from store.failsafe import Failsafe
+from store.farms import Member
+from store.intent import Intent
+from store.keys import Keys
+from store.nodes import Agent, Node, Reserved
+from store.pods import Pod
+from store.ports import Clock, Rng
+from store.rcs import ReplicationController
+from store.reality import Reality
+from store.work import Work
+
+OWN_TREES_PAUSE = 10.0
+REALITY_PAUSE = 0.5
+
+
+class Caches:
+    """All trees of one farm; ``run`` keeps them fresh until cancelled."""
+
+    def __init__(
+        self,
+        client: ConsulClient,
+        keys: Keys,
+        cluster: str,
+        clock: Clock,
+        rng: Rng,
+        on_answer: Callable[[], None] = lambda: None,
+    ) -> None:
+        def tree(
+            family: str, kind: type[Any], *, sharded: bool = False, pause: float = 0.0
+        ) -> PrefixCache[Any]:
+            return PrefixCache(
+                client,
+                keys,
+                family,
+                kind,
+                cluster=cluster,
+                clock=clock,
+                rng=rng,
+                sharded=sharded,
+                pause=pause,
+                on_answer=on_answer,
+            )
+
+        self.rcs: PrefixCache[ReplicationController] = tree("rcs", ReplicationController, sharded=True)
+        self.pods: PrefixCache[Pod] = tree("pods", Pod, sharded=True, pause=OWN_TREES_PAUSE)
+        self.intent: PrefixCache[Intent] = tree("intent", Intent, pause=OWN_TREES_PAUSE)
+        self.reality: PrefixCache[Reality] = tree("reality", Reality, sharded=True, pause=REALITY_PAUSE)
+        self.nodes: PrefixCache[Node] = tree("nodes", Node)
+        self.agents: PrefixCache[Agent] = tree("agents", Agent)
+        self.reserved: PrefixCache[Reserved] = tree("reserved", Reserved)
+        self.farms: PrefixCache[Member] = tree("farms", Member)
+        self.failsafe: PrefixCache[Failsafe] = tree("failsafe", Failsafe)
+        self.work: PrefixCache[Work] = tree("work", Work)
+
+    def all(self) -> list[PrefixCache[Any]]:
+        """Every tree."""
+        return [value for value in vars(self).values() if isinstance(value, PrefixCache)]
+
+    async def run(self) -> None:
+        """Keep all trees fresh until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for tree in self.all():
+                tasks.create_task(tree.run(), name=f"cache-{tree.family}")
+
+    async def filled(self) -> None:
+        """Return once every tree was read in full."""
+        for tree in self.all():
+            await tree.ready.wait()

@@ -1,0 +1,181 @@
+"""The farm: one session at a time, and the round of claiming that runs under it (p2 ``pkg/rc/farm.go``).
+
+A round reads the situation, asks ``plan.decide`` and carries the plan out: release, hand over, take in
+batches, adopt. New claims wait for one shared barrier read, then each gets its worker. A lost session
+cancels and awaits every worker before a new session is opened (R2); a clean stop destroys the session,
+which frees all locks at once (R4). Several farms share the work without talking; locks alone decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import msgspec.structs
+import structlog
+
+from farmd.farm.caches import Caches
+from farmd.farm.claims import ClaimLoop
+from farmd.farm.failsafe import FailsafeGuard
+from farmd.farm.kind import Kind
+from farmd.farm.model import FarmSettings
+from farmd.progress import Progress
+from store import presence, registration
+from store.consul.client import ConsulClient
+from store.errors import OutcomeUnknown, SessionGone, StoreError, StoreUnavailable, UnexpectedAnswer
+from store.farms import Member
+from store.keys import Keys
+from store.ports import Clock, Ids, Recorder, Rng
+from store.sessions import Session
+
+log = structlog.get_logger()
+
+STALL_SECONDS = 180.0
+TRANSIENT = (StoreUnavailable, OutcomeUnknown, UnexpectedAnswer, SessionGone)
+
+
+class Farm:
+    """Claims items of several kinds and runs one worker for each (seed ``Farm``).
+
+    ``run`` returns when ``stop`` is set, with every lock free. ``ready`` is set while the farm holds a
+    session and its caches are filled.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: FarmSettings,
+        member: Member,
+        client: ConsulClient,
+        keys: Keys,
+        caches: Caches,
+        kinds: Sequence[Kind],
+        guards: Mapping[str, FailsafeGuard],
+        clock: Clock,
+        rng: Rng,
+        ids: Ids,
+        recorder: Recorder,
+        progress: Progress,
+    ) -> None:
+        self._settings = settings
+        self._member = member
+        self._client = client
+        self._keys = keys
+        self._caches = caches
+        self._kinds = kinds
+        self._guards = guards
+        self._clock = clock
+        self._rng = rng
+        self._ids = ids
+        self._recorder = recorder
+        self._progress = progress
+        self.ready = asyncio.Event()
+        self.loops: list[ClaimLoop] = []
+
+    async def start(self, stop: asyncio.Event) -> None:
+        """The seed's name for ``run``."""
+        await self.run(stop)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until ``stop`` is set.
+
+        Raises:
+            Conflict: another live farm bears this name.
+            NotRegistered: the cluster does not allow this version.
+        """
+        background = [asyncio.create_task(self._caches.run(), name="caches")]
+        background += [asyncio.create_task(guard.run(), name="failsafe") for guard in self._guards.values()]
+        sessions = asyncio.create_task(self._sessions(stop), name="sessions")
+        try:
+            done, _ = await asyncio.wait([sessions, *background], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (sessions, *background):
+                task.cancel()
+            await asyncio.gather(sessions, *background, return_exceptions=True)
+
+    async def _sessions(self, stop: asyncio.Event) -> None:
+        """One session after the other; nothing of the next starts before all of the last has ended."""
+        while not stop.is_set():
+            try:
+                session = await Session.open(
+                    self._client,
+                    self._clock,
+                    name=f"farmd farm {self._settings.name}",
+                    ttl=self._settings.ttl,
+                    recorder=self._recorder,
+                )
+            except StoreError as error:
+                log.warning("session.not_opened", code=error.code, error=error.message)
+                await self._clock.sleep(self._rng.uniform(0.5, 2.0))
+                continue
+            self._recorder.count("farmd_session_events_total", event="created")
+            try:
+                await self._serve(session, stop)
+            except TRANSIENT as error:
+                log.warning("farm.interrupted", code=error.code, error=error.message)
+                await self._clock.sleep(self._rng.uniform(0.5, 2.0))
+            finally:
+                self.ready.clear()
+                await self._give_up(session)
+
+    async def _give_up(self, session: Session) -> None:
+        if session.lost.is_set():
+            self._recorder.count("farmd_session_events_total", event="lost")
+            return
+        try:
+            await session.destroy()
+        except StoreError as error:
+            log.warning("session.not_destroyed", code=error.code, error=error.message)
+        else:
+            self._recorder.count("farmd_session_events_total", event="destroyed")
+
+    async def _serve(self, session: Session, stop: asyncio.Event) -> None:
+        renewal = asyncio.create_task(session.run(), name="renewal")
+        work = asyncio.create_task(self._work(session), name="work")
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([renewal, work, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+        finally:
+            # Workers end before renewal does: they may still be finishing a write.
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            renewal.cancel()
+            stopping.cancel()
+            await asyncio.gather(renewal, stopping, return_exceptions=True)
+
+    async def _work(self, session: Session) -> None:
+        """Announce this farm and run one claim loop a kind."""
+        schema = await registration.read_schema(self._client, self._keys)
+        member = msgspec.structs.replace(self._member, session=session.id, since=self._clock.now())
+        await presence.announce(self._client, self._keys.farm(member.id), member, session.id)
+        await self._caches.filled()
+        self.loops = [self._loop(kind, session, schema.modify_index) for kind in self._kinds]
+        self.ready.set()
+        log.info("farm.ready", farm=member.id)
+        tasks = [asyncio.create_task(loop.run(), name=f"claims-{loop.kind}") for loop in self.loops]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _loop(self, kind: Kind, session: Session, schema: int) -> ClaimLoop:
+        return ClaimLoop(
+            kind=kind,
+            session=session,
+            schema=schema,
+            settings=self._settings,
+            client=self._client,
+            keys=self._keys,
+            caches=self._caches,
+            clock=self._clock,
+            rng=self._rng,
+            ids=self._ids,
+            recorder=self._recorder,
+            beat=self._progress.loop("claims", STALL_SECONDS),
+        )

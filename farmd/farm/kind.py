@@ -1,0 +1,44 @@
+"""A kind of work, as the claim engine sees it: the seam that a new kind implements.
+
+To add one: list its items, build a worker for a claim, and say what must be fresh before a worker may
+plan. ``farmd/replication/kind.py`` is the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from farmd.farm.model import Item
+from store.locks import Claim
+from store.sessions import Session
+
+
+class Worker(Protocol):
+    """Works on one item until it is cancelled. An exception counts as a crash (R10)."""
+
+    async def run(self) -> None:
+        """The loop; returns only when there is nothing left to work on."""
+
+
+class Kind(Protocol):
+    """One kind of work."""
+
+    @property
+    def name(self) -> str:
+        """The family of its records and locks, such as ``rcs``."""
+
+    def items(self) -> Mapping[str, Item]:
+        """All items of this kind, by id, from a fresh cache."""
+
+    def trusted(self) -> bool:
+        """Whether ``items`` may be taken for complete right now; otherwise nothing is released (R20)."""
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Call back when items come, go or change."""
+
+    async def barrier(self, items: Sequence[str]) -> None:
+        """Return once what workers of these items plan from was read after this call (R15)."""
+
+    def worker(self, claim: Claim, session: Session) -> Worker:
+        """A worker for a claim; built only after ``barrier``."""

@@ -1,0 +1,85 @@
+"""What the claim engine reasons about: items of work, members, and a plan of claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of work: its record's ModifyIndex, labels and the features that it needs (R11).
+
+    ``broken`` says why its record does not decode; such an item is still owned, so that it is reported
+    by one farm, and nothing of it is touched (R10).
+    """
+
+    id: str
+    index: int
+    labels: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    broken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A member as the plan sees it: ``settled`` members count for preference, and may receive items."""
+
+    id: str
+    session: str
+    settled: bool
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Everything that one round of claiming decides from. Times are seconds, monotonic.
+
+    ``held`` are items that somebody holds, ours included; ``mine`` those that this farm works on;
+    ``claimable`` the items that this farm may take at all; ``preferred`` names each item's preferred
+    member; ``free_since`` tells since when an item was seen free; ``not_before`` until when it must rest
+    after a crash; ``patience`` is this farm's jittered delay before it takes what others prefer.
+    """
+
+    me: str
+    claimable: Mapping[str, Item]
+    held: frozenset[str] | set[str]
+    mine: Mapping[str, int]
+    peers: Mapping[str, Peer]
+    preferred: Mapping[str, str]
+    free_since: Mapping[str, float]
+    not_before: Mapping[str, float]
+    patience: float
+    now: float
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPlan:
+    """What to do now, in this order; ``wake_at`` is when to look again if nothing else happens.
+
+    ``release`` are items that are no longer ours to work on, ``give`` those to hand over by receiver.
+    """
+
+    take: list[str]
+    release: list[str]
+    give: Mapping[str, list[str]]
+    wake_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FarmSettings:
+    """What an operator can set. Times are seconds.
+
+    ``settle`` is how long a farm waits for its peers before it claims, ``patience`` the middle of the
+    jittered delay before it takes an item that another farm prefers, ``stable`` how long a peer must
+    be present before items are handed to it.
+    """
+
+    name: str
+    ttl: float = 10.0
+    settle: float = 0.5
+    patience: float = 2.0
+    stable: float = 5.0
+    selector: str = ""
+    features: tuple[str, ...] = ()

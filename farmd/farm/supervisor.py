@@ -1,0 +1,165 @@
+"""One supervised task an item: a worker's crash touches no other item (R10).
+
+A crashed worker keeps its item through a backoff that is recorded in ``work/``, so that whoever owns the
+item later honours it too. After ``CRASHES`` in a row the item is blocked with the reason, until its record
+is changed. Stopping a worker always waits for it: no write of it can follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from farmd.farm.errors import ClaimLost
+from farmd.farm.kind import Kind
+from store import codec, operations
+from store.consul.client import ConsulClient
+from store.errors import StoreError
+from store.keys import Keys
+from store.locks import Claim
+from store.ports import Clock, Recorder, Rng
+from store.sessions import Session
+from store.status import Status
+from store.work import Work
+
+log = structlog.get_logger()
+
+CRASHES = 5
+BACKOFF_START = 1.0
+BACKOFF_LIMIT = 300.0
+STABLE_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class _Running:
+    claim: Claim
+    task: asyncio.Task[None]
+    changed: asyncio.Event
+    crashes: int
+
+
+class Supervisor:
+    """Runs the workers of one kind for one session."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        session: Session,
+        client: ConsulClient,
+        keys: Keys,
+        clock: Clock,
+        rng: Rng,
+        recorder: Recorder,
+        farm: str,
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._kind = kind
+        self._session = session
+        self._client = client
+        self._keys = keys
+        self._clock = clock
+        self._rng = rng
+        self._recorder = recorder
+        self._farm = farm
+        self._on_lost = on_lost
+        self._lost: set[str] = set()
+        self._running: dict[str, _Running] = {}
+
+    @property
+    def owned(self) -> dict[str, Claim]:
+        """Claims with a worker, by item."""
+        return {item: running.claim for item, running in self._running.items()}
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def __contains__(self, item: str) -> bool:
+        return item in self._running
+
+    def start(self, claim: Claim, work: Work | None = None) -> None:
+        """Start the worker of a claim; ``work`` is what an earlier owner recorded."""
+        changed = asyncio.Event()
+        crashes = work.crashes if work is not None else 0
+        task = asyncio.create_task(self._supervise(claim), name=f"{claim.kind}/{claim.item}")
+        self._running[claim.item] = _Running(claim, task, changed, crashes)
+
+    def record_changed(self, item: str) -> None:
+        """A person changed the record: a blocked item is tried again."""
+        if item in self._running:
+            self._running[item].changed.set()
+
+    async def stop(self, items: list[str]) -> list[Claim]:
+        """Cancel workers and wait for each; returns their claims, which are still held."""
+        stopped = [self._running.pop(item) for item in items if item in self._running]
+        for running in stopped:
+            running.task.cancel()
+        await asyncio.gather(*(running.task for running in stopped), return_exceptions=True)
+        return [running.claim for running in stopped]
+
+    def take_lost(self) -> list[str]:
+        """Items whose workers found that their claim is gone, since the last call."""
+        lost, self._lost = self._lost, set()
+        return sorted(lost)
+
+    async def _supervise(self, claim: Claim) -> None:
+        with structlog.contextvars.bound_contextvars(kind=claim.kind, item=claim.item):
+            while True:
+                started = self._clock.mono()
+                try:
+                    await self._kind.worker(claim, self._session).run()
+                except ClaimLost:
+                    self._lost.add(claim.item)
+                    self._on_lost()
+                    return
+                except Exception as error:  # noqa: BLE001 - the worker boundary: nothing may escape to others
+                    await self._crashed(claim, error, self._clock.mono() - started)
+                else:
+                    return
+                await self._kind_barrier(claim)
+
+    async def _kind_barrier(self, claim: Claim) -> None:
+        while True:
+            try:
+                await self._kind.barrier([claim.item])
+            except StoreError as error:
+                log.warning("worker.barrier_failed", code=error.code)
+                await self._clock.sleep(self._rng.uniform(0.5, 1.5))
+            else:
+                return
+
+    async def _crashed(self, claim: Claim, error: Exception, lived: float) -> None:
+        running = self._running[claim.item]
+        running.crashes = 1 if lived > STABLE_SECONDS else running.crashes + 1
+        delay = min(BACKOFF_LIMIT, BACKOFF_START * 2 ** (running.crashes - 1)) * self._rng.uniform(0.8, 1.2)
+        reason = f"{type(error).__name__}: {error}"
+        blocked = reason if running.crashes >= CRASHES else ""
+        self._recorder.count("farmd_cycles_total", kind=claim.kind, result="crashed")
+        log.error("worker.crashed", crashes=running.crashes, delay_s=round(delay, 1), exc_info=error)
+        running.changed.clear()
+        await self._record(
+            claim, Work(crashes=running.crashes, not_before=self._clock.now() + delay, blocked=blocked)
+        )
+        if not blocked:
+            await self._clock.sleep(delay)
+            return
+        log.error("worker.blocked", reason=reason)
+        await running.changed.wait()
+        running.crashes = 0
+        await self._record(claim, None)
+
+    async def _record(self, claim: Claim, work: Work | None) -> None:
+        """Write (or clear) what later owners must honour; fenced like every write."""
+        key = self._keys.work(claim.kind, claim.item)
+        writes = [operations.delete(key) if work is None else operations.put(key, codec.encode(work))]
+        if work is not None and work.blocked:
+            reason = f"crashed {work.crashes} times in a row; last: {work.blocked}"
+            status = Status(state="blocked", reason=reason, farm=self._farm, since=self._clock.now())
+            writes.append(operations.put(self._keys.status(claim.kind, claim.item), codec.encode(status)))
+        try:
+            self._session.require()
+            await self._client.transaction([*claim.fence(), *writes])
+        except StoreError as error:
+            log.warning("worker.state_not_recorded", code=error.code, error=error.message)
