@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
+
+from store import codec
+from store.entry import Entry, Page, RawEntry, Stored
+from store.errors import NotRegistered
+from store.keys import Keys
 
 
 class Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -22,3 +29,31 @@ class PodKey(msgspec.Struct, frozen=True, order=True):
     owner: str
     node: str
     instance: str
+
+
+class Reader(Protocol):
+    """What is needed of ``store.consul.client.ConsulClient``."""
+
+    async def read(self, key: str, /) -> Entry | None:
+        """One key."""
+
+    async def list(self, prefix: str, /) -> Page[RawEntry]:
+        """One tree."""
+
+
+async def current_pods(owner: str, client: Reader, keys: Keys) -> dict[PodKey, Stored[Pod]]:
+    """All pods of one owner, in the order of their keys (p2 ``CurrentPods``); one short prefix read.
+
+    Raises:
+        NotRegistered: nothing was found and the pods tree has no sentinel: that proves no absence (R20).
+        RecordInvalid: a record does not decode; leaving it out would pass for its absence.
+    """
+    page = await client.list(keys.pods(owner))
+    if not page.items:
+        sentinel = keys.sentinel(keys.tree("pods"))
+        if await client.read(sentinel) is None:
+            raise NotRegistered(f"pods of {owner}: found no sentinel, expected {sentinel}", owner=owner)
+    found = {}
+    for raw in page.items:
+        found[PodKey(*keys.pod_parts(raw.key))] = codec.stored(Pod, Entry.of(raw))
+    return found

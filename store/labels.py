@@ -1,0 +1,261 @@
+"""Labels of pods, nodes and replication controllers, and who matches a selector (p2 ``pkg/labels``).
+
+Labels live inside the records that they describe, so a change is a compare-and-set on that record and
+nothing of it may get lost: fields that this version does not know survive. A whole tree that lacks
+its sentinel is no evidence that nothing matches (R20); a tree with it may well be empty.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from store import codec, operations
+from store.entry import Entry, Page, RawEntry
+from store.errors import Conflict, NotFound, NotRegistered, OutcomeUnknown, RecordInvalid
+from store.keys import Keys, is_sentinel
+from store.manifests import Manifest
+from store.operations import Operation
+from store.rcs import ReplicationController
+from store.selectors import Selector, valid_labels
+
+RC_ID_LABEL = "replication_controller_id"
+POD_ID_LABEL = "pod_id"
+CLUSTER_NAME_LABEL = "cluster_name"
+AVAILABILITY_ZONE_LABEL = "availability_zone"
+DAEMON_SET_ID_LABEL = "daemon_set_id"
+RESERVED_LABELS = frozenset(
+    {RC_ID_LABEL, POD_ID_LABEL, CLUSTER_NAME_LABEL, AVAILABILITY_ZONE_LABEL, DAEMON_SET_ID_LABEL}
+)
+
+
+class LabelType(enum.StrEnum):
+    """What bears labels. Ids: ``<owner>/<node>/<instance>`` of a pod, else the last part of the key."""
+
+    POD = "pod"
+    NODE = "node"
+    REPLICATION_CONTROLLER = "replication_controller"
+
+
+_FAMILIES = {LabelType.POD: "pods", LabelType.NODE: "nodes", LabelType.REPLICATION_CONTROLLER: "rcs"}
+
+
+class Labeled(msgspec.Struct, frozen=True):
+    """One object's labels; ``index`` is its record's ModifyIndex, 0 when there is no record."""
+
+    label_type: LabelType
+    id: str
+    labels: dict[str, str]
+    index: int = 0
+
+
+class LabelMatcher(Protocol):
+    """Finds objects by labels."""
+
+    async def get_matches(self, selector: Selector, label_type: LabelType) -> list[Labeled]:
+        """All objects of a type that the selector matches, by id."""
+
+
+class Labeler(LabelMatcher, Protocol):
+    """Reads and changes labels. The ``_txn`` forms return operations and write nothing themselves."""
+
+    async def get_labels(self, label_type: LabelType, item_id: str) -> Labeled:
+        """Labels of one object; none where it does not exist."""
+
+    async def set_labels_txn(
+        self, label_type: LabelType, item_id: str, labels: Mapping[str, str]
+    ) -> list[Operation]:
+        """Operations that merge these labels in, valid for the record as it was read."""
+
+    async def remove_labels_txn(
+        self, label_type: LabelType, item_id: str, keys: Iterable[str]
+    ) -> list[Operation]:
+        """Operations that take these keys away, valid for the record as it was read."""
+
+
+class KeyValue(Protocol):
+    """What is needed of ``store.consul.client.ConsulClient``."""
+
+    async def read(self, key: str, /) -> Entry | None:
+        """One key."""
+
+    async def list(self, prefix: str, /) -> Page[RawEntry]:
+        """One tree."""
+
+    async def put(self, key: str, value: bytes, /, *, cas: int | None = None, flags: int = 0) -> bool:
+        """Compare-and-set."""
+
+
+def pod_labels(rc: ReplicationController, manifest: Manifest) -> dict[str, str]:
+    """Labels of a pod that an RC places: the RC's own choice, then the reserved keys override."""
+    return {**rc.pod_labels, POD_ID_LABEL: manifest.id, RC_ID_LABEL: rc.id}
+
+
+class _Labels(msgspec.Struct):
+    """The part of any record that is read here; the rest need not decode."""
+
+    labels: dict[str, str] = {}
+
+
+class StoreLabeler:
+    """A ``Labeler`` over the records themselves.
+
+    ``retries`` is how often the plain forms read and try again when the record changed in between.
+    ``cluster`` is the id that the sentinels must bear; empty accepts any.
+    """
+
+    def __init__(self, store: KeyValue, keys: Keys, *, retries: int = 3, cluster: str = "") -> None:
+        self._store = store
+        self._keys = keys
+        self._retries = retries
+        self._cluster = cluster
+
+    async def get_labels(self, label_type: LabelType, item_id: str) -> Labeled:
+        """Labels of one object; none where it does not exist.
+
+        Raises:
+            RecordInvalid: its record does not decode.
+        """
+        entry = await self._store.read(self._key(label_type, item_id))
+        if entry is None:
+            return Labeled(label_type, item_id, {})
+        return Labeled(label_type, item_id, _labels(entry), entry.modify_index)
+
+    async def list_labels(self, label_type: LabelType) -> list[Labeled]:
+        """All objects of a type, by id."""
+        return await self.get_matches(Selector.everything(), label_type)
+
+    async def get_matches(self, selector: Selector, label_type: LabelType) -> list[Labeled]:
+        """All objects of a type that the selector matches, by id. Reads the whole tree.
+
+        Raises:
+            NotRegistered: the tree has no sentinel, or another cluster's: nothing is known.
+            RecordInvalid: a record does not decode; leaving it out would pass for its absence.
+        """
+        tree = self._keys.tree(_FAMILIES[label_type])
+        page = await self._store.list(tree)
+        self._check_sentinel(tree, page.items)
+        found = []
+        for raw in page.items:
+            if is_sentinel(raw.key):
+                continue
+            labels = _labels(Entry.of(raw))
+            if selector.matches(labels):
+                found.append(Labeled(label_type, raw.key[len(tree) :], labels, raw.modify_index))
+        return found
+
+    async def set_labels_txn(
+        self, label_type: LabelType, item_id: str, labels: Mapping[str, str]
+    ) -> list[Operation]:
+        """Operations that merge these labels in; none for no labels.
+
+        Raises:
+            InputInvalid: a key or a value that no label can have.
+            NotFound: a pod or RC that does not exist. A node's record is created.
+        """
+        valid_labels(labels, "labels")
+        if not labels:
+            return []
+        entry = await self._entry(label_type, item_id)
+        return [_cas(entry, {**_labels(entry), **labels})]
+
+    async def remove_labels_txn(
+        self, label_type: LabelType, item_id: str, keys: Iterable[str]
+    ) -> list[Operation]:
+        """Operations that take these keys away; none where the object has none of them."""
+        entry = await self._store.read(self._key(label_type, item_id))
+        if entry is None:
+            return []
+        before = _labels(entry)
+        gone = before.keys() & set(keys)
+        return [_cas(entry, {k: v for k, v in before.items() if k not in gone})] if gone else []
+
+    async def set_labels(self, label_type: LabelType, item_id: str, labels: Mapping[str, str]) -> None:
+        """Merge these labels in.
+
+        Raises:
+            Conflict: the record changed at each try.
+        """
+        valid_labels(labels, "labels")
+        if not labels:
+            return
+
+        async def change() -> list[Operation]:
+            entry = await self._entry(label_type, item_id)
+            before = _labels(entry)
+            return [] if labels.items() <= before.items() else [_cas(entry, {**before, **labels})]
+
+        await self._write(change, f"{label_type} {item_id}")
+
+    async def remove_labels(self, label_type: LabelType, item_id: str, keys: Iterable[str]) -> None:
+        """Take these keys away; keys that are not there are no error.
+
+        Raises:
+            Conflict: the record changed at each try.
+        """
+        gone = tuple(keys)
+
+        async def change() -> list[Operation]:
+            return await self.remove_labels_txn(label_type, item_id, gone)
+
+        await self._write(change, f"{label_type} {item_id}")
+
+    async def _write(self, change: Callable[[], Awaitable[list[Operation]]], what: str) -> None:
+        """Read, change, compare-and-set; after an unknown outcome reading again tells (R12)."""
+        for attempt in range(self._retries + 1):
+            for operation in await change():
+                try:
+                    written = await self._store.put(
+                        operation.key, operation.value, cas=operation.index, flags=operation.flags
+                    )
+                except OutcomeUnknown:
+                    if attempt == self._retries:
+                        raise
+                    written = False
+                if not written:
+                    break
+            else:
+                return
+        raise Conflict(f"labels of {what}: changed by others at each of {self._retries + 1} tries")
+
+    async def _entry(self, label_type: LabelType, item_id: str) -> Entry:
+        key = self._key(label_type, item_id)
+        entry = await self._store.read(key)
+        if entry is not None:
+            return entry
+        if label_type is LabelType.NODE:
+            return Entry(key, b"{}", 0)
+        raise NotFound(f"{label_type} {item_id}: not found", kind=label_type.value, id=item_id)
+
+    def _key(self, label_type: LabelType, item_id: str) -> str:
+        return self._keys.tree(_FAMILIES[label_type]) + item_id
+
+    def _check_sentinel(self, tree: str, items: list[RawEntry]) -> None:
+        sentinel = self._keys.sentinel(tree)
+        entry = next((raw for raw in items if raw.key == sentinel), None)
+        if entry is None:
+            raise NotRegistered(f"{tree}: found no sentinel, expected {sentinel}", tree=tree)
+        found = codec.decode(str, entry.decoded(), sentinel)
+        if self._cluster and found != self._cluster:
+            raise NotRegistered(
+                f"{tree}: found cluster {found!r}, expected {self._cluster!r}", tree=tree, found=found
+            )
+
+
+def _labels(entry: Entry) -> dict[str, str]:
+    return codec.decode(_Labels, entry.value, entry.key).labels
+
+
+def _cas(entry: Entry, labels: dict[str, str]) -> Operation:
+    """Replace the labels in a record's JSON and leave every other field as it is."""
+    try:
+        fields = msgspec.json.decode(entry.value, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError as error:
+        raise RecordInvalid(f"{entry.key}: {error}", key=entry.key) from error
+    fields.pop("labels", None)
+    if labels:
+        fields["labels"] = msgspec.Raw(codec.encode(labels))
+    return operations.cas(entry.key, codec.encode(fields), entry.modify_index, flags=entry.flags)
