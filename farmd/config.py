@@ -1,0 +1,244 @@
+"""The configuration: one frozen model a section; every field says its meaning and unit.
+
+What this guards: a key that nobody knows is refused with the nearest known one, never ignored, and a
+value that does not fit is one line that names the key, what was found and what was expected. Where
+the values come from is ``config_sources``; ``docs/configuration.md`` is rendered from these models.
+``reloadable`` fields may change while the process runs (SIGHUP); the others need a restart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from store.errors import InputInvalid
+from store.keys import valid_name, valid_segment
+from store.selectors import parse as parse_selector
+
+T = TypeVar("T")
+
+FARM_PORT = 7520
+AGENT_PORT = 7521
+RELOADABLE: dict[str, Any] = {"reloadable": True}
+
+
+def _listed(value: Any) -> Any:
+    """``a, b`` in the environment means the same as a TOML list."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _mapped(value: Any) -> Any:
+    """``zone=a,rack=7`` in the environment means the same as a TOML table."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+    if any(not separator for _, separator, _ in pairs):
+        raise ValueError("expected name=value pairs, separated by commas")
+    return {name.strip(): found.strip() for name, _, found in pairs}
+
+
+def _tabled(value: Any) -> Any:
+    """A list of tables in the environment is JSON."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"expected a JSON list of objects ({error})") from error
+
+
+Texts = Annotated[list[str], BeforeValidator(_listed)]
+Labels = Annotated[dict[str, str], BeforeValidator(_mapped)]
+Amounts = Annotated[dict[str, float], BeforeValidator(_mapped)]
+
+
+class Section(BaseModel):
+    """What all sections have in common."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
+
+
+def _this_host() -> str:
+    short = re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().partition(".")[0].lower()).strip("-")
+    return short[:63] or "localhost"
+
+
+class FarmSection(Section):
+    """A farm process: `farmd run`."""
+
+    name: str = Field(default_factory=_this_host, description="Name of this farm, unique among live farms.")
+    kinds: Texts = Field(["rc", "nodes"], description="Kinds of work that it claims.", min_length=1)
+    selector: str = Field("", description="Claims only items whose labels match (Kubernetes grammar).")
+    ttl: float = Field(10.0, ge=10, le=60, description="Time to live of the session, in seconds.")
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        return _as_value_error(valid_name, value)
+
+    @field_validator("selector")
+    @classmethod
+    def _selector(cls, value: str) -> str:
+        if value:
+            _as_value_error(parse_selector, value)
+        return value
+
+
+class AgentSection(Section):
+    """A node agent: `farmd agent`."""
+
+    node: str = Field(default_factory=_this_host, description="Name of this node, unique among live agents.")
+    state_dir: str = Field(
+        "/var/lib/farmd-agent", description="Folder for workloads, logs and the session's id.", min_length=1
+    )
+    labels: Labels = Field({}, description="Facts about this node; labels set by people win.")
+    capacity: Amounts = Field({}, description="What this node offers, for example cpu and memory_mb.")
+    port_range: str = Field("20000-24999", description="Range that dynamic ports of pods come from.")
+    ttl: float = Field(10.0, ge=10, le=60, description="Time to live of the session, in seconds.")
+
+    @field_validator("node")
+    @classmethod
+    def _node(cls, value: str) -> str:
+        return _as_value_error(lambda text: valid_segment(text, "node"), value)
+
+    @field_validator("port_range")
+    @classmethod
+    def _range(cls, value: str) -> str:
+        found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", value)
+        if found is None or not 1024 <= int(found[1]) <= int(found[2]) <= 65535:
+            raise ValueError("expected FIRST-LAST with 1024 <= FIRST <= LAST <= 65535")
+        return value
+
+    def ports(self) -> tuple[int, int]:
+        """First and last port of the range."""
+        first, _, last = self.port_range.partition("-")
+        return int(first), int(last)
+
+
+class StoreSection(Section):
+    """Where Consul is; the rest comes from the `CONSUL_*` variables."""
+
+    address: str = Field("", description="Address of Consul; CONSUL_HTTP_ADDR wins over a file's value.")
+    prefix: str = Field("farmd/", description="All keys live under it; it ends in a slash.")
+    token_file: str = Field("", description="File with the ACL token, read again when it changes.")
+
+    @field_validator("prefix")
+    @classmethod
+    def _prefix(cls, value: str) -> str:
+        if not re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9_.-]*/)+", value) or ".." in value:
+            raise ValueError("expected names that each end in '/', for example 'farmd/'")
+        return value
+
+
+class LogSection(Section):
+    """What is logged, to stdout."""
+
+    level: Literal["debug", "info", "warning", "error", "critical"] = Field(
+        "info", description="Least level that is shown.", json_schema_extra=RELOADABLE
+    )
+    format: Literal["auto", "json", "pretty"] = Field("auto", description="auto: pretty on a terminal only.")
+
+
+class WebSection(Section):
+    """HTTP of the farm and the agent: metrics, health, status."""
+
+    bind: str = Field("127.0.0.1", description="Address to listen on.", min_length=1)
+    farm_port: int = Field(FARM_PORT, ge=0, le=65535, description="Port of `farmd run`; 0 takes a free one.")
+    agent_port: int = Field(
+        AGENT_PORT, ge=0, le=65535, description="Port of `farmd agent`; 0 takes a free one."
+    )
+    advertise: str = Field(
+        "", description="Host name that others reach this one by; empty: the bind address."
+    )
+    port_file: str = Field("", description="File to write the chosen port into, once it listens.")
+
+
+class SinkSection(Section):
+    """One place that alerts go to."""
+
+    type: Literal["log", "webhook"]
+    url: str = Field("", description="Where a webhook posts to.")
+    secret: SecretStr = Field(SecretStr(""), description="Key that a webhook signs with.")
+    secret_file: str = Field("", description="File that holds that key.")
+    timeout: float = Field(10.0, gt=0, le=120, description="Seconds for one delivery.")
+
+
+class AlertsSection(Section):
+    """Who is told when a human is needed."""
+
+    sinks: Annotated[list[SinkSection], BeforeValidator(_tabled)] = Field(
+        [SinkSection(type="log")], description="Places that alerts go to.", json_schema_extra=RELOADABLE
+    )
+
+    @field_validator("sinks")
+    @classmethod
+    def _complete(cls, value: list[SinkSection]) -> list[SinkSection]:
+        for place, sink in enumerate(value):
+            if sink.type == "webhook" and not re.match(r"https?://[^\s/]", sink.url):
+                raise ValueError(f"sinks[{place}].url: expected http://… or https://… for a webhook")
+        return value
+
+
+class Config(BaseSettings):
+    """The whole configuration, valid. Built only by ``config_sources.load``."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix="FARMD_",
+        env_nested_delimiter="__",
+        env_nested_max_split=1,
+    )
+
+    farm: FarmSection = Field(default_factory=FarmSection)
+    agent: AgentSection = Field(default_factory=AgentSection)
+    store: StoreSection = Field(default_factory=StoreSection)
+    log: LogSection = Field(default_factory=LogSection)
+    web: WebSection = Field(default_factory=WebSection)
+    alerts: AlertsSection = Field(default_factory=AlertsSection)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        *_others: PydanticBaseSettingsSource,
+        **_named: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what ``load`` merged: it must know where each value came from."""
+        return (init_settings,)
+
+
+def sections() -> dict[str, type[Section]]:
+    """Name → model of each section, in order."""
+    return {name: field.annotation for name, field in Config.model_fields.items()}  # type: ignore[misc]
+
+
+def shown(value: object) -> str:
+    """A value as people may see it: secrets hidden, text as TOML would have it."""
+    if isinstance(value, SecretStr):
+        return '"[hidden]"' if value.get_secret_value() else '""'
+    if isinstance(value, BaseModel):
+        return "{" + ", ".join(f"{name} = {shown(item)}" for name, item in value) + "}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_bare(name)} = {shown(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(shown(item) for item in value) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _bare(name: str) -> str:
+    """A TOML key: quoted where it must be."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def _as_value_error(check: Callable[[str], T], value: str) -> T:
+    """The store's checks raise ``InputInvalid``; pydantic wants ``ValueError``."""
+    try:
+        return check(value)
+    except InputInvalid as error:
+        raise ValueError(error.message) from error

@@ -1,0 +1,75 @@
+"""Shows the configuration to people: each value with its origin, one key explained, the manual's tables.
+
+Secrets never come out. What is printed under ``--print`` is TOML that reads back to the same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from farmd.config import Section, sections, shown
+from farmd.config_sources import ConfigInvalid, Loaded, nearest
+
+
+def printed(loaded: Loaded) -> Iterator[str]:
+    """All sections as TOML, each value's origin behind it."""
+    for section, model in sections().items():
+        yield f"[{section}]"
+        found = getattr(loaded.config, section)
+        for key in model.model_fields:
+            yield f"{key} = {shown(getattr(found, key))}  # {loaded.origin(f'{section}.{key}')}"
+        yield ""
+
+
+def explained(loaded: Loaded, dotted: str) -> Iterator[str]:
+    """One key: meaning, value, origin, default, how to set it.
+
+    Raises:
+        ConfigInvalid: there is no such key.
+    """
+    known = {f"{section}.{key}": field for section, _, key, field in _fields()}
+    if dotted not in known:
+        raise ConfigInvalid([f"{dotted}: unknown key{nearest(dotted, list(known))}"])
+    section, _, key = dotted.partition(".")
+    field = known[dotted]
+    yield f"{dotted}: {field.description}"
+    yield f"  value    {shown(getattr(getattr(loaded.config, section), key))}"
+    yield f"  origin   {loaded.origin(dotted)}"
+    yield f"  default  {_default(field)}"
+    yield f"  file     [{section}] {key} = …"
+    yield f"  variable FARMD_{section.upper()}__{key.upper()}"
+    yield f"  reload   {_reload(field)}"
+
+
+def markdown() -> str:
+    """The tables of ``docs/configuration.md``."""
+    lines: list[str] = []
+    for section, model in sections().items():
+        lines += [f"### `[{section}]`", "", (model.__doc__ or "").strip(), ""]
+        lines += ["| key | default | meaning | reload |", "|---|---|---|---|"]
+        for name, _, key, field in _fields():
+            if name == section:
+                lines.append(f"| `{key}` | `{_default(field)}` | {field.description} | {_reload(field)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _fields() -> Iterator[tuple[str, type[Section], str, FieldInfo]]:
+    for section, model in sections().items():
+        for key, field in model.model_fields.items():
+            yield section, model, key, field
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default_factory is not None:
+        return "this host's name"
+    default: Any = field.default
+    return shown(default)
+
+
+def _reload(field: FieldInfo) -> str:
+    extra = field.json_schema_extra
+    return "yes" if isinstance(extra, dict) and extra.get("reloadable") else "restart"

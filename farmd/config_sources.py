@@ -1,0 +1,237 @@
+"""Reads the configuration from its places, in order, and remembers where each value came from.
+
+Order, later wins: defaults < ``/etc/farmd/farmd.toml`` < ``conf.d/*.toml`` beside it < systemd's
+credential < ``CONSUL_*`` < ``FARMD_SECTION__KEY`` < flags. A value replaces the earlier one whole.
+All mistakes are reported at once; nothing half-valid is ever returned.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
+
+from farmd.config import Config, SinkSection, sections, shown
+
+DEFAULT_PATH = Path("/etc/farmd/farmd.toml")
+CREDENTIAL = "consul-token"
+Values = dict[str, dict[str, Any]]
+
+
+class ConfigInvalid(Exception):
+    """The configuration cannot be used; ``lines`` name each mistake. The process exits 78."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("; ".join(lines))
+        self.lines = lines
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Values from one place; ``name_of`` says how that place writes a key."""
+
+    origin: str
+    values: Values
+
+    def name_of(self, section: str, key: str) -> str:
+        """For people: where to look."""
+        if self.origin == "environment":
+            return f"environment FARMD_{section.upper()}__{key.upper()}"
+        if self.origin == "flag":
+            return f"flag --{key.replace('_', '-')}"
+        return self.origin
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A valid configuration; ``origins`` maps ``section.key`` to its place, absent for defaults."""
+
+    config: Config
+    origins: dict[str, str]
+
+    def origin(self, dotted: str) -> str:
+        """Where a value came from."""
+        return self.origins.get(dotted, "default")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One value that a reload would change; both sides as people may see them."""
+
+    key: str
+    before: str
+    after: str
+    reloadable: bool
+
+
+def load(path: Path | None, env: Mapping[str, str], flags: Values | None = None) -> Loaded:
+    """Read all places and validate.
+
+    Args:
+        path: the file that ``--config`` names; it must exist. None: ``FARMD_CONFIG`` (must exist too),
+            else the default file, which may be missing.
+        env: the environment.
+        flags: values from the command line; None values are left out.
+
+    Raises:
+        ConfigInvalid: with one line for each mistake.
+    """
+    mistakes: list[str] = []
+    layers = [*_file_layers(path, env, mistakes), *_environment_layers(env, mistakes)]
+    given = {name: _present(values) for name, values in (flags or {}).items()}
+    layers.append(Layer("flag", {name: values for name, values in given.items() if values}))
+    merged: Values = {}
+    origins: dict[str, str] = {}
+    for layer in layers:
+        mistakes += _unknown(layer)
+        for section, values in layer.values.items():
+            for key, value in values.items():
+                merged.setdefault(section, {})[key] = value
+                origins[f"{section}.{key}"] = layer.name_of(section, key)
+    if mistakes:
+        raise ConfigInvalid(mistakes)
+    try:
+        return Loaded(Config(**merged), origins)  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise ConfigInvalid([_line(one, origins) for one in error.errors()]) from error
+
+
+def changes(before: Config, after: Config) -> list[Change]:
+    """What differs, key by key."""
+    return [
+        Change(f"{name}.{key}", shown(old), shown(new), _reloadable(model.model_fields[key]))
+        for name, model in sections().items()
+        for key in model.model_fields
+        if (old := getattr(getattr(before, name), key)) != (new := getattr(getattr(after, name), key))
+    ]
+
+
+def _reloadable(field: Any) -> bool:
+    return bool((field.json_schema_extra or {}).get("reloadable"))
+
+
+def _present(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+# -- files -----------------------------------------------------------------------------------------
+def _file_layers(path: Path | None, env: Mapping[str, str], mistakes: list[str]) -> Iterator[Layer]:
+    named = path or (Path(env["FARMD_CONFIG"]) if env.get("FARMD_CONFIG") else None)
+    main = named or DEFAULT_PATH
+    if named is not None or main.exists():
+        yield from _file_layer(main, mistakes)
+    for extra in sorted((main.parent / "conf.d").glob("*.toml")):
+        yield from _file_layer(extra, mistakes)
+
+
+def _file_layer(path: Path, mistakes: list[str]) -> Iterator[Layer]:
+    if not path.is_file():
+        mistakes.append(f"{path}: found no such file, expected a TOML file")
+        return
+    try:
+        found = TomlConfigSettingsSource(Config, toml_file=path)()
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        mistakes.append(f"{path}: {reason}")
+        return
+    for section, values in list(found.items()):
+        if not isinstance(values, dict):
+            mistakes.append(f"{path}: {section}: found {shown(values)}, expected a table [{section}]")
+            del found[section]
+    yield Layer(str(path), found)
+
+
+# -- the environment -------------------------------------------------------------------------------
+class _Environment(EnvSettingsSource):
+    """``FARMD_SECTION__KEY``. Text that is no JSON stays text: the field says what it expects."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._ours = {name.lower(): value for name, value in env.items()}
+        super().__init__(Config)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return self._ours
+
+    def decode_complex_value(self, field_name: str, field: Any, value: Any) -> Any:  # noqa: ARG002
+        """JSON if it is JSON."""
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+
+
+def _environment_layers(env: Mapping[str, str], mistakes: list[str]) -> Iterator[Layer]:
+    credential = Path(env.get("CREDENTIALS_DIRECTORY", "/nonexistent")) / CREDENTIAL
+    if credential.is_file():
+        yield Layer(f"credential {CREDENTIAL}", {"store": {"token_file": str(credential)}})
+    if env.get("CONSUL_HTTP_TOKEN_FILE"):
+        file = {"token_file": env["CONSUL_HTTP_TOKEN_FILE"]}
+        yield Layer("environment CONSUL_HTTP_TOKEN_FILE", {"store": file})
+    if env.get("CONSUL_HTTP_ADDR"):
+        yield Layer("environment CONSUL_HTTP_ADDR", {"store": {"address": env["CONSUL_HTTP_ADDR"]}})
+    # Without "__" a name is somebody else's: FARMD_CONFIG, or a workload's FARMD_NODE.
+    ours = {name: value for name, value in env.items() if name.startswith("FARMD_") and "__" in name}
+    for name in ours:
+        section = name.removeprefix("FARMD_").partition("__")[0].lower()
+        if section not in sections():
+            known = ", ".join(known.upper() for known in sections())
+            mistakes.append(f"environment {name}: unknown section, expected one of {known}")
+    found = _Environment(ours)()
+    yield Layer("environment", {name: values for name, values in found.items() if isinstance(values, dict)})
+
+
+# -- mistakes --------------------------------------------------------------------------------------
+def _unknown(layer: Layer) -> Iterator[str]:
+    """Keys that no section has, each with the nearest known one."""
+    known = sections()
+    for section, values in layer.values.items():
+        if section not in known:
+            yield f"{layer.origin}: [{section}]: unknown section{nearest(section, list(known))}"
+            continue
+        for key in values:
+            if key not in known[section].model_fields:
+                hint = nearest(key, list(known[section].model_fields))
+                yield f"{layer.name_of(section, key)}: {section}.{key}: unknown key{hint}"
+
+
+def nearest(found: str, known: list[str]) -> str:
+    """For a message: the known name that was probably meant, or all of them."""
+    near = difflib.get_close_matches(found, known, n=1, cutoff=0.5)
+    return f", did you mean {near[0]!r}?" if near else f", expected one of {', '.join(known)}"
+
+
+def _line(error: Any, origins: Mapping[str, str]) -> str:
+    """One mistake as pydantic found it, in our words."""
+    where = [str(part) for part in error["loc"]]
+    dotted = ".".join(where[:2])
+    inner = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in where[2:])
+    return f"{origins.get(dotted, 'default')}: {dotted}{inner}: {_what(error, where)}"
+
+
+def _what(error: Any, where: list[str]) -> str:
+    if error["type"] == "missing":
+        return "found nothing, expected a value"
+    if error["type"] == "extra_forbidden":
+        return "unknown key" + nearest(where[-1], list(SinkSection.model_fields))
+    expected = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
+    if "found" in expected:
+        return expected
+    expected = expected if "expected" in expected else f"expected {expected}"
+    return f"found {_found(error['input'], where)}, {expected}"
+
+
+def _found(value: Any, where: list[str]) -> str:
+    """What somebody wrote, unless it might hold a secret."""
+    if where[-1] == "secret" or where == ["alerts", "sinks"]:
+        return "[hidden]"
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else "a list"
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:80] + "…"

@@ -1,0 +1,187 @@
+"""The configuration: order of its places, origins, one clear line a mistake, what a reload may change."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from farmd import config_report, config_sources
+from farmd.config_sources import ConfigInvalid, changes, load
+
+DOCS = Path(__file__).resolve().parents[3] / "docs/configuration.md"
+
+
+@pytest.fixture(autouse=True)
+def _no_file_of_this_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(config_sources, "DEFAULT_PATH", tmp_path / "none/farmd.toml")
+
+
+def written(folder: Path, text: str, name: str = "farmd.toml") -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def mistakes(path: Path | None = None, env: dict[str, str] | None = None, flags=None) -> list[str]:
+    with pytest.raises(ConfigInvalid) as caught:
+        load(path, env or {}, flags)
+    return caught.value.lines
+
+
+def test_later_places_win_and_the_origin_is_known(tmp_path):
+    main = written(tmp_path, '[farm]\nname = "one"\nttl = 11\nselector = "a=b"\n[log]\nlevel = "error"\n')
+    written(tmp_path, "[farm]\nttl = 12\n", "conf.d/10.toml")
+    written(tmp_path, "[farm]\nttl = 13\n", "conf.d/20.toml")
+    env = {"FARMD_FARM__SELECTOR": "c=d", "FARMD_LOG__LEVEL": "warning"}
+    loaded = load(main, env, {"log": {"level": "debug", "format": None}})
+    assert (loaded.config.farm.name, loaded.config.farm.ttl) == ("one", 13)
+    assert (loaded.config.farm.selector, loaded.config.log.level) == ("c=d", "debug")
+    assert loaded.origin("farm.name") == str(main)
+    assert loaded.origin("farm.ttl") == str(tmp_path / "conf.d/20.toml")
+    assert loaded.origin("farm.selector") == "environment FARMD_FARM__SELECTOR"
+    assert loaded.origin("log.level") == "flag --level"
+    assert loaded.origin("log.format") == "default"
+
+
+@pytest.mark.parametrize(
+    ("env", "flags", "expected"),
+    [
+        ({}, {}, "file:1"),
+        ({"CONSUL_HTTP_ADDR": "consul:1"}, {}, "consul:1"),
+        ({"CONSUL_HTTP_ADDR": "consul:1", "FARMD_STORE__ADDRESS": "ours:1"}, {}, "ours:1"),
+        ({"FARMD_STORE__ADDRESS": "ours:1"}, {"store": {"address": "flag:1"}}, "flag:1"),
+    ],
+)
+def test_consul_is_addressed_as_every_consul_tool_does(tmp_path, env, flags, expected):
+    main = written(tmp_path, '[store]\naddress = "file:1"\n')
+    assert load(main, env, flags).config.store.address == expected
+
+
+def test_a_credential_of_systemd_is_the_token_file(tmp_path):
+    token = written(tmp_path, "secret", "consul-token")
+    assert load(None, {"CREDENTIALS_DIRECTORY": str(tmp_path)}).config.store.token_file == str(token)
+
+
+def test_text_of_the_environment_stands_for_lists_and_tables():
+    env = {
+        "FARMD_FARM__KINDS": "rc, nodes",
+        "FARMD_AGENT__LABELS": "zone=a,Rack=B",
+        "FARMD_WEB__FARM_PORT": "0",
+    }
+    config = load(None, env).config
+    assert config.farm.kinds == ["rc", "nodes"]
+    assert config.agent.labels == {"zone": "a", "Rack": "B"}
+    assert config.web.farm_port == 0
+    assert load(None, {"FARMD_AGENT__LABELS": '{"a":"b"}'}).config.agent.labels == {"a": "b"}
+
+
+def test_variables_of_others_are_not_ours():
+    load(None, {"FARMD_NODE": "n1", "FARMD_TEST_CONSUL": "external", "FARMD_PORT_HTTP": "1"})
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[farm]\nselektor = 'a'\n", "farm.selektor: unknown key, did you mean 'selector'?"),
+        ("[farmm]\nname = 'a'\n", "[farmm]: unknown section, did you mean 'farm'?"),
+        ("farm = 3\n", "farm: found 3, expected a table [farm]"),
+        ("[farm]\nttl = 'x'\n", 'farm.ttl: found "x", expected a valid number'),
+        ("[farm]\nttl = 5\n", "farm.ttl: found 5, expected greater than or equal to 10"),
+        ("[farm]\nname = 'a/b'\n", "farm.name: name: found 'a/b', expected 1 to 63 of a-z"),
+        ("[farm]\nselector = 'a in'\n", "farm.selector: "),
+        ("[agent]\nnode = '..'\n", "agent.node: node: found '..', expected"),
+        ("[agent]\nport_range = '9-1'\n", 'agent.port_range: found "9-1", expected FIRST-LAST'),
+        ("[store]\nprefix = 'farmd'\n", "store.prefix: found \"farmd\", expected names that each end in '/'"),
+        ("[log]\nlevel = 'loud'\n", "log.level: found \"loud\", expected 'debug', 'info'"),
+        ("[web]\nfarm_port = 70000\n", "web.farm_port: found 70000, expected less than or equal to 65535"),
+        (
+            "[[alerts.sinks]]\ntype = 'fax'\n",
+            "alerts.sinks[0].type: found \"fax\", expected 'log' or 'webhook'",
+        ),
+        (
+            "[[alerts.sinks]]\ntype = 'log'\nurll = ''\n",
+            "alerts.sinks[0].urll: unknown key, did you mean 'url'?",
+        ),
+        ("[[alerts.sinks]]\n", "alerts.sinks[0].type: found nothing, expected a value"),
+        ("[farm\n", "at line 1"),
+    ],
+)
+def test_each_mistake_is_one_line_with_place_key_found_and_expected(tmp_path, text, line):
+    main = written(tmp_path, text)
+    (found,) = mistakes(main)
+    assert found.startswith(str(main))
+    assert line in found
+    assert "\n" not in found
+
+
+@pytest.mark.parametrize(
+    ("env", "line"),
+    [
+        (
+            {"FARMD_FARM__NAEM": "x"},
+            "environment FARMD_FARM__NAEM: farm.naem: unknown key, did you mean 'name'?",
+        ),
+        ({"FARMD_FRAM__NAME": "x"}, "environment FARMD_FRAM__NAME: unknown section"),
+        ({"FARMD_AGENT__LABELS": "zone"}, 'agent.labels: found "zone", expected name=value pairs'),
+        ({"FARMD_ALERTS__SINKS": "[{"}, "alerts.sinks: found [hidden], expected a JSON list"),
+        ({"FARMD_CONFIG": "/nonexistent/farmd.toml"}, "found no such file, expected a TOML file"),
+    ],
+)
+def test_mistakes_of_the_environment_name_the_variable(env, line):
+    (found,) = mistakes(env=env)
+    assert line in found
+
+
+def test_all_mistakes_come_at_once(tmp_path):
+    assert len(mistakes(written(tmp_path, "[farm]\nttl = 1\n[web]\nfarm_port = -1\n"))) == 2
+    assert len(mistakes(written(tmp_path, "[farm]\nx = 1\n[webb]\n"))) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[alerts.sinks]]\ntype = 'webhook'\nsecret = 'hunter2'\nurl = 'x'\n",
+        "[[alerts.sinks]]\nsecret = 'hunter2'\n",
+        "[[alerts.sinks]]\ntype = 'log'\nsecret = ['hunter2']\n",
+        "[alerts]\nsinks = 'hunter2'\n",
+    ],
+)
+def test_no_mistake_shows_a_secret(tmp_path, text):
+    assert "hunter2" not in " ".join(mistakes(written(tmp_path, text)))
+
+
+def test_what_is_printed_reads_back_and_hides_secrets(tmp_path):
+    labels = "[agent.labels]\n'example.com/zone' = 'a'\n"
+    text = labels + "[[alerts.sinks]]\ntype = 'webhook'\nurl = 'http://x'\nsecret = 's3'\n"
+    loaded = load(written(tmp_path, text), {})
+    out = "\n".join(config_report.printed(loaded))
+    assert "s3" not in out
+    again = load(written(tmp_path, out, "again.toml"), {})
+    assert again.config.agent == loaded.config.agent
+    assert tomllib.loads(out)["farm"]["ttl"] == 10
+
+
+def test_a_key_is_explained_or_the_nearest_named():
+    loaded = load(None, {"FARMD_LOG__LEVEL": "debug"})
+    text = "\n".join(config_report.explained(loaded, "log.level"))
+    assert "environment FARMD_LOG__LEVEL" in text
+    assert "reload   yes" in text
+    with pytest.raises(ConfigInvalid, match=r"did you mean 'log.level'"):
+        list(config_report.explained(loaded, "log.levle"))
+
+
+def test_a_reload_knows_what_may_change():
+    before = load(None, {}).config
+    after = load(None, {"FARMD_LOG__LEVEL": "debug", "FARMD_FARM__TTL": "15"}).config
+    assert [(one.key, one.before, one.after, one.reloadable) for one in changes(before, after)] == [
+        ("farm.ttl", "10.0", "15.0", False),
+        ("log.level", '"info"', '"debug"', True),
+    ]
+    assert changes(before, before) == []
+
+
+def test_the_manual_equals_the_models():
+    assert config_report.markdown() in DOCS.read_text()
