@@ -7,6 +7,7 @@ write and refuses unknown ones. Records themselves are lenient towards newer fie
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -84,13 +85,35 @@ def parse_input(kind: type[T], data: Any, source: str) -> T:
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        raise InputInvalid(f"{source}: {_readable(str(error))}", source=source) from error
+        raise InputInvalid(f"{source}: {_readable(str(error), kind)}", source=source) from error
 
 
-def _readable(message: str) -> str:
-    """``Expected `int`, got `str` - at `$.replicas``` → ``replicas: Expected `int`, got `str```."""
-    text, separator, path = message.partition(" - at `$")
-    return f"{path.rstrip('`').lstrip('.') or 'document'}: {text}" if separator else f"document: {message}"
+def _readable(message: str, kind: Any) -> str:
+    """msgspec's text → "field: found …, expected …"; ``replicas: found `str`, expected `int```."""
+    text, _, path = message.partition(" - at `$")
+    path = path.rstrip("`").lstrip(".")
+    if missing := re.fullmatch(r"Object missing required field `(.+)`", text):
+        return f"{path}.{missing[1]}: missing, expected a value".lstrip(".")
+    where = path or "document"
+    if choice := re.fullmatch(r"Invalid enum value (.+)", text):
+        return f"{where}: found {choice[1]}, expected one of {', '.join(_choices(kind, path))}"
+    if wrong := re.fullmatch(r"Expected (.+), got (.+)", text):
+        return f"{where}: found {wrong[2]}, expected {wrong[1]}"
+    return f"{where}: {text}"
+
+
+def _choices(kind: Any, path: str) -> list[str]:
+    """The values that the literal at a path may take, such as ``pod.health.type``."""
+    info: Any = msgspec.inspect.type_info(kind)
+    for step in re.findall(r"\w+|\[[^]]*\]", path):
+        for option in getattr(info, "types", [info]):
+            if isinstance(option, msgspec.inspect.StructType):
+                info = next((f.type for f in option.fields if f.encode_name == step), None)
+            elif isinstance(option, msgspec.inspect.DictType):
+                info = option.value_type
+            elif isinstance(option, msgspec.inspect.ListType):
+                info = option.item_type
+    return [str(value) for value in getattr(info, "values", ())]
 
 
 def _unknown_fields(kind: Any, data: Any, path: str) -> Iterator[tuple[str, str, list[str]]]:

@@ -1,0 +1,1 @@
+"""Nodes: what people ask of them; later agent loss and drains."""

@@ -1,0 +1,280 @@
+"""What the fleet looks like to people: controllers, pods and nodes, joined from what is stored.
+
+Reads only, and only for people: no decision is made from these rows. A record that does not decode
+stands beside the others as broken, and hides none of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from store import codec
+from store.errors import RecordInvalid
+from store.failsafe import Failsafe, FailsafeStore, frozen
+from store.farms import Member
+from store.keys import Keys, is_sentinel
+from store.locks import Holder
+from store.nodes import Agent, Drain, NodeListing, NodeStore, Taint
+from store.pods import Pod
+from store.rcs import KIND, ReplicationController, ReplicationControllerStore
+from store.reality import Reality, healthy
+from store.status import Status, StatusStore
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+_MANY_NODES = 16
+
+
+class ControllerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One controller: its record, what its owner last reported, and the farm that owns it."""
+
+    record: ReplicationController
+    index: int
+    status: Status | None = None
+    owner: str = ""
+
+    @property
+    def state(self) -> str:
+        """One word: what is happening, or why nothing is."""
+        if self.record.deleting:
+            return "deleting"
+        if not self.owner:
+            return "unowned"
+        if self.record.disabled:
+            return "disabled"
+        if self.status is None or self.status.desired != self.record.replicas_desired:
+            return "pending"
+        return self.status.state
+
+
+class PodRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod: who owns it, where it stands, and what its node says of it."""
+
+    owner: str
+    owner_name: str
+    node: str
+    instance: str
+    manifest: str
+    labels: dict[str, str] = {}
+    placed_at: float = 0.0
+    phase: str = "waiting"
+    health: str = "unknown"
+    healthy: bool = False
+    reason: str = ""
+    started: float = 0.0
+    restarts: int = 0
+    pid: int = 0
+    ports: dict[str, int] = {}
+
+
+class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One node: people's word on it, its agent, and how many pods stand on it."""
+
+    name: str
+    state: str
+    labels: dict[str, str]
+    pods: int = 0
+    taints: list[Taint] = []
+    cordon_reason: str = ""
+    drain: Drain | None = None
+    agent: Agent | None = None
+
+
+class Controllers(msgspec.Struct, frozen=True):
+    """Rows by name, and one line for each record that does not decode."""
+
+    rows: list[ControllerRow]
+    broken: list[str]
+
+
+class Pods(msgspec.Struct, frozen=True):
+    """Rows by owner's name, node and instance, and one line for each record that does not decode."""
+
+    rows: list[PodRow]
+    broken: list[str]
+
+
+class Nodes(msgspec.Struct, frozen=True):
+    """Rows by name, and one line for each record that does not decode."""
+
+    rows: list[NodeRow]
+    broken: list[str]
+
+
+async def controllers(client: ConsulClient, keys: Keys) -> Controllers:
+    """All controllers."""
+    listing = await ReplicationControllerStore(client, keys).list()
+    statuses = await StatusStore(client, keys, KIND).list()
+    owners = await _owners(client, keys)
+    rows = [
+        ControllerRow(
+            record=stored.record,
+            index=stored.index,
+            status=statuses.get(stored.record.id),
+            owner=owners.get(stored.record.id, ""),
+        )
+        for stored in listing.items
+    ]
+    return Controllers(rows, [error.message for error in listing.broken])
+
+
+async def controller(client: ConsulClient, keys: Keys, target: str) -> ControllerRow:
+    """One controller by name, id or beginning of an id.
+
+    Raises:
+        NotFound: there is none. Ambiguous: several fit. RecordInvalid: it does not decode.
+    """
+    stored = await ReplicationControllerStore(client, keys).find(target)
+    rc_id = stored.record.id
+    lock = await client.read(keys.lock(KIND, rc_id))
+    return ControllerRow(
+        record=stored.record,
+        index=stored.index,
+        status=await StatusStore(client, keys, KIND).get(rc_id),
+        owner="" if lock is None else _holder(lock.value),
+    )
+
+
+async def pods(client: ConsulClient, keys: Keys, rc: ReplicationController | None = None) -> Pods:
+    """All pods, or those of one controller."""
+    broken: list[str] = []
+    page = await client.list(keys.tree("pods") if rc is None else keys.pods(rc.id))
+    placed: dict[tuple[str, str, str], Pod] = {}
+    for raw in page.items:
+        if is_sentinel(raw.key):
+            continue
+        try:
+            placed[keys.pod_parts(raw.key)] = codec.decode(Pod, raw.decoded(), raw.key)
+        except RecordInvalid as error:
+            broken.append(error.message)
+        except ValueError:
+            broken.append(f"{raw.key}: expected pods/<owner>/<node>/<instance>")
+    nodes = {node for _, node, _ in placed}
+    realities = await _realities(client, keys, nodes, broken) if placed else {}
+    names = {rc.id: rc.name} if rc is not None else await _names(client, keys)
+    rows = [
+        _pod_row(owner, names.get(owner, ""), node, instance, pod, realities.get((node, instance)))
+        for (owner, node, instance), pod in placed.items()
+    ]
+    rows.sort(key=lambda row: (row.owner_name, row.owner, row.node, row.instance))
+    return Pods(rows, broken)
+
+
+async def nodes(client: ConsulClient, keys: Keys) -> Nodes:
+    """All nodes that people or agents know."""
+    listing: NodeListing = await NodeStore(client, keys).list()
+    page = await client.keys(keys.tree("intent"))
+    counts: dict[str, int] = {}
+    for key in page.items:
+        if not is_sentinel(key):
+            node, _ = keys.intent_parts(key)
+            counts[node] = counts.get(node, 0) + 1
+    rows = [
+        NodeRow(
+            name=name,
+            state=node_state(view.agent, view.record.cordoned, view.record.drain),
+            labels=view.labels,
+            pods=counts.get(name, 0),
+            taints=view.record.taints,
+            cordon_reason=view.record.cordon_reason,
+            drain=view.record.drain,
+            agent=view.agent,
+        )
+        for name, view in listing.items.items()
+    ]
+    return Nodes(rows, [error.message for error in listing.broken])
+
+
+def node_state(agent: Agent | None, cordoned: bool, drain: Drain | None) -> str:
+    """One or two words: ``ready``, ``absent`` and ``cordoned`` or ``draining``, by comma."""
+    words = ["absent" if agent is None else "ready"]
+    if drain is not None:
+        words.append("drained" if drain.stage == "done" else "draining")
+    elif cordoned:
+        words.append("cordoned")
+    return ",".join(words)
+
+
+async def farms(client: ConsulClient, keys: Keys) -> list[Member]:
+    """All farms that are present, by id; a presence that does not decode is left out."""
+    page = await client.list(keys.tree("farms"))
+    found = []
+    for raw in page.items:
+        if not is_sentinel(raw.key):
+            try:
+                found.append(codec.decode(Member, raw.decoded(), raw.key))
+            except RecordInvalid:
+                continue  # whoever wrote it is a newer version; it is present, but cannot be described
+    return sorted(found, key=lambda member: member.id)
+
+
+async def freezes(client: ConsulClient, keys: Keys, now: float) -> dict[str, Failsafe]:
+    """The freezes that are in force, by kind of work."""
+    stored = await FailsafeStore(client, keys).list()
+    return {kind: item.record for kind, item in stored.items() if frozen(item.record, now)}
+
+
+def _pod_row(owner: str, name: str, node: str, instance: str, pod: Pod, reality: Reality | None) -> PodRow:
+    row = PodRow(
+        owner=owner,
+        owner_name=name,
+        node=node,
+        instance=instance,
+        manifest=pod.manifest,
+        labels=pod.labels,
+        placed_at=pod.at,
+    )
+    if reality is None or (reality.owner and reality.owner != owner):
+        return row
+    return msgspec.structs.replace(
+        row,
+        phase=reality.phase if reality.manifest == pod.manifest else "replacing",
+        health=reality.health.state,
+        healthy=healthy(reality, pod.manifest),
+        reason=reality.reason or reality.health.reason,
+        started=reality.started,
+        restarts=reality.restarts,
+        pid=reality.pid,
+        ports=reality.ports,
+    )
+
+
+async def _realities(
+    client: ConsulClient, keys: Keys, wanted: set[str], broken: list[str]
+) -> dict[tuple[str, str], Reality]:
+    """What nodes run: one read a node, or of the whole tree where that is cheaper."""
+    few = len(wanted) <= _MANY_NODES
+    prefixes = [keys.realities(node) for node in sorted(wanted)] if few else [keys.tree("reality")]
+    found: dict[tuple[str, str], Reality] = {}
+    for prefix in prefixes:
+        for raw in (await client.list(prefix)).items:
+            if is_sentinel(raw.key):
+                continue
+            try:
+                found[keys.reality_parts(raw.key)] = codec.decode(Reality, raw.decoded(), raw.key)
+            except RecordInvalid as error:
+                broken.append(error.message)
+    return found
+
+
+async def _names(client: ConsulClient, keys: Keys) -> dict[str, str]:
+    listing = await ReplicationControllerStore(client, keys).list()
+    return {stored.record.id: stored.record.name for stored in listing.items}
+
+
+async def _owners(client: ConsulClient, keys: Keys) -> dict[str, str]:
+    page = await client.list(keys.lock(KIND, ""))
+    owners = {}
+    for raw in page.items:
+        _, item, mutation = keys.lock_parts(raw.key)
+        if not mutation:
+            owners[item] = _holder(raw.decoded())
+    return owners
+
+
+def _holder(value: bytes) -> str:
+    holder = Holder.parse(value)
+    return holder.id

@@ -1,0 +1,73 @@
+"""What differs between a controller that exists and the one that a person asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from farmd.mutation import Scalar
+from store.manifests import Manifest
+from store.rcs import ReplicationController
+
+# Records' names of fields where the file says it in other words.
+FILE_NAMES = {"replicas_desired": "replicas", "manifest": "pod"}
+_IDENTITY = {"id", "name", "managed_by", "deleting"}
+_SECRET = {"env"}
+
+
+def scalar(value: Any) -> Scalar:
+    """A field's value as one short scalar, for people and the audit."""
+    if isinstance(value, int | str | bool):
+        return value
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={value[key]}" for key in sorted(value))
+    if isinstance(value, list):
+        return ",".join(str(item) for item in value)
+    return str(value)
+
+
+def fields(
+    before: ReplicationController, after: ReplicationController
+) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
+    """The fields that differ, before and after, under the names that files use.
+
+    Manifests are given as the first 12 digits of their digest.
+    """
+    old, new = msgspec.structs.asdict(before), msgspec.structs.asdict(after)
+    changed = [name for name in new if name not in _IDENTITY and old[name] != new[name]]
+
+    def shown(record: dict[str, Any]) -> dict[str, Scalar]:
+        return {
+            FILE_NAMES.get(name, name): record[name][:12] if name == "manifest" else scalar(record[name])
+            for name in changed
+        }
+
+    return shown(old), shown(new)
+
+
+def manifest_lines(before: Manifest | None, after: Manifest) -> list[str]:
+    """One line for each top-level field of the pod that differs; never a value of the environment."""
+    if before is None:
+        return ["pod: the manifest that it has now cannot be read"]
+    old, new = msgspec.to_builtins(before), msgspec.to_builtins(after)
+    lines = []
+    for name in sorted({*old, *new}):
+        if old.get(name) == new.get(name):
+            continue
+        if name in _SECRET:
+            lines.append(f"pod.{name}: {_changed_keys(old.get(name, {}), new.get(name, {}))}")
+        else:
+            lines.append(f"pod.{name}: {_short(old.get(name))} -> {_short(new.get(name))}")
+    return lines
+
+
+def _changed_keys(old: dict[str, str], new: dict[str, str]) -> str:
+    keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+    return "changes " + ", ".join(keys)
+
+
+def _short(value: Any) -> str:
+    text = "(default)" if value is None else msgspec.json.encode(value).decode()
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,145 @@
+"""The file of a replication controller, as people write it, and the record that it stands for.
+
+The file is checked whole before anything is written; each refusal is one line that names the file,
+the field, what was found and what was expected. ``replicas`` and ``disabled`` may be left out where
+a controller exists already: then they stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from farmd import documents
+from store import codec, manifests, selectors
+from store.errors import InputInvalid
+from store.keys import valid_name, valid_segment
+from store.labels import RESERVED_LABELS
+from store.manifests import Manifest
+from store.rcs import OnLost, ReplicationController, Strategy
+
+MAX_REPLICAS = 100_000
+
+
+class ControllerSpec(msgspec.Struct, kw_only=True, frozen=True):
+    """One document of an RC file; the fields of the record in people's words (docs/cli.md)."""
+
+    name: str
+    pod: Manifest
+    replicas: int | None = None
+    node_selector: str = ""
+    labels: dict[str, str] = {}
+    pod_labels: dict[str, str] = {}
+    replicas_per_node: int = 1
+    max_unavailable: int = 1
+    strategy: Strategy = "static"
+    on_lost: OnLost = "replace"
+    disabled: bool | None = None
+    needs: list[str] = []
+
+
+def parse_file(text: str, source: str) -> list[tuple[str, ControllerSpec]]:
+    """All controllers of one file: (where each came from, the spec).
+
+    Raises:
+        InputInvalid: anything that does not fit, in any document; also one name twice.
+    """
+    found = [(where, parse(data, where)) for where, data in documents.parse(text, source)]
+    names: dict[str, str] = {}
+    for where, spec in found:
+        if spec.name in names:
+            raise InputInvalid(
+                f"{where}: name: found {spec.name!r} again, expected each name once in a file", field="name"
+            )
+        names[spec.name] = where
+    return found
+
+
+def parse(data: Any, source: str) -> ControllerSpec:
+    """One controller from a parsed document.
+
+    Raises:
+        InputInvalid: naming the file, the field, what was found and what was expected.
+    """
+    spec = codec.parse_input(ControllerSpec, data, source)
+    valid_name(spec.name, f"{source}: name")
+    manifests.check(spec.pod, source, "pod.")
+    if spec.replicas is not None:
+        check_count(spec.replicas, f"{source}: replicas")
+    for name, amount in (
+        ("replicas_per_node", spec.replicas_per_node),
+        ("max_unavailable", spec.max_unavailable),
+    ):
+        check_count(amount, f"{source}: {name}", lowest=1)
+    selectors.valid_labels(spec.labels, f"{source}: labels")
+    selectors.valid_labels(spec.pod_labels, f"{source}: pod_labels")
+    if taken := RESERVED_LABELS & spec.pod_labels.keys():
+        raise InputInvalid(
+            f"{source}: pod_labels: found {min(taken)!r}, expected labels other than farmd's own",
+            field="pod_labels",
+        )
+    for feature in spec.needs:
+        valid_segment(feature, f"{source}: needs")
+    canonical_selector(spec.node_selector, f"{source}: node_selector")
+    return spec
+
+
+def check_count(value: int, field: str, lowest: int = 0) -> int:
+    """Return a count that makes sense.
+
+    Raises:
+        InputInvalid: below ``lowest`` or absurdly high.
+    """
+    if not lowest <= value <= MAX_REPLICAS:
+        raise InputInvalid(
+            f"{field}: found {value}, expected a whole number from {lowest} to {MAX_REPLICAS}", field=field
+        )
+    return value
+
+
+def canonical_selector(text: str, field: str) -> str:
+    """A selector in its canonical form, so that equal ones are equal text.
+
+    Raises:
+        InputInvalid: naming the field and what the parser met.
+    """
+    try:
+        return str(selectors.parse(text))
+    except InputInvalid as error:
+        raise InputInvalid(f"{field}: {error.message}", field=field) from error
+
+
+def record(
+    spec: ControllerSpec, rc_id: str, sha: str, existing: ReplicationController | None = None
+) -> ReplicationController:
+    """The record that a spec stands for; what it leaves open is taken from ``existing``.
+
+    Raises:
+        InputInvalid: a new controller without ``replicas``.
+    """
+    if spec.replicas is None and existing is None:
+        raise InputInvalid(
+            f"{spec.name}: replicas: missing, expected a whole number, 0 or more", field="replicas"
+        )
+    kept_count = existing.replicas_desired if existing is not None else 0
+    kept_disabled = existing.disabled if existing is not None else False
+    wanted = ReplicationController(
+        id=rc_id,
+        name=spec.name,
+        manifest=sha,
+        replicas_desired=kept_count if spec.replicas is None else spec.replicas,
+        pod_id=spec.pod.id,
+        node_selector=canonical_selector(spec.node_selector, f"{spec.name}: node_selector"),
+        labels=spec.labels,
+        pod_labels=spec.pod_labels,
+        disabled=kept_disabled if spec.disabled is None else spec.disabled,
+        strategy=spec.strategy,
+        replicas_per_node=spec.replicas_per_node,
+        max_unavailable=spec.max_unavailable,
+        on_lost=spec.on_lost,
+        needs=spec.needs,
+    )
+    if existing is None:
+        return wanted
+    return msgspec.structs.replace(wanted, managed_by=existing.managed_by, deleting=existing.deleting)
