@@ -8,24 +8,18 @@ order of a mapping, a clock or a random number.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 
 from store.manifests import Manifest
 from store.nodes import Reserved, Taint
+from store.selectors import Selector
 
 Presence = Literal["present", "unknown", "lost"]
 
 # Reasons that send away even a pod that already stands on the node; the others keep new ones out.
 EVICTING = frozenset({"selector", "constraint", "draining", "agent_lost"})
-
-
-class LabelSelector(Protocol):
-    """``store.selectors.Selector`` satisfies it; ``str()`` gives the canonical text."""
-
-    def matches(self, labels: Mapping[str, str], /) -> bool:
-        """Whether a set of labels fits."""
 
 
 class PodView(msgspec.Struct, frozen=True, gc=False):
@@ -77,7 +71,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     manifest: Manifest
-    selector: LabelSelector
+    selector: Selector
     owner: str
     labels: Mapping[str, str] = {}
     replicas_per_node: int = 1

@@ -1,0 +1,107 @@
+"""Affinity to nodes by their labels, and anti-affinity between pods by theirs.
+
+Affinity is fixed for a node. Anti-affinity counts the pods that match a selector in a domain: a
+node, or all nodes with one value of a label. It speaks for the pod that carries it; a pod that
+stands somewhere already is never asked to leave by it, nor do its own rules bind newcomers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from scheduler.constraints import check_weight, pod_selector
+from scheduler.domains import Door
+from scheduler.model import NodeView, Reason, Request, ScorePart
+from scheduler.requirement import Requirement
+from store.manifests import AntiAffinity
+
+
+def affinity_points(requirement: Requirement, node: NodeView) -> float:
+    """Sum of the weights of the affinities that a node satisfies."""
+    return float(sum(weight for rule, weight in requirement.affinities if rule.holds(node.labels)))
+
+
+def affinity_parts(requirement: Requirement, node: NodeView) -> list[ScorePart]:
+    """The same, part by part; unsatisfied ones count 0."""
+    return [
+        ScorePart(f"affinity:{rule.text}", 1.0 if rule.holds(node.labels) else 0.0, float(weight))
+        for rule, weight in requirement.affinities
+    ]
+
+
+class AntiAffinityRule:
+    """Keep away from pods that match a selector. Hard: a domain with one of them is closed.
+
+    Pods that leave, and pods of owners that are being replaced, do not count. The soft value is
+    1 / (1 + matching pods).
+    """
+
+    def __init__(self, rule: AntiAffinity, request: Request, field: str) -> None:
+        check_weight(rule.weight, 0, field)
+        self._selector = pod_selector(rule.selector, field)
+        away = f" in {rule.topology}" if rule.topology else ""
+        self.name = f"anti-affinity:{rule.selector}{away}"
+        self.weight = 0.0 if rule.hard else float(rule.weight)
+        self.local = not rule.topology
+        self._rule = rule
+        self._request = request
+        self._grows = self._selector.matches(request.labels)
+        self._counts: Counter[str] = Counter()
+        self._nodes: Counter[str] = Counter()
+
+    def observe(self, node: NodeView, counts_as_domain: bool) -> None:  # noqa: ARG002 - spread needs it
+        """Count the matching pods of a node, whether it is suitable or not."""
+        domain = self.domain(node)
+        if domain is None:
+            return
+        self._nodes[domain] += 1
+        request = self._request
+        for instance, pod in node.pods.items():
+            if (
+                pod.owner not in request.replaces
+                and (not request.leaving or (node.name, instance) not in request.leaving)
+                and self._selector.matches(pod.labels)
+            ):
+                self._counts[domain] += 1
+
+    def seal(self, count: int) -> None:  # noqa: ARG002 - spread needs it
+        """Find out whether every domain is one node."""
+        self.local = all(nodes == 1 for nodes in self._nodes.values())
+
+    def domain(self, node: NodeView) -> str | None:
+        """The node's value of the topology label, or the node itself."""
+        return node.labels.get(self._rule.topology) if self._rule.topology else node.name
+
+    def door(self, domain: str | None) -> Door:
+        """A node without the topology label has no neighbours and is open."""
+        closed = self._rule.hard and domain is not None and self._counts[domain] > 0
+        return Door.CLOSED if closed else Door.OPEN
+
+    def value(self, domain: str | None) -> float:
+        """1 without matching pods, then 1/2, 1/3, …"""
+        return 1.0 / (1.0 + self._counts[domain]) if domain is not None else 1.0
+
+    def add(self, domain: str | None) -> bool:
+        """Count a placed pod if the rule's selector matches it; nothing ever reopens."""
+        if self._grows and domain is not None:
+            self._counts[domain] += 1
+        return False
+
+    def reason(self, domain: str | None) -> Reason:
+        """How many matching pods are where."""
+        where = f"{self._rule.topology}={domain}" if self._rule.topology else "the node"
+        count = self._counts[domain] if domain is not None else 0
+        return Reason("anti_affinity", f"{where} holds {count} pods that match '{self._rule.selector}'")
+
+
+def anti_affinity_rules(requirement: Requirement) -> list[AntiAffinityRule]:
+    """The anti-affinity rules of a request.
+
+    Raises:
+        PlacementInvalid: a selector that does not parse, a weight outside 0 to 100.
+    """
+    request = requirement.request
+    return [
+        AntiAffinityRule(rule, request, f"placement.anti_affinity[{at}]")
+        for at, rule in enumerate(request.manifest.placement.anti_affinity)
+    ]

@@ -1,0 +1,214 @@
+"""Label rules of a placement block: compiled once a request, so that judging a node is cheap.
+
+Everything that cannot work is refused here with one line that names the field; after compilation
+nothing about a rule can fail any more. Constraints and affinities share the operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from scheduler.errors import PlacementInvalid
+from scheduler.versions import parse_range, parse_version
+from store import selectors
+from store.errors import InputInvalid
+from store.manifests import Constraint, Operator, Placement, Spread
+
+LabelTest = Callable[[str | None], bool]
+
+_COUNTS: dict[str, tuple[int, int]] = {
+    "=": (1, 1),
+    "!=": (1, 1),
+    "in": (1, 1024),
+    "not-in": (1, 1024),
+    "exists": (0, 0),
+    "not-exists": (0, 0),
+    "<": (1, 1),
+    "<=": (1, 1),
+    ">": (1, 1),
+    ">=": (1, 1),
+    "version": (1, 16),
+}
+
+
+class LabelRule(msgspec.Struct, frozen=True):
+    """One compiled rule: ``fits`` takes the label's value, None when the node does not have it."""
+
+    label: str
+    text: str
+    fits: LabelTest
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node's labels satisfy the rule."""
+        return self.fits(labels.get(self.label))
+
+
+def label_rule(label: str, operator: Operator, values: Sequence[str], field: str) -> LabelRule:
+    """Compile one rule; ``field`` is its path in the manifest.
+
+    ``!=`` and ``not-in`` also fit nodes without the label; comparisons never do. ``version`` with
+    several values fits when any of the ranges does.
+
+    Raises:
+        PlacementInvalid: empty label, wrong number of values, not a number, not a version range.
+    """
+    if not label:
+        raise invalid(f"{field}.label", label, "the name of a node label")
+    least, most = _COUNTS[operator]
+    if not least <= len(values) <= most:
+        expected = f"{least}" if least == most else f"{least} to {most}"
+        raise invalid(f"{field}.values", list(values), f"{expected} values for operator {operator!r}")
+    return LabelRule(label, rule_text(label, operator, values), _label_test(operator, values, field))
+
+
+def rule_text(label: str, operator: str, values: Sequence[str]) -> str:
+    """A rule as people would write it: ``disk = ssd``, ``zone in (a, b)``, ``gpu exists``."""
+    if operator in ("exists", "not-exists"):
+        return f"{label} {operator}"
+    if operator in ("in", "not-in"):
+        return f"{label} {operator} ({', '.join(values)})"
+    return f"{label} {operator} {' or '.join(values)}"
+
+
+def check_placement(placement: Placement, source: str = "") -> None:
+    """Refuse a placement block that can never work, before it is stored.
+
+    Raises:
+        PlacementInvalid: naming the field, what was found and what was expected.
+    """
+    prefix = f"{source}: placement" if source else "placement"
+    for at, constraint in enumerate(placement.constraints):
+        label_rule(constraint.label, constraint.operator, constraint.values, f"{prefix}.constraints[{at}]")
+    for at, affinity in enumerate(placement.affinity):
+        field = f"{prefix}.affinity[{at}]"
+        label_rule(affinity.label, affinity.operator, affinity.values, field)
+        check_weight(affinity.weight, -100, field)
+    for at, rule in enumerate(placement.anti_affinity):
+        field = f"{prefix}.anti_affinity[{at}]"
+        check_weight(rule.weight, 0, field)
+        pod_selector(rule.selector, field)
+    for at, spread in enumerate(placement.spread):
+        field = f"{prefix}.spread[{at}]"
+        check_spread(spread, field)
+    for at, toleration in enumerate(placement.tolerations):
+        field = f"{prefix}.tolerations[{at}]"
+        if not toleration.key:
+            raise invalid(f"{field}.key", toleration.key, "the key of a taint")
+        if toleration.effect not in ("", "no-schedule", "prefer-no-schedule"):
+            raise invalid(
+                f"{field}.effect", toleration.effect, "'no-schedule', 'prefer-no-schedule' or nothing"
+            )
+
+
+def pod_selector(text: str, field: str) -> selectors.Selector:
+    """Parse a selector over pod labels. An empty one is refused: it would mean every pod there is.
+
+    Raises:
+        PlacementInvalid: it does not parse, or is empty.
+    """
+    if not text.strip():
+        raise invalid(f"{field}.selector", text, "a label selector such as 'app=web'")
+    try:
+        return selectors.parse(text, f"{field}.selector")
+    except InputInvalid as error:
+        raise PlacementInvalid(str(error), field=f"{field}.selector") from error
+
+
+def check_weight(weight: int, least: int, field: str) -> None:
+    """Weights are ``least`` to 100.
+
+    Raises:
+        PlacementInvalid: outside.
+    """
+    if not least <= weight <= 100:
+        raise invalid(f"{field}.weight", weight, f"{least} to 100")
+
+
+def check_spread(spread: Spread, field: str) -> None:
+    """Refuse a spread that cannot work.
+
+    Raises:
+        PlacementInvalid: naming the field.
+    """
+    check_weight(spread.weight, 0, field)
+    if not spread.label:
+        raise invalid(f"{field}.label", spread.label, "the name of a node label")
+    if spread.max_skew < 1:
+        raise invalid(f"{field}.max_skew", spread.max_skew, "1 or more")
+
+
+def compile_constraints(constraints: Sequence[Constraint]) -> tuple[LabelRule, ...]:
+    """All hard label rules of a placement block.
+
+    Raises:
+        PlacementInvalid: a stored manifest that ``check_placement`` would have refused.
+    """
+    return tuple(
+        label_rule(rule.label, rule.operator, rule.values, f"placement.constraints[{at}]")
+        for at, rule in enumerate(constraints)
+    )
+
+
+def invalid(field: str, found: object, expected: str) -> PlacementInvalid:
+    """The one line for bad input."""
+    return PlacementInvalid(f"{field}: found {found!r}, expected {expected}", field=field)
+
+
+def _label_test(operator: Operator, values: Sequence[str], field: str) -> LabelTest:
+    if operator == "exists":
+        return lambda value: value is not None
+    if operator == "not-exists":
+        return lambda value: value is None
+    if operator == "version":
+        return _version_test(values, field)
+    if operator in ("<", "<=", ">", ">="):
+        return _number_test(operator, values[0], field)
+    wanted = frozenset(values)
+    if operator in ("=", "in"):
+        return lambda value: value in wanted
+    return lambda value: value not in wanted
+
+
+def _version_test(values: Sequence[str], field: str) -> LabelTest:
+    ranges = []
+    for text in values:
+        test = parse_range(text)
+        if test is None:
+            raise invalid(f"{field}.values", text, "a version range such as '>=5.10, <7'")
+        ranges.append(test)
+
+    def fits(value: str | None) -> bool:
+        version = parse_version(value) if value is not None else None
+        return version is not None and any(test(version) for test in ranges)
+
+    return fits
+
+
+def _number_test(operator: str, text: str, field: str) -> LabelTest:
+    bound = _number(text)
+    if bound is None:
+        raise invalid(f"{field}.values", text, f"a number for operator {operator!r}")
+    compare: dict[str, Callable[[float], bool]] = {
+        "<": lambda number: number < bound,
+        "<=": lambda number: number <= bound,
+        ">": lambda number: number > bound,
+        ">=": lambda number: number >= bound,
+    }
+    test = compare[operator]
+
+    def fits(value: str | None) -> bool:
+        number = _number(value) if value is not None else None
+        return number is not None and test(number)
+
+    return fits
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,172 @@
+"""The three answers and the explanation as pure functions of a request and a view.
+
+They judge a node by the same reasons everywhere, so ``explain`` can never tell another story than
+``allocate`` acts on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from scheduler.affinity import anti_affinity_rules
+from scheduler.domains import DomainRule, domain_parts, domain_reasons, observe_fleet
+from scheduler.feasibility import room_reasons, standing_reasons
+from scheduler.model import EVICTING, Assignment, Explanation, FleetView, NodeView, Reason, Request, Verdict
+from scheduler.protocol import Allocation, Deallocation, Eligibility
+from scheduler.rank import choose, node_parts
+from scheduler.requirement import Requirement, compile_request
+from scheduler.reservations import release, reserve
+from scheduler.spread import KEEPS_DOMAIN, spread_rules
+
+
+def domain_rules(requirement: Requirement, view: FleetView, count: int) -> list[DomainRule]:
+    """The rules across nodes of a request, having seen the whole fleet; often none."""
+    rules: list[DomainRule] = [*spread_rules(requirement), *anti_affinity_rules(requirement)]
+    if rules:
+        suitable = frozenset(
+            name
+            for name, node in view.items()
+            if all(reason.code in KEEPS_DOMAIN for reason in standing_reasons(requirement, node))
+        )
+        observe_fleet(rules, view, suitable, count)
+    return rules
+
+
+def eligibility(request: Request, view: FleetView) -> Eligibility:
+    """Which nodes may take one more pod or keep the one that they have, and why the others may not.
+
+    Raises:
+        PlacementInvalid: the manifest's placement block cannot work.
+    """
+    requirement = compile_request(request)
+    rules = domain_rules(requirement, view, 1)
+    eligible: list[str] = []
+    retained: list[str] = []
+    refused: dict[str, tuple[Reason, ...]] = {}
+    for node in _asked(request, view):
+        reasons = standing_reasons(requirement, node)
+        if request.owner not in node.owners:
+            reasons += room_reasons(requirement, node)
+            if rules:
+                reasons += domain_reasons(rules, node)
+        if not reasons:
+            eligible.append(node.name)
+            retained.append(node.name)
+            continue
+        refused[node.name] = tuple(reasons)
+        if not any(reason.code in EVICTING for reason in reasons):
+            retained.append(node.name)
+    return Eligibility(tuple(eligible), tuple(retained), refused)
+
+
+def allocation(request: Request, count: int, view: FleetView) -> Allocation:
+    """Places for up to ``count`` more pods, the best first.
+
+    Raises:
+        PlacementInvalid: the manifest's placement block cannot work.
+    """
+    requirement = compile_request(request)
+    rules = domain_rules(requirement, view, count)
+    candidates: list[NodeView] = []
+    refused: list[tuple[str, list[Reason]]] = []
+    for node in _asked(request, view):
+        reasons = standing_reasons(requirement, node) + room_reasons(requirement, node)
+        if reasons:
+            refused.append((node.name, reasons))
+        else:
+            candidates.append(node)
+    places = tuple(choose(requirement, candidates, rules, count))
+    reservations = reserve(places, request.manifest.resources, view)
+    missing = max(0, count - len(places))
+    if not missing:
+        return Allocation(places, reservations=reservations)
+    refused += _used_up(candidates, places, rules)
+    refusals = Counter(reason.code for _, reasons in refused for reason in reasons)
+    why = _shortage(count, missing, len(candidates) + len(refused) == 0, refused, refusals)
+    return Allocation(places, missing, why, dict(sorted(refusals.items())), reservations)
+
+
+def deallocation(request: Request, assignments: Collection[Assignment], view: FleetView) -> Deallocation:
+    """Give places back; in order of node and instance."""
+    del request  # a remote scheduler wants it
+    places = tuple(sorted(set(assignments)))
+    return Deallocation(places, release(places, view))
+
+
+def explanation(request: Request, view: FleetView) -> Explanation:
+    """The verdict on every node for one more pod: all reasons, or the named parts of its score.
+
+    Raises:
+        PlacementInvalid: the manifest's placement block cannot work.
+    """
+    requirement = compile_request(request)
+    rules = domain_rules(requirement, view, 1)
+    verdicts = []
+    for node in _asked(request, view):
+        reasons = standing_reasons(requirement, node) + room_reasons(requirement, node)
+        reasons += domain_reasons(rules, node)
+        parts = () if reasons else (*node_parts(requirement, node), *domain_parts(rules, node))
+        verdicts.append(Verdict(node.name, tuple(reasons), parts, node.owners.get(request.owner, 0)))
+    good = sorted((v for v in verdicts if v.eligible), key=lambda v: (-v.score, v.node))
+    near = [v for v in verdicts if not v.eligible and not v.placed]
+    nearest = min(near, key=lambda v: (len(v.reasons), v.node), default=None)
+    return Explanation(tuple(verdicts), tuple(v.node for v in good), nearest)
+
+
+def _asked(request: Request, view: FleetView) -> Sequence[NodeView]:
+    """The nodes that a request is about, by name."""
+    names = view.keys() if request.among is None else request.among & view.keys()
+    return [view[name] for name in sorted(names)]
+
+
+def _used_up(
+    candidates: Sequence[NodeView], places: Sequence[Assignment], rules: Sequence[DomainRule]
+) -> list[tuple[str, list[Reason]]]:
+    """Why the good nodes take no more after all places were given away."""
+    taken = Counter(place.node for place in places)
+    answer = []
+    for node in candidates:
+        reasons = domain_reasons(rules, node)
+        if taken[node.name] and not reasons:
+            reasons = [Reason("full", "takes as many of these pods as it can")]
+        answer.append((node.name, reasons))
+    return answer
+
+
+_WORDS = {
+    "selector": "do not match the node selector",
+    "constraint": "break a constraint",
+    "taint": "have a taint that is not tolerated",
+    "cordoned": "are cordoned",
+    "draining": "are being drained",
+    "drain_waiting": "are being drained",
+    "agent_unknown": "have an absent agent",
+    "agent_lost": "are lost",
+    "full": "hold all they may",
+    "held": "hold this instance for another owner",
+    "contended": "have a reservation in flight",
+    "capacity": "have too little capacity",
+    "spread": "would break the spread",
+    "anti_affinity": "are kept free by anti-affinity",
+}
+
+
+def _shortage(
+    count: int,
+    missing: int,
+    empty: bool,
+    refused: Sequence[tuple[str, Sequence[Reason]]],
+    refusals: Counter[str],
+) -> str:
+    """One line: how many found no place, the reasons by number of nodes, and the nearest miss."""
+    head = f"{missing} of {count} pods found no place"
+    if empty:
+        return f"{head}: there are no nodes"
+    ranked = sorted(refusals.items(), key=lambda item: (-item[1], item[0]))
+    parts = [f"{number} nodes {_WORDS[code]}" for code, number in ranked]
+    near = [(name, reasons) for name, reasons in refused if not any(r.code == "full" for r in reasons)]
+    if near:
+        name, reasons = min(near, key=lambda item: (len(item[1]), item[0]))
+        parts.append(f"nearest miss {name}: {'; '.join(reason.text for reason in reasons)}")
+    return f"{head}: {', '.join(parts)}"

@@ -1,0 +1,128 @@
+"""What forbids a node, judged on that node alone. All reasons, never just the first.
+
+Two groups: *standing* reasons speak about the node itself, *room* reasons about what it already
+holds. Rules across nodes (spread, anti-affinity) are in ``domains``. The model's ``EVICTING`` says
+which of the reasons also send away a pod that stands there already.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scheduler.model import NodeView, Reason
+from scheduler.requirement import Requirement, tolerates
+
+# Amounts are decimal fractions in binary floats: 10 × 0.1 must fit into 1.
+TOLERANCE = 1e-9
+
+
+def standing_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
+    """Selector, constraints, taints, cordon, drain and the agent's absence; empty when all is well."""
+    reasons: list[Reason] = []
+    request = requirement.request
+    if not request.selector.matches(node.labels):
+        reasons.extend(
+            Reason("selector", f"needs {wanted}, but {_found(node, wanted.key)}")
+            for wanted in request.selector.requirements
+            if not wanted.matches(node.labels)
+        )
+    for rule in requirement.constraints:
+        if not rule.holds(node.labels):
+            reasons.append(Reason("constraint", f"needs {rule.text}, but {_found(node, rule.label)}"))
+    if node.taints:
+        reasons.extend(
+            Reason("taint", f"taint {taint.key}{'=' if taint.value else ''}{taint.value} is not tolerated")
+            for taint in node.taints
+            if taint.effect == "no-schedule" and not tolerates(request.manifest.placement.tolerations, taint)
+        )
+    if node.cordoned:
+        why = f": {node.cordon_reason}" if node.cordon_reason else ""
+        reasons.append(Reason("cordoned", f"cordoned{why}"))
+    if node.drain:
+        if node.drain == "pods" and request.manifest.system:
+            reasons.append(Reason("drain_waiting", "drain in progress; system pods leave last"))
+        else:
+            reasons.append(Reason("draining", f"drain in progress (stage {node.drain})"))
+    if node.presence != "present":
+        reasons.append(_absence(node))
+    return reasons
+
+
+def room_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
+    """Why a node has no room for one more pod: replicas, the instance's name, capacity."""
+    reasons: list[Reason] = []
+    request = requirement.request
+    own = node.owners.get(request.owner, 0)
+    if own >= request.replicas_per_node:
+        reasons.append(
+            Reason("full", f"already holds {own} of at most {request.replicas_per_node} of these pods")
+        )
+    if (holder := foreign_holder(requirement, node)) is not None:
+        reasons.append(Reason("held", f"instance {requirement.pod_id!r} belongs to another owner, {holder}"))
+    if requirement.amounts:
+        if node.contended:
+            reasons.append(Reason("contended", "another change of the node's reservations is in flight"))
+        for resource, asked in requirement.amounts:
+            free = _free(requirement, node, resource)
+            if asked > free + TOLERANCE:
+                capacity = node.capacity.get(resource, 0.0)
+                offers = f"{max(free, 0.0):g} of {capacity:g} free" if capacity else "the node has none"
+                reasons.append(Reason("capacity", f"asks for {asked:g} {resource}, {offers}"))
+    return reasons
+
+
+def foreign_holder(requirement: Requirement, node: NodeView) -> str | None:
+    """The owner whose pod bears our instance's name on a node and must not be replaced, if any."""
+    if not requirement.exclusive:
+        return None
+    pod = node.pods.get(requirement.pod_id)
+    request = requirement.request
+    if pod is None or pod.owner == request.owner or pod.owner in request.replaces:
+        return None
+    return pod.owner
+
+
+def room(requirement: Requirement, node: NodeView) -> int:
+    """How many more of these pods fit on a node that has no room reason."""
+    request = requirement.request
+    if requirement.exclusive:
+        return 1
+    most = request.replicas_per_node - node.owners.get(request.owner, 0)
+    for resource, asked in requirement.amounts:
+        most = min(most, math.floor((_free(requirement, node, resource) + TOLERANCE) / asked))
+    return most
+
+
+def load_value(requirement: Requirement, node: NodeView, taken: int) -> float:
+    """In [0, 1], higher for emptier nodes, once ``taken`` pods of this answer stand there.
+
+    With resources: what is left of the scarcest one after one more pod. Without: 1 / (1 + pods).
+    """
+    if not requirement.amounts:
+        return 1.0 / (1.0 + len(node.pods) + taken)
+    left = 1.0
+    for resource, asked in requirement.amounts:
+        capacity = node.capacity.get(resource, 0.0)
+        if capacity > 0:
+            left = min(left, (_free(requirement, node, resource) - (taken + 1) * asked) / capacity)
+    return max(0.0, left)
+
+
+def _free(requirement: Requirement, node: NodeView, resource: str) -> float:
+    free = node.capacity.get(resource, 0.0) - node.used.get(resource, 0.0)
+    if requirement.exclusive:  # our own reservation under this name would be overwritten
+        mine = node.reserved.instances.get(requirement.pod_id)
+        if mine is not None:
+            free += mine.get(resource, 0.0)
+    return free
+
+
+def _found(node: NodeView, label: str) -> str:
+    value = node.labels.get(label)
+    return f"there is no label {label!r}" if value is None else f"{label} is {value!r}"
+
+
+def _absence(node: NodeView) -> Reason:
+    if node.presence == "lost":
+        return Reason("agent_lost", "the node's agent is lost")
+    return Reason("agent_unknown", "the node's agent is absent, and not yet given up")

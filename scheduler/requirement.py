@@ -1,0 +1,73 @@
+"""A request made ready: its rules compiled once, so that judging one node costs microseconds.
+
+Compiling is where a manifest that cannot work is refused; judging never fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.constraints import LabelRule, check_weight, compile_constraints, label_rule
+from scheduler.model import NodeView, Request
+from store.manifests import Toleration
+from store.nodes import Taint
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A compiled request. ``amounts`` holds only resources that are really asked for, sorted by name.
+
+    ``exclusive``: instances bear the pod's id, so a node can hold one of them.
+    """
+
+    request: Request
+    constraints: tuple[LabelRule, ...]
+    affinities: tuple[tuple[LabelRule, int], ...]
+    amounts: tuple[tuple[str, float], ...]
+    exclusive: bool
+
+    @property
+    def pod_id(self) -> str:
+        """The application's id, which instances are named after."""
+        return self.request.manifest.id
+
+
+def compile_request(request: Request) -> Requirement:
+    """Compile a request's rules.
+
+    Raises:
+        PlacementInvalid: the manifest's placement block cannot work; names the field.
+    """
+    placement = request.manifest.placement
+    affinities = []
+    for at, rule in enumerate(placement.affinity):
+        field = f"placement.affinity[{at}]"
+        check_weight(rule.weight, -100, field)
+        affinities.append((label_rule(rule.label, rule.operator, rule.values, field), rule.weight))
+    return Requirement(
+        request=request,
+        constraints=compile_constraints(placement.constraints),
+        affinities=tuple(affinities),
+        amounts=tuple(sorted((n, a) for n, a in request.manifest.resources.items() if a > 0)),
+        exclusive=not request.numbered and request.replicas_per_node <= 1,
+    )
+
+
+def tolerates(tolerations: list[Toleration], taint: Taint) -> bool:
+    """Whether any toleration accepts a taint; an empty value or effect accepts all of them."""
+    return any(
+        accepted.key == taint.key
+        and accepted.value in ("", taint.value)
+        and accepted.effect in ("", taint.effect)
+        for accepted in tolerations
+    )
+
+
+def next_instance(requirement: Requirement, node: NodeView, start: int) -> tuple[str, int]:
+    """The first free instance name on a node with a number of at least ``start``, and the next number."""
+    if requirement.exclusive:
+        return requirement.pod_id, start
+    number = start
+    while (name := f"{requirement.pod_id}~{number}") in node.pods:
+        number += 1
+    return name, number + 1
