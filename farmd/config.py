@@ -71,7 +71,7 @@ class FarmSection(Section):
     """A farm process: `farmd run`."""
 
     name: str = Field(default_factory=_this_host, description="Name of this farm, unique among live farms.")
-    kinds: Texts = Field(["rc", "nodes"], description="Kinds of work that it claims.", min_length=1)
+    kinds: Texts = Field(["rcs"], description="Kinds of work that it claims.", min_length=1)
     selector: str = Field("", description="Claims only items whose labels match (Kubernetes grammar).")
     ttl: float = Field(10.0, ge=10, le=60, description="Time to live of the session, in seconds.")
 

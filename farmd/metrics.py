@@ -14,6 +14,7 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
+from store.consul.errors import Op
 from store.errors import StoreError
 from store.keys import PLAIN_TREES, SHARDED_TREES
 
@@ -30,13 +31,25 @@ def _error_codes(root: type[StoreError]) -> set[str]:
     return {root.code}.union(*(_error_codes(child) for child in root.__subclasses__()))
 
 
-KINDS: Values = ("rc", "rollout", "service", "app", "job", "daemonset", "nodes")
-CODES: Values = ("ok", "internal", *sorted(_error_codes(StoreError)))
-STORE_OPERATIONS: Values = (
-    "get", "list", "keys", "put", "delete", "transaction",
-    "session_create", "session_renew", "session_destroy", "session_info",
-    "leader", "version", "node_name",
-)  # fmt: skip
+# The families of records that are work, as ``farmd.farm.kind.Kind.name`` says them.
+KINDS: Values = ("rcs", "nodes", "rollouts", "services", "apps", "jobs", "daemonsets")
+STATUSES: Values = (
+    "200",
+    "400",
+    "401",
+    "403",
+    "404",
+    "409",
+    "413",
+    "429",
+    "500",
+    "502",
+    "503",
+    "504",
+    "other",
+)
+CODES: Values = (*STATUSES, "cancelled", *sorted(_error_codes(StoreError)))
+STORE_OPERATIONS: Values = tuple(op.value for op in Op)
 WATCHES: Values = (*SHARDED_TREES, *PLAIN_TREES, "pods_owner", "key")
 LOOPS: Values = (
     "daemon", "session", "members", "claims", "release", "handover", "sweep", "failsafe", "collector",
@@ -117,7 +130,7 @@ TABLE: tuple[Metric, ...] = (
     Metric(
         "farmd_store_request_duration_seconds",
         "histogram",
-        "Time of one request, waits of watches excluded.",
+        "Time of one request, waits of watches included.",
         {"op": STORE_OPERATIONS},
     ),
     Metric("farmd_store_reachable", "gauge", "1 while the last request to Consul was answered."),

@@ -67,12 +67,12 @@ def test_a_credential_of_systemd_is_the_token_file(tmp_path):
 
 def test_text_of_the_environment_stands_for_lists_and_tables():
     env = {
-        "FARMD_FARM__KINDS": "rc, nodes",
+        "FARMD_FARM__KINDS": "rcs, nodes",
         "FARMD_AGENT__LABELS": "zone=a,Rack=B",
         "FARMD_WEB__FARM_PORT": "0",
     }
     config = load(None, env).config
-    assert config.farm.kinds == ["rc", "nodes"]
+    assert config.farm.kinds == ["rcs", "nodes"]
     assert config.agent.labels == {"zone": "a", "Rack": "B"}
     assert config.web.farm_port == 0
     assert load(None, {"FARMD_AGENT__LABELS": '{"a":"b"}'}).config.agent.labels == {"a": "b"}
