@@ -43,3 +43,8 @@ class SystemIds:
 def system_rng() -> random.Random:
     """A generator for jitter, seeded by the kernel; never for secrets."""
     return random.Random(secrets.randbits(64))
+
+
+def systemd_clock_usec() -> int:
+    """Microseconds of the clock that systemd compares a reload's start with (``MONOTONIC_USEC``)."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000

@@ -22,6 +22,12 @@ from farmd.config import Config, SinkSection, sections, shown
 
 DEFAULT_PATH = Path("/etc/farmd/farmd.toml")
 CREDENTIAL = "consul-token"
+_FLAGS = {
+    "log.level": "log-level",
+    "store.address": "consul",
+    "web.farm_port": "port",
+    "web.agent_port": "port",
+}
 Values = dict[str, dict[str, Any]]
 
 
@@ -45,7 +51,7 @@ class Layer:
         if self.origin == "environment":
             return f"environment FARMD_{section.upper()}__{key.upper()}"
         if self.origin == "flag":
-            return f"flag --{key.replace('_', '-')}"
+            return f"flag --{_FLAGS.get(f'{section}.{key}', key.replace('_', '-'))}"
         return self.origin
 
 

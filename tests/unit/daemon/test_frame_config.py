@@ -42,7 +42,7 @@ def test_later_places_win_and_the_origin_is_known(tmp_path):
     assert loaded.origin("farm.name") == str(main)
     assert loaded.origin("farm.ttl") == str(tmp_path / "conf.d/20.toml")
     assert loaded.origin("farm.selector") == "environment FARMD_FARM__SELECTOR"
-    assert loaded.origin("log.level") == "flag --level"
+    assert loaded.origin("log.level") == "flag --log-level"
     assert loaded.origin("log.format") == "default"
 
 

@@ -1,0 +1,131 @@
+"""``farmd``: the daemon, the node agent, the one-machine cluster and the check of the configuration.
+
+Flags become the last layer of the configuration and nothing else happens here. Heavy imports stand
+inside the commands: ``farmd --version`` must be instant. Exit codes: 0 stopped cleanly, 1 crashed,
+2 wrong usage, 75 try again later, 78 bad configuration.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from farmd.version import version
+
+if TYPE_CHECKING:
+    from farmd.config_sources import Loaded, Values
+
+EXIT_CONFIG = 78
+_CONFIG = click.option(
+    "--config",
+    "path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Default: /etc/farmd/farmd.toml.",
+)
+_LEVEL = click.option("--log-level", metavar="LEVEL", help="debug, info, warning, error or critical.")
+_CONSUL = click.option("--consul", metavar="ADDRESS", help="Address of Consul, as in CONSUL_HTTP_ADDR.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version(), prog_name="farmd")
+def main() -> None:
+    """Keep fleets converged. Consul is the only thing it needs."""
+
+
+@main.command()
+@_CONFIG
+@_LEVEL
+@_CONSUL
+@click.option("--name", help="Name of this farm; default: the host's.")
+@click.option("--port", type=int, help="Port of its HTTP; 0 takes a free one.")
+def run(
+    path: Path | None, log_level: str | None, consul: str | None, name: str | None, port: int | None
+) -> None:
+    """Run a farm: claim work items and keep each of them converged."""
+    flags: Values = {
+        "farm": {"name": name},
+        "store": {"address": consul},
+        "log": {"level": log_level},
+        "web": {"farm_port": port},
+    }
+    loaded = _loaded(path, flags)
+    from farmd.daemon import run_farm
+
+    sys.exit(run_farm(loaded, lambda: _load(path, flags), os.environ))
+
+
+@main.command()
+@_CONFIG
+@_LEVEL
+@_CONSUL
+@click.option("--node", help="Name of this node; default: the host's.")
+@click.option("--state-dir", help="Folder for workloads, logs and the session's id.")
+@click.option("--port", type=int, help="Port of its HTTP; 0 takes a free one.")
+def agent(
+    path: Path | None,
+    log_level: str | None,
+    consul: str | None,
+    node: str | None,
+    state_dir: str | None,
+    port: int | None,
+) -> None:
+    """Run a node's agent: make this machine run what the fleet wants of it."""
+    flags: Values = {
+        "agent": {"node": node, "state_dir": state_dir},
+        "store": {"address": consul},
+        "log": {"level": log_level},
+        "web": {"agent_port": port},
+    }
+    loaded = _loaded(path, flags)
+    from farmd.daemon import run_agent
+
+    sys.exit(run_agent(loaded, lambda: _load(path, flags), os.environ))
+
+
+@main.command("check-config")
+@_CONFIG
+@click.option("--print", "show", is_flag=True, help="Show each value with the place that it comes from.")
+@click.option("--explain", "key", metavar="KEY", help="Say all there is to know about one key.")
+def check_config(path: Path | None, show: bool, key: str | None) -> None:
+    """Check the configuration; exit 78 if it cannot be used."""
+    loaded = _loaded(path, {})
+    from farmd import config_report
+    from farmd.config_sources import ConfigInvalid
+
+    try:
+        lines = list(config_report.explained(loaded, key)) if key else []
+    except ConfigInvalid as error:
+        raise click.BadParameter(error.lines[0], param_hint="--explain") from error
+    if show:
+        lines += config_report.printed(loaded)
+    click.echo("\n".join(lines) if lines else "the configuration is valid")
+
+
+def _load(path: Path | None, flags: Values) -> Loaded:
+    from farmd.config_sources import load
+
+    return load(path, os.environ, flags)
+
+
+def _loaded(path: Path | None, flags: Values) -> Loaded:
+    from farmd.config_sources import ConfigInvalid
+
+    try:
+        return _load(path, flags)
+    except ConfigInvalid as error:
+        _refuse(error.lines)
+
+
+def _refuse(lines: list[str]) -> NoReturn:
+    for line in lines:
+        click.echo(f"farmd: {line}", err=True)
+    sys.exit(EXIT_CONFIG)
+
+
+if __name__ == "__main__":
+    main(prog_name="farmd")

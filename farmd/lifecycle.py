@@ -1,0 +1,176 @@
+"""A process's life around the work: signals, reload, watchdog, readiness, exit code.
+
+It runs anything with ``run(stop)`` and ``ready``. What it guards: a first SIGTERM or SIGINT stops
+cleanly and a second one at once; systemd's watchdog is fed only while every loop makes progress; an
+invalid configuration on reload changes nothing. ``READY=1`` is sent as soon as signals and HTTP work:
+a process that waits for Consul is up and says so in its status, while ``/ready`` tells the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from farmd import logging as logs
+from farmd.clock import systemd_clock_usec
+from farmd.config import Config
+from farmd.config_sources import ConfigInvalid, Loaded, changes
+from farmd.progress import Progress
+from farmd.sdnotify import Notifier
+from store.ports import Clock, Recorder
+
+log = structlog.get_logger()
+
+EXIT_OK, EXIT_CRASH, EXIT_TEMPORARY, EXIT_CONFIG = 0, 1, 75, 78
+TICK_SECONDS = 5.0
+LONGEST_TICK_SECONDS = 30.0
+ANNOUNCE_SECONDS = 0.5
+
+
+class Service(Protocol):
+    """The work of a process: a farm or an agent."""
+
+    @property
+    def ready(self) -> asyncio.Event:
+        """Set while it can do its work. May be another object once the work has really begun."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until ``stop`` is set, then leave everything in order."""
+
+
+@dataclass(slots=True)
+class Life:
+    """What one process knows of itself. ``on_reload`` gets each valid new configuration."""
+
+    loaded: Loaded
+    load: Callable[[], Loaded]
+    notifier: Notifier
+    progress: Progress
+    clock: Clock
+    recorder: Recorder
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    forced: asyncio.Event = field(default_factory=asyncio.Event)
+    on_reload: list[Callable[[Config], None]] = field(default_factory=list)
+    waiting_for: str = "starting"
+
+    def say(self, status: str) -> None:
+        """Tell ``/ready`` and ``systemctl status`` why the process is not ready; "" when it is."""
+        self.waiting_for = status
+        self.notifier.status(status or "ready")
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.loaded.config
+
+
+@contextlib.asynccontextmanager
+async def signals(life: Life) -> AsyncIterator[None]:
+    """SIGTERM and SIGINT stop, twice force; SIGHUP reloads."""
+    loop = asyncio.get_running_loop()
+
+    def stop(name: str) -> None:
+        if life.stop.is_set():
+            log.warning("process.stop_forced", signal=name)
+            life.forced.set()
+            return
+        log.info("process.stopping", signal=name)
+        life.notifier.stopping("stopping")
+        life.stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
+    loop.add_signal_handler(signal.SIGHUP, reload, life)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+
+
+def reload(life: Life) -> None:
+    """Read the configuration again; apply what may change, log the difference."""
+    life.notifier.reloading(systemd_clock_usec())
+    try:
+        after = life.load()
+    except ConfigInvalid as error:
+        for line in error.lines:
+            log.error("config.refused", mistake=line)  # noqa: TRY400 - a mistake of people has no trace
+        life.recorder.count("farmd_config_reloads_total", result="refused")
+    else:
+        _apply(life, after)
+    life.notifier.ready(life.waiting_for or "ready")
+
+
+def _apply(life: Life, after: Loaded) -> None:
+    found = changes(life.config, after.config)
+    for change in found:
+        event = "config.changed" if change.reloadable else "config.restart_needed"
+        log.info(event, key=change.key, before=change.before, after=change.after)
+    life.recorder.count("farmd_config_reloads_total", result="applied" if found else "unchanged")
+    logs.set_level(after.config.log.level)
+    for tell in life.on_reload:
+        tell(after.config)
+    life.loaded = after
+
+
+async def watch_over(life: Life) -> None:
+    """Feed the watchdog while all loops make progress; log when they stop or start to."""
+    notifier, known = life.notifier, list[str]()
+    tick = min(TICK_SECONDS, notifier.watchdog_seconds / 2) if notifier.watchdog_seconds else TICK_SECONDS
+    with life.progress.loop("daemon", LONGEST_TICK_SECONDS) as loop:
+        while True:
+            loop.beat()
+            stalled = life.progress.stalled()
+            if stalled != known:
+                log.log(
+                    40 if stalled else 20, "loops.stalled" if stalled else "loops.recovered", loops=stalled
+                )
+                known = stalled
+            if not stalled:
+                notifier.watchdog()
+            await life.clock.sleep(tick)
+
+
+async def run(service: Service, life: Life) -> bool:
+    """Run the service until it ends; True if it was stopped cleanly, False if it was forced."""
+    work = asyncio.create_task(service.run(life.stop), name="service")
+    others = [
+        asyncio.create_task(_announce(service, life), name="announce"),
+        asyncio.create_task(life.forced.wait(), name="forced"),
+        asyncio.create_task(watch_over(life), name="watchdog"),
+    ]
+    try:
+        while not work.done():
+            await asyncio.wait([work, *others], return_when=asyncio.FIRST_COMPLETED)
+            if life.forced.is_set():
+                break
+            for other in others:
+                if other.done():
+                    other.result()
+            others = [other for other in others if not other.done()]
+        if work.done():
+            work.result()
+        return work.done()
+    finally:
+        for task in (work, *others):
+            task.cancel()
+        # A forced stop waits for nobody: what hangs dies with the process.
+        await asyncio.wait([work, *others], timeout=1.0)
+
+
+async def _announce(service: Service, life: Life) -> None:
+    """Tell each time that the service becomes ready or stops being so."""
+    was_ready = False
+    while True:
+        if service.ready.is_set() != was_ready:
+            was_ready = not was_ready
+            life.say("" if was_ready else "waiting for the store")
+            log.info("process.ready" if was_ready else "process.not_ready")
+        await life.clock.sleep(ANNOUNCE_SECONDS)

@@ -1,0 +1,84 @@
+"""The HTTP face of a farm or an agent: ``/metrics``, ``/health``, ``/ready``, ``/v1/status``.
+
+It reads and changes nothing. ``/health`` answers 503 when a loop is stalled: restart the process.
+``/ready`` answers 503 while it waits for Consul: send people elsewhere, restart nothing. Both say why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from farmd.progress import Progress
+
+log = structlog.get_logger()
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What the pages speak about. ``status`` answers ``/v1/status``: plain values, no secrets."""
+
+    registry: CollectorRegistry
+    progress: Progress
+    ready: Callable[[], str]
+    """Empty when ready, else the reason why not."""
+    status: Callable[[], Mapping[str, Any]]
+
+
+def build_app(subject: Subject) -> web.Application:
+    """The application; an agent adds its own routes to it before it is served."""
+    app = web.Application(middlewares=[errors_as_json], client_max_size=1024 * 1024)
+
+    async def metrics(_request: web.Request) -> web.Response:
+        subject.progress.publish()
+        body = generate_latest(subject.registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def health(_request: web.Request) -> web.Response:
+        stalled = subject.progress.stalled()
+        state = {
+            "health": "stalled" if stalled else "ok",
+            "stalled": stalled,
+            "seconds_since_progress": {name: round(age, 1) for name, age in subject.progress.ages().items()},
+        }
+        return web.json_response(state, status=503 if stalled else 200)
+
+    async def ready(_request: web.Request) -> web.Response:
+        reason = subject.ready()
+        return web.json_response({"ready": not reason, "reason": reason}, status=503 if reason else 200)
+
+    async def status(_request: web.Request) -> web.Response:
+        reason = subject.ready()
+        return web.json_response(
+            {**subject.status(), "ready": not reason, "reason": reason, "stalled": subject.progress.stalled()}
+        )
+
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/health", health)
+    app.router.add_get("/ready", ready)
+    app.router.add_get("/v1/status", status)
+    return app
+
+
+@web.middleware
+async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every error is one JSON object with a stable code; an unknown one is logged and never shown."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        code = (error.reason or "error").lower().replace(" ", "_")
+        headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+        body = {"error": {"code": code, "message": error.text or ""}}
+        return web.json_response(body, status=error.status, headers=headers)
+    except Exception:  # the HTTP boundary
+        log.exception("web.request_failed", method=request.method, path=request.path)
+        body = {"error": {"code": "internal", "message": "see the log of this process"}}
+        return web.json_response(body, status=500)

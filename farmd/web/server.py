@@ -1,0 +1,70 @@
+"""Serves an application on one address, loopback unless told otherwise, and says where it listens.
+
+The socket is bound before anything else is built: a port that is taken stops the process before it
+touches the store, and the chosen port can go into the presence record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import structlog
+from aiohttp import web
+
+log = structlog.get_logger()
+
+
+class CannotListen(Exception):
+    """The address is taken or not ours; one line that names it."""
+
+
+@contextlib.contextmanager
+def listening(bind: str, port: int) -> Iterator[socket.socket]:
+    """A bound socket; port 0 takes a free one.
+
+    Raises:
+        CannotListen: the address is in use or not of this machine.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise CannotListen(f"web: cannot listen on {bind}:{port}: {error.strerror or error}") from error
+    with sock:
+        yield sock
+
+
+@contextlib.asynccontextmanager
+async def serving(app: web.Application, sock: socket.socket, port_file: str = "") -> AsyncIterator[None]:
+    """Serve until the block ends.
+
+    ``port_file`` gets the port once it listens: whoever waits for the file may connect at once.
+    """
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, sock).start()
+        address, port = sock.getsockname()[:2]
+        log.info("web.listening", address=address, port=port)
+        if port_file:
+            write_whole(Path(port_file), f"{port}\n")
+        yield
+    finally:
+        if port_file:
+            remove(Path(port_file))
+        await runner.cleanup()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write so that no reader ever sees a part."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    part.replace(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file that may be gone."""
+    path.unlink(missing_ok=True)
