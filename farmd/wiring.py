@@ -1,0 +1,138 @@
+"""Builds a farm out of concrete parts; ``daemon.py`` (and the tests) start what it returns.
+
+Everything is passed by constructor from here, so this is the one place that shows what talks to what.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+
+from alerting.alerter import Alerter
+from farmd.farm import failsafe
+from farmd.farm.caches import Caches
+from farmd.farm.failsafe import FailsafeGuard
+from farmd.farm.farm import Farm
+from farmd.farm.model import FarmSettings
+from farmd.farm.world import World
+from farmd.placement import Placement
+from farmd.progress import Progress
+from farmd.replication.kind import ManifestCache, Replication, Tools
+from farmd.replication.report import Recollection
+from farmd.version import version
+from scheduler.protocol import Scheduler
+from scheduler.selector import LabelSelectorScheduler
+from store import presence, registration
+from store.audit import AuditLogStore
+from store.consul.client import ConsulClient
+from store.errors import NoLeader
+from store.farms import Member
+from store.keys import Keys
+from store.ports import Clock, Ids, Recorder, Rng
+
+CACHE_STALL_SECONDS = 180.0
+
+
+async def build_farm(
+    *,
+    settings: FarmSettings,
+    client: ConsulClient,
+    keys: Keys,
+    clock: Clock,
+    rng: Rng,
+    ids: Ids,
+    recorder: Recorder,
+    progress: Progress,
+    alerter: Alerter,
+    scheduler: Scheduler | None = None,
+    address: str = "",
+    kinds: Sequence[str] = ("rcs",),
+    thaw_after: float = failsafe.THAW_AFTER,
+) -> Farm:
+    """A farm that is ready to run. Registers the cluster if there is none yet.
+
+    ``address`` is where its HTTP listens, for its presence record.
+
+    Raises:
+        StoreError: Consul cannot be reached, or the cluster is unusable; try again later.
+    """
+    cluster = await registration.register_cluster(client, keys, ids)
+    beat = progress.loop("cache", CACHE_STALL_SECONDS)
+    caches = Caches(client, keys, cluster, clock, rng, beat.beat)
+    guard = FailsafeGuard(
+        "rcs",
+        settings.name,
+        evidence(caches),
+        caches.failsafe,
+        client,
+        keys,
+        clock,
+        recorder,
+        alerter,
+        thaw_after,
+    )
+    audit = AuditLogStore(keys, clock, ids)
+    tools = Tools(
+        farm=settings.name,
+        client=client,
+        keys=keys,
+        caches=caches,
+        world=World(caches, keys),
+        scheduler=scheduler or LabelSelectorScheduler(),
+        placement=Placement(client, keys, caches, caches.rcs, audit, clock),
+        guard=guard,
+        manifests=ManifestCache(client, keys),
+        recollection=Recollection(client, keys),
+        alerter=alerter,
+        clock=clock,
+        rng=rng,
+        recorder=recorder,
+    )
+    member = Member(
+        id=settings.name,
+        version=version(),
+        kinds=list(kinds),
+        selector=settings.selector,
+        features=list(settings.features),
+        address=address,
+        host=socket.gethostname(),
+        boot=presence.boot_id(),
+        pid=os.getpid(),
+    )
+    return Farm(
+        settings=settings,
+        member=member,
+        client=client,
+        keys=keys,
+        caches=caches,
+        kinds=[Replication(tools)],
+        guards={"rcs": guard},
+        clock=clock,
+        rng=rng,
+        ids=ids,
+        recorder=recorder,
+        progress=progress,
+    )
+
+
+def evidence(caches: Caches) -> list[Callable[[], str | None]]:
+    """What makes a farm doubt that it sees the truth (R19)."""
+
+    def doubtful() -> str | None:
+        trees = [caches.rcs, caches.pods, caches.intent, caches.nodes, caches.agents]
+        return next((tree.doubt for tree in trees if tree.ready.is_set() and tree.doubt), None)
+
+    def leaderless() -> str | None:
+        return "store: no leader" if isinstance(caches.rcs.error, NoLeader) else None
+
+    def broken() -> str | None:
+        return failsafe.undecodable(caches.rcs) or failsafe.undecodable(caches.nodes)
+
+    def lost() -> str | None:
+        if not (caches.nodes.ready.is_set() and caches.agents.ready.is_set()):
+            return None
+        registered = caches.nodes.entries.keys()
+        return failsafe.mass_loss(len(registered), len(caches.agents.entries))
+
+    return [doubtful, leaderless, broken, lost]

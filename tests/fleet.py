@@ -1,0 +1,241 @@
+"""A whole fleet around a Consul for tests: farms in this process, nodes without machines.
+
+``SimulatedNodes`` registers nodes and keeps their agents present; ``obey`` makes reality follow intent, as
+healthy agents would. Waiting is by condition on the state of the world, never by a fixed sleep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from alerting.alert import Alert
+from farmd.clock import SystemClock, SystemIds
+from farmd.farm.farm import Farm
+from farmd.farm.model import FarmSettings
+from farmd.metrics import Metrics
+from farmd.progress import Progress
+from farmd.wiring import build_farm
+from store import codec, manifests, operations, registration
+from store.audit import Audit
+from store.consul.client import ConsulClient
+from store.consul.connect import connect
+from store.entry import Entry
+from store.intent import Intent
+from store.keys import Keys, is_sentinel
+from store.manifests import Manifest
+from store.nodes import Agent, Node
+from store.rcs import ReplicationController
+from store.reality import Health, Reality
+from store.sessions import Session
+
+KEYS = Keys()
+CLOCK = SystemClock()
+HELLO = Manifest(id="hello", command=["sleep", "1000"])
+
+
+def client_of(address: str, token: str = "") -> ConsulClient:
+    """A client of one server, whatever the environment says."""
+    return connect({"CONSUL_HTTP_TOKEN": token} if token else {}, CLOCK, address=address)
+
+
+class Inbox:
+    """An alerter that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.firing: dict[str, Alert] = {}
+        self.fired: list[Alert] = []
+
+    async def fire(self, alert: Alert) -> None:
+        self.firing[alert.incident_key] = alert
+        self.fired.append(alert)
+
+    async def resolve(self, incident_key: str) -> None:
+        self.firing.pop(incident_key, None)
+
+
+async def eventually(
+    condition: Callable[[], Awaitable[Any]], *, within: float = 20.0, what: str = "the condition"
+) -> Any:
+    """Return the first true answer of ``condition``; fails with its last answer."""
+    answer = None
+    try:
+        async with asyncio.timeout(within):
+            while not (answer := await condition()):
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"{what} did not come true within {within} s; last: {answer!r}") from None
+    return answer
+
+
+@dataclass
+class Cluster:
+    """A registered cluster on a server, and shorthands for what tests ask of it."""
+
+    client: ConsulClient
+    keys: Keys = KEYS
+    nodes: dict[str, Session] = field(default_factory=dict)
+
+    async def put(self, key: str, record: Any) -> int:
+        entries = await self.client.transaction([operations.put(key, codec.encode(record))])
+        return entries[-1].modify_index
+
+    async def entries(self, prefix: str) -> dict[str, Entry]:
+        page = await self.client.list(prefix, mode="consistent")
+        return {raw.key: Entry.of(raw) for raw in page.items if not is_sentinel(raw.key)}
+
+    async def pods(self, owner: str) -> list[tuple[str, str]]:
+        """(node, instance) of an owner's pods."""
+        return sorted(self.keys.pod_parts(key)[1:] for key in await self.entries(self.keys.pods(owner)))
+
+    async def intents(self) -> dict[tuple[str, str], Intent]:
+        found = await self.entries(self.keys.tree("intent"))
+        return {self.keys.intent_parts(key): codec.decode(Intent, e.value, key) for key, e in found.items()}
+
+    async def audits(self) -> list[Audit]:
+        found = await self.entries(self.keys.tree("audit"))
+        return [codec.decode(Audit, found[key].value, key) for key in sorted(found)]
+
+    async def add_nodes(self, labels: Mapping[str, Mapping[str, str]]) -> None:
+        """Register nodes whose agents are present."""
+        for name, said in labels.items():
+            await registration.register_node(self.client, self.keys, name)
+            await self.put(self.keys.node(name), Node(labels=dict(said)))
+        await self.keep_present(labels)
+
+    async def keep_present(self, names: Mapping[str, object]) -> None:
+        """Presence of many agents under one session, which is never renewed past a test."""
+        session = await Session.open(self.client, CLOCK, name="simulated agents", ttl=3600)
+        for name in names:
+            value = codec.encode(Agent(node=name, version="test"))
+            await self.client.put(self.keys.agent(name), value, acquire=session.id)
+            self.nodes[name] = session
+
+    async def lose_agents(self, *names: str) -> None:
+        for name in names:
+            await self.client.delete(self.keys.agent(name))
+
+    async def create_rc(
+        self, name: str, replicas: int, *, manifest: Manifest = HELLO, **fields: Any
+    ) -> ReplicationController:
+        """Write an RC with its manifest, as ``farmctl rc create`` would."""
+        body = manifests.canonical(manifest)
+        sha = manifests.digest(body)
+        rc = ReplicationController(
+            id=fields.pop("id", SystemIds().new()),
+            name=name,
+            manifest=sha,
+            pod_id=manifest.id,
+            replicas_desired=replicas,
+            **fields,
+        )
+        await self.client.transaction(
+            [
+                operations.put(self.keys.manifest(sha), body),
+                operations.create(self.keys.record("rcs", rc.id), codec.encode(rc)),
+                operations.create(self.keys.name("rcs", name), codec.encode(rc.id)),
+            ]
+        )
+        return rc
+
+    async def change_rc(self, rc: ReplicationController, **fields: Any) -> ReplicationController:
+        changed = msgspec.structs.replace(rc, **fields)
+        await self.put(self.keys.record("rcs", rc.id), changed)
+        return changed
+
+    async def obey(self, stop: asyncio.Event) -> None:
+        """Make reality follow intent as healthy agents would, until ``stop``."""
+        index = 0
+        known: dict[tuple[str, str], int] = {}
+        while not stop.is_set():
+            page = await self.client.list(self.keys.tree("intent"), index=index, wait=1.0)
+            index = page.index
+            wanted = {}
+            for raw in page.items:
+                if not is_sentinel(raw.key):
+                    wanted[self.keys.intent_parts(raw.key)] = Entry.of(raw)
+            for place, entry in wanted.items():
+                if known.get(place) != entry.modify_index:
+                    intent = codec.decode(Intent, entry.value, entry.key)
+                    reality = Reality(
+                        manifest=intent.manifest,
+                        owner=intent.owner,
+                        started=CLOCK.now(),
+                        intent=entry.modify_index,
+                        health=Health("passing", CLOCK.now()),
+                    )
+                    await self.client.put(self.keys.reality(*place), codec.encode(reality))
+                    known[place] = entry.modify_index
+            for place in known.keys() - wanted.keys():
+                await self.client.delete(self.keys.reality(*place))
+                del known[place]
+
+
+@dataclass
+class RunningFarm:
+    """A farm in this process."""
+
+    farm: Farm
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+    alerts: Inbox
+    client: ConsulClient
+
+    async def close(self) -> None:
+        """A clean stop, awaited."""
+        self.stop.set()
+        await asyncio.wait_for(self.task, 30)
+
+    @property
+    def owned(self) -> set[str]:
+        return {item for loop in self.farm.loops for item in loop.supervisor.owned}
+
+
+async def start_farm(
+    client: ConsulClient, name: str, *, seed: int = 1, thaw_after: float = 1.0, **settings: Any
+) -> RunningFarm:
+    """Start a farm in this process and wait until it is ready."""
+    metrics = Metrics(CollectorRegistry())
+    alerts = Inbox()
+    farm = await build_farm(
+        settings=FarmSettings(**({"name": name, "settle": 0.05, "patience": 0.3, "stable": 0.5} | settings)),
+        client=client,
+        keys=KEYS,
+        clock=CLOCK,
+        rng=random.Random(f"{seed}/{name}"),
+        ids=SystemIds(),
+        recorder=metrics,
+        progress=Progress(CLOCK, metrics),
+        alerter=alerts,
+        thaw_after=thaw_after,
+    )
+    stop = asyncio.Event()
+    running = RunningFarm(farm, stop, asyncio.create_task(farm.run(stop)), alerts, client)
+    ready = asyncio.create_task(farm.ready.wait())
+    await asyncio.wait([ready, running.task], return_when=asyncio.FIRST_COMPLETED, timeout=20)
+    ready.cancel()
+    if running.task.done():
+        running.task.result()
+    if not farm.ready.is_set():
+        raise AssertionError(f"farm {name} did not become ready")
+    return running
+
+
+@asynccontextmanager
+async def farm_on(
+    client: ConsulClient, name: str = f"farm-{os.getpid()}", **settings: Any
+) -> AsyncIterator[RunningFarm]:
+    """A farm for the length of a ``with`` block."""
+    running = await start_farm(client, name, **settings)
+    try:
+        yield running
+    finally:
+        await running.close()
