@@ -14,7 +14,7 @@ from scheduler.domains import DomainRule, domain_parts, domain_reasons, observe_
 from scheduler.feasibility import room_reasons, standing_reasons
 from scheduler.model import EVICTING, Assignment, Explanation, FleetView, NodeView, Reason, Request, Verdict
 from scheduler.protocol import Allocation, Deallocation, Eligibility
-from scheduler.rank import choose, node_parts
+from scheduler.rank import DIGITS, choose, node_parts
 from scheduler.requirement import Requirement, compile_request
 from scheduler.reservations import release, reserve
 from scheduler.spread import KEEPS_DOMAIN, spread_rules
@@ -71,7 +71,8 @@ def allocation(request: Request, count: int, view: FleetView) -> Allocation:
     candidates: list[NodeView] = []
     refused: list[tuple[str, list[Reason]]] = []
     for node in _asked(request, view):
-        reasons = standing_reasons(requirement, node) + room_reasons(requirement, node)
+        reasons = standing_reasons(requirement, node)
+        reasons += room_reasons(requirement, node)
         if reasons:
             refused.append((node.name, reasons))
         else:
@@ -108,7 +109,7 @@ def explanation(request: Request, view: FleetView) -> Explanation:
         reasons += domain_reasons(rules, node)
         parts = () if reasons else (*node_parts(requirement, node), *domain_parts(rules, node))
         verdicts.append(Verdict(node.name, tuple(reasons), parts, node.owners.get(request.owner, 0)))
-    good = sorted((v for v in verdicts if v.eligible), key=lambda v: (-v.score, v.node))
+    good = sorted((v for v in verdicts if v.eligible), key=lambda v: (-round(v.score, DIGITS), v.node))
     near = [v for v in verdicts if not v.eligible and not v.placed]
     nearest = min(near, key=lambda v: (len(v.reasons), v.node), default=None)
     return Explanation(tuple(verdicts), tuple(v.node for v in good), nearest)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from scheduler.model import NodeView, Reason
-from scheduler.requirement import Requirement, tolerates
+from scheduler.requirement import Requirement, selects, tolerates
 
 # Amounts are decimal fractions in binary floats: 10 × 0.1 must fit into 1.
 TOLERANCE = 1e-9
@@ -20,15 +20,18 @@ def standing_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
     """Selector, constraints, taints, cordon, drain and the agent's absence; empty when all is well."""
     reasons: list[Reason] = []
     request = requirement.request
-    if not request.selector.matches(node.labels):
+    if not selects(requirement, node):
         reasons.extend(
             Reason("selector", f"needs {wanted}, but {_found(node, wanted.key)}")
             for wanted in request.selector.requirements
             if not wanted.matches(node.labels)
         )
-    for rule in requirement.constraints:
-        if not rule.holds(node.labels):
-            reasons.append(Reason("constraint", f"needs {rule.text}, but {_found(node, rule.label)}"))
+    if requirement.constraints:
+        reasons.extend(
+            Reason("constraint", f"needs {rule.text}, but {_found(node, rule.label)}")
+            for rule in requirement.constraints
+            if not rule.holds(node.labels)
+        )
     if node.taints:
         reasons.extend(
             Reason("taint", f"taint {taint.key}{'=' if taint.value else ''}{taint.value} is not tolerated")
@@ -57,7 +60,7 @@ def room_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
         reasons.append(
             Reason("full", f"already holds {own} of at most {request.replicas_per_node} of these pods")
         )
-    if (holder := foreign_holder(requirement, node)) is not None:
+    if node.pods and (holder := foreign_holder(requirement, node)) is not None:
         reasons.append(Reason("held", f"instance {requirement.pod_id!r} belongs to another owner, {holder}"))
     if requirement.amounts:
         if node.contended:

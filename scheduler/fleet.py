@@ -54,9 +54,9 @@ def node_view(
 
 
 def used_amounts(book: Reserved) -> dict[str, float]:
-    """Sum a node's reservations by resource."""
+    """Sum a node's reservations by resource, in an order that does not depend on the map's."""
     used: dict[str, float] = {}
-    for amounts in book.instances.values():
+    for _, amounts in sorted(book.instances.items()):
         for resource, amount in amounts.items():
             used[resource] = used.get(resource, 0.0) + amount
     return used

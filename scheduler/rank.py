@@ -22,7 +22,10 @@ LOAD_WEIGHT = 20.0
 TAINT_WEIGHT = -60.0
 TAKEOVER_WEIGHT = 1000.0
 
-_Ranked = tuple[float, str, "_Candidate"]  # negated score, name: heaps give the least first
+# Scores that differ by less than this many decimals are equal: floats add up differently by order.
+DIGITS = 9
+
+_Entry = tuple[float, str, NodeView]  # negated score, name: heaps give the least first
 
 
 def node_parts(requirement: Requirement, node: NodeView) -> list[ScorePart]:
@@ -43,33 +46,30 @@ def replaced_owner(requirement: Requirement, node: NodeView) -> str:
     return pod.owner if pod is not None and pod.owner in requirement.request.replaces else ""
 
 
-class _Candidate:
-    """A node that may take pods, and what it took so far."""
+def choose(
+    requirement: Requirement, nodes: Sequence[NodeView], rules: Sequence[DomainRule], count: int
+) -> list[Assignment]:
+    """Up to ``count`` places on nodes that have no reason of their own against one more pod.
 
-    __slots__ = ("fixed", "group", "next_number", "node", "room", "taken")
-
-    def __init__(self, node: NodeView, fixed: float, room_left: int, group: _Group) -> None:
-        self.node = node
-        self.fixed = fixed
-        self.room = room_left
-        self.group = group
-        self.taken = 0
-        self.next_number = 0
+    ``rules`` have been sealed and are counted further. Fewer places mean that the nodes are full or
+    that a hard rule across nodes allows no more.
+    """
+    return _Choice(requirement, nodes, rules).take(count)
 
 
 class _Group:
-    """Candidates with the same domains. ``order`` is sorted once, ``again`` holds those that changed."""
+    """Nodes with the same domains. ``order`` is sorted once, ``again`` holds those that changed."""
 
     __slots__ = ("again", "at", "domains", "order", "version")
 
     def __init__(self, domains: tuple[str | None, ...]) -> None:
         self.domains = domains
-        self.order: list[_Ranked] = []
-        self.again: list[_Ranked] = []
+        self.order: list[_Entry] = []
+        self.again: list[_Entry] = []
         self.at = 0
         self.version = 0
 
-    def best(self) -> _Ranked | None:
+    def best(self) -> _Entry | None:
         if self.at < len(self.order):
             first = self.order[self.at]
             return self.again[0] if self.again and self.again[0] < first else first
@@ -82,19 +82,8 @@ class _Group:
             heapq.heappop(self.again)
 
 
-def choose(
-    requirement: Requirement, nodes: Sequence[NodeView], rules: Sequence[DomainRule], count: int
-) -> list[Assignment]:
-    """Up to ``count`` places on nodes that have no reason of their own against one more pod.
-
-    ``rules`` have been sealed and are counted further. Fewer places mean that the nodes are full or
-    that a hard rule across nodes allows no more.
-    """
-    return _Choice(requirement, nodes, rules).take(count)
-
-
 class _Choice:
-    """The working state of one ``choose``."""
+    """The working state of one ``choose``. A rule keeps what waits for it: a group, or one node of it."""
 
     def __init__(
         self, requirement: Requirement, nodes: Sequence[NodeView], rules: Sequence[DomainRule]
@@ -102,9 +91,11 @@ class _Choice:
         self._requirement = requirement
         self._local = [rule for rule in rules if rule.local]
         self._shared = [rule for rule in rules if not rule.local]
-        self._waiting: dict[int, list[_Candidate | _Group]] = {id(rule): [] for rule in rules}
+        self._waiting: dict[int, list[tuple[_Group, NodeView | None]]] = {id(rule): [] for rule in rules}
         self._queue: list[tuple[float, str, int, _Group]] = []
         self._places: list[Assignment] = []
+        self._taken: dict[str, int] = {}
+        self._next_number: dict[str, int] = {}
         groups: dict[tuple[str | None, ...], _Group] = {}
         shared = self._shared
         for node in nodes:
@@ -112,61 +103,61 @@ class _Choice:
             group = groups.get(key)
             if group is None:
                 group = groups[key] = _Group(key)
-            candidate = _Candidate(node, self._fixed(node), room(requirement, node), group)
-            group.order.append((-self._points(candidate), node.name, candidate))
+            group.order.append((-self._points(node), node.name, node))
         for group in groups.values():
             group.order.sort()
             self._enqueue(group)
 
     def take(self, count: int) -> list[Assignment]:
         """Place one after the other."""
-        places = self._places
-        while len(places) < count and self._queue:
+        while len(self._places) < count and self._queue:
             score, name, version, group = heapq.heappop(self._queue)
             if version != group.version:
                 continue
             best = group.best()
-            if best is None or not self._admitted(group, self._shared, group.domains):
+            if best is None or not self._admitted(group, None):
                 continue
             if best[0] - self._shared_points(group) != score or best[1] != name:
                 self._enqueue(group)
                 continue
             self._serve(group, best[2], count)
-        return places
+        return self._places
 
-    def _serve(self, group: _Group, candidate: _Candidate, count: int) -> None:
+    def _serve(self, group: _Group, node: NodeView, count: int) -> None:
         """Place on a group's best node; without any rule, go on with this group while it lasts."""
         while True:
             group.pop()
-            if not self._local or self._admitted(candidate, self._local, self._domains(candidate.node)):
-                self._place(candidate)
+            if not self._local or self._admitted(group, node):
+                self._place(group, node)
             if self._shared or self._local:
                 break
             best = group.best()
             if best is None or len(self._places) >= count:
                 return
-            candidate = best[2]
+            node = best[2]
         self._enqueue(group)
 
-    def _place(self, candidate: _Candidate) -> None:
-        node = candidate.node
-        instance, candidate.next_number = next_instance(self._requirement, node, candidate.next_number)
-        self._places.append(Assignment(node.name, instance, replaced_owner(self._requirement, node)))
-        candidate.taken += 1
-        for rule, domain in zip(self._shared, candidate.group.domains, strict=True):
+    def _place(self, group: _Group, node: NodeView) -> None:
+        requirement, name = self._requirement, node.name
+        instance, number = next_instance(requirement, node, self._next_number.get(name, 0))
+        self._places.append(Assignment(name, instance, replaced_owner(requirement, node)))
+        for rule, domain in zip(self._shared, group.domains, strict=True):
             if rule.add(domain):
                 self._reopen(rule)
         for rule in self._local:
             if rule.add(rule.domain(node)):
                 self._reopen(rule)
-        if candidate.taken < candidate.room:
-            self._rejoin(candidate)
+        if not requirement.exclusive:
+            self._next_number[name] = number
+            taken = self._taken[name] = self._taken.get(name, 0) + 1
+            if taken < room(requirement, node):
+                self._rejoin(group, node)
 
-    def _admitted(
-        self, who: _Candidate | _Group, rules: Sequence[DomainRule], domains: Sequence[str | None]
-    ) -> bool:
-        """Whether all rules let it in; one that must wait for a rule is kept by that rule."""
+    def _admitted(self, group: _Group, node: NodeView | None) -> bool:
+        """Whether all rules let a group (or one node of it) in; if one says *later*, it keeps it."""
         waits_for = None
+        rules = self._shared if node is None else self._local
+        domains = group.domains if node is None else [rule.domain(node) for rule in rules]
         for rule, domain in zip(rules, domains, strict=True):
             door = rule.door(domain)
             if door is Door.CLOSED:
@@ -174,22 +165,19 @@ class _Choice:
             if door is Door.WAITING:
                 waits_for = rule
         if waits_for is not None:
-            self._waiting[id(waits_for)].append(who)
+            self._waiting[id(waits_for)].append((group, node))
         return waits_for is None
 
     def _reopen(self, rule: DomainRule) -> None:
         """Let everybody who waited for a rule try again."""
         waiting, self._waiting[id(rule)] = self._waiting[id(rule)], []
-        for who in waiting:
-            if isinstance(who, _Candidate):
-                self._rejoin(who)
-                self._enqueue(who.group)
-            else:
-                self._enqueue(who)
+        for group, node in waiting:
+            if node is not None:
+                self._rejoin(group, node)
+            self._enqueue(group)
 
-    def _rejoin(self, candidate: _Candidate) -> None:
-        entry = (-self._points(candidate), candidate.node.name, candidate)
-        heapq.heappush(candidate.group.again, entry)
+    def _rejoin(self, group: _Group, node: NodeView) -> None:
+        heapq.heappush(group.again, (-self._points(node), node.name, node))
 
     def _enqueue(self, group: _Group) -> None:
         best = group.best()
@@ -198,26 +186,20 @@ class _Choice:
             entry = (best[0] - self._shared_points(group), best[1], group.version, group)
             heapq.heappush(self._queue, entry)
 
-    def _domains(self, node: NodeView) -> list[str | None]:
-        return [rule.domain(node) for rule in self._local]
-
-    def _fixed(self, node: NodeView) -> float:
-        """The part of a node's score that no placement changes."""
-        points = affinity_points(self._requirement, node) if self._requirement.affinities else 0.0
-        if node.taints:
-            points += TAINT_WEIGHT * len(_disliked(self._requirement, node))
-        if self._requirement.request.replaces and replaced_owner(self._requirement, node):
-            points += TAKEOVER_WEIGHT
-        return points
-
-    def _points(self, candidate: _Candidate) -> float:
+    def _points(self, node: NodeView) -> float:
         """What a node scores by itself, with the rules whose domains are single nodes."""
-        node = candidate.node
-        points = candidate.fixed + LOAD_WEIGHT * load_value(self._requirement, node, candidate.taken)
+        requirement = self._requirement
+        points = LOAD_WEIGHT * load_value(requirement, node, self._taken.get(node.name, 0))
+        if requirement.affinities:
+            points += affinity_points(requirement, node)
+        if node.taints:
+            points += TAINT_WEIGHT * len(_disliked(requirement, node))
+        if requirement.request.replaces and replaced_owner(requirement, node):
+            points += TAKEOVER_WEIGHT
         for rule in self._local:
             if rule.weight:
                 points += rule.weight * rule.value(rule.domain(node))
-        return points
+        return round(points, DIGITS)
 
     def _shared_points(self, group: _Group) -> float:
         return sum(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from scheduler.constraints import LabelRule, check_weight, compile_constraints, label_rule
 from scheduler.model import NodeView, Request
+from store import selectors
 from store.manifests import Toleration
 from store.nodes import Taint
 
@@ -17,10 +18,13 @@ from store.nodes import Taint
 class Requirement:
     """A compiled request. ``amounts`` holds only resources that are really asked for, sorted by name.
 
-    ``exclusive``: instances bear the pod's id, so a node can hold one of them.
+    ``exclusive``: instances bear the pod's id, so a node can hold one of them. The node selector is
+    split into its equalities, which nearly all of them consist of, and the rest.
     """
 
     request: Request
+    equalities: tuple[tuple[str, frozenset[str]], ...]
+    other_requirements: tuple[selectors.Requirement, ...]
     constraints: tuple[LabelRule, ...]
     affinities: tuple[tuple[LabelRule, int], ...]
     amounts: tuple[tuple[str, float], ...]
@@ -39,6 +43,7 @@ def compile_request(request: Request) -> Requirement:
         PlacementInvalid: the manifest's placement block cannot work; names the field.
     """
     placement = request.manifest.placement
+    parts = request.selector.requirements
     affinities = []
     for at, rule in enumerate(placement.affinity):
         field = f"placement.affinity[{at}]"
@@ -46,11 +51,28 @@ def compile_request(request: Request) -> Requirement:
         affinities.append((label_rule(rule.label, rule.operator, rule.values, field), rule.weight))
     return Requirement(
         request=request,
+        equalities=tuple((part.key, frozenset(part.values)) for part in parts if _is_equality(part)),
+        other_requirements=tuple(part for part in parts if not _is_equality(part)),
         constraints=compile_constraints(placement.constraints),
         affinities=tuple(affinities),
         amounts=tuple(sorted((n, a) for n, a in request.manifest.resources.items() if a > 0)),
         exclusive=not request.numbered and request.replicas_per_node <= 1,
     )
+
+
+def selects(requirement: Requirement, node: NodeView) -> bool:
+    """``request.selector.matches``, several times faster for the usual selector."""
+    labels = node.labels
+    for key, values in requirement.equalities:
+        if labels.get(key) not in values:
+            return False
+    return not requirement.other_requirements or all(
+        part.matches(labels) for part in requirement.other_requirements
+    )
+
+
+def _is_equality(part: selectors.Requirement) -> bool:
+    return part.operator is selectors.Operator.IN
 
 
 def tolerates(tolerations: list[Toleration], taint: Taint) -> bool:

@@ -1,0 +1,81 @@
+"""Checks an answer against the rules that no scheduler may break, one place after the other.
+
+Used on what a remote scheduler says. It shares the reasons with ``decide`` and nothing with
+``rank``, so it also serves the tests as an independent opinion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from scheduler.decide import domain_rules
+from scheduler.domains import domain_reasons
+from scheduler.feasibility import room_reasons, standing_reasons
+from scheduler.fleet import used_amounts
+from scheduler.model import Assignment, FleetView, NodeView, PodView, Request
+from scheduler.requirement import Requirement, compile_request
+from store.nodes import Reserved
+
+
+def violations(request: Request, assignments: Sequence[Assignment], count: int, view: FleetView) -> list[str]:
+    """What is wrong with an allocation, one line each; empty when it may be used.
+
+    Raises:
+        PlacementInvalid: the manifest's placement block cannot work.
+    """
+    requirement = compile_request(request)
+    rules = domain_rules(requirement, view, count)
+    now: dict[str, NodeView] = dict(view)
+    found = []
+    if len(assignments) > count:
+        found.append(f"{len(assignments)} places for {count} pods")
+    for place in assignments:
+        node = now.get(place.node)
+        if node is None:
+            found.append(f"{place.node}: no such node")
+            continue
+        if request.among is not None and place.node not in request.among:
+            found.append(f"{place.node}: was not asked about")
+        found += _wrong_instance(requirement, place, node)
+        reasons = standing_reasons(requirement, node) + room_reasons(requirement, node)
+        reasons += domain_reasons(rules, node)
+        found += [f"{place.node}: {reason.text}" for reason in reasons]
+        now[place.node] = _after(requirement, place, node)
+        for rule in rules:
+            rule.add(rule.domain(node))
+    return found
+
+
+def _wrong_instance(requirement: Requirement, place: Assignment, node: NodeView) -> list[str]:
+    """Names follow one rule, or uniqueness would no longer be that of a key."""
+    pod_id = requirement.pod_id
+    if requirement.exclusive:
+        if place.instance != pod_id:
+            return [f"{place.node}: instance {place.instance!r}, expected {pod_id!r}"]
+        holder = node.pods.get(pod_id)
+        owner = holder.owner if holder is not None and holder.owner != requirement.request.owner else ""
+        if owner in requirement.request.replaces and place.replaces != owner:
+            return [f"{place.node}: replaces {place.replaces!r}, expected {owner!r}"]
+        return []
+    head, _, number = place.instance.rpartition("~")
+    if head != pod_id or not (number.isascii() and number.isdecimal()) or str(int(number)) != number:
+        return [f"{place.node}: instance {place.instance!r}, expected '{pod_id}~<number>'"]
+    if place.instance in node.pods:
+        return [f"{place.node}: instance {place.instance!r} is taken"]
+    return []
+
+
+def _after(requirement: Requirement, place: Assignment, node: NodeView) -> NodeView:
+    """The node as it is once the place is taken."""
+    request = requirement.request
+    pods = {**node.pods, place.instance: PodView(request.owner, request.labels)}
+    owners: dict[str, int] = {}
+    for pod in pods.values():
+        owners[pod.owner] = owners.get(pod.owner, 0) + 1
+    instances = {**node.reserved.instances, place.instance: dict(requirement.amounts)}
+    reserved = Reserved(instances=instances, generation=node.reserved.generation)
+    return msgspec.structs.replace(
+        node, pods=pods, owners=owners, reserved=reserved, used=used_amounts(reserved)
+    )
