@@ -61,6 +61,7 @@ class _Results(msgspec.Struct):
 ENTRIES = msgspec.json.Decoder(list[RawEntry])
 KEYS = msgspec.json.Decoder(list[str])
 BOOLEAN = msgspec.json.Decoder(bool)
+SESSIONS = msgspec.json.Decoder(list[SessionInfo])
 CREATED = msgspec.json.Decoder(SessionCreated)
 _RESULTS = msgspec.json.Decoder(_Results)
 

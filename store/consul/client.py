@@ -175,12 +175,14 @@ class ConsulClient:
             SessionGone: it does not exist any more.
         """
         request = Request("PUT", f"/v1/session/renew/{session}", lane=Lane.SESSION)
-        await self._send(Op.SESSION_RENEW, request, self._renew_timeout)
+        response = await self._send(Op.SESSION_RENEW, request, self._renew_timeout)
+        answers.decode(answers.SESSIONS, Op.SESSION_RENEW, response)
 
     async def destroy_session(self, session: str) -> None:
         """End a session and free what it holds (R4); no error when there is none."""
         request = Request("PUT", f"/v1/session/destroy/{session}", lane=Lane.SESSION)
-        await self._send(Op.SESSION_DESTROY, request, SHORT_SECONDS)
+        response = await self._send(Op.SESSION_DESTROY, request, SHORT_SECONDS)
+        answers.decode(answers.BOOLEAN, Op.SESSION_DESTROY, response)
 
     async def session_info(self, session: str) -> SessionInfo | None:
         """One session; None if it does not exist."""

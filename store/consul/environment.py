@@ -102,27 +102,28 @@ class Address:
 
 
 def _parse(text: str, variable: str, wants_tls: bool) -> dict[str, str]:
+    shown = text.rpartition("@")[2]  # a password in an address is refused, and must not be repeated
     scheme, separator, rest = text.partition("://")
     if not separator:
         scheme, rest = "http", text
     if scheme not in ("http", "https", "unix"):
-        raise _bad(variable, text, _EXPECTED)
+        raise _bad(variable, shown, _EXPECTED)
     if scheme == "unix":
         if not rest.startswith("/"):
-            raise _bad(variable, text, "unix:// and an absolute path")
+            raise _bad(variable, shown, "unix:// and an absolute path")
         secure = "https" if wants_tls else "http"
         return {"scheme": secure, "host": "localhost", "port": "80", "path": "", "unix_path": rest}
     scheme = "https" if wants_tls else scheme
-    if rest.count(":") > 1 and not rest.startswith("["):  # a bare IPv6 address
+    if rest.count(":") > 1 and not rest.startswith("[") and "@" not in rest:  # a bare IPv6 address
         host, slash, path = rest.partition("/")
         rest = f"[{host}]{slash}{path}"
     try:
         url = urlsplit(f"{scheme}://{rest}")
         host, port = url.hostname or "", url.port or _DEFAULT_PORTS[scheme]
     except ValueError as error:
-        raise _bad(variable, text, _EXPECTED) from error
+        raise _bad(variable, shown, _EXPECTED) from error
     if not host or any(c.isspace() for c in rest) or url.username is not None or url.query or url.fragment:
-        raise _bad(variable, text.rpartition("@")[2], _EXPECTED)
+        raise _bad(variable, shown, _EXPECTED)
     return {"scheme": scheme, "host": host, "port": str(port), "path": url.path.rstrip("/"), "unix_path": ""}
 
 

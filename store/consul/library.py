@@ -86,7 +86,7 @@ class LibraryHTTP(base.HTTPClient):
             headers or {},
             lane_of(method, path, blocking),
         )
-        op = op_of(method, path)
+        op = Op.WATCH if blocking else op_of(method, path)
         response = await self._exchange(op, request, limit(pairs) if blocking else SHORT_SECONDS)
         known = CIMultiDict(response.headers)
         known.setdefault("X-Consul-Index", "0")  # the library fails on an answer without it

@@ -8,6 +8,7 @@ did not.
 
 from __future__ import annotations
 
+import base64
 import ssl
 from collections.abc import Mapping
 from types import TracebackType
@@ -145,7 +146,7 @@ def _headers(address: Address) -> dict[str, str]:
     """What goes with every request. Compressed answers cost more than they save in one data centre."""
     headers = {"User-Agent": USER_AGENT, "Accept": "application/json", "Accept-Encoding": "identity"}
     if address.auth is not None:
-        headers["Authorization"] = aiohttp.BasicAuth(*address.auth, encoding="utf-8").encode()
+        headers["Authorization"] = f"Basic {base64.b64encode(':'.join(address.auth).encode()).decode()}"
     if address.namespace:
         headers["X-Consul-Namespace"] = address.namespace
     if address.partition:

@@ -1,0 +1,138 @@
+"""TLS: the server is checked, the client's certificate is really presented, bad files are one line."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from store.consul.environment import Address
+from store.consul.transport import AiohttpTransport
+from store.errors import InputInvalid, StoreUnavailable
+from store.ports import Lane, Request, Response
+from tests.scripted_consul import Scripted
+
+
+def openssl(*args: str) -> None:
+    subprocess.run(["openssl", *args], check=True, capture_output=True, timeout=30)
+
+
+def issue(folder: Path, name: str, alternative: str, authority: str = "ca") -> None:
+    """A key and a certificate for ``name``, signed by the authority."""
+    extension = folder / f"{name}.ext"
+    extension.write_text(f"subjectAltName={alternative}\n")
+    key, request, certificate = (str(folder / f"{name}.{end}") for end in ("key", "csr", "pem"))
+    openssl("req", "-new", *EC, "-nodes", "-keyout", key, "-out", request, "-subj", f"/CN={name}")
+    openssl(
+        *("x509", "-req", "-in", request, "-days", "2", "-out", certificate, "-extfile", str(extension)),
+        *("-CA", str(folder / f"{authority}.pem"), "-CAkey", str(folder / f"{authority}.key")),
+        "-CAcreateserial",
+    )
+
+
+EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ca.pem, server.pem (localhost), other.pem (consul.internal), client.pem."""
+    folder = tmp_path_factory.mktemp("pki")
+    openssl(
+        *("req", "-x509", *EC, "-nodes", "-days", "2", "-subj", "/CN=test authority"),
+        *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
+        *("-keyout", str(folder / "ca.key"), "-out", str(folder / "ca.pem")),
+    )
+    issue(folder, "server", "DNS:localhost,IP:127.0.0.1")
+    issue(folder, "other", "DNS:consul.internal")
+    issue(folder, "client", "DNS:farm-1")
+    return folder
+
+
+def server_context(pki: Path, name: str = "server", *, ask_client: bool = False) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pki / f"{name}.pem", pki / f"{name}.key")
+    if ask_client:
+        context.load_verify_locations(pki / "ca.pem")
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+async def ask(address: str, env: dict[str, str]) -> Response:
+    async with AiohttpTransport(Address.from_environment(env, address)) as transport:
+        return await transport.send(Request("GET", "/v1/kv/a", lane=Lane.READ), 10)
+
+
+async def test_a_server_that_the_given_authority_signed_is_trusted(pki: Path) -> None:
+    async with Scripted(tls=server_context(pki)) as consul:
+        assert (await ask(consul.address, {"CONSUL_CACERT": str(pki / "ca.pem")})).status == 200
+
+
+async def test_an_authority_may_be_a_folder(pki: Path, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_bytes((pki / "ca.pem").read_bytes())
+    openssl("rehash", str(tmp_path))
+    async with Scripted(tls=server_context(pki)) as consul:
+        assert (await ask(consul.address, {"CONSUL_CAPATH": str(tmp_path)})).status == 200
+
+
+async def test_an_unknown_authority_is_refused_before_anything_is_sent(pki: Path) -> None:
+    async with Scripted(tls=server_context(pki)) as consul:
+        with pytest.raises(StoreUnavailable, match=r"(?i)certificate"):
+            await ask(consul.address, {})
+        assert consul.seen == []
+
+
+async def test_an_unknown_authority_is_accepted_only_when_checking_is_switched_off(pki: Path) -> None:
+    async with Scripted(tls=server_context(pki)) as consul:
+        assert (await ask(consul.address, {"CONSUL_HTTP_SSL_VERIFY": "false"})).status == 200
+
+
+async def test_a_certificate_for_another_name_is_refused(pki: Path) -> None:
+    async with Scripted(tls=server_context(pki, "other")) as consul:
+        with pytest.raises(StoreUnavailable):
+            await ask(consul.address, {"CONSUL_CACERT": str(pki / "ca.pem")})
+        assert consul.seen == []
+
+
+async def test_the_server_name_of_the_environment_is_what_is_checked(pki: Path) -> None:
+    env = {"CONSUL_CACERT": str(pki / "ca.pem"), "CONSUL_TLS_SERVER_NAME": "consul.internal"}
+    async with Scripted(tls=server_context(pki, "other")) as consul:
+        assert (await ask(consul.address, env)).status == 200
+
+
+async def test_the_client_certificate_is_really_presented(pki: Path) -> None:
+    """The library's own asyncio client drops it."""
+    env = {
+        "CONSUL_CACERT": str(pki / "ca.pem"),
+        "CONSUL_CLIENT_CERT": str(pki / "client.pem"),
+        "CONSUL_CLIENT_KEY": str(pki / "client.key"),
+    }
+    async with Scripted(tls=server_context(pki, ask_client=True)) as consul:
+        assert (await ask(consul.address, env)).status == 200
+        certificate = consul.seen[0].certificate
+        assert certificate is not None
+        assert certificate["subject"] == ((("commonName", "client"),),)
+
+
+async def test_ssl_by_variable_alone_makes_the_address_https(pki: Path) -> None:
+    async with Scripted(tls=server_context(pki)) as consul:
+        env = {"CONSUL_CACERT": str(pki / "ca.pem"), "CONSUL_HTTP_SSL": "true"}
+        assert (await ask(consul.address.removeprefix("https://"), env)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("variable", "content"),
+    [("CONSUL_CACERT", None), ("CONSUL_CACERT", "rubbish"), ("CONSUL_CLIENT_CERT", "rubbish")],
+)
+async def test_unusable_files_are_named_with_their_variable(
+    pki: Path, tmp_path: Path, variable: str, content: str | None
+) -> None:
+    path = tmp_path / "file.pem"
+    if content is not None:
+        path.write_text(content)
+    env = {variable: str(path)}
+    if variable == "CONSUL_CLIENT_CERT":
+        env["CONSUL_CLIENT_KEY"] = str(pki / "client.key")
+    with pytest.raises(InputInvalid, match=f"^{variable}: found '.*file.pem'.*expected readable PEM$"):
+        await ask("https://localhost:1", env)
