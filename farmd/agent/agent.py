@@ -1,0 +1,198 @@
+"""The node agent: puts its parts together, runs their loops, and leaves the workloads when it leaves.
+
+Losing the store, a bug in one loop or the end of the agent touches no workload (R27). Only two things
+end it: a second agent with a better right to the node or its directory, and being told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+
+from farmd.agent.checks import Checker
+from farmd.agent.contact import Contact
+from farmd.agent.errors import AgentError
+from farmd.agent.intents import Intents
+from farmd.agent.lifecycle import Lifecycle
+from farmd.agent.link import Link
+from farmd.agent.manifests import Manifests
+from farmd.agent.model import AgentConfig
+from farmd.agent.pods import Pods
+from farmd.agent.ports import PortRange
+from farmd.agent.processes import Processes
+from farmd.agent.reality import RealityWriter
+from farmd.agent.state import StateDirectory
+from farmd.agent.supervisor import Supervisor
+from farmd.agent.watcher import HealthWatcher
+from farmd.progress import Progress
+from store.consul.client import ConsulClient
+from store.keys import Keys, valid_segment
+from store.ports import Clock, Ids, Recorder, Rng
+from store.reality import Reality
+
+log = structlog.get_logger()
+
+RESTART_LOOP_SECONDS = 1.0
+QUIET_LOOK_SECONDS = 0.05
+
+
+class Agent:
+    """One node's agent. ``environ`` is what workloads inherit from, secrets left out."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        client: ConsulClient,
+        keys: Keys,
+        clock: Clock,
+        rng: Rng,
+        ids: Ids,
+        recorder: Recorder,
+        progress: Progress,
+        environ: Mapping[str, str],
+    ) -> None:
+        valid_segment(config.node, "node")
+        self.config = config
+        self.state = StateDirectory(config.state_dir)
+        self._clock = clock
+        self._wake = wake = asyncio.Event()
+        self._checker = Checker(config.check_host)
+        self._contact = contact = Contact(clock, self.state)
+        processes = Processes(self.state, config.node, environ)
+        manifests = Manifests(client, keys, self.state)
+        ports = PortRange(*config.port_range, rng)
+        self.pods = Pods(state=self.state, manifests=manifests, clock=clock, recorder=recorder)
+        self._link = Link(
+            config,
+            client=client,
+            keys=keys,
+            state=self.state,
+            contact=contact,
+            clock=clock,
+            rng=rng,
+            recorder=recorder,
+            any_workloads=self.pods.any_workloads,
+        )
+        self._reality = RealityWriter(
+            config.node, client=client, keys=keys, link=self._link, clock=clock, rng=rng, progress=progress
+        )
+        self._intents = Intents(
+            config,
+            client=client,
+            keys=keys,
+            link=self._link,
+            manifests=manifests,
+            pods=self.pods,
+            contact=contact,
+            clock=clock,
+            rng=rng,
+            recorder=recorder,
+            progress=progress,
+            wake=wake.set,
+        )
+        health = HealthWatcher(
+            node=config.node,
+            environ=environ,
+            checker=self._checker,
+            state=self.state,
+            manifests=manifests,
+            clock=clock,
+            rng=rng,
+            recorder=recorder,
+            progress=progress,
+            wake=wake.set,
+        )
+        lifecycle = Lifecycle(
+            pods=self.pods,
+            state=self.state,
+            processes=processes,
+            ports=ports,
+            health=health,
+            clock=clock,
+            ids=ids,
+            recorder=recorder,
+            wake=wake.set,
+        )
+        self._supervisor = Supervisor(
+            pods=self.pods,
+            lifecycle=lifecycle,
+            state=self.state,
+            processes=processes,
+            ports=ports,
+            health=health,
+            contact=contact,
+            clock=clock,
+            recorder=recorder,
+            progress=progress,
+            wake=wake,
+            reports=self._reality.tell,
+        )
+
+    @property
+    def present(self) -> bool:
+        """Whether the node's presence in the store is this agent's: what readiness asks."""
+        return self._link.present.is_set()
+
+    def reality(self) -> Mapping[str, Reality]:
+        """What the node runs, by instance, as reality records."""
+        now = self._clock.mono()
+        return {pod.instance: pod.report(now) for pod in self.pods}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until ``stop`` is set.
+
+        Raises:
+            StateLocked: another agent works in the state directory.
+            StateInvalid: the directory is another node's, or cannot be written.
+            NodeTaken: a live agent elsewhere bears this node's name.
+        """
+        with self.state.locked(self.config.node) as identity:
+            self._link.identity = identity
+            self._contact.load()
+            try:
+                await self._supervisor.adopt()
+                log.info("agent.started", node=self.config.node, pods=len(self.pods))
+                await self._run_loops(stop)
+            finally:
+                await self._checker.close()
+            log.info("agent.stopped", node=self.config.node, workloads="left as they are")
+
+    async def _run_loops(self, stop: asyncio.Event) -> None:
+        supervisor = asyncio.create_task(self._kept_up("supervisor", self._supervisor.run))
+        others = [
+            asyncio.create_task(self._kept_up("link", self._link.run)),
+            asyncio.create_task(self._kept_up("intents", self._intents.run)),
+            asyncio.create_task(self._kept_up("reality", self._reality.run)),
+        ]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([stopping, supervisor, *others], return_when=asyncio.FIRST_COMPLETED)
+            if stop.is_set() and self.config.stop_workloads_on_exit:
+                await self._stop_workloads(others[1])
+        finally:
+            for task in (stopping, *others, supervisor):
+                task.cancel()
+            done = await asyncio.gather(supervisor, *others, return_exceptions=True)
+        for outcome in done:
+            if isinstance(outcome, AgentError):
+                raise outcome
+
+    async def _stop_workloads(self, intents: asyncio.Task[None]) -> None:
+        intents.cancel()
+        self._supervisor.stop_all()
+        while not self._supervisor.quiet():
+            await self._clock.sleep(QUIET_LOOK_SECONDS)
+
+    async def _kept_up(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """The boundary of one loop: a bug in it is told and the loop begins again."""
+        while True:
+            try:
+                await run()
+            except AgentError:
+                raise
+            except Exception:
+                log.exception("agent.loop_failed", loop=name)
+                await self._clock.sleep(RESTART_LOOP_SECONDS)

@@ -1,0 +1,112 @@
+"""One health check of one pod: ask over HTTP or TCP, or run a command. Never longer than its timeout."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import aiohttp
+
+from farmd.agent.environment import Account
+from store.manifests import HealthCheck
+
+Result = Literal["passing", "failing", "timeout"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is checked: its ports, and where a command runs as whom."""
+
+    ports: Mapping[str, int]
+    environment: Mapping[str, str]
+    directory: str
+    account: Account | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How one check went; ``reason`` is one line for people."""
+
+    result: Result
+    reason: str
+
+
+class Checker:
+    """Runs checks against ``host``, where the pods of this node listen."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._http: aiohttp.ClientSession | None = None
+
+    async def check(self, check: HealthCheck, target: Target) -> Answer:
+        """Run one check."""
+        try:
+            async with asyncio.timeout(check.timeout):
+                if check.type == "http":
+                    return await self._ask(check, target)
+                if check.type == "tcp":
+                    return await self._connect(check, target)
+                return await _run(check, target)
+        except TimeoutError:
+            return Answer("timeout", f"no answer in {check.timeout:g} s")
+        except (OSError, aiohttp.ClientError) as error:
+            return Answer("failing", _reason(error))
+
+    async def close(self) -> None:
+        """Drop connections."""
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    async def _ask(self, check: HealthCheck, target: Target) -> Answer:
+        if self._http is None:
+            # A fresh connection each time: an old one would hide that nobody accepts any more.
+            connector = aiohttp.TCPConnector(force_close=True, limit=0)
+            self._http = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        url = f"http://{host}:{target.ports[check.port]}{check.path}"
+        async with self._http.get(url, allow_redirects=False) as response:
+            good = 200 <= response.status < 300
+            return Answer("passing" if good else "failing", f"HTTP {response.status}")
+
+    async def _connect(self, check: HealthCheck, target: Target) -> Answer:
+        _, writer = await asyncio.open_connection(self._host, target.ports[check.port])
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        return Answer("passing", "connected")
+
+
+async def _run(check: HealthCheck, target: Target) -> Answer:
+    account = target.account
+    process = await asyncio.create_subprocess_exec(
+        *check.command,
+        env=dict(target.environment),
+        cwd=target.directory,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+        user=None if account is None else account.uid,
+        group=None if account is None else account.gid,
+        extra_groups=None if account is None else account.groups,
+    )
+    try:
+        code = await process.wait()
+    finally:
+        # Also what the command left behind, also when the check was cancelled or timed out.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    return Answer("passing" if code == 0 else "failing", f"exit code {code}")
+
+
+def _reason(error: Exception) -> str:
+    inner = getattr(error, "os_error", error)
+    text = getattr(inner, "strerror", None) or str(inner) or type(error).__name__
+    return text.splitlines()[0].lower()

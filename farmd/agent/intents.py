@@ -1,0 +1,169 @@
+"""What the store wants of this node: watched, proven, resolved, and only then obeyed (R16, R20).
+
+An answer counts only with the node's sentinel bearing our cluster's id. What it lacks is stopped only
+after a consistent read says the same. A record or manifest that cannot be used concerns its own
+instance alone, and is tried again from time to time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from farmd.agent.contact import Contact
+from farmd.agent.environment import preflight
+from farmd.agent.errors import ManifestUnusable, StartFailed
+from farmd.agent.link import Link
+from farmd.agent.manifests import Manifests
+from farmd.agent.model import AgentConfig, Wanted
+from farmd.agent.pods import Pods
+from farmd.agent.wake import wait
+from farmd.progress import Progress
+from store import codec
+from store.consul.client import ConsulClient
+from store.entry import Page, RawEntry
+from store.errors import InputInvalid, RecordInvalid, StoreError
+from store.intent import Intent
+from store.keys import Keys, valid_instance
+from store.ports import Clock, Recorder, Rng
+from store.watch import follow
+
+log = structlog.get_logger()
+
+RETRY_SECONDS = 1.0
+
+
+def proven(page: Page[RawEntry], sentinel: str, cluster: str) -> bool:
+    """Whether an answer bears the sentinel of our cluster: only then do its gaps mean anything."""
+    for raw in page.items:
+        if raw.key == sentinel:
+            try:
+                return bool(cluster) and msgspec.json.decode(raw.decoded(), type=str) == cluster
+            except msgspec.DecodeError:
+                return False
+    return False
+
+
+class Intents:
+    """Follows ``intent/<node>/`` and hands what is proven to the pods."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        client: ConsulClient,
+        keys: Keys,
+        link: Link,
+        manifests: Manifests,
+        pods: Pods,
+        contact: Contact,
+        clock: Clock,
+        rng: Rng,
+        recorder: Recorder,
+        progress: Progress,
+        wake: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._client = client
+        self._prefix = keys.intents(config.node)
+        self._sentinel = keys.sentinel(self._prefix)
+        self._link = link
+        self._manifests = manifests
+        self._pods = pods
+        self._contact = contact
+        self._clock = clock
+        self._rng = rng
+        self._recorder = recorder
+        self._progress = progress
+        self._wake = wake
+        self._page: Page[RawEntry] | None = None
+        self._fresh = asyncio.Event()
+        self._unusable = False
+        self._unproven = False
+
+    async def run(self) -> None:
+        """Follow and obey for ever; starts once the node's presence is ours."""
+        await self._link.present.wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow())
+            group.create_task(self._apply())
+
+    async def _follow(self) -> None:
+        with self._progress.loop("intent", self._config.watch_wait * 2 + 60) as loop:
+            pages = follow(
+                lambda index, seconds: self._client.list(self._prefix, index=index, wait=seconds),
+                name="intent",
+                clock=self._clock,
+                rng=self._rng,
+                wait=self._config.watch_wait,
+                on_error=lambda _: loop.beat(),
+                on_answer=loop.beat,
+            )
+            async for page in pages:
+                self._page = page
+                self._fresh.set()
+
+    async def _apply(self) -> None:
+        while True:
+            again = self._config.retry_unusable if self._unusable else math.inf
+            await wait(self._fresh, self._clock, again)
+            self._fresh.clear()
+            if self._page is None:
+                continue
+            try:
+                await self._obey(self._page)
+            except StoreError as error:
+                log.warning("intent.not_read", code=error.code, error=error.message)
+                await self._clock.sleep(RETRY_SECONDS * self._rng.uniform(0.5, 1.5))
+                self._fresh.set()
+
+    async def _obey(self, page: Page[RawEntry]) -> None:
+        wanted = await self._resolve(page)
+        if wanted is not None and self._pods.missing_from(wanted):
+            # Never stop on what may be a stale read.
+            page = await self._client.list(self._prefix, mode="consistent")
+            wanted = await self._resolve(page)
+            if wanted is not None:
+                self._page = page
+        if wanted is None:
+            return
+        self._contact.made()
+        self._unusable = any(intent.problem for intent in wanted.values())
+        invalid = sum(1 for intent in wanted.values() if not intent.sha)
+        self._recorder.set("farmd_invalid_records", invalid, family="intent")
+        self._pods.obey(wanted)
+        self._wake()
+
+    async def _resolve(self, page: Page[RawEntry]) -> dict[str, Wanted] | None:
+        """The intents of an answer; None if the answer proves nothing."""
+        if not proven(page, self._sentinel, self._link.identity.cluster):
+            if not self._unproven:
+                log.warning("intent.unproven", node=self._config.node, keys=len(page.items))
+            self._unproven = True
+            return None
+        self._unproven = False
+        found = [await self._read(raw) for raw in page.items if raw.key != self._sentinel]
+        return {intent.instance: intent for intent in found if intent is not None}
+
+    async def _read(self, raw: RawEntry) -> Wanted | None:
+        instance = raw.key[len(self._prefix) :]
+        try:
+            valid_instance(instance)
+        except InputInvalid as error:
+            log.warning("intent.name_invalid", key=raw.key, error=error.message)
+            return None
+        try:
+            intent = codec.decode(Intent, raw.decoded(), raw.key)
+        except (RecordInvalid, ValueError) as error:
+            return Wanted(instance, raw.modify_index, problem=str(error))
+        sha, owner = intent.manifest, intent.owner
+        try:
+            manifest = await self._manifests.get(sha)
+            preflight(manifest)
+        except (ManifestUnusable, StartFailed) as error:
+            return Wanted(instance, raw.modify_index, sha, owner, problem=error.message)
+        return Wanted(instance, raw.modify_index, sha, owner, manifest)

@@ -1,0 +1,185 @@
+"""One pod's life: start, be found again, stop, end, be forgotten.
+
+The record is saved before the act. A process is attached only with its recorded identity, and what is
+attached is watched until its shim has written how it ended; an end that nobody wrote down is said to
+be one (R26).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+import structlog
+
+from farmd.agent.environment import stop_signal
+from farmd.agent.errors import StartFailed
+from farmd.agent.model import Identity
+from farmd.agent.pod import Pod, describe
+from farmd.agent.pods import Pods
+from farmd.agent.ports import PortRange
+from farmd.agent.processes import Launch, Processes, ShimBusy
+from farmd.agent.state import StateDirectory
+from farmd.agent.watcher import HealthWatcher
+from store.ports import Clock, Ids, Recorder
+from store.reality import Exit
+
+log = structlog.get_logger()
+
+LOST = -int(signal.SIGKILL)
+
+
+class Lifecycle:
+    """Acts on single pods; ``wake`` is called whenever one of them changed by itself."""
+
+    def __init__(
+        self,
+        *,
+        pods: Pods,
+        state: StateDirectory,
+        processes: Processes,
+        ports: PortRange,
+        health: HealthWatcher,
+        clock: Clock,
+        ids: Ids,
+        recorder: Recorder,
+        wake: Callable[[], None],
+    ) -> None:
+        self._pods = pods
+        self._state = state
+        self._processes = processes
+        self._ports = ports
+        self._health = health
+        self._clock = clock
+        self._ids = ids
+        self._recorder = recorder
+        self._wake = wake
+
+    async def start(self, pod: Pod) -> None:
+        """Start the wanted manifest.
+
+        Raises:
+            StartFailed: with the reason that people see.
+        """
+        manifest = pod.target
+        if manifest is None:
+            raise StartFailed(pod.problem)
+        again = pod.record.running == pod.record.manifest
+        launch = Launch(
+            instance=pod.instance,
+            sha=pod.record.manifest,
+            manifest=manifest,
+            ports=self._ports.assign(pod.instance, manifest),
+            start=self._ids.new(),
+            started=self._clock.now(),
+        )
+        pod.change(
+            acted=pod.record.intent,
+            running=launch.sha,
+            start=launch.start,
+            started=launch.started,
+            ports=dict(launch.ports),
+            restarts=pod.record.restarts + 1 if again else 0,
+        )
+        self._pods.save(pod)
+        try:
+            identity = await asyncio.to_thread(self._processes.start, launch)
+        except ShimBusy:
+            # A shim that an earlier agent started last was quicker: it is adopted instead.
+            found = self._processes.find(pod.instance)
+            if found is None:
+                raise
+            identity = found
+        pod.start_failed = False
+        pod.change(reason="")
+        self._count("restarted" if again else "started")
+        log.info("pod.started", instance=pod.instance, pid=identity.pid, manifest=identity.manifest[:12])
+        self.attach(pod, identity)
+
+    def attach(self, pod: Pod, identity: Identity) -> None:
+        """This process is the pod's now: watch its end and its health."""
+        pod.identity = identity
+        if pod.record.start != identity.start:
+            pod.change(running=identity.manifest, start=identity.start, started=identity.started)
+            self._pods.save(pod)
+        pod.manifest = self._health.manifest(pod)
+        self._health.begin(pod)
+        pod.unwatch = self._processes.watch(identity, self._wake)
+        self._wake()
+
+    def adopted(self, pod: Pod, identity: Identity) -> None:
+        """A process of an earlier agent was found."""
+        self._count("adopted")
+        log.info("pod.adopted", instance=pod.instance, pid=identity.pid, manifest=identity.manifest[:12])
+        self.attach(pod, identity)
+
+    def detach(self, pod: Pod) -> None:
+        """Stop watching; the process itself is left as it is."""
+        self._health.end(pod)
+        if pod.unwatch is not None:
+            pod.unwatch()
+            pod.unwatch = None
+
+    def stop(self, pod: Pod, why: str) -> None:
+        """Ask the whole group to stop."""
+        number = stop_signal(pod.manifest) if pod.manifest is not None else signal.SIGTERM
+        pod.stopping = self._clock.mono()
+        pod.change(reason=why)
+        self._count("stopped")
+        log.info("pod.stopping", instance=pod.instance, signal=number.name, reason=why)
+        self._signal(pod, number)
+
+    def kill(self, pod: Pod) -> None:
+        """Its grace is over."""
+        pod.killed = self._clock.mono()
+        self._count("killed")
+        log.warning("pod.killed", instance=pod.instance)
+        self._signal(pod, signal.SIGKILL)
+
+    def _signal(self, pod: Pod, number: signal.Signals) -> None:
+        if pod.identity is not None:
+            self._processes.signal(pod.identity, number)
+
+    def ended(self, pod: Pod) -> None:
+        """The pod's last start has ended, seen or unseen: record how, and when the next may be."""
+        self.detach(pod)
+        identity = pod.identity or self._state.identity(pod.instance)
+        started = pod.record.start
+        end = self._state.exits(pod.instance).get(started)
+        if end is None and (identity is None or identity.start != started):
+            # The agent died between its note and the act: this start never was.
+            pod.change(start="")
+            self._pods.save(pod)
+            return
+        why = describe(end, pod.record.started) if end is not None else self._unrecorded(identity)
+        if identity is not None:
+            self._processes.reap(identity)
+        self._count("exited")
+        code = end.code if end is not None else LOST
+        log.info("pod.exited", instance=pod.instance, code=code, asked=pod.stopping is not None, reason=why)
+        pod.ended(end or Exit(self._clock.now(), LOST), why=why, mono=self._clock.mono())
+        self._pods.save(pod)
+
+    def _unrecorded(self, identity: Identity | None) -> str:
+        if identity is not None and identity.boot != self._processes.boot:
+            return "the node was restarted while it ran"
+        if self._processes.kill_leftovers(identity):
+            return "its shim was lost, so it was killed"
+        return "its end was not recorded: its shim was lost"
+
+    async def forget(self, pod: Pod) -> None:
+        """Remove every trace of a pod that nobody wants and that does not run."""
+        await asyncio.to_thread(self._state.remove, pod.instance)
+        self._ports.release(pod.instance)
+        pod.stored = False
+        if pod.record.wanted:
+            # It became wanted again meanwhile.
+            pod.change(running="", ports={}, exits=[], restarts=0, acted=0)
+            self._pods.save(pod)
+            return
+        self._pods.drop(pod.instance)
+        log.info("pod.forgotten", instance=pod.instance)
+
+    def _count(self, event: str) -> None:
+        self._recorder.count("farmd_pod_events_total", event=event)

@@ -1,0 +1,196 @@
+"""The agent's bond with the store: which cluster, which session, and the presence of its node (R21).
+
+The session belongs to the node: its id lies in the state directory, a restart renews it, a stop does
+not destroy it. A second live agent under one name is refused. Only an agent without workloads registers
+its node or joins another cluster (R20): for one with workloads, missing sentinels mean a broken store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from farmd.agent import facts
+from farmd.agent.contact import Contact
+from farmd.agent.errors import AgentError, ForeignCluster, NodeTaken
+from farmd.agent.identity import boot_id
+from farmd.agent.model import AgentConfig
+from farmd.agent.state import AgentIdentity, StateDirectory
+from farmd.agent.wake import wait
+from farmd.version import version
+from store import codec, presence, registration
+from store.consul.client import ConsulClient
+from store.errors import Conflict, StoreError
+from store.keys import Keys
+from store.nodes import Agent as Presence
+from store.nodes import Node
+from store.ports import Clock, Recorder, Rng
+from store.sessions import MARGIN, Session
+
+log = structlog.get_logger()
+
+BACKOFF_START = 0.25
+BACKOFF_LIMIT = 5.0
+
+
+class Link:
+    """Keeps session and presence; ``present`` is set while the node's presence is ours."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        client: ConsulClient,
+        keys: Keys,
+        state: StateDirectory,
+        contact: Contact,
+        clock: Clock,
+        rng: Rng,
+        recorder: Recorder,
+        any_workloads: Callable[[], bool],
+    ) -> None:
+        self._config = config
+        self._client = client
+        self._keys = keys
+        self._state = state
+        self._contact = contact
+        self._clock = clock
+        self._rng = rng
+        self._recorder = recorder
+        self._any_workloads = any_workloads
+        self._doubt = asyncio.Event()
+        self._said = ""
+        self._since = clock.now()
+        self.identity = AgentIdentity(config.node)
+        self.present = asyncio.Event()
+
+    @property
+    def session(self) -> str:
+        """The id of the session that holds the presence."""
+        return self.identity.session
+
+    def doubt(self) -> None:
+        """Somebody found that the presence is not ours: look at once."""
+        self._doubt.set()
+
+    async def run(self) -> None:
+        """Join, stay, and join again when the session is lost.
+
+        Raises:
+            NodeTaken: a live agent elsewhere bears this node's name.
+        """
+        backoff = BACKOFF_START
+        while True:
+            try:
+                session = await self._join()
+            except (StoreError, ForeignCluster) as error:
+                self._say(error)
+                await self._clock.sleep(backoff * self._rng.uniform(0.5, 1.5))
+                backoff = min(backoff * 2, BACKOFF_LIMIT)
+                continue
+            backoff = BACKOFF_START
+            self._said = ""
+            log.info("agent.present", node=self._config.node, cluster=self.identity.cluster)
+            self.present.set()
+            try:
+                await self._stay(session)
+            finally:
+                self.present.clear()
+
+    async def _join(self) -> Session:
+        cluster = await registration.cluster_id(self._client, self._keys)
+        workloads = self._any_workloads()
+        if cluster != self.identity.cluster and workloads:
+            raise ForeignCluster(
+                f"the store holds cluster {cluster}, the workloads of {self._config.node} belong to"
+                f" {self.identity.cluster or 'an unknown one'}: they are left alone",
+                found=cluster,
+                expected=self.identity.cluster,
+            )
+        session = await Session.open(
+            self._client,
+            self._clock,
+            name=f"farmd-agent-{self._config.node}",
+            ttl=self._config.session_ttl,
+            session_id=self.identity.session or None,
+            recorder=self._recorder,
+        )
+        resumed = session.id == self.identity.session
+        self._recorder.count("farmd_session_events_total", event="resumed" if resumed else "created")
+        self._remember(cluster=cluster, session=session.id)
+        try:
+            await self._announce(session)
+        except NodeTaken:
+            await session.destroy()
+            raise
+        if not workloads:
+            await registration.register_node(self._client, self._keys, self._config.node)
+        node = self._keys.node(self._config.node)
+        if await self._client.read(node) is None:
+            await self._client.put(node, codec.encode(Node()), cas=0)
+        return session
+
+    def _remember(self, **fields: str) -> None:
+        changed = msgspec.structs.replace(self.identity, **fields)
+        if changed != self.identity:
+            self._state.save_identity(changed)
+            self.identity = changed
+
+    async def _announce(self, session: Session) -> None:
+        record = Presence(
+            node=self._config.node,
+            version=version(),
+            features=facts.FEATURES,
+            labels=facts.labels(self._config.labels),
+            capacity=facts.capacity(),
+            address=self._config.address,
+            host=facts.labels({})["hostname"],
+            boot=boot_id(),
+            pid=os.getpid(),
+            since=self._since,
+        )
+        try:
+            await presence.announce(self._client, self._keys.agent(self._config.node), record, session.id)
+        except Conflict as error:
+            if "host" not in error.fields:
+                raise
+            raise NodeTaken(
+                f"node {self._config.node}: a live agent bears this name on host"
+                f" {error.fields['host'] or 'unknown'} (pid {error.fields['pid']}); stop it, or give this"
+                " agent another node name",
+                node=self._config.node,
+                **error.fields,
+            ) from error
+
+    async def _stay(self, session: Session) -> None:
+        renewing = asyncio.create_task(session.run())
+        try:
+            while not renewing.done():
+                left = session.remaining()
+                if left > 0:
+                    self._contact.made(session.ttl * (1 - MARGIN) - left)
+                await wait(self._doubt, self._clock, session.ttl / 6)
+                if self._doubt.is_set():
+                    self._doubt.clear()
+                    await self._announce_again(session)
+            await renewing
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+        self._recorder.count("farmd_session_events_total", event="lost")
+
+    async def _announce_again(self, session: Session) -> None:
+        try:
+            await self._announce(session)
+        except StoreError as error:
+            self._say(error)
+
+    def _say(self, error: StoreError | AgentError) -> None:
+        """Tell each kind of trouble once, not at each attempt."""
+        if error.code != self._said:
+            self._said = error.code
+            log.warning("agent.not_present", node=self._config.node, code=error.code, error=error.message)

@@ -1,0 +1,90 @@
+"""Manifests by digest: from memory, from disk, from the store; believed only if the digest fits.
+
+Copies on disk let an agent that restarts while the store is away restart its workloads too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from farmd.agent.errors import ManifestUnusable
+from farmd.agent.state import StateDirectory, write_atomically
+from store import codec, manifests
+from store.consul.client import ConsulClient
+from store.errors import InputInvalid, RecordInvalid
+from store.keys import Keys
+from store.manifests import Manifest
+
+_SHA = re.compile(r"[0-9a-f]{64}")
+
+
+class Manifests:
+    """The manifests that this node needs."""
+
+    def __init__(self, client: ConsulClient, keys: Keys, state: StateDirectory) -> None:
+        self._client = client
+        self._keys = keys
+        self._state = state
+        self._known: dict[str, Manifest] = {}
+
+    def cached(self, sha: str) -> Manifest | None:
+        """A manifest that is in memory or on disk; None if it is not, or no longer fits its digest."""
+        found = self._known.get(sha)
+        if found is None and _SHA.fullmatch(sha):
+            try:
+                found = verified(sha, (self._state.manifests / sha).read_bytes())
+            except (FileNotFoundError, ManifestUnusable):
+                return None
+            self._known[sha] = found
+        return found
+
+    async def get(self, sha: str) -> Manifest:
+        """A manifest, fetched from the store if need be.
+
+        Raises:
+            ManifestUnusable: it is missing, does not fit its digest or cannot work.
+            StoreError: the store did not answer.
+        """
+        if not _SHA.fullmatch(sha):
+            raise ManifestUnusable(f"manifest: found {sha[:80]!r}, expected 64 hex digits")
+        found = self.cached(sha)
+        if found is not None:
+            return found
+        entry = await self._client.read(self._keys.manifest(sha))
+        if entry is None:
+            raise ManifestUnusable(f"manifest {sha[:12]}: not in the store", sha=sha)
+        found = verified(sha, entry.value)
+        write_atomically(self._state.manifests / sha, entry.value, sync=True)
+        self._known[sha] = found
+        return found
+
+    def keep_only(self, needed: Iterable[str]) -> None:
+        """Forget every other manifest, in memory and on disk."""
+        wanted = set(needed)
+        self._known = {sha: manifest for sha, manifest in self._known.items() if sha in wanted}
+        for path in self._state.manifests.iterdir():
+            if path.name not in wanted:
+                path.unlink(missing_ok=True)
+
+
+def verified(sha: str, body: bytes) -> Manifest:
+    """The manifest of a body that was read.
+
+    Raises:
+        ManifestUnusable: too large, not the digest's body, undecodable, or it cannot work.
+    """
+    name = f"manifest {sha[:12]}"
+    if len(body) > manifests.MAX_MANIFEST_BYTES:
+        raise ManifestUnusable(
+            f"{name}: found {len(body)} bytes, expected at most {manifests.MAX_MANIFEST_BYTES}", sha=sha
+        )
+    found = manifests.digest(body)
+    if found != sha:
+        raise ManifestUnusable(f"{name}: found a body with digest {found[:12]}, expected {sha[:12]}", sha=sha)
+    try:
+        manifest = codec.decode(Manifest, body, name)
+        manifests.check(manifest, name)
+    except (RecordInvalid, InputInvalid) as error:
+        raise ManifestUnusable(error.message, sha=sha) from error
+    return manifest

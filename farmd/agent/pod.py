@@ -1,0 +1,140 @@
+"""One pod while the agent runs: its record, its process, its health; and what reality says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from farmd.agent.health import Damper
+from farmd.agent.model import EXITS_KEPT, Identity, Record
+from farmd.agent.plan import Situation, backoff, failures_after
+from store.manifests import Manifest, Restart
+from store.reality import Exit, Health, Phase, Reality
+
+
+@dataclass(slots=True)
+class Pod:
+    """``target`` is the wanted manifest if it is known here, ``manifest`` that of the live process.
+
+    ``problem`` is why a newer intent (of ModifyIndex ``refused``) cannot be acted on; ``not_before``,
+    ``stopping`` and ``killed`` are monotonic. ``stored``: the record is on disk.
+    """
+
+    record: Record
+    damper: Damper
+    target: Manifest | None = None
+    manifest: Manifest | None = None
+    identity: Identity | None = None
+    problem: str = ""
+    refused: int = 0
+    busy: bool = False
+    start_failed: bool = False
+    not_before: float = 0.0
+    stopping: float | None = None
+    killed: float | None = None
+    stored: bool = False
+    health: Health = field(default_factory=Health)
+    checking: asyncio.Task[None] | None = None
+    unwatch: Callable[[], None] | None = None
+
+    @property
+    def instance(self) -> str:
+        """The instance's name."""
+        return self.record.instance
+
+    def change(self, **fields: object) -> None:
+        """Replace fields of the record in memory; saving is the caller's."""
+        self.record = msgspec.structs.replace(self.record, **fields)
+
+    def situation(self, *, isolated: float, halting: bool) -> Situation:
+        """What the plan decides from."""
+        manifest = self.manifest or self.target
+        return Situation(
+            wanted=self.record.wanted,
+            sha=self.record.manifest,
+            running=self.record.running if self.identity is not None else "",
+            startable=self.target is not None,
+            busy=self.busy,
+            not_before=self.not_before,
+            stopping=self.stopping,
+            killed=self.killed,
+            grace=manifest.stop.grace if manifest is not None else 10.0,
+            stop_after=manifest.stop_after if manifest is not None else 0.0,
+            isolated=isolated,
+            halting=halting,
+        )
+
+    def report(self, now: float) -> Reality:
+        """The pod as reality shows it; ``now`` is monotonic seconds."""
+        record = self.record
+        alive = self.identity is not None
+        return Reality(
+            manifest=record.running if alive else record.manifest,
+            owner=record.owner,
+            phase=self._phase(now),
+            started=record.started if alive else 0.0,
+            intent=record.acted,
+            pid=self.identity.pid if self.identity is not None else 0,
+            ports=record.ports,
+            restarts=record.restarts,
+            exits=record.exits,
+            health=self.damper.published if alive else Health(),
+            reason=self._reason(),
+        )
+
+    def _phase(self, now: float) -> Phase:
+        if self.identity is not None:
+            return "stopping" if self.stopping is not None else "running"
+        if self.busy and self.record.wanted:
+            return "starting"
+        if not self.record.wanted:
+            return "stopping"
+        if self.target is None or self.start_failed:
+            return "failed"
+        return "backoff" if now < self.not_before else "exited"
+
+    def _reason(self) -> str:
+        if not self.problem:
+            return self.record.reason
+        return f"cannot act on intent {self.refused}: {self.problem}" if self.record.acted else self.problem
+
+    def ended(self, end: Exit, *, why: str, mono: float) -> None:
+        """The process ended: count it, and set when the next start may be."""
+        restart = self.manifest.restart if self.manifest is not None else Restart()
+        asked = self.stopping is not None
+        failures = 0 if asked else failures_after(restart, self.record.failures, end.at - self.record.started)
+        pause = backoff(restart, failures)
+        self.change(
+            start="",
+            exits=[*self.record.exits, end][-EXITS_KEPT:],
+            failures=failures,
+            not_before=end.at + pause if pause else 0.0,
+            reason=why if not asked else self.record.reason,
+        )
+        self.not_before = mono + pause
+        self.identity = self.manifest = self.stopping = self.killed = None
+
+    def failed(self, reason: str, *, now: float, mono: float) -> None:
+        """A start failed: back off as after an exit."""
+        restart = self.target.restart if self.target is not None else Restart()
+        failures = self.record.failures + 1
+        pause = backoff(restart, failures)
+        self.start_failed = True
+        self.change(start="", failures=failures, not_before=now + pause, reason=reason)
+        self.not_before = mono + pause
+
+
+def describe(end: Exit, started: float) -> str:
+    """One line on how a process ended."""
+    ran = max(0.0, end.at - started)
+    if end.code >= 0:
+        return f"exited with code {end.code} after {ran:.1f} s"
+    try:
+        name = signal.Signals(-end.code).name
+    except ValueError:
+        name = f"signal {-end.code}"
+    return f"ended by {name} after {ran:.1f} s"

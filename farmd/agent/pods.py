@@ -1,0 +1,127 @@
+"""All pods of the node and what is wanted of each: the only place where an answer changes that (R20).
+
+``obey`` takes a proven answer. An intent that cannot be acted on changes nothing but what is said
+about its pod; a lower ModifyIndex than one already trusted is a stale read (R16).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+import structlog
+
+from farmd.agent.health import Damper
+from farmd.agent.manifests import Manifests
+from farmd.agent.model import Record, Wanted
+from farmd.agent.pod import Pod
+from farmd.agent.state import StateDirectory
+from store.ports import Clock, Recorder
+
+log = structlog.get_logger()
+
+
+class Pods:
+    """The pods by instance; iterating is safe while pods come and go."""
+
+    def __init__(
+        self, *, state: StateDirectory, manifests: Manifests, clock: Clock, recorder: Recorder
+    ) -> None:
+        self._state = state
+        self._manifests = manifests
+        self._clock = clock
+        self._recorder = recorder
+        self._pods: dict[str, Pod] = {}
+
+    def __iter__(self) -> Iterator[Pod]:
+        return iter(list(self._pods.values()))
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def get(self, instance: str) -> Pod | None:
+        """One pod."""
+        return self._pods.get(instance)
+
+    def new(self, record: Record) -> Pod:
+        """A pod that was not there before; nothing is written yet."""
+        pod = self._pods[record.instance] = Pod(record, Damper(self._clock.mono()))
+        return pod
+
+    def load(self, record: Record) -> Pod:
+        """A pod from its record on disk, with what this node knows of its manifest."""
+        pod = self.new(record)
+        pod.stored = True
+        pod.target = self._manifests.cached(record.manifest)
+        if pod.target is None:
+            pod.problem = f"manifest {record.manifest[:12]}: no copy on this node"
+        left = record.not_before - self._clock.now()
+        longest = pod.target.restart.maximum if pod.target is not None else 0.0
+        # A clock that was set back must not hold a pod back for longer than its backoff.
+        pod.not_before = self._clock.mono() + min(max(left, 0.0), longest)
+        return pod
+
+    def drop(self, instance: str) -> None:
+        """Forget a pod in memory."""
+        del self._pods[instance]
+
+    def save(self, pod: Pod) -> None:
+        """Write a pod's record down."""
+        self._state.save(pod.record)
+        pod.stored = True
+
+    def any_workloads(self) -> bool:
+        """Whether this node runs anything or remembers anything that it should run."""
+        return any(pod.stored or pod.identity is not None for pod in self._pods.values())
+
+    def missing_from(self, wanted: Iterable[str]) -> list[str]:
+        """The instances that an answer with only these would stop."""
+        kept = set(wanted)
+        return [name for name, pod in self._pods.items() if pod.record.wanted and name not in kept]
+
+    def obey(self, wanted: Mapping[str, Wanted]) -> None:
+        """Take over a proven answer: each intent in it, and the absence of all others."""
+        for intent in wanted.values():
+            self._want(intent)
+        for name in self.missing_from(wanted):
+            pod = self._pods[name]
+            log.info("pod.unwanted", instance=name)
+            pod.change(wanted=False)
+            if pod.stored:
+                # First the record: an agent that dies now must not start it again.
+                self.save(pod)
+        self._manifests.keep_only(
+            sha for pod in self._pods.values() for sha in (pod.record.manifest, pod.record.running) if sha
+        )
+
+    def _want(self, intent: Wanted) -> None:
+        pod = self._pods.get(intent.instance)
+        if pod is None:
+            pod = self.new(Record(instance=intent.instance, manifest=intent.sha, owner=intent.owner))
+        elif intent.index < pod.record.intent:
+            log.info("intent.stale", instance=intent.instance, found=intent.index, known=pod.record.intent)
+            return
+        if intent.manifest is None:
+            self._refuse(pod, intent)
+            return
+        record = pod.record
+        pod.problem = ""
+        if record.intent == intent.index and record.wanted and pod.target is not None:
+            return
+        pod.target = intent.manifest
+        pod.change(wanted=True, manifest=intent.sha, owner=intent.owner, intent=intent.index)
+        if record.running == intent.sha:
+            pod.change(acted=intent.index)
+        elif record.manifest != intent.sha:
+            # Another manifest deserves a first try of its own.
+            pod.change(failures=0, not_before=0.0, reason="")
+            pod.not_before, pod.start_failed = -math.inf, False
+        self.save(pod)
+
+    def _refuse(self, pod: Pod, intent: Wanted) -> None:
+        if (pod.problem, pod.refused) != (intent.problem, intent.index):
+            log.warning("intent.refused", instance=pod.instance, intent=intent.index, reason=intent.problem)
+            self._recorder.count("farmd_pod_events_total", event="refused")
+        pod.problem, pod.refused = intent.problem, intent.index
+        if not pod.record.wanted:
+            pod.change(wanted=True)

@@ -1,0 +1,139 @@
+"""Writes what the node runs: one record an instance, on change only, by its one writer (R22).
+
+Every write is compare-and-set on the record that this writer wrote or read last, and fenced by the
+node's presence. After a rejection or an unknown outcome the records are read again before anything
+else is written (R12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+
+from farmd.agent.link import Link
+from farmd.agent.wake import wait
+from farmd.progress import Progress
+from store import codec, operations
+from store.consul.client import ConsulClient
+from store.errors import RecordInvalid, StoreError
+from store.keys import Keys
+from store.ports import Clock, Rng
+from store.reality import Reality
+from store.transaction import Group, pack, submit
+
+log = structlog.get_logger()
+
+GATHER_SECONDS = 0.02
+LOOK_AGAIN = 30.0
+BACKOFF_START = 0.25
+BACKOFF_LIMIT = 5.0
+
+
+class RealityWriter:
+    """Makes ``reality/<h>/<node>/`` equal to what it was told last."""
+
+    def __init__(
+        self,
+        node: str,
+        *,
+        client: ConsulClient,
+        keys: Keys,
+        link: Link,
+        clock: Clock,
+        rng: Rng,
+        progress: Progress,
+    ) -> None:
+        self._node = node
+        self._client = client
+        self._keys = keys
+        self._link = link
+        self._clock = clock
+        self._rng = rng
+        self._progress = progress
+        self._changed = asyncio.Event()
+        self._wanted: dict[str, Reality] | None = None
+        self._written: dict[str, tuple[Reality | None, int]] | None = None
+
+    def tell(self, wanted: Mapping[str, Reality]) -> None:
+        """This is what the node runs now."""
+        if wanted != self._wanted:
+            self._wanted = dict(wanted)
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Write changes for ever, while the node's presence is ours."""
+        backoff = BACKOFF_START
+        with self._progress.loop("reality", LOOK_AGAIN * 4) as loop:
+            while True:
+                loop.beat()
+                self._changed.clear()
+                try:
+                    done = await self._write()
+                except StoreError as error:
+                    self._written = None
+                    log.warning("reality.not_written", code=error.code, error=error.message)
+                    done = False
+                if done:
+                    backoff = BACKOFF_START
+                    await wait(self._changed, self._clock, LOOK_AGAIN)
+                    await self._clock.sleep(GATHER_SECONDS)
+                else:
+                    await self._clock.sleep(backoff * self._rng.uniform(0.5, 1.5))
+                    backoff = min(backoff * 2, BACKOFF_LIMIT)
+
+    async def _write(self) -> bool:
+        """Write what differs; False if it must be tried again."""
+        if self._wanted is None:
+            return True
+        if not self._link.present.is_set():
+            return False
+        if self._written is None:
+            self._written = await self._read()
+        groups = self._difference(self._wanted, self._written)
+        fence = [operations.check_session(self._keys.agent(self._node), self._link.session)]
+        for result in await submit(self._client, pack(groups, fence=fence), clock=self._clock, in_flight=1):
+            if result.rejected is not None or result.error is not None:
+                self._written = None
+                if result.rejected is not None and result.batch.failed(result.rejected.errors)[0]:
+                    self._link.doubt()
+                trouble = result.rejected or result.error
+                log.info("reality.rejected", error=str(trouble))
+                return False
+            indexes = {entry.key: entry.modify_index for entry in result.entries}
+            for group in result.batch.groups:
+                instance, record = group.subject
+                if record is None:
+                    self._written.pop(instance, None)
+                else:
+                    self._written[instance] = (record, indexes[self._keys.reality(self._node, instance)])
+        return True
+
+    async def _read(self) -> dict[str, tuple[Reality | None, int]]:
+        page = await self._client.list(self._keys.realities(self._node), mode="consistent")
+        found: dict[str, tuple[Reality | None, int]] = {}
+        for raw in page.items:
+            _, instance = self._keys.reality_parts(raw.key)
+            try:
+                record = codec.decode(Reality, raw.decoded(), raw.key)
+            except (RecordInvalid, ValueError) as error:
+                log.warning("reality.invalid", instance=instance, error=str(error))
+                record = None
+            found[instance] = (record, raw.modify_index)
+        return found
+
+    def _difference(
+        self, wanted: Mapping[str, Reality], written: Mapping[str, tuple[Reality | None, int]]
+    ) -> list[Group[tuple[str, Reality | None]]]:
+        groups: list[Group[tuple[str, Reality | None]]] = []
+        for instance, record in wanted.items():
+            before, index = written.get(instance, (None, 0))
+            if before != record:
+                key = self._keys.reality(self._node, instance)
+                groups.append(Group((operations.cas(key, codec.encode(record), index),), (instance, record)))
+        for instance, (_, index) in written.items():
+            if instance not in wanted:
+                key = self._keys.reality(self._node, instance)
+                groups.append(Group((operations.delete_cas(key, index),), (instance, None)))
+        return groups

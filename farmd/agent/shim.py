@@ -1,0 +1,331 @@
+"""The parent of one workload: it outlives the agent, so that logs and exits do too (R26, R27).
+
+It runs alone (``python -I -S shim.py <instance directory>``), imports nothing of ours and as little of
+the standard library as it can: one stands beside every workload. Its start comes marshalled through
+stdin; one line about how it went leaves through stdout. Before the workload's first instruction its
+identity is on disk and the instance's lock is held until both are gone: there is never a second one.
+"""
+
+# pathlib would cost more memory than the rest of this file:
+# ruff: noqa: PTH104, PTH108, PTH110, PTH123
+
+from __future__ import annotations
+
+import fcntl
+import marshal
+import os
+import select
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from typing import Any
+else:
+    try:
+        import _signal as signal  # the same functions without ``enum``: half a megabyte less a workload
+    except ImportError:
+        import signal
+
+LOCK = "process.lock"
+IDENTITY = "process.json"
+EXITS = "exits.jsonl"
+LOG = "current.log"
+CHUNK = 65536
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Log:
+    """Appends to ``current.log`` and turns it into ``current.log.1``, ``.2``, … when it is full.
+
+    Trouble with the disk loses lines; it never blocks or ends the workload.
+    """
+
+    def __init__(self, directory: str, max_bytes: int, keep: int) -> None:
+        self.path = directory + "/" + LOG
+        self.max_bytes = max_bytes
+        self.keep = keep
+        self.fd = -1
+        self.size = 0
+
+    def write(self, data: bytes) -> None:
+        """Append, at line ends where possible split over several files."""
+        while data:
+            if self.fd < 0 and not self._open():
+                return
+            room = self.max_bytes - self.size
+            if len(data) <= room:
+                part = len(data)
+            else:
+                part = data.rfind(b"\n", 0, max(room, 0)) + 1
+                if part == 0 and self.size == 0:
+                    part = self.max_bytes
+            if part == 0:
+                self._rotate()
+                continue
+            try:
+                written = os.write(self.fd, data[:part])
+            except OSError:
+                self._close()
+                return
+            self.size += written
+            data = data[written:]
+
+    def _open(self) -> bool:
+        try:
+            self.fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self.size = os.fstat(self.fd).st_size
+        except OSError:
+            self._close()
+        return self.fd >= 0
+
+    def _close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+    def _rotate(self) -> None:
+        self._close()
+        try:
+            if self.keep == 0:
+                os.unlink(self.path)
+            for number in range(self.keep, 0, -1):
+                older = self.path + "." + str(number)
+                newer = self.path + ("." + str(number - 1) if number > 1 else "")
+                if os.path.exists(newer):
+                    os.rename(newer, older)
+        except OSError:
+            # Without the right to rename, starting over is the only way to stay within the limit.
+            try:
+                os.truncate(self.path, 0)
+            except OSError:
+                pass
+
+
+def ticks(pid: int) -> int:
+    """When a process started, in clock ticks since boot; its name may contain anything."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rsplit(b")", 1)[1].split()[19])
+
+
+def read_all(fd: int) -> bytes:
+    """Everything until the other side closes."""
+    parts: list[bytes] = []
+    while True:
+        part = os.read(fd, CHUNK)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+
+
+def tell(status: int, text: str) -> None:
+    """One line to the agent, if it still listens."""
+    try:
+        os.write(status, text.encode("utf-8", "replace")[:4000])
+    except OSError:
+        pass
+    os.close(status)
+
+
+def write_identity(directory: str, spec: dict[str, Any], pid: int) -> None:
+    """Put the identity in place at once; it is void after a reboot, so nothing is synced."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read().strip()
+    me = os.getpid()
+    text = (
+        f'{{"boot":"{boot}","shim":{me},"shim_ticks":{ticks(me)},"pid":{pid},"ticks":{ticks(pid)},'
+        f'"instance":"{spec["instance"]}","manifest":"{spec["manifest"]}",'
+        f'"start":"{spec["start"]}","started":{spec["started"]!r}}}\n'
+    )
+    path = directory + "/" + IDENTITY
+    fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.write(fd, text.encode())
+    os.close(fd)
+    os.rename(path + ".new", path)
+
+
+def record_exit(directory: str, spec: dict[str, Any], code: int) -> None:
+    """Append how it ended; synced, because it may be read only after the machine failed."""
+    line = f'{{"start":"{spec["start"]}","at":{time.time()!r},"code":{code}}}\n'
+    fd = os.open(directory + "/" + EXITS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, line.encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def become_subreaper() -> None:
+    """Make orphans of the workload ours, so that none outlives its start."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    except (ImportError, OSError, AttributeError):
+        pass
+
+
+def workload(spec: dict[str, Any], output: int, go: int, failed: int) -> None:
+    """In the child: wait for the word, become the workload. Never returns."""
+    step = "start"
+    try:
+        if os.read(go, 1) != b"g":
+            os._exit(125)
+        os.setsid()
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        for number in spec["default_signals"]:
+            signal.signal(number, signal.SIG_DFL)
+        if spec["limits"]:
+            import resource
+
+            for name, kind, value in spec["limits"]:
+                step = "ulimits." + name
+                resource.setrlimit(kind, (value, value))
+        if spec["user"] is not None:
+            step = "user"
+            uid, gid, groups = spec["user"]
+            os.setgroups(groups)
+            os.setgid(gid)
+            os.setuid(uid)
+        os.umask(0o022)
+        step = "working_directory " + spec["cwd"]
+        os.chdir(spec["cwd"])
+        step = "command " + spec["argv"][0]
+        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
+    except BaseException as error:  # noqa: BLE001 - the child must never return into the parent's code
+        text = step + ": " + (getattr(error, "strerror", None) or str(error))
+        os.write(failed, text.encode("utf-8", "replace"))
+    finally:
+        os._exit(127)
+
+
+def exit_code(status: int) -> int:
+    """Exit code, or minus the signal."""
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def reap(main: int) -> int | None:
+    """Collect whoever ended; the workload's exit code if it was among them, else None."""
+    code = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return code
+        if pid == 0:
+            return code
+        if pid == main:
+            code = exit_code(status)
+
+
+def serve(main: int, source: int, wake: int, log: Log) -> int:
+    """Copy output to the log until the workload ends; its exit code."""
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    code = reap(main)
+    while code is None:
+        for fd, _ in poll.poll():
+            if fd == wake:
+                os.read(wake, CHUNK)
+                code = reap(main)
+            else:
+                data = os.read(source, CHUNK)
+                if data:
+                    log.write(data)
+                else:
+                    poll.unregister(source)
+    return code
+
+
+def sweep(main: int, source: int, log: Log) -> None:
+    """Kill what the workload left behind, in its group or adopted by us, and keep its last words."""
+    forward(main, signal.SIGKILL)
+    children = f"/proc/self/task/{os.getpid()}/children"
+    for _ in range(100):
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+        except ChildProcessError:
+            break
+        try:
+            with open(children, encoding="ascii") as file:
+                for pid in file.read().split():
+                    os.kill(int(pid), signal.SIGKILL)
+        except OSError:
+            pass
+        time.sleep(0.01)
+    os.set_blocking(source, False)
+    try:
+        data = os.read(source, CHUNK)
+        while data:
+            log.write(data)
+            data = os.read(source, CHUNK)
+    except BlockingIOError:
+        pass
+
+
+def forward(group: int, number: int) -> None:
+    """Pass a signal on to the workload, if it still lives."""
+    try:
+        os.killpg(group, number)
+    except OSError:
+        pass
+
+
+def main(directory: str) -> int:
+    """Start the workload, stay until it ends, record how; return its exit code as a shell would."""
+    spec = marshal.loads(read_all(0))
+    status = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 10)
+    null = os.open("/dev/null", os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.setsid()
+    lock = os.open(directory + "/" + LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        tell(status, "busy")
+        return 1
+    become_subreaper()
+    wake, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    source, output = os.pipe()
+    go, go_write = os.pipe()
+    failed, failed_write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(go_write)
+        workload(spec, output, go, failed_write)
+    for fd in (output, go, failed_write):
+        os.close(fd)
+    # Somebody who stops the shim means the workload.
+    signal.signal(signal.SIGTERM, lambda *_: forward(pid, spec["stop_signal"]))
+    write_identity(directory, spec, pid)
+    os.write(go_write, b"g")
+    os.close(go_write)
+    problem = read_all(failed)
+    os.close(failed)
+    if problem:
+        os.waitpid(pid, 0)
+        os.unlink(directory + "/" + IDENTITY)
+        tell(status, "failed " + problem.decode("utf-8", "replace"))
+        return 1
+    os.dup2(null, 2)
+    os.close(null)
+    tell(status, "ok")
+    log = Log(spec["logs"], spec["max_bytes"], spec["keep"])
+    code = serve(pid, source, wake, log)
+    sweep(pid, source, log)
+    record_exit(directory, spec, code)
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

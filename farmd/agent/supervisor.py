@@ -1,0 +1,205 @@
+"""The heart of the agent: what is wanted and what runs, compared and made one (R26, R27).
+
+It works from its own records alone: with the store, the farm or the watch gone it goes on restarting,
+stopping and checking what it last knew to be wanted. One pod's trouble is that pod's reason and stops
+nothing else. Cancelling it leaves every workload as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import structlog
+
+from farmd.agent import plan
+from farmd.agent.contact import Contact
+from farmd.agent.errors import AgentError
+from farmd.agent.lifecycle import Lifecycle
+from farmd.agent.model import Record
+from farmd.agent.pod import Pod
+from farmd.agent.pods import Pods
+from farmd.agent.ports import PortRange
+from farmd.agent.processes import Processes
+from farmd.agent.state import StateDirectory
+from farmd.agent.wake import wait
+from farmd.agent.watcher import HealthWatcher
+from farmd.progress import Progress
+from store.ports import Clock, Recorder
+from store.reality import Phase, Reality
+
+log = structlog.get_logger()
+
+LOOK_AGAIN = 30.0
+LOOK_OFTEN = 1.0
+STATES: tuple[Phase, ...] = ("running", "starting", "backoff", "stopping", "failed")
+
+
+class Supervisor:
+    """Runs the plan for all pods; ``reports`` is told what reality is after each round."""
+
+    def __init__(
+        self,
+        *,
+        pods: Pods,
+        lifecycle: Lifecycle,
+        state: StateDirectory,
+        processes: Processes,
+        ports: PortRange,
+        health: HealthWatcher,
+        contact: Contact,
+        clock: Clock,
+        recorder: Recorder,
+        progress: Progress,
+        wake: asyncio.Event,
+        reports: Callable[[Mapping[str, Reality]], None],
+    ) -> None:
+        self._pods = pods
+        self._lifecycle = lifecycle
+        self._state = state
+        self._processes = processes
+        self._ports = ports
+        self._health = health
+        self._contact = contact
+        self._clock = clock
+        self._recorder = recorder
+        self._progress = progress
+        self._wake = wake
+        self._reports = reports
+        self._halting = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def adopt(self) -> None:
+        """Find every process of an earlier agent, and every end that nobody saw, before anything starts."""
+        for instance in self._state.known():
+            while self._processes.find(instance) is None and self._state.shim_holds(instance):
+                # A shim that the earlier agent started in its last moment is about to name itself.
+                await self._clock.sleep(0.02)
+            self._adopt(instance)
+
+    def _adopt(self, instance: str) -> None:
+        identity = self._processes.find(instance)
+        record = self._state.load(instance)
+        if record is None and identity is None:
+            log.warning("pod.remains_removed", instance=instance)
+            self._state.remove(instance)
+            return
+        if record is None and identity is not None:
+            # Its note is lost, its process is not: nothing changes until a proven answer says so.
+            record = Record(instance=instance, manifest=identity.manifest)
+        assert record is not None
+        pod = self._pods.load(record)
+        self._ports.remember(instance, record.ports)
+        if identity is not None:
+            self._lifecycle.adopted(pod, identity)
+        elif record.start:
+            self._lifecycle.ended(pod)
+
+    def stop_all(self) -> None:
+        """Stop every workload, for an agent that was told to take them along."""
+        self._halting = True
+        self._wake.set()
+
+    def quiet(self) -> bool:
+        """Whether no process is left and none is being started."""
+        return all(pod.identity is None and not pod.busy for pod in self._pods)
+
+    async def run(self) -> None:
+        """Compare and act for ever."""
+        try:
+            with self._progress.loop("supervisor", LOOK_AGAIN * 4) as loop:
+                while True:
+                    loop.beat()
+                    self._wake.clear()
+                    until = self.round()
+                    await wait(self._wake, self._clock, max(0.0, until - self._clock.mono()))
+        finally:
+            await self._leave()
+
+    def round(self) -> float:
+        """One comparison of everything; returns the monotonic time of the next one at the latest."""
+        now = self._clock.mono()
+        until = now + LOOK_AGAIN
+        isolated = self._contact.age()
+        for pod in self._pods:
+            until = min(until, self._look(pod, now, isolated))
+        if any(pod.manifest is not None and pod.manifest.stop_after for pod in self._pods):
+            self._contact.save()
+            until = min(until, now + LOOK_OFTEN)
+        self._report(now)
+        return until
+
+    def _look(self, pod: Pod, now: float, isolated: float) -> float:
+        """One pod's part of a round, and its boundary: trouble such as a full disk is its own."""
+        try:
+            if pod.identity is not None and not self._processes.lives(pod.identity):
+                self._lifecycle.ended(pod)
+            action = plan.decide(pod.situation(isolated=isolated, halting=self._halting), now)
+            until = self._act(pod, action, now)
+            if pod.identity is None:
+                return until
+            # Without a pidfd on this kernel the end must be looked for.
+            often = now + LOOK_OFTEN if pod.unwatch is None else math.inf
+            return min(until, often, now + self._health.publish(pod, now))
+        except Exception:
+            log.exception("pod.crashed", instance=pod.instance)
+            return now + LOOK_OFTEN
+
+    def _act(self, pod: Pod, action: plan.Action, now: float) -> float:
+        match action:
+            case plan.Start():
+                self._spawn(pod, self._lifecycle.start(pod))
+            case plan.Forget():
+                self._spawn(pod, self._lifecycle.forget(pod))
+            case plan.Stop(why):
+                self._lifecycle.stop(pod, why)
+                return now
+            case plan.Kill():
+                self._lifecycle.kill(pod)
+                return now
+            case plan.Wait(until):
+                return until
+        return math.inf
+
+    def _spawn(self, pod: Pod, work: Coroutine[Any, Any, None]) -> None:
+        pod.busy = True
+        task = asyncio.create_task(self._guarded(pod, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, pod: Pod, work: Coroutine[Any, Any, None]) -> None:
+        """The boundary of one pod: whatever goes wrong is that pod's reason."""
+        try:
+            await work
+        except AgentError as error:
+            log.warning("pod.failed", instance=pod.instance, code=error.code, reason=error.message)
+            self._failed(pod, error.message)
+        except Exception as error:
+            log.exception("pod.crashed", instance=pod.instance)
+            self._failed(pod, f"internal error: {error!r}")
+        finally:
+            pod.busy = False
+            self._wake.set()
+
+    def _failed(self, pod: Pod, reason: str) -> None:
+        pod.failed(reason, now=self._clock.now(), mono=self._clock.mono())
+        try:
+            self._pods.save(pod)
+        except OSError as error:
+            log.warning("state.not_saved", instance=pod.instance, error=str(error))
+
+    def _report(self, now: float) -> None:
+        reports = {pod.instance: pod.report(now) for pod in self._pods}
+        found = Counter(reality.phase for reality in reports.values())
+        for state in STATES:
+            self._recorder.set("farmd_pods", found[state], state=state)
+        self._reports(reports)
+
+    async def _leave(self) -> None:
+        # What is being started is waited for, so that its process is recorded; nothing is stopped.
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for pod in self._pods:
+            self._lifecycle.detach(pod)

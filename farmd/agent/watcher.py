@@ -1,0 +1,134 @@
+"""Checks the health of running pods, one task each, and publishes what changed, damped.
+
+Health belongs to one start: it begins as unknown with each (passing where there is no check), is kept
+when the agent restarts, and ends with the process (R22).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from farmd.agent.checks import Checker, Target
+from farmd.agent.environment import account, environment
+from farmd.agent.health import Verdict, judge, pause
+from farmd.agent.manifests import Manifests
+from farmd.agent.model import SavedHealth
+from farmd.agent.pod import Pod
+from farmd.agent.state import StateDirectory
+from farmd.progress import Progress
+from store.manifests import HealthCheck, Manifest
+from store.ports import Clock, Recorder, Rng
+from store.reality import Health
+
+log = structlog.get_logger()
+
+
+class HealthWatcher:
+    """Health of all pods of the node; ``wake`` is called when one changed."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        environ: Mapping[str, str],
+        checker: Checker,
+        state: StateDirectory,
+        manifests: Manifests,
+        clock: Clock,
+        rng: Rng,
+        recorder: Recorder,
+        progress: Progress,
+        wake: Callable[[], None],
+    ) -> None:
+        self._node = node
+        self._environ = environ
+        self._checker = checker
+        self._state = state
+        self._manifests = manifests
+        self._clock = clock
+        self._rng = rng
+        self._recorder = recorder
+        self._progress = progress
+        self._wake = wake
+
+    def manifest(self, pod: Pod) -> Manifest | None:
+        """The manifest that the pod's process was started with, if this node still has it."""
+        return self._manifests.cached(pod.record.running)
+
+    def begin(self, pod: Pod) -> None:
+        """A start, or a process that was found again."""
+        check = pod.manifest.health if pod.manifest is not None else None
+        saved = self._state.load_health(pod.instance)
+        if saved is not None and saved.start == pod.record.start:
+            pod.health = saved.health
+        elif check is None and pod.manifest is not None:
+            pod.health = Health("passing", pod.record.started, "no health check: it runs")
+        else:
+            pod.health = Health("unknown", pod.record.started, "not checked yet")
+        pod.damper.begin(pod.health)
+        self._save(pod)
+        if check is not None and pod.manifest is not None:
+            pod.checking = asyncio.create_task(self._guarded(pod, pod.manifest, check))
+
+    def end(self, pod: Pod) -> None:
+        """The process ended, or the agent leaves."""
+        if pod.checking is not None:
+            pod.checking.cancel()
+            pod.checking = None
+
+    def publish(self, pod: Pod, now: float) -> float:
+        """Show what is true now, if a change may be shown; seconds until it may be, else infinity."""
+        before = pod.damper.published
+        if pod.damper.offer(pod.health, now) != before:
+            self._save(pod)
+        return pod.damper.retry_in()
+
+    def _save(self, pod: Pod) -> None:
+        self._state.save_health(pod.instance, SavedHealth(pod.record.start, pod.damper.published))
+
+    async def _guarded(self, pod: Pod, manifest: Manifest, check: HealthCheck) -> None:
+        """The boundary of one pod's checks: a bug in one is that pod's unknown health."""
+        try:
+            with self._progress.loop("health", (check.interval + check.timeout) * 3 + 60) as loop:
+                await self._check_for_ever(pod, manifest, check, loop.beat)
+        except Exception as error:
+            log.exception("health.failed", instance=pod.instance)
+            pod.health = Health("unknown", self._clock.now(), f"internal error: {error!r}")
+            self._wake()
+
+    async def _check_for_ever(
+        self, pod: Pod, manifest: Manifest, check: HealthCheck, beat: Callable[[], None]
+    ) -> None:
+        target = self._target(pod, manifest)
+        verdict = Verdict(pod.health.state, pod.health.reason)
+        while True:
+            await self._clock.sleep(pause(check, verdict) * self._rng.uniform(0.5, 1.0))
+            answer = await self._checker.check(check, target)
+            self._recorder.count("farmd_health_checks_total", type=check.type, result=answer.result)
+            beat()
+            age = self._clock.now() - pod.record.started
+            verdict = judge(check, verdict, answer.result == "passing", answer.reason, age=age)
+            if (verdict.state, verdict.reason) != (pod.health.state, pod.health.reason):
+                self._changed(pod, verdict)
+
+    def _changed(self, pod: Pod, verdict: Verdict) -> None:
+        if verdict.state == "unknown":
+            return
+        same = verdict.state == pod.health.state
+        since = pod.health.since if same else self._clock.now()
+        if not same:
+            log.info("pod.health", instance=pod.instance, state=verdict.state, reason=verdict.reason)
+        pod.health = Health(verdict.state, since, verdict.reason)
+        self._wake()
+
+    def _target(self, pod: Pod, manifest: Manifest) -> Target:
+        ports = pod.record.ports
+        return Target(
+            ports=ports,
+            environment=environment(manifest, self._environ, self._node, pod.instance, ports),
+            directory=manifest.working_directory or str(self._state.work(pod.instance)),
+            account=account(manifest),
+        )
