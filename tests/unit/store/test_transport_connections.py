@@ -38,10 +38,12 @@ async def test_calls_one_after_another_share_one_connection() -> None:
 
 
 async def test_a_full_pool_of_watches_and_writes_starves_no_renewal() -> None:
-    parked = asyncio.Event()
+    parked, all_parked = asyncio.Event(), asyncio.Event()
 
     async def answer(seen: Seen) -> web.StreamResponse:
         if "park" in seen.target:
+            if len(consul.seen) == 3:
+                all_parked.set()
             await parked.wait()
         return json_answer("true")
 
@@ -52,6 +54,7 @@ async def test_a_full_pool_of_watches_and_writes_starves_no_renewal() -> None:
             for lane in (Lane.READ, Lane.WATCH, Lane.WRITE)
             for _ in range(3)
         ]
+        await asyncio.wait_for(all_parked.wait(), 5)
         renewal = await transport.send(Request("PUT", "/v1/session/renew/x", lane=Lane.SESSION), 5)
         assert renewal.status == 200
         parked.set()
