@@ -38,7 +38,7 @@ async def clear(call: Call, kind: str, evidence: str, seconds: float) -> Mutatio
     record = stored.record
     if evidence != record.evidence:
         raise Conflict(
-            f"failsafe {kind!r}: found the evidence {record.evidence!r}, expected {evidence!r} as you named it",
+            f"failsafe {kind!r}: found the evidence {record.evidence!r}, expected {evidence!r}",
             id=kind,
             evidence=record.evidence,
             hint="look at farmctl failsafe status, and name that very evidence if it is understood",

@@ -117,9 +117,9 @@ async def update(call: Call, spec: ControllerSpec, *, now: bool) -> Mutation:
     """
     if not now:
         raise InputInvalid(
-            "rc update: gated rollouts are not there yet, expected --now: replace the pods in place",
+            "rc update: gated rollouts are not there yet, expected --now (replace in place)",
             field="now",
-            hint="--now keeps at most max_unavailable pods down at a time, but does not wait for their health",
+            hint="--now has at most max_unavailable pods down at a time",
         )
     stored, held = await _editable(call, spec.name, by_name=True)
     body = manifests.canonical(spec.pod)
@@ -130,8 +130,7 @@ async def update(call: Call, spec: ControllerSpec, *, now: bool) -> Mutation:
         _refuse_managed(before)
     if wanted.pod_id != before.pod_id:
         raise InputInvalid(
-            f"{spec.name}: pod.id: found {wanted.pod_id!r}, expected {before.pod_id!r}: pods are replaced under"
-            " their id",
+            f"{spec.name}: pod.id: found {wanted.pod_id!r}, expected {before.pod_id!r}, which its pods bear",
             field="pod.id",
         )
     return _edit(

@@ -22,7 +22,7 @@ from store.rcs import OnLost, ReplicationController, Strategy
 MAX_REPLICAS = 100_000
 
 
-class ControllerSpec(msgspec.Struct, kw_only=True, frozen=True):
+class ControllerSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """One document of an RC file; the fields of the record in people's words (docs/cli.md)."""
 
     name: str
@@ -143,3 +143,23 @@ def record(
     if existing is None:
         return wanted
     return msgspec.structs.replace(wanted, managed_by=existing.managed_by, deleting=existing.deleting)
+
+
+def as_file(rc: ReplicationController, manifest: Manifest) -> dict[str, Any]:
+    """A record as the document that a person would write; ``parse`` of it gives the same controller."""
+    spec = ControllerSpec(
+        name=rc.name,
+        pod=manifest,
+        replicas=rc.replicas_desired,
+        node_selector=rc.node_selector,
+        labels=rc.labels,
+        pod_labels=rc.pod_labels,
+        replicas_per_node=rc.replicas_per_node,
+        max_unavailable=rc.max_unavailable,
+        strategy=rc.strategy,
+        on_lost=rc.on_lost,
+        disabled=rc.disabled or None,
+        needs=rc.needs,
+    )
+    document: dict[str, Any] = msgspec.to_builtins(spec)
+    return {name: document[name] for name in ControllerSpec.__struct_fields__ if name in document}

@@ -1,0 +1,90 @@
+"""``farmctl audit list``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from farmd.cli.invocation import Invocation
+from farmd.cli.lazy import LazyGroup
+from farmd.cli.names import controllers
+from farmd.cli.options import Duration, command
+from farmd.cli.output import Column, Table, plain, show
+from store.audit import Audit, AuditReader, Filter
+
+
+@click.group("audit", cls=LazyGroup)
+def audit() -> None:
+    """Who changed what, when and why."""
+
+
+@command("list", lists=True)
+@click.option(
+    "--rc", "item", default="", shell_complete=controllers, help="Only what happened to this name or id."
+)
+@click.option("--kind", default="", help="Only this kind of item, such as rcs or nodes.")
+@click.option("--actor", default="", help="Only what this actor did, such as user/ada@host.")
+@click.option("--action", default="", help="Only this action, such as rc.set-replicas.")
+@click.option("--since", type=Duration(), help="Only the last such time, such as 2h.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most so many."
+)
+async def list_(
+    invocation: Invocation, item: str, kind: str, actor: str, action: str, since: float | None, limit: int
+) -> None:
+    """Changes, newest first."""
+
+    async def read() -> Table:
+        start = 0.0 if since is None else invocation.call.clock.now() - since
+        reader = AuditReader(invocation.client, invocation.keys)
+        wanted = Filter(kind=kind, item=item, actor=actor, action=action, since=start)
+        rows = await reader.read(wanted, limit)
+        return _table(rows, [error.message for error in reader.broken])
+
+    await show(invocation, read)
+
+
+audit.add_command(list_)
+
+
+def _table(rows: tuple[Audit, ...], broken: list[str]) -> Table:
+    columns = (
+        Column("TIME", lambda row: timestamp(row.at)),
+        Column("ACTOR", lambda row: row.actor),
+        Column("ACTION", lambda row: row.action),
+        Column("ITEM", lambda row: row.name or row.id),
+        Column("ID", lambda row: row.id, wide=True),
+        Column("CHANGE", summary),
+        Column("REASON", lambda row: row.reason),
+    )
+    return Table(
+        kind="AuditRecord",
+        rows=rows,
+        columns=columns,
+        name=lambda row: f"audit/{timestamp(row.at)}/{row.id}",
+        plain=plain,
+        broken=broken,
+        empty="no audit records",
+    )
+
+
+def timestamp(at: float) -> str:
+    """RFC 3339, UTC, whole seconds."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def summary(record: Audit) -> str:
+    """What changed, in one line."""
+    words = [
+        f"{name} {record.before[name]} -> {value}" if name in record.before else f"{name} {value}"
+        for name, value in record.after.items()
+    ]
+    pods = {"placed": record.placed, "removed": record.removed, "relabelled": record.relabelled}
+    words += [f"{word} {_first(items)}" for word, items in pods.items() if items]
+    return "; ".join(words)
+
+
+def _first(items: list[str]) -> str:
+    more = f" and {len(items) - 4} more" if len(items) > 4 else ""
+    return ", ".join(items[:4]) + more

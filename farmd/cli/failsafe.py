@@ -1,0 +1,76 @@
+"""``farmctl failsafe status | clear``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from farmd.cli.audit import timestamp
+from farmd.cli.changes import apply
+from farmd.cli.invocation import Invocation
+from farmd.cli.lazy import LazyGroup
+from farmd.cli.names import freezes
+from farmd.cli.options import Duration, command
+from farmd.cli.output import Column, Table, ago, plain, show
+from farmd.failsafe import clear as acknowledge
+from store.failsafe import FailsafeStore, frozen
+
+
+@click.group("failsafe", cls=LazyGroup)
+def failsafe() -> None:
+    """Freezes: why removals stand still, and the word that lets them go on."""
+
+
+@command("status", lists=True)
+async def status(invocation: Invocation) -> None:
+    """What is frozen, on what evidence, since when."""
+
+    async def read() -> Table:
+        now = invocation.call.clock.now()
+        found = await FailsafeStore(invocation.client, invocation.keys).list()
+        rows = [
+            {"kind": kind, "frozen": frozen(stored.record, now), **plain(stored.record)}
+            for kind, stored in sorted(found.items())
+        ]
+        return Table(
+            kind="Failsafe",
+            rows=rows,
+            columns=_columns(now),
+            name=lambda row: f"failsafe/{row['kind']}",
+            plain=lambda row: row,
+            empty="nothing is frozen",
+        )
+
+    await show(invocation, read)
+
+
+@command("clear", mutates=True)
+@click.argument("kind", shell_complete=freezes)
+@click.option("--evidence", required=True, help="The evidence exactly as status shows it.")
+@click.option(
+    "--for", "seconds", required=True, type=Duration(), help="How long the word holds, at most 24h."
+)
+async def clear(invocation: Invocation, kind: str, evidence: str, seconds: float) -> None:
+    """Let removals go on although the evidence stands. Needs --reason."""
+    await apply(invocation, [await acknowledge(invocation.call, kind, evidence, seconds)])
+
+
+failsafe.add_command(status)
+failsafe.add_command(clear)
+
+
+def _columns(now: float) -> tuple[Column, ...]:
+    def word(row: dict[str, Any]) -> str:
+        given = row["acknowledgement"]
+        return f"{given['by']} until {timestamp(given['until'])}" if given else ""
+
+    return (
+        Column("KIND", lambda row: row["kind"]),
+        Column("STATE", lambda row: "frozen" if row["frozen"] else "cleared"),
+        Column("SINCE", lambda row: ago(now, row["since"])),
+        Column("BY", lambda row: row["by"]),
+        Column("EVIDENCE", lambda row: row["evidence"]),
+        Column("CLEARED BY", word),
+        Column("DETAIL", lambda row: row["detail"]),
+    )

@@ -1,0 +1,72 @@
+"""Errors → one line on stderr, a hint, and an exit code (guide: 0 ok … 130 interrupted)."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from farmd import errors as ours
+from store import errors
+
+FAILURE, USAGE, NOT_FOUND, CONFLICT, DENIED, UNAVAILABLE, TIMEOUT, DECLINED = 1, 2, 4, 5, 6, 7, 8, 10
+
+# The first class that fits decides; subclasses stand before their parents.
+_CODES: list[tuple[type[Exception], int]] = [
+    (errors.InputInvalid, USAGE),
+    (errors.Ambiguous, USAGE),
+    (errors.TooLarge, USAGE),
+    (ours.Unconfirmed, USAGE),
+    (errors.NotFound, NOT_FOUND),
+    (errors.NotRegistered, NOT_FOUND),
+    (errors.Conflict, CONFLICT),
+    (errors.TransactionRejected, CONFLICT),
+    (errors.AccessDenied, DENIED),
+    (errors.StoreUnavailable, UNAVAILABLE),
+    (errors.UnexpectedAnswer, UNAVAILABLE),
+    (errors.RecordInvalid, UNAVAILABLE),
+    (errors.OutcomeUnknown, UNAVAILABLE),
+    (ours.AgentUnavailable, UNAVAILABLE),
+    (ours.WaitTimeout, TIMEOUT),
+    (ours.Declined, DECLINED),
+    (errors.StoreError, FAILURE),
+    (ours.FarmdError, FAILURE),
+]
+
+_HINTS: list[tuple[type[Exception], str]] = [
+    (errors.AccessDenied, "the token may not do this: check CONSUL_HTTP_TOKEN_FILE or --token-file"),
+    (errors.NoLeader, "Consul answers, but has no leader; look at consul operator raft list-peers"),
+    (errors.Throttled, "Consul refuses more connections from here (http_max_conns_per_client); try again"),
+    (errors.StoreUnavailable, "is Consul running there? check CONSUL_HTTP_ADDR or --http-addr"),
+    (errors.UnexpectedAnswer, "what answers there is not Consul: check CONSUL_HTTP_ADDR or --http-addr"),
+    (errors.OutcomeUnknown, "the change may or may not be written: look before you repeat it"),
+    (errors.NotRegistered, "start a farm first (farmd run, or farmd dev)"),
+    (errors.RecordInvalid, "somebody wrote it by hand, or it is newer than this farmctl"),
+]
+
+
+def exit_code(error: Exception) -> int | None:
+    """The exit code of an error of ours; none for anything else, which is a bug."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), None)
+
+
+def hint(error: Exception) -> str:
+    """What to do next; empty where nobody knows."""
+    own = getattr(error, "hint", "") or getattr(error, "fields", {}).get("hint", "")
+    return str(own) or next((text for kind, text in _HINTS if isinstance(error, kind)), "")
+
+
+def report(error: Exception, verbose: bool) -> int:
+    """Print an error of ours and return its exit code; raise anything else again."""
+    code = exit_code(error)
+    if code is None:
+        raise error
+    message = str(getattr(error, "message", error))
+    click.echo(f"farmctl: {' '.join(message.split())}", err=True)
+    if advice := hint(error):
+        click.echo(f"hint: {advice}", err=True)
+    if verbose:
+        click.echo(f"code: {getattr(error, 'code', '')}", err=True)
+        for name, value in getattr(error, "fields", {}).items():
+            if name != "hint":
+                click.echo(f"{name}: {msgspec.json.encode(value, enc_hook=str).decode()}", err=True)
+    return code

@@ -1,0 +1,114 @@
+"""What one farmctl command runs with: the connected store, the shared settings, and who asks."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import structlog
+
+from farmd.cli.options import Settings
+from farmd.clock import SystemClock, SystemIds
+from farmd.mutation import Call
+from store.consul.client import ConsulClient
+from store.consul.connect import connect
+from store.errors import InputInvalid
+from store.keys import Keys
+
+_PREFIX = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*/)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """One running command."""
+
+    settings: Settings
+    call: Call
+
+    @property
+    def client(self) -> ConsulClient:
+        """The store."""
+        return self.call.client
+
+    @property
+    def keys(self) -> Keys:
+        """Where everything lies in it."""
+        return self.call.keys
+
+    def say(self, text: str) -> None:
+        """Chatter: to stderr, and nothing with ``-q``."""
+        if not self.settings.quiet:
+            click.echo(text, err=True)
+
+
+def run(settings: Settings, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
+    """Connect, run one command, disconnect."""
+    _quiet_logs(settings.verbose)
+    asyncio.run(_run(settings, function, params))
+
+
+async def _run(settings: Settings, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
+    env = environment(settings, os.environ)
+    keys = Keys(prefix(env))
+    clock = SystemClock()
+    client = connect(env, clock, address=address(settings, env))
+    call = Call(client, keys, clock, SystemIds(), actor(), settings.reason, settings.force)
+    try:
+        await function(Invocation(settings, call), **params)
+    finally:
+        await client.close()
+
+
+def environment(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the token file that was asked for: flag, then ``FARMD_*``, then ``CONSUL_*``."""
+    found = dict(env)
+    token_file = settings.token_file or env.get("FARMD_STORE__TOKEN_FILE")
+    if token_file:
+        found.pop("CONSUL_HTTP_TOKEN", None)
+        found["CONSUL_HTTP_TOKEN_FILE"] = token_file
+    return found
+
+
+def address(settings: Settings, env: Mapping[str, str]) -> str | None:
+    """The address that wins over ``CONSUL_HTTP_ADDR``, if any."""
+    return settings.http_addr or env.get("FARMD_STORE__ADDRESS") or None
+
+
+def prefix(env: Mapping[str, str]) -> str:
+    """The prefix of all keys, from the variable that also tells the daemons.
+
+    Raises:
+        InputInvalid: it is not made of names that end in slashes.
+    """
+    found = env.get("FARMD_STORE__PREFIX") or Keys().prefix
+    if not _PREFIX.fullmatch(found) or ".." in found:
+        raise InputInvalid(
+            f"FARMD_STORE__PREFIX: found {found!r}, expected names that each end in '/', such as 'farmd/'",
+            field="FARMD_STORE__PREFIX",
+        )
+    return found
+
+
+def actor() -> str:
+    """Who asks, for the audit: ``user/<name>@<host>``."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        name = str(os.getuid())
+    return f"user/{name}@{socket.gethostname()}"
+
+
+def _quiet_logs(verbose: bool) -> None:
+    """The store's log lines are the daemon's business; with ``-v`` they go to stderr."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger("debug" if verbose else "critical"),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )

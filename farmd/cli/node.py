@@ -1,0 +1,20 @@
+"""``farmctl node``: the group; its commands live in ``node_show`` and ``node_edit``."""
+
+from __future__ import annotations
+
+import click
+
+from farmd.cli.lazy import LazyGroup
+
+_COMMANDS = {
+    "list": ("farmd.cli.node_show:list_", "All nodes."),
+    "describe": ("farmd.cli.node_show:describe", "One node with its pods."),
+    "label": ("farmd.cli.node_edit:label", "Set and remove labels."),
+    "cordon": ("farmd.cli.node_edit:cordon", "Keep new pods away from a node."),
+    "uncordon": ("farmd.cli.node_edit:uncordon", "Let pods onto a node again."),
+}
+
+
+@click.group("node", cls=LazyGroup, lazy=_COMMANDS)
+def node() -> None:
+    """Nodes: list, label, cordon."""

@@ -1,0 +1,50 @@
+"""``farmctl node label | cordon | uncordon``."""
+
+from __future__ import annotations
+
+import click
+
+from farmd.cli.changes import apply
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import nodes
+from farmd.cli.options import command
+from farmd.nodes import commands
+from store.errors import InputInvalid
+
+_NODES = click.argument("names", nargs=-1, required=True, shell_complete=nodes)
+
+
+@command("label", mutates=True)
+@click.argument("name", shell_complete=nodes)
+@click.argument("labels", nargs=-1, required=True, metavar="KEY=VALUE | KEY- ...")
+async def label(invocation: Invocation, name: str, labels: tuple[str, ...]) -> None:
+    """Set labels of a node (KEY=VALUE), or remove them (KEY-). They win over the agent's facts."""
+    wanted: dict[str, str] = {}
+    remove: list[str] = []
+    for text in labels:
+        key, equals, value = text.partition("=")
+        if equals:
+            if wanted.get(key, value) != value:
+                raise InputInvalid(f"labels: found {key!r} twice with different values", field="labels")
+            wanted[key] = value
+        elif text.endswith("-"):
+            remove.append(text[:-1])
+        else:
+            raise InputInvalid(
+                f"labels: found {text!r}, expected KEY=VALUE to set or KEY- to remove", field="labels"
+            )
+    await apply(invocation, [await commands.label(invocation.call, name, wanted, remove)])
+
+
+@command("cordon", mutates=True)
+@_NODES
+async def cordon(invocation: Invocation, names: tuple[str, ...]) -> None:
+    """Keep new pods away from nodes; what runs there keeps running."""
+    await apply(invocation, [await commands.cordon(invocation.call, name) for name in names])
+
+
+@command("uncordon", mutates=True)
+@_NODES
+async def uncordon(invocation: Invocation, names: tuple[str, ...]) -> None:
+    """Let pods onto nodes again."""
+    await apply(invocation, [await commands.uncordon(invocation.call, name) for name in names])

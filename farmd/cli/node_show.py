@@ -1,0 +1,99 @@
+"""``farmctl node list | describe``."""
+
+from __future__ import annotations
+
+import click
+
+from farmd import overview
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import nodes
+from farmd.cli.options import command
+from farmd.cli.output import Column, Table, ago, clean, document, emit, pairs, plain, show, text_table
+from farmd.cli.pod_table import pod_table
+from farmd.overview import NodeRow
+from store import selectors
+from store.keys import valid_segment
+from store.nodes import NodeStore
+
+
+@command("list", lists=True)
+@click.option("-l", "--selector", default="", help="Only nodes whose labels match.")
+async def list_(invocation: Invocation, selector: str) -> None:
+    """All nodes that have an agent, or of which somebody said something."""
+    wanted = selectors.parse(selector)
+
+    async def read() -> Table:
+        found = await overview.nodes(invocation.client, invocation.keys)
+        rows = [row for row in found.rows if wanted.matches(row.labels)]
+        return _table(rows, found.broken, invocation.call.clock.now())
+
+    await show(invocation, read)
+
+
+@command("describe")
+@click.argument("name", shell_complete=nodes)
+async def describe(invocation: Invocation, name: str) -> None:
+    """One node: people's word on it, its agent's facts, and its pods."""
+    view = await NodeStore(invocation.client, invocation.keys).get(valid_segment(name, "node"))
+    record, agent = view.record, view.agent
+    found = await overview.pods(invocation.client, invocation.keys)
+    rows = [row for row in found.rows if row.node == name]
+    state = overview.node_state(agent, record.cordoned, record.drain)
+    if invocation.settings.output in {"json", "yaml"}:
+        content = {
+            "name": name,
+            "state": state,
+            "labels": view.labels,
+            "record": plain(record),
+            "agent": plain(agent),
+            "pods": plain(rows),
+        }
+        emit(invocation, document("Node", content))
+        return
+    now = invocation.call.clock.now()
+    capacity = {**(agent.capacity if agent is not None else {}), **record.capacity}
+    facts = [
+        ("Name", name),
+        ("State", state + (f": {record.cordon_reason}" if record.cordon_reason else "")),
+        ("Labels", pairs(view.labels)),
+        ("Taints", ",".join(f"{taint.key}={taint.value}:{taint.effect}" for taint in record.taints)),
+        ("Capacity", pairs(capacity)),
+    ]
+    if agent is None:
+        facts.append(("Agent", "not connected"))
+    else:
+        facts.append(
+            ("Agent", f"{agent.version} on {agent.host}, pid {agent.pid}, up {ago(now, agent.since)}")
+        )
+        facts.append(("Address", agent.address))
+        facts.append(("Features", ",".join(agent.features)))
+    for title, text in facts:
+        click.echo(f"{title + ':':<12}{clean(text)}".rstrip())
+    click.echo(f"\nPods ({len(rows)})")
+    for line in text_table(invocation, pod_table(rows, [], now)) if rows else ["none"]:
+        click.echo(f"  {line}")
+
+
+def _table(rows: list[NodeRow], broken: list[str], now: float) -> Table:
+    columns = (
+        Column("NAME", lambda row: row.name),
+        Column("STATE", lambda row: row.state),
+        Column("PODS", lambda row: str(row.pods)),
+        Column("LABELS", lambda row: pairs(row.labels)),
+        Column("UP", lambda row: ago(now, row.agent.since) if row.agent is not None else "", wide=True),
+        Column("VERSION", lambda row: row.agent.version if row.agent is not None else "", wide=True),
+        Column("ADDRESS", lambda row: row.agent.address if row.agent is not None else "", wide=True),
+        Column(
+            "TAINTS", lambda row: ",".join(f"{t.key}={t.value}:{t.effect}" for t in row.taints), wide=True
+        ),
+        Column("REASON", lambda row: row.cordon_reason),
+    )
+    return Table(
+        kind="Node",
+        rows=rows,
+        columns=columns,
+        name=lambda row: f"node/{row.name}",
+        plain=plain,
+        broken=broken,
+        empty="no nodes",
+    )

@@ -1,0 +1,152 @@
+"""The options that farmctl's commands share, accepted before and after the command's name.
+
+Options never carry a token: it comes from a file or from the environment. What was given lands in
+``Settings``; the last place on the command line wins, and flags win over the environment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+OUTPUTS = ("table", "wide", "json", "yaml", "name")
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_META = "farmctl.settings"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the shared options say. ``timeout`` in seconds; ``wait`` None: the command's own default."""
+
+    http_addr: str | None = None
+    token_file: str | None = None
+    output: str = "table"
+    quiet: bool = False
+    verbose: bool = False
+    no_color: bool = False
+    watch: bool = False
+    yes: bool = False
+    dry_run: bool = False
+    force: bool = False
+    reason: str = ""
+    wait: bool | None = None
+    timeout: float = 300.0
+
+    @classmethod
+    def of(cls, ctx: click.Context) -> Settings:
+        """What was given so far on this command line."""
+        return cls(**ctx.meta.get(_META, {}))
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, written as ``90``, ``90s``, ``10m``, ``2h`` or ``1d``."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds from text."""
+        if isinstance(value, float | int):
+            return float(value)
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value))
+        if found is None:
+            self.fail(f"found {value!r}, expected a time such as 90s, 10m, 2h or 1d", param, ctx)
+        return float(found[1]) * _UNITS[found[2]]
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    assert param.name is not None
+    source = ctx.get_parameter_source(param.name)
+    if source is not None and source is not click.core.ParameterSource.DEFAULT:
+        ctx.meta.setdefault(_META, {})[param.name] = value
+
+
+def _option(*names: str, **kwargs: Any) -> click.Option:
+    return click.Option(names, expose_value=False, callback=_remember, **kwargs)
+
+
+def shared(*, root: bool = False) -> list[click.Option]:
+    """Where the store is, and how to answer: for every command."""
+    env = {"envvar": "FARMCTL_ADDR"} if root else {}
+    token = {"envvar": "FARMCTL_TOKEN_FILE"} if root else {}
+    return [
+        _option("--http-addr", metavar="ADDRESS", help="Consul's address; else CONSUL_HTTP_ADDR.", **env),
+        _option(
+            "--token-file",
+            type=click.Path(),
+            help="File with the ACL token; else CONSUL_HTTP_TOKEN(_FILE).",
+            **token,
+        ),
+        _option("-o", "--output", type=click.Choice(OUTPUTS), help="How to show what was asked for."),
+        _option("-q", "--quiet", is_flag=True, help="No chatter on stderr, errors only."),
+        _option("-v", "--verbose", is_flag=True, help="More detail on errors."),
+        _option("--no-color", is_flag=True, help="No colours; NO_COLOR does the same."),
+    ]
+
+
+def watching() -> list[click.Option]:
+    """For lists."""
+    return [_option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until ^C.")]
+
+
+def mutating() -> list[click.Option]:
+    """For everything that writes."""
+    return [
+        _option("--dry-run", is_flag=True, help="Show what would change, write nothing."),
+        _option("-y", "--yes", is_flag=True, help="Do not ask; needed for destructive changes in scripts."),
+        _option("--reason", metavar="TEXT", help="Why; kept in the audit log."),
+        _option("--force", is_flag=True, help="Break the item's mutation lock; needs --reason."),
+    ]
+
+
+def waiting() -> list[click.Option]:
+    """For changes that take effect later."""
+    return [
+        _option("--wait/--no-wait", default=None, help="Wait until the change took effect."),
+        _option("--timeout", type=Duration(), help="How long to wait; then exit 8.  [default: 5m]"),
+    ]
+
+
+class Command(click.Command):
+    """A command whose help shows the shared options in a section of their own."""
+
+    def __init__(self, *args: Any, common: Sequence[click.Option] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._common = list(common)
+        self.params = [*self.params, *self._common]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The command's own options first."""
+        for title, chosen in (
+            ("Options", [p for p in self.get_params(ctx) if p not in self._common]),
+            ("Shared options", self._common),
+        ):
+            rows = [row for row in (param.get_help_record(ctx) for param in chosen) if row is not None]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+def command(
+    name: str, *, lists: bool = False, mutates: bool = False, waits: bool = False
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command of ``async def f(invocation, **own options)``; its docstring is the help."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @click.pass_context
+        def run(ctx: click.Context, /, **params: Any) -> None:
+            from farmd.cli.invocation import run as run_connected
+
+            run_connected(Settings.of(ctx), function, params)
+
+        common = shared()
+        common += watching() if lists else []
+        common += mutating() if mutates else []
+        common += waiting() if waits else []
+        params = list(reversed(getattr(function, "__click_params__", [])))
+        return Command(name, callback=run, params=params, help=function.__doc__, common=common)
+
+    return decorate

@@ -1,0 +1,36 @@
+"""The table of pods that several commands show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farmd.cli.output import Column, Table, ago, pairs, plain
+from farmd.overview import PodRow
+
+
+def pod_table(rows: Sequence[PodRow], broken: Sequence[str], now: float) -> Table:
+    """One line a pod; ``now`` in seconds since the epoch."""
+    columns = (
+        Column("NODE", lambda row: row.node),
+        Column("INSTANCE", lambda row: row.instance),
+        Column("RC", lambda row: row.owner_name or row.owner),
+        Column("PHASE", lambda row: row.phase),
+        Column("HEALTH", lambda row: row.health),
+        Column("RESTARTS", lambda row: str(row.restarts)),
+        Column("AGE", lambda row: ago(now, row.placed_at)),
+        Column("UP", lambda row: ago(now, row.started)),
+        Column("PORTS", lambda row: pairs(row.ports)),
+        Column("PID", lambda row: str(row.pid or ""), wide=True),
+        Column("MANIFEST", lambda row: row.manifest[:12], wide=True),
+        Column("LABELS", lambda row: pairs(row.labels), wide=True),
+        Column("REASON", lambda row: row.reason),
+    )
+    return Table(
+        kind="Pod",
+        rows=rows,
+        columns=columns,
+        name=lambda row: f"pod/{row.node}/{row.instance}",
+        plain=plain,
+        broken=broken,
+        empty="no pods",
+    )

@@ -1,0 +1,170 @@
+"""``farmctl rc list | get | describe | pods``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from farmd import overview
+from farmd.cli.audit import summary
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import controllers
+from farmd.cli.options import command
+from farmd.cli.output import Column, Table, ago, clean, document, emit, pairs, plain, show, text_table
+from farmd.cli.pod_table import pod_table
+from farmd.overview import ControllerRow
+from farmd.replication.spec import as_file
+from store import manifests, selectors
+from store.audit import Audit, AuditReader, Filter
+from store.rcs import KIND
+
+_TARGET = click.argument("name", shell_complete=controllers)
+_HISTORY = 8
+
+
+@command("list", lists=True)
+@click.option("-l", "--selector", default="", help="Only controllers whose own labels match.")
+async def list_(invocation: Invocation, selector: str) -> None:
+    """All controllers, with what their owners last reported."""
+    wanted = selectors.parse(selector)
+
+    async def read() -> Table:
+        found = await overview.controllers(invocation.client, invocation.keys)
+        rows = [row for row in found.rows if wanted.matches(row.record.labels)]
+        return _table(rows, found.broken)
+
+    await show(invocation, read)
+
+
+@command("get", lists=True)
+@_TARGET
+@click.option("--file", "as_spec", is_flag=True, help="As a file that rc create and rc update accept.")
+async def get(invocation: Invocation, name: str, as_spec: bool) -> None:
+    """One controller by name, id or beginning of an id."""
+    if as_spec:
+        import yaml
+
+        row = await overview.controller(invocation.client, invocation.keys, name)
+        manifest = await manifests.read(invocation.client, invocation.keys, row.record.manifest)
+        click.echo(
+            yaml.safe_dump(as_file(row.record, manifest), sort_keys=False, allow_unicode=True), nl=False
+        )
+        return
+    if invocation.settings.output in {"json", "yaml"} and not invocation.settings.watch:
+        row = await overview.controller(invocation.client, invocation.keys, name)
+        emit(invocation, document("ReplicationController", _plain(row)))
+        return
+
+    async def read() -> Table:
+        return _table([await overview.controller(invocation.client, invocation.keys, name)], [])
+
+    await show(invocation, read)
+
+
+@command("pods", lists=True)
+@_TARGET
+async def pods(invocation: Invocation, name: str) -> None:
+    """The pods of a controller, with what their nodes say of them."""
+
+    async def read() -> Table:
+        row = await overview.controller(invocation.client, invocation.keys, name)
+        found = await overview.pods(invocation.client, invocation.keys, row.record)
+        return pod_table(found.rows, found.broken, invocation.call.clock.now())
+
+    await show(invocation, read)
+
+
+@command("describe")
+@_TARGET
+async def describe(invocation: Invocation, name: str) -> None:
+    """One controller: its record, owner, status, pods and what happened to it last."""
+    client, keys = invocation.client, invocation.keys
+    row = await overview.controller(client, keys, name)
+    found = await overview.pods(client, keys, row.record)
+    log = AuditReader(client, keys)
+    history = await log.read(Filter(kind=KIND, item=row.record.id), _HISTORY)
+    if invocation.settings.output in {"json", "yaml"}:
+        content = {"pods": plain(found.rows), "history": plain(history), "broken": found.broken}
+        emit(invocation, document("ReplicationController", _plain(row) | content))
+        return
+    now = invocation.call.clock.now()
+    for title, text in _facts(row):
+        click.echo(f"{title + ':':<15}{clean(text)}".rstrip())
+    click.echo(f"\nPods ({len(found.rows)})")
+    for line in text_table(invocation, pod_table(found.rows, found.broken, now)) if found.rows else ["none"]:
+        click.echo(f"  {line}")
+    click.echo("\nHistory (newest first)")
+    for record in history:
+        click.echo(f"  {clean(_history_line(record, now))}")
+    for broken in found.broken:
+        click.echo(f"farmctl: broken record left out: {clean(broken)}", err=True)
+
+
+def _facts(row: ControllerRow) -> list[tuple[str, str]]:
+    rc, status = row.record, row.status
+    counts = f"{rc.replicas_desired} desired"
+    if status is not None:
+        counts += f", {status.placed} placed, {status.healthy} healthy, {status.outdated} outdated"
+    return [
+        ("Name", rc.name),
+        ("Id", rc.id),
+        ("State", row.state + (f": {status.reason}" if status is not None and status.reason else "")),
+        ("Replicas", counts),
+        ("Owner", f"farm {row.owner}" if row.owner else "none (no farm has claimed it)"),
+        ("Manifest", rc.manifest),
+        ("Pod id", rc.pod_id),
+        ("Node selector", rc.node_selector or "(every node)"),
+        ("Labels", pairs(rc.labels)),
+        ("Pod labels", pairs(rc.pod_labels)),
+        ("A node", f"at most {rc.replicas_per_node}"),
+        ("Unavailable", f"at most {rc.max_unavailable}"),
+        ("Strategy", f"{rc.strategy}, on a lost node: {rc.on_lost}"),
+        ("Managed by", rc.managed_by or "nobody"),
+    ]
+
+
+def _history_line(record: Audit, now: float) -> str:
+    reason = f" ({record.reason})" if record.reason else ""
+    return f"{ago(now, record.at):>4}  {record.action}  {record.actor}  {summary(record)}{reason}"
+
+
+def _table(rows: list[ControllerRow], broken: list[str]) -> Table:
+    return Table(
+        kind="ReplicationController",
+        rows=rows,
+        columns=_COLUMNS,
+        name=lambda row: f"rc/{row.record.name}",
+        plain=_plain,
+        broken=broken,
+        empty="no controllers",
+    )
+
+
+def _plain(row: ControllerRow) -> dict[str, Any]:
+    return {
+        **plain(row.record),
+        "state": row.state,
+        "owner": row.owner,
+        "modify_index": row.index,
+        "status": plain(row.status),
+    }
+
+
+def _count(name: str) -> Any:
+    return lambda row: "-" if row.status is None else str(getattr(row.status, name))
+
+
+_COLUMNS = (
+    Column("NAME", lambda row: row.record.name),
+    Column("ID", lambda row: row.record.id),
+    Column("DESIRED", lambda row: str(row.record.replicas_desired)),
+    Column("PLACED", _count("placed")),
+    Column("HEALTHY", _count("healthy")),
+    Column("OUTDATED", _count("outdated"), wide=True),
+    Column("STATE", lambda row: row.state),
+    Column("OWNER", lambda row: row.owner or "-"),
+    Column("MANIFEST", lambda row: row.record.manifest[:12], wide=True),
+    Column("SELECTOR", lambda row: row.record.node_selector, wide=True),
+    Column("REASON", lambda row: row.status.reason if row.status is not None else ""),
+)

@@ -1,0 +1,63 @@
+"""Why each node does or does not get one more pod of a controller: the scheduler's own judgement.
+
+Asked of the same pure functions that the farms use, over one read of the fleet, so that it cannot tell
+another story than what happens (nodes whose loss only the farms recorded show as absent).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from farmd import overview
+from scheduler.decide import explanation
+from scheduler.fleet import node_views
+from scheduler.model import Explanation, Request
+from store import codec, manifests, selectors
+from store.entry import Entry, Stored
+from store.errors import RecordInvalid
+from store.keys import Keys, is_sentinel
+from store.labels import pod_labels
+from store.nodes import NodeStore, Reserved
+from store.pods import Pod, PodKey
+from store.rcs import ReplicationController
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+
+async def explain(client: ConsulClient, keys: Keys, rc: ReplicationController) -> Explanation:
+    """The verdict on every node for one more pod.
+
+    Raises:
+        NotFound: the controller's manifest is gone. RecordInvalid: it does not decode.
+        PlacementInvalid: its placement block cannot work.
+    """
+    manifest = await manifests.read(client, keys, rc.manifest)
+    listing = await NodeStore(client, keys).list()
+    placed = await overview.pods(client, keys)
+    view = node_views(
+        {name: node.record for name, node in listing.items.items() if node.node is not None},
+        {name: node.agent for name, node in listing.items.items() if node.agent is not None},
+        await _reserved(client, keys),
+        {PodKey(row.owner, row.node, row.instance): Pod(row.manifest, row.labels) for row in placed.rows},
+    )
+    request = Request(
+        manifest=manifest,
+        selector=selectors.parse(rc.node_selector),
+        owner=rc.id,
+        labels=pod_labels(rc, manifest),
+        replicas_per_node=rc.replicas_per_node,
+    )
+    return explanation(request, view)
+
+
+async def _reserved(client: ConsulClient, keys: Keys) -> dict[str, Stored[Reserved]]:
+    page = await client.list(keys.tree("reserved"))
+    found = {}
+    for raw in page.items:
+        if not is_sentinel(raw.key):
+            try:
+                found[keys.last_part(raw.key)] = codec.stored(Reserved, Entry.of(raw))
+            except RecordInvalid:
+                continue  # the farms report it; here it counts as nothing reserved
+    return found
