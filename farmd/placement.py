@@ -132,18 +132,23 @@ class Placement:
         """
         fence = [*claim.fence(), operations.check_index(subject.record_key, subject.record_index)]
         batches = pack(
-            [group(change, subject.id, self._keys) for change in changes],
+            (group(change, subject.id, self._keys) for change in changes),
             fence=fence,
             trailer=self._trailer(subject, standing),
             trailer_bytes=lambda g: (len(g.subject.node) + len(g.subject.instance) + 4) * 4 // 3 + 1,
         )
-        results = await submit(
-            self._client,
-            batches,
-            clock=self._clock,
-            may_write=session.require,
-            committed=lambda result: self._apply(result, subject.id),
-        )
+        committed: list[Result[Change]] = []
+        try:
+            results = await submit(
+                self._client,
+                batches,
+                clock=self._clock,
+                may_write=session.require,
+                committed=committed.append,
+            )
+        finally:
+            # After the last answer, so that it delays no transaction; also when writing was stopped midway.
+            self._apply(committed, subject.id)
         return await self._settle(results, subject)
 
     def _trailer(self, subject: Subject, standing: int) -> Callable[[list[Group[Change]]], list[Operation]]:
@@ -174,32 +179,37 @@ class Placement:
 
         return record
 
-    def _apply(self, result: Result[Change], owner: str) -> None:
+    def _apply(self, results: Sequence[Result[Change]], owner: str) -> None:
         """Own commits reach the caches from the response, not through the watch (R23a)."""
-        index = result.index
         pods, intents, reserved = set(), set(), set()
-        for g in result.batch.groups:
-            change = g.subject
-            pod_key = self._keys.pod(owner, change.node, change.instance)
-            intent_key = self._keys.intent(change.node, change.instance)
-            if change.pod is None:
-                self._caches.pods.removed(pod_key, index)
-            elif change.action != "repair":
-                self._caches.pods.wrote(pod_key, change.pod, index)
-            pods.add(pod_key)
-            if change.intent is not None:
-                self._caches.intent.wrote(intent_key, change.intent, index)
-                intents.add(intent_key)
-            elif change.standing_intent is not None and change.standing_intent.record.owner == owner:
-                self._caches.intent.removed(intent_key, index)
-                intents.add(intent_key)
-            if change.reservation is not None:
-                key = self._keys.reserved(change.node)
-                self._caches.reserved.wrote(key, change.reservation.record, index)
-                reserved.add(key)
+        for result in results:
+            index = result.index
+            for change in (g.subject for g in result.batch.groups):
+                pods.add(self._apply_pod(change, owner, index))
+                intents.add(self._apply_intent(change, owner, index))
+                if change.reservation is not None:
+                    key = self._keys.reserved(change.node)
+                    self._caches.reserved.wrote(key, change.reservation.record, index)
+                    reserved.add(key)
         self._caches.pods.notify(pods)
         self._caches.intent.notify(intents)
         self._caches.reserved.notify(reserved)
+
+    def _apply_pod(self, change: Change, owner: str, index: int) -> str:
+        key = self._keys.pod(owner, change.node, change.instance)
+        if change.pod is None:
+            self._caches.pods.removed(key, index)
+        elif change.action != "repair":
+            self._caches.pods.wrote(key, change.pod, index)
+        return key
+
+    def _apply_intent(self, change: Change, owner: str, index: int) -> str:
+        key = self._keys.intent(change.node, change.instance)
+        if change.intent is not None:
+            self._caches.intent.wrote(key, change.intent, index)
+        elif change.standing_intent is not None and change.standing_intent.record.owner == owner:
+            self._caches.intent.removed(key, index)
+        return key
 
     async def _settle(self, results: Iterable[Result[Change]], subject: Subject) -> Report:
         """Read again what was rejected or unanswered, before anything is planned from it (R12)."""

@@ -128,6 +128,11 @@ class Fleet:
             del here[key.instance]
         self._dirty.add(key.node)
 
+    def owner_at(self, node: str, instance: str) -> str:
+        """Whose pod stands there; empty when none does."""
+        pod = self._pods.get(node, {}).get(instance)
+        return pod.owner if pod is not None else ""
+
     def view(self) -> FleetView:
         """The fleet at this moment, ordered by name; the same object until something changes."""
         if self._dirty:

@@ -8,7 +8,7 @@ rejected transaction is never repeated as it is, an unanswered one never blindly
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -88,15 +88,15 @@ class Result(Generic[T]):
 
 
 def pack(
-    groups: Sequence[Group[T]],
+    groups: Iterable[Group[T]],
     *,
     fence: Sequence[Operation] = (),
     trailer: Callable[[list[Group[T]]], list[Operation]] | None = None,
     trailer_bytes: Callable[[Group[T]], int] = lambda _: 64,
     max_operations: int = MAX_OPERATIONS,
     max_bytes: int = ROUTINE_BYTES,
-) -> list[Batch[T]]:
-    """Fill transactions with whole groups, in order.
+) -> Iterator[Batch[T]]:
+    """Fill transactions with whole groups, in order; lazily, so that the first leaves while others fill.
 
     ``trailer`` builds the last operation of a transaction from its groups; ``trailer_bytes`` tells what
     one group adds to it.
@@ -106,13 +106,12 @@ def pack(
     """
     room = max_operations - len(fence) - (1 if trailer else 0)
     space = max_bytes - sum(operation.size() for operation in fence) - 512
-    batches: list[Batch[T]] = []
     current: list[Group[T]] = []
     count = size = 0
 
-    def close() -> None:
+    def close() -> Batch[T]:
         body = [*fence, *(operation for group in current for operation in group.operations)]
-        batches.append(Batch(body + (trailer(current) if trailer else []), list(current), len(fence)))
+        return Batch(body + (trailer(current) if trailer else []), current, len(fence))
 
     for group in groups:
         needs = sum(operation.size() for operation in group.operations) + trailer_bytes(group)
@@ -123,19 +122,18 @@ def pack(
                 bytes=needs,
             )
         if current and (count + len(group.operations) > room or size + needs > space):
-            close()
+            yield close()
             current, count, size = [], 0, 0
         current.append(group)
         count += len(group.operations)
         size += needs
     if current:
-        close()
-    return batches
+        yield close()
 
 
 async def submit(
     client: ConsulClient,
-    batches: Sequence[Batch[T]],
+    batches: Iterable[Batch[T]],
     *,
     clock: Clock,
     may_write: Callable[[], None] = lambda: None,
@@ -151,22 +149,24 @@ async def submit(
     Raises:
         StoreError: from ``may_write``, or a refusal that concerns all batches (access denied).
     """
-    gate = asyncio.Semaphore(in_flight)
+    results: dict[int, Result[T]] = {}
+    queue = iter(enumerate(batches))
 
-    async def one(batch: Batch[T]) -> Result[T]:
-        async with gate:
+    async def drain() -> None:
+        for position, batch in queue:
             result = await commit(client, batch, clock=clock, may_write=may_write)
-        if result.committed:
-            committed(result)
-        return result
+            results[position] = result
+            if result.committed:
+                committed(result)
 
-    tasks = [asyncio.create_task(one(batch)) for batch in batches]
+    tasks = [asyncio.create_task(drain()) for _ in range(in_flight)]
     try:
-        return list(await asyncio.gather(*tasks))
+        await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+    return [results[position] for position in sorted(results)]
 
 
 async def commit(

@@ -94,24 +94,24 @@ class World:
         self._wake(owners)
 
     def _intents_changed(self, changed: set[str]) -> None:
-        nodes = set()
         owners = set()
         for key in changed:
-            node, _ = self._keys.intent_parts(key)
-            nodes.add(node)
+            owners.add(self._fleet.owner_at(*self._keys.intent_parts(key)))
             if (stored := self._caches.intent.get(key)) is not None:
                 owners.add(stored.record.owner)
-        self._wake(owners | self._owners_on(nodes))
+        self._wake(owners)
 
     def _realities_changed(self, changed: set[str]) -> None:
         owners = set()
-        gone = set()
         for key in changed:
-            if (stored := self._caches.reality.get(key)) is not None:
-                owners.add(stored.record.owner)
-            else:
-                gone.add(self._keys.reality_parts(key)[0])
-        self._wake(owners | self._owners_on(gone))
+            stored = self._caches.reality.get(key)
+            at = (
+                self._fleet.owner_at(*self._keys.reality_parts(key))
+                if stored is None
+                else stored.record.owner
+            )
+            owners.add(at)
+        self._wake(owners)
 
     def _nodes_changed(self, changed: set[str]) -> None:
         names = {self._keys.last_part(key) for key in changed}

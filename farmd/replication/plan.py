@@ -48,9 +48,11 @@ def _removals(snapshot: Snapshot, count: int) -> tuple[Place, ...]:
 def _repairs(snapshot: Snapshot, leaving: frozenset[Place]) -> tuple[Place, ...]:
     """Pods whose intent is absent or says another manifest; never an intent of somebody else's."""
     return tuple(
-        place
-        for place, state in sorted(snapshot.pods.items())
-        if place not in leaving and state.retained and _altered(snapshot.rc.id, state)
+        sorted(
+            place
+            for place, state in snapshot.pods.items()
+            if place not in leaving and state.retained and _altered(snapshot.rc.id, state)
+        )
     )
 
 
@@ -62,10 +64,15 @@ def _altered(owner: str, state: PodState) -> bool:
 
 def _foreign(snapshot: Snapshot) -> str:
     """A pod of ours whose intent belongs to another owner: nobody's to repair but a person's."""
-    for (node, instance), state in sorted(snapshot.pods.items()):
-        if state.intent is not None and state.intent.record.owner != snapshot.rc.id:
-            return f"{node}/{instance}: its intent belongs to {state.intent.record.owner}"
-    return ""
+    foreign = [
+        (*place, state.intent.record.owner)
+        for place, state in snapshot.pods.items()
+        if state.intent is not None and state.intent.record.owner != snapshot.rc.id
+    ]
+    if not foreign:
+        return ""
+    node, instance, owner = min(foreign)
+    return f"{node}/{instance}: its intent belongs to {owner}"
 
 
 def _replacements(snapshot: Snapshot, leaving: frozenset[Place]) -> tuple[Place, ...]:

@@ -1,0 +1,133 @@
+"""What every row needs: a durable Consul, a registered fleet, bare clients, and the one line of JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from store import codec, operations
+from store.consul.client import ConsulClient
+from store.keys import Keys
+from store.nodes import Agent, Node
+from store.operations import Operation
+from store.ports import Lane, Request, Response, Transport
+from store.registration import register_cluster, sentinel_value
+from store.sessions import Session
+from store.transaction import Group, pack, submit
+from tests.fleet import CLOCK, KEYS, client_of
+from tests.servers import ConsulServer
+
+
+def report(name: str, value: float, baseline: float, target: str, ok: bool, **more: object) -> bool:
+    """Print one row; ``value`` and ``baseline`` are in the row's own unit, seconds unless said."""
+    ratio = value / baseline if baseline else 0.0
+    line = {"name": name, "value": round(value, 4), "baseline": round(baseline, 4), "ratio": round(ratio, 2)}
+    print(json.dumps({**line, "target": target, "ok": ok, **more}), flush=True)
+    return ok
+
+
+def note(text: str) -> None:
+    """Progress, for people; stdout is for rows."""
+    print(f"# {text}", file=sys.stderr, flush=True)
+
+
+def median(values: Sequence[float]) -> float:
+    """The median of what was measured."""
+    return statistics.median(values)
+
+
+@asynccontextmanager
+async def rig(*, connections: int = 1000) -> AsyncIterator[tuple[ConsulServer, ConsulClient]]:
+    """A durable Consul with a registered cluster, and a client."""
+    with ConsulServer(dev=False, http_max_conns_per_client=connections) as server:
+        client = client_of(server.address)
+        await register_cluster(client, KEYS, _Ids())
+        try:
+            yield server, client
+        finally:
+            await client.close()
+
+
+class _Ids:
+    def __init__(self) -> None:
+        self._next = 0
+
+    def new(self) -> str:
+        self._next += 1
+        return f"{self._next:016x}"
+
+
+async def write_all(client: ConsulClient, writes: list[Operation]) -> None:
+    """Write many records in full, pipelined transactions."""
+    groups = [Group((write,), None) for write in writes]
+    results = await submit(client, pack(groups, max_bytes=400_000), clock=CLOCK, in_flight=16)
+    failed = [result.rejected or result.error for result in results if not result.committed]
+    if failed:
+        raise RuntimeError(f"{len(failed)} transactions of the set-up failed: {failed[0]}")
+
+
+async def add_nodes(client: ConsulClient, count: int, keys: Keys = KEYS) -> Session:
+    """Register nodes with present agents; returns the session that keeps them present."""
+    entry = await client.read(keys.cluster)
+    assert entry is not None
+    session = await Session.open(client, CLOCK, name="bench agents", ttl=3600)
+    writes = []
+    for number in range(count):
+        name = f"node-{number:05d}"
+        writes.append(operations.put(keys.node(name), codec.encode(Node(labels={"pool": "web"}))))
+        writes.append(operations.put(keys.sentinel(keys.intents(name)), entry.value))
+        agent = codec.encode(Agent(node=name, version="bench"))
+        writes.append(operations.lock(keys.agent(name), agent, session.id))
+    await write_all(client, writes)
+    return session
+
+
+@dataclass
+class Recording:
+    """A transport that keeps each transaction's body and when it was answered."""
+
+    inner: Transport
+    bodies: list[bytes] = field(default_factory=list)
+    answered: list[float] = field(default_factory=list)
+    requests: int = 0
+
+    async def send(self, request: Request, timeout: float) -> Response:
+        self.requests += 1
+        response = await self.inner.send(request, timeout)
+        if request.lane is Lane.WRITE and request.path == "/v1/txn":
+            self.bodies.append(request.body)
+            self.answered.append(time.monotonic())
+        return response
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+async def replay(address: str, bodies: Sequence[bytes], in_flight: int) -> float:
+    """Seconds that a bare client needs for these transactions, so many in flight."""
+    gate = asyncio.Semaphore(in_flight)
+    connector = aiohttp.TCPConnector(limit=in_flight)
+    async with aiohttp.ClientSession(connector=connector) as session:
+
+        async def one(body: bytes) -> None:
+            async with gate, session.put(f"http://{address}/v1/txn", data=body) as response:
+                answer = await response.read()
+                if response.status != 200:
+                    raise RuntimeError(f"a replayed transaction was refused: {answer[:200]!r}")
+
+        started = time.monotonic()
+        await asyncio.gather(*(one(body) for body in bodies))
+        return time.monotonic() - started
+
+
+__all__ = [
+    "Recording", "add_nodes", "median", "note", "replay", "report", "rig", "sentinel_value", "write_all",
+]  # fmt: skip
