@@ -276,9 +276,10 @@ class ClaimLoop:
                 self._recorder.count("farmd_lock_events_total", event="released")
         for receiver, items in plan.give.items():
             await self._hand_over(items, situation.peers[receiver])
-        claims = await self._take(plan.take)
-        claims += await self._adopt(situation)
-        await self._start(claims)
+        taken = await self._take(plan.take)
+        adopted = await self._adopt(situation)
+        # A lock that was taken just now bears this session as well: one claim an item.
+        await self._start(list({claim.item: claim for claim in (*taken, *adopted)}.values()))
 
     async def _take(self, items: Sequence[str]) -> list[Claim]:
         size = batch_size()

@@ -81,6 +81,8 @@ class Supervisor:
 
     def start(self, claim: Claim, work: Work | None = None) -> None:
         """Start the worker of a claim; ``work`` is what an earlier owner recorded."""
+        if claim.item in self._running:
+            raise RuntimeError(f"{claim.kind}/{claim.item} has a worker already")
         changed = asyncio.Event()
         crashes = work.crashes if work is not None else 0
         task = asyncio.create_task(self._supervise(claim), name=f"{claim.kind}/{claim.item}")
