@@ -1,0 +1,84 @@
+"""``python -m store.embedded``: the embedded server as a process of its own, for one machine.
+
+Prints the address that it listens on as its first line, so that a caller may ask for port 0. SIGTERM
+and SIGINT end it cleanly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from store.embedded.http import HttpFace
+from store.embedded.persistence import Log
+from store.embedded.server import VERSION, EmbeddedServer
+from store.embedded.state import Limits
+from store.errors import StoreError
+
+
+class LoopClock:
+    """The event loop's own monotonic clock; satisfies ``state.Timer``."""
+
+    def mono(self) -> float:
+        """See ``store.ports.Clock``."""
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        """See ``store.ports.Clock``."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[None] = loop.create_future()
+        handle = loop.call_later(seconds, over.set_result, None)
+        try:
+            await over
+        finally:
+            handle.cancel()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until a signal; 0 after a clean stop, 2 for bad arguments, 1 for what could not start."""
+    options = _parser().parse_args(arguments)
+    host, _, port = options.http_addr.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        sys.stderr.write(f"--http-addr: found {options.http_addr!r}, expected HOST:PORT\n")
+        return 2
+    try:
+        asyncio.run(_serve(host.strip("[]"), int(port), options))
+    except (StoreError, OSError) as error:
+        sys.stderr.write(f"store.embedded: {error}\n")
+        return 1
+    return 0
+
+
+async def _serve(host: str, port: int, options: argparse.Namespace) -> None:
+    clock = LoopClock()
+    limits = Limits(operations=options.operation_limit)
+    log = Log(options.data_dir) if options.data_dir else None
+    try:
+        state = log.load(clock, limits) if log else None
+        server = EmbeddedServer(clock, limits=limits, state=state, version=options.version)
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        async with HttpFace(server, host or "127.0.0.1", port) as face:
+            sys.stdout.write(f"{face.address}\n")
+            sys.stdout.flush()
+            await stop.wait()
+    finally:
+        if log:
+            log.close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m store.embedded", description=__doc__)
+    parser.add_argument("--http-addr", default="127.0.0.1:8500", help="HOST:PORT; port 0 picks a free one")
+    parser.add_argument("--data-dir", type=Path, help="keep data over restarts; without it all is in memory")
+    parser.add_argument("--operation-limit", type=int, default=Limits().operations, help="in a transaction")
+    parser.add_argument("--version", default=VERSION, help="the version of Consul to give out")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

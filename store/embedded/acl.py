@@ -1,0 +1,47 @@
+"""Just enough of Consul's access control to see what a denied request looks like.
+
+A policy is a list of key prefixes and what may be done under them; the longest prefix decides, and
+what no rule names is denied. Without policies everything is allowed, as in Consul with ACLs off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+DENIED = "Permission denied"
+NOT_FOUND = "ACL not found"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What one token may do.
+
+    Attributes:
+        keys: key prefix to "read", "write" or "deny".
+        sessions: whether it may create, renew and destroy sessions.
+    """
+
+    keys: Mapping[str, str] = field(default_factory=dict)
+    sessions: bool = False
+
+    def may_read(self, key: str) -> bool:
+        """Whether the value of ``key`` may be seen."""
+        return self._rule(key) in {"read", "write"}
+
+    def may_write(self, key: str) -> bool:
+        """Whether ``key`` may be changed."""
+        return self._rule(key) == "write"
+
+    def may_write_tree(self, prefix: str) -> bool:
+        """Whether everything under ``prefix`` may be deleted: no rule below may forbid it."""
+        below = [rule for key, rule in self.keys.items() if key.startswith(prefix)]
+        return self.may_write(prefix) and all(rule == "write" for rule in below)
+
+    def _rule(self, key: str) -> str:
+        fitting = [prefix for prefix in self.keys if key.startswith(prefix)]
+        return self.keys[max(fitting, key=len)] if fitting else "deny"
+
+
+EVERYTHING = Policy(keys={"": "write"}, sessions=True)
+ANONYMOUS = Policy()

@@ -1,0 +1,80 @@
+"""The few answers about the server itself that clients ask for: leader, version, its one node."""
+
+from __future__ import annotations
+
+from store.embedded import answers
+from store.embedded.answers import Query, Reading
+from store.embedded.calls import DATACENTER, Call
+from store.ports import Response
+
+_NODE_INDEX = 3
+
+
+def leader(call: Call) -> Response:
+    """``/v1/status/leader``: this server."""
+    return answers.json(call.identity.address)
+
+
+def peers(call: Call) -> Response:
+    """``/v1/status/peers``: this server."""
+    return answers.json([call.identity.address])
+
+
+def this(call: Call) -> Response:
+    """``/v1/agent/self``: the part that says which Consul this imitates."""
+    call.options()
+    host, _, port = call.identity.address.rpartition(":")
+    config = {
+        "Datacenter": DATACENTER,
+        "NodeName": call.identity.node,
+        "NodeID": call.identity.node_id,
+        "Revision": "",
+        "Server": True,
+        "Version": call.identity.version,
+    }
+    member = {"Name": call.identity.node, "Addr": host, "Port": int(port), "Status": 1, "Tags": {}}
+    return answers.json({"Config": config, "Member": member, "Meta": {"embedded": "true"}})
+
+
+def nodes(call: Call) -> Query:
+    """``/v1/catalog/nodes``: one node, which never changes."""
+    call.options()
+    host = call.identity.address.rpartition(":")[0]
+    node = {
+        "ID": call.identity.node_id,
+        "Node": call.identity.node,
+        "Address": host,
+        "Datacenter": DATACENTER,
+        "TaggedAddresses": {"lan": host, "wan": host},
+        "Meta": {"embedded": "true"},
+        "CreateIndex": _NODE_INDEX,
+        "ModifyIndex": _NODE_INDEX,
+    }
+    return _constant([node])
+
+
+def checks(call: Call) -> Query:
+    """``/v1/health/node/<node>``: the serf check, always passing."""
+    call.options()
+    if call.rest != call.identity.node:
+        return _constant([])
+    check = {
+        "Node": call.identity.node,
+        "CheckID": "serfHealth",
+        "Name": "Serf Health Status",
+        "Status": "passing",
+        "Output": "Agent alive and reachable",
+        "CreateIndex": _NODE_INDEX,
+        "ModifyIndex": _NODE_INDEX,
+    }
+    return _constant([check])
+
+
+def datacenters(_: Call) -> Response:
+    """``/v1/catalog/datacenters``."""
+    return answers.json([DATACENTER])
+
+
+def _constant(value: list[dict[str, object]]) -> Query:
+    reading = Reading(_NODE_INDEX, lambda: answers.json(value, headers=answers.meta(_NODE_INDEX)))
+    return Query(lambda: reading, lambda _: lambda: None)

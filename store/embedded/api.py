@@ -1,0 +1,121 @@
+"""From a request to an answer: routes, methods and what is wrong with a path; shared by both faces.
+
+Pure but for ``new_id`` and the state that it changes. What it gives back may be a ``Query``, which
+``server.py`` waits for.
+"""
+
+from __future__ import annotations
+
+import html
+import posixpath
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode
+
+from store.embedded import acl, agent_api, answers, kv_api, session_api, transaction_api
+from store.embedded.acl import Policy
+from store.embedded.answers import Complaint, Query
+from store.embedded.calls import Call
+from store.ports import Request, Response
+
+Handler = Callable[[Call], Response | Query]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path, or everything under it where it ends in a slash."""
+
+    path: str
+    methods: tuple[str, ...]
+    handler: Handler
+
+
+ROUTES = (
+    Route("/v1/kv/", kv_api.METHODS, kv_api.handle),
+    Route("/v1/txn", transaction_api.METHODS, transaction_api.handle),
+    Route("/v1/session/create", ("PUT",), session_api.create),
+    Route("/v1/session/renew/", ("PUT",), session_api.renew),
+    Route("/v1/session/destroy/", ("PUT",), session_api.destroy),
+    Route("/v1/session/info/", ("GET",), session_api.info),
+    Route("/v1/session/node/", ("GET",), session_api.of_node),
+    Route("/v1/session/list", ("GET",), session_api.every),
+    Route("/v1/status/leader", ("GET",), agent_api.leader),
+    Route("/v1/status/peers", ("GET",), agent_api.peers),
+    Route("/v1/agent/self", ("GET",), agent_api.this),
+    Route("/v1/catalog/nodes", ("GET",), agent_api.nodes),
+    Route("/v1/catalog/datacenters", ("GET",), agent_api.datacenters),
+    Route("/v1/health/node/", ("GET",), agent_api.checks),
+)
+_EXACT = {route.path: route for route in ROUTES if not route.path.endswith("/")}
+_TREES = tuple(route for route in ROUTES if route.path.endswith("/"))
+
+
+def find(request: Request) -> tuple[Route, str] | Response:
+    """The route of a request and the path after it, or the answer where there is none."""
+    path = request.path
+    if not path.isprintable():
+        return Response(400, {}, b"")
+    clean = _clean(path)
+    if clean != path:
+        return _moved(request, clean)
+    if path == "/":
+        return answers.text("Consul Agent", 200)
+    route = _EXACT.get(path) or next((each for each in _TREES if path.startswith(each.path)), None)
+    if route is None:
+        if any(each.path == f"{path}/" for each in _TREES):
+            return _moved(request, f"{path}/")
+        return answers.nothing(404)
+    allow = {"allow": ",".join(("OPTIONS", *route.methods))}
+    if request.method == "OPTIONS":
+        return answers.nothing(200, allow)
+    if request.method not in route.methods:
+        return answers.text(f"method {request.method} not allowed", 405, allow)
+    return route, path.removeprefix(route.path)
+
+
+def answer(route: Route, call: Call) -> Response | Query:
+    """What the handler says; complaints become answers."""
+    try:
+        return route.handler(call)
+    except Complaint as complaint:
+        return complaint.response()
+
+
+def policy(request: Request, policies: dict[str, Policy] | None) -> Policy:
+    """What the request's token may do.
+
+    Raises:
+        Complaint: 403, the token is not known.
+    """
+    if policies is None:
+        return acl.EVERYTHING
+    token = dict(request.params).get("token") or _header(request, "x-consul-token")
+    if not token:
+        token = _header(request, "authorization").removeprefix("Bearer ")
+    if not token:
+        return policies.get("", acl.ANONYMOUS)
+    if token not in policies:
+        raise Complaint(403, acl.NOT_FOUND)
+    return policies[token]
+
+
+def _header(request: Request, name: str) -> str:
+    return next((value for key, value in request.headers.items() if key.lower() == name), "")
+
+
+def _clean(path: str) -> str:
+    """As Go's path cleaning: no double slashes, no dot segments, the trailing slash stays."""
+    clean = posixpath.normpath(path)
+    clean = f"/{clean.lstrip('/')}"
+    return f"{clean}/" if path.endswith("/") and clean != "/" else clean
+
+
+def _moved(request: Request, path: str) -> Response:
+    """Consul's router sends unclean paths elsewhere, so such keys exist through transactions only."""
+    location = quote(path, safe="/:~.-_+&=$,@!*'()")
+    if request.params:
+        location += f"?{urlencode(request.params)}"
+    if request.method != "GET":
+        return Response(301, {"location": location}, b"")
+    body = f'<a href="{html.escape(location)}">Moved Permanently</a>.\n\n'
+    return Response(301, {"location": location, "content-type": "text/html; charset=utf-8"}, body.encode())

@@ -1,0 +1,130 @@
+"""JSON bodies read the way Consul's decoder reads them, down to its complaints.
+
+Field names fit in any case, ``null`` is a missing field, what follows the first value is ignored.
+Clients show these texts to people, so the common mistakes get the very text that Consul gives.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_decoder = json.JSONDecoder()
+_EXPECTED = {
+    "Expecting value": "looking for beginning of value",
+    "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
+    "Expecting ':' delimiter": "after object key",
+    "Expecting ',' delimiter": "after array element",
+}
+_UINT64 = 2**64
+
+
+class Malformed(Exception):
+    """The body cannot be read; the text is Go's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What a field holds: ``kind`` is the JSON kind, ``go`` the name of the type in messages."""
+
+    kind: str
+    go: str
+
+
+def first_value(body: bytes) -> Any:
+    """The first JSON value of a body.
+
+    Raises:
+        Malformed: there is none.
+    """
+    text = body.decode("utf-8", errors="replace").lstrip(" \t\r\n")
+    if not text:
+        raise Malformed("EOF")
+    try:
+        value, _ = _decoder.raw_decode(text)
+    except json.JSONDecodeError as error:
+        if error.pos >= len(text) or error.msg.startswith("Unterminated string"):
+            raise Malformed("unexpected EOF") from error
+        wanted = _EXPECTED.get(error.msg, "in string literal")
+        raise Malformed(f"invalid character '{text[error.pos]}' {wanted}") from error
+    return value
+
+
+def wrong_kind(value: Any, where: str) -> Malformed:
+    """Go's complaint about a value of the wrong kind; ``where`` follows "into Go"."""
+    return Malformed(f"json: cannot unmarshal {_kind(value)} into Go {where}")
+
+
+def fields(
+    value: Any, known: Mapping[str, Field], *, owner: str, strict: bool, whole: str | None = None
+) -> dict[str, Any]:
+    """The known fields of an object, checked; absent and null ones are left out.
+
+    Args:
+        value: what should be an object.
+        known: by their names.
+        owner: in messages, before the field's name.
+        strict: refuse unknown fields instead of ignoring them.
+        whole: in the message where ``value`` is no object at all.
+
+    Raises:
+        Malformed: with Go's text.
+    """
+    if not isinstance(value, dict):
+        raise wrong_kind(value, whole or f"struct field {owner}")
+    spelled = {name.lower(): name for name in known}
+    found: dict[str, Any] = {}
+    for name, each in value.items():
+        proper = spelled.get(name.lower())
+        if proper is None and strict:
+            raise Malformed(f'json: unknown field "{name}"')
+        if proper is not None and each is not None:
+            found[proper] = _checked(each, known[proper], f"struct field {owner}.{proper}")
+    return found
+
+
+def _checked(value: Any, field: Field, where: str) -> Any:
+    where = f"{where} of type {field.go}"
+    if field.kind == "bytes":
+        if not isinstance(value, str):
+            raise wrong_kind(value, where)
+        return _base64(value)
+    if field.kind == "uint":
+        return _uint(value, where)
+    if field.kind != "any" and _kind(value) != field.kind:
+        raise wrong_kind(value, where)
+    return value
+
+
+def _uint(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_kind(value, where)
+    if not isinstance(value, int) or not 0 <= value < _UINT64:
+        raise Malformed(f"json: cannot unmarshal number {value} into Go {where}")
+    return value
+
+
+def _base64(text: str) -> bytes:
+    text = text.replace("\n", "").replace("\r", "")
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except binascii.Error as error:
+        wrong = next(
+            (i for i, c in enumerate(text) if not (c.isalnum() and c.isascii()) and c not in "+/="), 0
+        )
+        raise Malformed(f"illegal base64 data at input byte {wrong}") from error
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"

@@ -1,0 +1,197 @@
+"""The key-value table: pairs, tombstones and the indexes that blocking queries rest on.
+
+Every change happens at a raft index. It must never: let an index that somebody saw for a prefix go
+down while the tombstone of a deletion under it lives, or move an index for a write that changes
+nothing. Changes are kept in a journal until ``commit``, so that a transaction can be taken back.
+
+Source: Consul 1.8 ``agent/consul/state/kvs.go`` and ``graveyard.go``, behaviour only; each rule is
+measured by the contract cases.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from store.embedded.ordered import OrderedMap
+
+
+class Pair(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True, kw_only=True, gc=False):
+    """One pair in the order and form in which Consul sends it: no ``Session`` when nobody holds it."""
+
+    lock_index: int
+    key: str
+    flags: int
+    value: bytes | None
+    session: str = ""
+    create_index: int
+    modify_index: int
+
+
+class KeyValues:
+    """The table. ``index`` is the last change, ``tombstone_index`` the last deletion."""
+
+    def __init__(self) -> None:
+        self.index = 0
+        self.tombstone_index = 0
+        self._pairs: OrderedMap[Pair] = OrderedMap()
+        self._tombstones: OrderedMap[int] = OrderedMap()
+        self._held: dict[str, set[str]] = {}
+        self._journal: list[tuple[str, Pair | None]] = []
+        self._buried: list[tuple[str, int | None]] = []
+        self._before = (0, 0)
+
+    # Reading
+
+    def get(self, key: str) -> Pair | None:
+        """One pair, or None."""
+        return self._pairs.get(key)
+
+    def under(self, prefix: str) -> list[Pair]:
+        """All pairs whose key starts with ``prefix``, by key."""
+        return self._pairs.values_under(prefix)
+
+    def held_by(self, session: str) -> list[str]:
+        """The keys that a session holds, by key."""
+        return sorted(self._held.get(session, ()))
+
+    def index_of(self, key: str) -> int:
+        """The index of an answer about one key: its own, or the table's when it is not there."""
+        pair = self._pairs.get(key)
+        return self.table_index() if pair is None else pair.modify_index
+
+    def index_under(self, prefix: str, pairs: list[Pair]) -> int:
+        """The index of an answer about a prefix, given what is under it.
+
+        The newest pair or tombstone; a prefix that never was answers with the table's index, which
+        moves with every write. The empty prefix is the table.
+        """
+        newest = max((pair.modify_index for pair in pairs), default=0)
+        if not prefix:
+            return self.table_index()
+        newest = max(newest, max(self._tombstones.values_under(prefix), default=0))
+        return newest or self.table_index()
+
+    def table_index(self) -> int:
+        """Never 0: that would mean not to block."""
+        return max(self.index, self.tombstone_index, 1)
+
+    def watched_for(self, key: str) -> str:
+        """See ``OrderedMap.watched_for``."""
+        return self._pairs.watched_for(key)
+
+    # Changing
+
+    def begin(self) -> None:
+        """Start a change that ``commit`` or ``rollback`` ends."""
+        self._before = (self.index, self.tombstone_index)
+        self._journal.clear()
+        self._buried.clear()
+
+    def commit(self) -> list[str]:
+        """Keep the change; the keys that it touched, each once."""
+        return list(dict.fromkeys(key for key, _ in self._journal))
+
+    def rollback(self) -> None:
+        """Undo everything since ``begin``."""
+        for key, before in reversed(self._journal):
+            self._place(key, before)
+        for key, index in reversed(self._buried):
+            self._set_tombstone(key, index)
+        self.index, self.tombstone_index = self._before
+
+    def write(self, index: int, pair: Pair) -> Pair:
+        """Store ``pair``, whose indexes are filled in here; an equal pair changes nothing.
+
+        Returns:
+            What is stored now: the old pair, with its old index, if nothing changed.
+        """
+        before = self._pairs.get(pair.key)
+        if before is not None and _equal(before, pair):
+            return before
+        created = index if before is None else before.create_index
+        pair = msgspec.structs.replace(pair, create_index=created, modify_index=index)
+        self._journal.append((pair.key, before))
+        self._place(pair.key, pair)
+        self.index = index
+        return pair
+
+    def delete(self, index: int, key: str) -> None:
+        """Delete one key, leaving a tombstone; nothing happens if it is not there."""
+        before = self._pairs.get(key)
+        if before is None:
+            return
+        self._journal.append((key, before))
+        self._place(key, None)
+        self._bury(index, key)
+
+    def delete_under(self, index: int, prefix: str) -> None:
+        """Delete everything under a prefix, leaving one tombstone for all of it.
+
+        Deleting the whole table leaves none: a query on the empty prefix has the table's index.
+        """
+        gone = self._pairs.drop_under(prefix)
+        if not gone:
+            return
+        for key, pair in gone:
+            self._journal.append((key, pair))
+            self._let_go(pair)
+        self.index = index
+        if prefix:
+            self._bury(index, prefix)
+
+    def reap(self, index: int) -> None:
+        """Forget tombstones up to an index; they are kept for 15 minutes."""
+        old = [key for key in self._tombstones if (self._tombstones.get(key) or 0) <= index]
+        for key in old:
+            self._tombstones.pop(key)
+
+    # Persistence
+
+    def dump(self) -> tuple[list[Pair], list[tuple[str, int]]]:
+        """All pairs and all tombstones."""
+        return self.under(""), [(key, self._tombstones.get(key) or 0) for key in self._tombstones]
+
+    def load(self, pairs: list[Pair], tombstones: list[tuple[str, int]]) -> None:
+        """Fill an empty table."""
+        for pair in pairs:
+            self._place(pair.key, pair)
+        for key, index in tombstones:
+            self._tombstones.put(key, index)
+
+    def _place(self, key: str, pair: Pair | None) -> None:
+        before = self._pairs.get(key)
+        if before is not None:
+            self._let_go(before)
+        if pair is not None:
+            self._pairs.put(key, pair)
+            if pair.session:
+                self._held.setdefault(pair.session, set()).add(key)
+        elif before is not None:
+            self._pairs.pop(key)
+
+    def _let_go(self, pair: Pair) -> None:
+        keys = self._held.get(pair.session)
+        if keys is not None:
+            keys.discard(pair.key)
+            if not keys:
+                del self._held[pair.session]
+
+    def _bury(self, index: int, key: str) -> None:
+        self._buried.append((key, self._tombstones.get(key)))
+        self._tombstones.put(key, index)
+        self.index = self.tombstone_index = index
+
+    def _set_tombstone(self, key: str, index: int | None) -> None:
+        if index is None:
+            self._tombstones.pop(key)
+        else:
+            self._tombstones.put(key, index)
+
+
+def _equal(before: Pair, after: Pair) -> bool:
+    return (
+        before.value == after.value
+        and before.flags == after.flags
+        and before.session == after.session
+        and before.lock_index == after.lock_index
+    )

@@ -1,0 +1,166 @@
+"""One embedded server: the state behind both faces, and the waiting that blocking queries do.
+
+Requests are answered in one step, without a pause, so each sees and leaves whole states. Only a
+blocking query waits: for a wake-up from a commit, or for the end of its wait by the injected clock.
+While anybody waits, one task ends sessions in time; otherwise the next request does, which nobody
+can tell apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from store.embedded import answers, api
+from store.embedded.acl import Policy
+from store.embedded.answers import Complaint, Query
+from store.embedded.calls import Blocking, Call, Identity
+from store.embedded.state import Limits, State, Timer
+from store.ports import Ids, Request, Response, Rng
+
+VERSION = "1.8.7"
+JITTER = 1 / 16
+
+
+class RandomIds:
+    """``store.ports.Ids`` from the operating system's randomness."""
+
+    def new(self) -> str:
+        """See ``store.ports.Ids``."""
+        return secrets.token_hex(8)
+
+
+class EmbeddedServer:
+    """Answers Consul's HTTP API from memory.
+
+    Args:
+        timer: the clock; ``store.ports.Clock`` fits.
+        rng: jitter of waits.
+        ids: session ids are made of two of them.
+        limits: Consul 1.8's, unless told otherwise.
+        policies: token to what it may do, ``""`` for none; None switches access control off.
+        state: to continue from, as ``persistence.load`` gives it.
+    """
+
+    def __init__(
+        self,
+        timer: Timer,
+        *,
+        rng: Rng | None = None,
+        ids: Ids | None = None,
+        limits: Limits | None = None,
+        policies: Mapping[str, Policy] | None = None,
+        state: State | None = None,
+        node: str = "embedded",
+        version: str = VERSION,
+    ) -> None:
+        self.state = state or State(timer, limits)
+        self.timer = timer
+        self._rng = rng or secrets.SystemRandom()
+        self._ids = ids or RandomIds()
+        self._policies = None if policies is None else dict(policies)
+        self.identity = Identity(node, _uuid(self._ids), version, "127.0.0.1:8300")
+        self._waiting = 0
+        self._expiry: asyncio.Task[None] | None = None
+        self._armed: float | None = None
+        self._earlier = asyncio.Event()
+
+    async def handle(self, request: Request) -> Response:
+        """Answer one request; only a blocking query takes time.
+
+        ``content-length`` among the headers counts where the body itself was not read.
+        """
+        self.state.expire()
+        found = api.find(request)
+        if isinstance(found, Response):
+            return found
+        route, rest = found
+        try:
+            call = self._call(request, rest)
+        except Complaint as complaint:
+            return complaint.response()
+        answer = api.answer(route, call)
+        self._rearm()
+        if isinstance(answer, Query):
+            answer = await self._wait(answer, call.options())
+        return answers.pretty(answer) if "pretty" in call.params else answer
+
+    def _call(self, request: Request, rest: str) -> Call:
+        return Call(
+            state=self.state,
+            identity=self.identity,
+            request=request,
+            policy=api.policy(request, self._policies),
+            rest=rest,
+            params=dict(reversed(request.params)),  # the first of equal names counts
+            length=int(request.headers.get("content-length", len(request.body))),
+            new_session_id=_uuid(self._ids),
+        )
+
+    async def _wait(self, query: Query, blocking: Blocking) -> Response:
+        """Read until the index has passed the caller's, or the wait is over."""
+        reading = query.read()
+        if blocking.index == 0 or reading.index > blocking.index:
+            return reading.render()
+        wait = blocking.wait + self._rng.uniform(0, blocking.wait * JITTER)
+        over = asyncio.ensure_future(self.timer.sleep(wait))
+        self._enter()
+        try:
+            while reading.index <= blocking.index and not over.done():
+                woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                forget = query.watch(functools.partial(_resolve, woken))
+                try:
+                    await asyncio.wait({woken, over}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    forget()
+                reading = query.read()
+        finally:
+            over.cancel()
+            self._leave()
+        return reading.render()
+
+    def _enter(self) -> None:
+        self._waiting += 1
+        if self._expiry is None:
+            self._expiry = asyncio.ensure_future(self._expire())
+
+    def _leave(self) -> None:
+        self._waiting -= 1
+        if self._waiting == 0 and self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+    def _rearm(self) -> None:
+        """A request may have brought a nearer deadline than the one that is slept for."""
+        deadline = self.state.next_deadline()
+        if deadline is not None and (self._armed is None or deadline < self._armed):
+            self._earlier.set()
+
+    async def _expire(self) -> None:
+        """End sessions when their time comes."""
+        while True:
+            self._earlier.clear()
+            deadline = self._armed = self.state.next_deadline()
+            waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._earlier.wait())]
+            if deadline is not None:
+                seconds = max(0.0, deadline - self.timer.mono())
+                waits.append(asyncio.ensure_future(self.timer.sleep(seconds)))
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for each in waits:
+                    each.cancel()
+            self.state.expire()
+
+
+def _resolve(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+def _uuid(ids: Ids) -> str:
+    digits = ids.new() + ids.new()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -1,0 +1,239 @@
+"""The server's state: every change is a command applied at the next raft index. No await in here.
+
+Holds what Consul keeps outside of its replicated tables too: lock-delays, the deadlines of sessions
+and the age of tombstones, all by the injected clock. It must never: change a table outside of
+``apply`` (the append log would miss it), or wake a watch before the change is whole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from store.embedded import verbs
+from store.embedded.durations import parse
+from store.embedded.kv import KeyValues, Pair
+from store.embedded.sessions import NANOSECONDS, Session, Sessions
+from store.embedded.verbs import KvOperation, Refused, Tables
+from store.embedded.watches import Watches
+
+TOMBSTONE_SECONDS = 900.0
+TOMBSTONE_GRANULARITY = 30.0
+
+
+class Timer(Protocol):
+    """The part of ``store.ports.Clock`` that the server needs: deadlines, no wall clock."""
+
+    def mono(self) -> float:
+        """Monotonic seconds."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after that many seconds of this clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the server refuses beyond; the defaults are those of Consul 1.8."""
+
+    operations: int = 64
+    value_bytes: int = 512 * 1024
+    transaction_bytes: int = 512 * 1024
+    session_ttl_min: float = 10.0
+    session_ttl_max: float = 86_400.0
+
+
+class Transaction(msgspec.Struct, tag="txn", frozen=True):
+    """Several operations that all happen or none; a plain write is one of them, alone."""
+
+    operations: list[KvOperation]
+
+
+class CreateSession(msgspec.Struct, tag="session", frozen=True):
+    """A checked session, complete but for its indexes."""
+
+    session: Session
+
+
+class DestroySession(msgspec.Struct, tag="destroy", frozen=True):
+    """Destroyed or expired: locks are freed by the session's behaviour and lock-delay starts."""
+
+    session_id: str
+
+
+class Reap(msgspec.Struct, tag="reap", frozen=True):
+    """Tombstones up to an index are forgotten."""
+
+    up_to: int
+
+
+Command = Transaction | CreateSession | DestroySession | Reap
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """One refused operation of a transaction."""
+
+    place: int
+    what: str
+    quiet: bool = False
+
+
+class State:
+    """Tables, raft index, deadlines and watches of one server.
+
+    Args:
+        timer: deadlines are read from it.
+        limits: what to refuse beyond.
+    """
+
+    def __init__(self, timer: Timer, limits: Limits | None = None) -> None:
+        self.timer = timer
+        self.limits = limits or Limits()
+        self.raft_index = 4  # a fresh Consul has elected itself by then
+        self.kv = KeyValues()
+        self.sessions = Sessions()
+        self.kv_watches = Watches()
+        self.session_watches = Watches()
+        self.committed: Callable[[int, Command], None] | None = None
+        self._tables = Tables(self.kv, self.sessions)
+        self._delays: dict[str, float] = {}
+        self._graves: deque[tuple[float, int]] = deque()
+
+    # Commands
+
+    def commit(self, command: Command) -> tuple[list[Pair], list[Failure]]:
+        """Apply a command at the next raft index, record it, wake who waits for it.
+
+        Returns:
+            The results, and the failures: if there are any, nothing was changed.
+        """
+        self.raft_index += 1
+        outcome = self.apply(self.raft_index, command)
+        if self.committed is not None and not outcome[1]:
+            self.committed(self.raft_index, command)
+        return outcome
+
+    def apply(self, index: int, command: Command) -> tuple[list[Pair], list[Failure]]:
+        """Apply at that index; also used to replay a log."""
+        self.raft_index = index
+        match command:
+            case Transaction(operations):
+                return self._transaction(index, operations)
+            case CreateSession(session):
+                self._create(index, session)
+            case DestroySession(session_id):
+                self._destroy(index, session_id)
+            case Reap(up_to):
+                self.kv.reap(up_to)
+        return [], []
+
+    def read(self, operations: Sequence[KvOperation]) -> tuple[list[Pair], list[Failure]]:
+        """Operations that write nothing: no raft index is used."""
+        return self._run(self.raft_index, operations)
+
+    # Lock-delay, deadlines
+
+    def lock_delay(self, key: str) -> float:
+        """Seconds for which the key cannot be locked yet."""
+        until = self._delays.get(key)
+        if until is None:
+            return 0.0
+        left = until - self.timer.mono()
+        if left <= 0:
+            del self._delays[key]
+        return max(0.0, left)
+
+    def renew(self, session: Session) -> None:
+        """Start the session's time again, from now."""
+        ttl = parse(session.ttl) / NANOSECONDS if session.ttl else 0.0
+        self.sessions.renew(session.id, self.timer.mono(), ttl)
+
+    def next_deadline(self) -> float | None:
+        """When ``expire`` will have something to do."""
+        graves = self._graves[0][0] if self._graves else None
+        sessions = self.sessions.next_deadline()
+        both = [each for each in (graves, sessions) if each is not None]
+        return min(both) if both else None
+
+    def expire(self) -> None:
+        """End what is over by now: sessions that were not renewed, old tombstones."""
+        now = self.timer.mono()
+        deadline = self.next_deadline()
+        if deadline is None or deadline > now:
+            return
+        for session_id in self.sessions.expired(now):
+            self.commit(DestroySession(session_id))
+        while self._graves and self._graves[0][0] <= now:
+            self.commit(Reap(self._graves.popleft()[1]))
+
+    def restart_deadlines(self) -> None:
+        """After a replay: full time for every session, no lock-delay, as after a leader change."""
+        self._delays.clear()
+        for session in self.sessions.all():
+            self.renew(session)
+
+    # The commands
+
+    def _transaction(self, index: int, operations: Sequence[KvOperation]) -> tuple[list[Pair], list[Failure]]:
+        self.kv.begin()
+        results, failures = self._run(index, operations)
+        if failures:
+            self.kv.rollback()
+            return [], failures
+        self._finish(index)
+        return results, []
+
+    def _run(self, index: int, operations: Sequence[KvOperation]) -> tuple[list[Pair], list[Failure]]:
+        """Each operation sees what those before it did, failing ones leave nothing."""
+        results: list[Pair] = []
+        failures: list[Failure] = []
+        for place, operation in enumerate(operations):
+            try:
+                pairs = verbs.apply(self._tables, index, operation)
+            except Refused as refused:
+                failures.append(Failure(place, refused.what, refused.quiet))
+                continue
+            if operation.verb in {"get", "get-tree"}:
+                results += pairs
+            else:
+                results += [msgspec.structs.replace(pair, value=None) for pair in pairs]
+        return ([] if failures else results), failures
+
+    def _create(self, index: int, session: Session) -> None:
+        self.renew(self.sessions.add(index, session))
+        self.session_watches.changed([session.id])
+
+    def _destroy(self, index: int, session_id: str) -> None:
+        session = self.sessions.get(session_id)
+        if session is None:
+            return
+        self.kv.begin()
+        delay = session.lock_delay_seconds()
+        for key in self.kv.held_by(session.id):
+            pair = self.kv.get(key)
+            if pair is not None and session.behavior == "delete":
+                self.kv.delete(index, key)
+            elif pair is not None:
+                self.kv.write(index, msgspec.structs.replace(pair, session=""))
+            if delay > 0:
+                self._delays[key] = self.timer.mono() + delay
+        self.sessions.remove(index, session_id)
+        self._finish(index)
+        self.session_watches.changed([session_id])
+
+    def _finish(self, index: int) -> None:
+        """A change is whole: note new tombstones, then wake."""
+        if self.kv.tombstone_index == index:
+            self._note_grave(index)
+        self.kv_watches.changed(self.kv.commit())
+
+    def _note_grave(self, index: int) -> None:
+        """Tombstones of half a minute go together, at the time of the last."""
+        until = self.timer.mono() + TOMBSTONE_SECONDS + TOMBSTONE_GRANULARITY
+        if self._graves and until - self._graves[-1][0] < TOMBSTONE_GRANULARITY:
+            self._graves[-1] = (self._graves[-1][0], index)
+        else:
+            self._graves.append((until, index))

@@ -1,0 +1,216 @@
+"""What each verb does to the tables; single requests and transactions share these.
+
+A verb returns the pair that Consul would report, or raises ``Refused`` with Consul's text. Verbs
+never look at a clock: lock-delay is checked before (``state.py``), because in Consul it is not part
+of the replicated state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+
+from store.embedded.kv import KeyValues, Pair
+from store.embedded.sessions import Sessions
+
+Unsigned = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Refused(Exception):
+    """The operation does not apply; the text is Consul's. ``quiet``: a plain request says ``false``."""
+
+    def __init__(self, what: str, *, quiet: bool = False) -> None:
+        super().__init__(what)
+        self.what = what
+        self.quiet = quiet
+
+
+class KvOperation(msgspec.Struct, rename="pascal", omit_defaults=True, frozen=True):
+    """One operation as it arrives; the verb is any text, because unknown ones are answered."""
+
+    verb: str = ""
+    key: str = ""
+    value: bytes | None = None
+    flags: Unsigned = 0
+    index: Unsigned = 0
+    session: str = ""
+    namespace: str = ""
+
+
+class Tables(msgspec.Struct):
+    """What a verb works on."""
+
+    kv: KeyValues
+    sessions: Sessions
+
+
+Verb = Callable[[Tables, int, KvOperation], list[Pair]]
+
+WRITES = frozenset({"set", "cas", "lock", "unlock", "delete", "delete-cas", "delete-tree"})
+UUID_LENGTH = 36
+
+
+def apply(tables: Tables, index: int, operation: KvOperation) -> list[Pair]:
+    """Apply one operation at a raft index.
+
+    Returns:
+        What a transaction reports for it: nothing for deletions, any number for ``get-tree``.
+
+    Raises:
+        Refused: nothing was changed by this operation.
+    """
+    verb = _VERBS.get(operation.verb)
+    if verb is None:
+        raise Refused(f"unknown KV verb {quoted(operation.verb)}")
+    return verb(tables, index, operation)
+
+
+def quoted(text: str) -> str:
+    """As Go's ``%q`` prints ordinary text."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def check_session_id(session_id: str) -> None:
+    """Consul's complaint about something that cannot be a session's id.
+
+    Raises:
+        Refused: the text is not 36 characters long.
+    """
+    if len(session_id) != UUID_LENGTH:
+        raise Refused("failed session lookup: index error: UUID must be 36 characters")
+
+
+def _pair(operation: KvOperation, before: Pair | None, *, session: str, lock_index: int) -> Pair:
+    return Pair(
+        lock_index=lock_index,
+        key=operation.key,
+        flags=operation.flags,
+        value=operation.value or None,
+        session=session,
+        create_index=0 if before is None else before.create_index,
+        modify_index=0,
+    )
+
+
+def _set(tables: Tables, index: int, operation: KvOperation) -> list[Pair]:
+    """A plain write keeps the holder but loses the count of locks (measured)."""
+    before = tables.kv.get(operation.key)
+    holder = "" if before is None else before.session
+    return [tables.kv.write(index, _pair(operation, before, session=holder, lock_index=0))]
+
+
+def _cas(tables: Tables, index: int, operation: KvOperation) -> list[Pair]:
+    before = tables.kv.get(operation.key)
+    if operation.index != (0 if before is None else before.modify_index):
+        raise Refused(f"failed to set key {quoted(operation.key)}, index is stale", quiet=True)
+    return _set(tables, index, operation)
+
+
+def _lock(tables: Tables, index: int, operation: KvOperation) -> list[Pair]:
+    if not operation.session:
+        raise Refused("missing session")
+    check_session_id(operation.session)
+    session = tables.sessions.get(operation.session.lower())
+    if session is None:
+        raise Refused(f"invalid session {quoted(operation.session)}")
+    before = tables.kv.get(operation.key)
+    if before is None:
+        count = 1
+    elif before.session == operation.session:
+        count = before.lock_index
+    elif before.session:
+        raise Refused(f"failed to lock key {quoted(operation.key)}, lock is already held", quiet=True)
+    else:
+        count = before.lock_index + 1
+    pair = _pair(operation, before, session=operation.session, lock_index=count)
+    return [tables.kv.write(index, pair)]
+
+
+def _unlock(tables: Tables, index: int, operation: KvOperation) -> list[Pair]:
+    if not operation.session:
+        raise Refused("missing session")
+    before = tables.kv.get(operation.key)
+    if before is None or before.session != operation.session:
+        raise Refused(
+            f"failed to unlock key {quoted(operation.key)}, lock isn't held, or is held by another session",
+            quiet=True,
+        )
+    return [tables.kv.write(index, _pair(operation, before, session="", lock_index=before.lock_index))]
+
+
+def _delete(tables: Tables, index: int, operation: KvOperation) -> list[Pair]:
+    tables.kv.delete(index, operation.key)
+    return []
+
+
+def _delete_cas(tables: Tables, index: int, operation: KvOperation) -> list[Pair]:
+    """Deleting what is not there succeeds whatever the index."""
+    before = tables.kv.get(operation.key)
+    if before is not None and before.modify_index != operation.index:
+        raise Refused(f"failed to delete key {quoted(operation.key)}, index is stale", quiet=True)
+    return _delete(tables, index, operation)
+
+
+def _delete_tree(tables: Tables, index: int, operation: KvOperation) -> list[Pair]:
+    tables.kv.delete_under(index, operation.key)
+    return []
+
+
+def _get(tables: Tables, _index: int, operation: KvOperation) -> list[Pair]:
+    pair = tables.kv.get(operation.key)
+    if pair is None:
+        raise Refused(f"key {quoted(operation.key)} doesn't exist")
+    return [pair]
+
+
+def _get_tree(tables: Tables, _index: int, operation: KvOperation) -> list[Pair]:
+    return tables.kv.under(operation.key)
+
+
+def _check_index(tables: Tables, _index: int, operation: KvOperation) -> list[Pair]:
+    pair = tables.kv.get(operation.key)
+    if pair is None:
+        raise Refused(f"failed to check index, key {quoted(operation.key)} doesn't exist")
+    if pair.modify_index != operation.index:
+        raise Refused(
+            f"failed index check for key {quoted(operation.key)}, "
+            f"current modify index {pair.modify_index} != {operation.index}"
+        )
+    return [pair]
+
+
+def _check_session(tables: Tables, _index: int, operation: KvOperation) -> list[Pair]:
+    pair = tables.kv.get(operation.key)
+    if pair is None:
+        raise Refused(f"failed to check session, key {quoted(operation.key)} doesn't exist")
+    if pair.session != operation.session:
+        raise Refused(
+            f"failed session check for key {quoted(operation.key)}, "
+            f"current session {quoted(pair.session)} != {quoted(operation.session)}"
+        )
+    return [pair]
+
+
+def _check_not_exists(tables: Tables, _index: int, operation: KvOperation) -> list[Pair]:
+    if tables.kv.get(operation.key) is not None:
+        raise Refused(f"key {quoted(operation.key)} exists")
+    return []
+
+
+_VERBS: dict[str, Verb] = {
+    "set": _set,
+    "cas": _cas,
+    "lock": _lock,
+    "unlock": _unlock,
+    "delete": _delete,
+    "delete-cas": _delete_cas,
+    "delete-tree": _delete_tree,
+    "get": _get,
+    "get-tree": _get_tree,
+    "check-index": _check_index,
+    "check-session": _check_session,
+    "check-not-exists": _check_not_exists,
+}

@@ -1,0 +1,61 @@
+"""Who waits for which keys: blocking queries register here and are woken once.
+
+A wake-up says "look again", not what happened; the query decides by its index. Finding whom to wake
+costs the number of distinct lengths of watched prefixes, never the number of waiting queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+Wake = Callable[[], None]
+
+
+class Watches:
+    """One registry for each table."""
+
+    def __init__(self) -> None:
+        self._exact: dict[str, set[Wake]] = {}
+        self._prefixes: dict[str, set[Wake]] = {}
+        self._lengths: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        """How many are waiting."""
+        return sum(map(len, self._exact.values())) + sum(map(len, self._prefixes.values()))
+
+    def key(self, key: str, wake: Wake) -> Wake:
+        """Wake when that very key changes; returns what takes the watch back."""
+        self._exact.setdefault(key, set()).add(wake)
+        return lambda: self._forget(self._exact, key, wake)
+
+    def prefix(self, prefix: str, wake: Wake) -> Wake:
+        """Wake when any key under a prefix changes; returns what takes the watch back."""
+        if prefix not in self._prefixes:
+            self._lengths[len(prefix)] = self._lengths.get(len(prefix), 0) + 1
+        self._prefixes.setdefault(prefix, set()).add(wake)
+        return lambda: self._forget_prefix(prefix, wake)
+
+    def changed(self, keys: Iterable[str]) -> None:
+        """Wake everybody who waits for one of these keys, each once."""
+        woken: set[Wake] = set()
+        for key in keys:
+            woken |= self._exact.get(key, set())
+            for length in self._lengths:
+                if length <= len(key):
+                    woken |= self._prefixes.get(key[:length], set())
+        for wake in woken:
+            wake()
+
+    def _forget_prefix(self, prefix: str, wake: Wake) -> None:
+        self._forget(self._prefixes, prefix, wake)
+        if prefix not in self._prefixes:
+            self._lengths[len(prefix)] -= 1
+            if not self._lengths[len(prefix)]:
+                del self._lengths[len(prefix)]
+
+    @staticmethod
+    def _forget(registry: dict[str, set[Wake]], key: str, wake: Wake) -> None:
+        waiting = registry[key]
+        waiting.remove(wake)
+        if not waiting:
+            del registry[key]
