@@ -20,9 +20,9 @@ NO_RCS_FOUND = "no_rcs_found"
 ZERO_REPLICAS_FOUND = "zero_replicas_found"
 PREEMPTIVE_DS_CONTENTION = "preemptive_ds_contention"
 
-MAX_SUMMARY = 256
+MAX_SUMMARY = 1024
 MAX_KEY = 256
-MAX_DESCRIPTION = 4096
+MAX_DESCRIPTION = 16 * 1024
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):

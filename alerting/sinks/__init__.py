@@ -1,0 +1,1 @@
+"""Places that alerts go to; each satisfies ``alerting.alerter.Sink``."""

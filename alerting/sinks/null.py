@@ -1,0 +1,15 @@
+"""The alerter that tells nobody: for one-off commands and as the default where none is configured."""
+
+from __future__ import annotations
+
+from alerting.alert import Alert
+
+
+class NullAlerter:
+    """Satisfies ``alerting.alerter.Alerter`` (p2's no-op default)."""
+
+    async def fire(self, alert: Alert) -> None:
+        """Do nothing."""
+
+    async def resolve(self, incident_key: str) -> None:
+        """Do nothing."""
