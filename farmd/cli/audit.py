@@ -10,7 +10,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.lazy import LazyGroup
 from farmd.cli.names import controllers
 from farmd.cli.options import Duration, command
-from farmd.cli.output import Column, Table, plain, show
+from farmd.cli.output import Column, Table, differences, plain, show
 from store.audit import Audit, AuditReader, Filter
 
 
@@ -76,10 +76,7 @@ def timestamp(at: float) -> str:
 
 def summary(record: Audit) -> str:
     """What changed, in one line."""
-    words = [
-        f"{name} {record.before[name]} -> {value}" if name in record.before else f"{name} {value}"
-        for name, value in record.after.items()
-    ]
+    words = differences(record.before, record.after)
     pods = {"placed": record.placed, "removed": record.removed, "relabelled": record.relabelled}
     words += [f"{word} {_first(items)}" for word, items in pods.items() if items]
     return "; ".join(words)

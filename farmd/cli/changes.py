@@ -9,11 +9,24 @@ from typing import Any
 import click
 
 from farmd.cli.invocation import Invocation
-from farmd.cli.output import clean, document, emit
+from farmd.cli.output import clean, differences, document, emit
 from farmd.errors import Declined, Unconfirmed
 from farmd.mutation import Change, Mutation, commit
 
 _NOUNS = {"rcs": "rc", "nodes": "node"}
+_DONE = {
+    "rc.create": "created",
+    "rc.set-replicas": "scaled",
+    "rc.update": "updated",
+    "rc.enable": "enabled",
+    "rc.disable": "disabled",
+    "rc.delete": "deleted",
+    "rc.mark-deleted": "marked for deletion",
+    "node.label": "labelled",
+    "node.cordon": "cordoned",
+    "node.uncordon": "uncordoned",
+    "failsafe.clear": "cleared",
+}
 
 
 def title(change: Change) -> str:
@@ -69,23 +82,12 @@ def _show(invocation: Invocation, mutation: Mutation) -> None:
     if not mutation.needed:
         invocation.say(f"{title(change)}: nothing to change")
         return
-    fields = [
-        f"{name} {_text(change.before[name])} -> {_text(after)}"
-        if name in change.before
-        else f"{name} {_text(after)}"
-        for name, after in change.after.items()
-    ]
+    fields = differences(change.before, change.after)
     invocation.say(
         f"{title(change)}: {change.action.partition('.')[2]}{': ' if fields else ''}{', '.join(fields)}"
     )
     for line in change.details:
         invocation.say(f"  {clean(line)}")
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return clean(str(value)) or '""'
 
 
 def _results(invocation: Invocation, mutations: Sequence[Mutation], *, written: bool) -> None:
@@ -98,8 +100,12 @@ def _results(invocation: Invocation, mutations: Sequence[Mutation], *, written: 
         if output == "name":
             click.echo(title(mutation.change))
         elif written and not invocation.settings.quiet:
-            done = "done" if mutation.needed else "unchanged"
-            click.echo(f"{title(mutation.change)} {mutation.change.id} {done}")
+            done = _DONE.get(mutation.change.action, "changed") if mutation.needed else "unchanged"
+            click.echo(f"{title(mutation.change)} {done}{_id(mutation.change)}")
+
+
+def _id(change: Change) -> str:
+    return f" ({change.id})" if change.id != change.name else ""
 
 
 def _item(mutation: Mutation, written: bool) -> dict[str, Any]:

@@ -131,7 +131,12 @@ class Command(click.Command):
 
 
 def command(
-    name: str, *, lists: bool = False, mutates: bool = False, waits: bool = False
+    name: str,
+    *,
+    lists: bool = False,
+    mutates: bool = False,
+    waits: bool = False,
+    negative_numbers: bool = False,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Make a command of ``async def f(invocation, **own options)``; its docstring is the help."""
 
@@ -147,6 +152,14 @@ def command(
         common += mutating() if mutates else []
         common += waiting() if waits else []
         params = list(reversed(getattr(function, "__click_params__", [])))
-        return Command(name, callback=run, params=params, help=function.__doc__, common=common)
+        return Command(
+            name,
+            callback=run,
+            params=params,
+            help=function.__doc__,
+            common=common,
+            # Otherwise click calls -1 an unknown option, where a person wrote a bad number.
+            context_settings={"ignore_unknown_options": negative_numbers},
+        )
 
     return decorate

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -79,12 +79,24 @@ def document(kind: str, content: dict[str, Any]) -> dict[str, Any]:
 def emit(invocation: Invocation, data: dict[str, Any], *, compact: bool = False) -> None:
     """Print a document to stdout as JSON or YAML."""
     if invocation.settings.output == "yaml":
-        import yaml
-
-        click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
+        click.echo(as_yaml(data), nl=False)
         return
     text = msgspec.json.encode(data)
     click.echo((text if compact else msgspec.json.format(text)).decode())
+
+
+def as_yaml(data: dict[str, Any]) -> str:
+    """YAML in the order given; text of several lines stays readable."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """The safe dumper, with block style for text of several lines."""
+
+    def text(dumper: Dumper, value: str) -> yaml.Node:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    return yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True)
 
 
 def on_terminal(invocation: Invocation) -> bool:
@@ -196,6 +208,20 @@ def ago(now: float, then: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
+
+
+def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """``replicas 3 -> 5`` for each field that changed."""
+    return [
+        f"{name} {_scalar(before[name])} -> {_scalar(value)}"
+        if name in before
+        else f"{name} {_scalar(value)}"
+        for name, value in after.items()
+    ]
+
+
+def _scalar(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else clean(str(value)) or '""'
 
 
 def pairs(values: dict[str, Any]) -> str:

@@ -44,7 +44,7 @@ async def create(invocation: Invocation, path: str) -> None:
     await _converge(invocation, mutations)
 
 
-@command("set-replicas", mutates=True, waits=True)
+@command("set-replicas", mutates=True, waits=True, negative_numbers=True)
 @_TARGET
 @click.argument("replicas", type=int)
 async def set_replicas(invocation: Invocation, name: str, replicas: int) -> None:
@@ -93,7 +93,7 @@ async def delete(invocation: Invocation, names: tuple[str, ...], cascade: bool) 
     await apply(invocation, mutations)
     if invocation.settings.dry_run:
         return
-    marked = [mutation for mutation in mutations if mutation.change.after.get("exists") is not False]
+    marked = [mutation for mutation in mutations if mutation.change.action != "rc.delete"]
     if invocation.settings.wait is False:
         for mutation in marked:
             invocation.say(f"rc/{mutation.change.name}: marked; delete it again once its pods are gone")

@@ -11,7 +11,19 @@ from farmd.cli.audit import summary
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import controllers
 from farmd.cli.options import command
-from farmd.cli.output import Column, Table, ago, clean, document, emit, pairs, plain, show, text_table
+from farmd.cli.output import (
+    Column,
+    Table,
+    ago,
+    as_yaml,
+    clean,
+    document,
+    emit,
+    pairs,
+    plain,
+    show,
+    text_table,
+)
 from farmd.cli.pod_table import pod_table
 from farmd.overview import ControllerRow
 from farmd.replication.spec import as_file
@@ -43,13 +55,9 @@ async def list_(invocation: Invocation, selector: str) -> None:
 async def get(invocation: Invocation, name: str, as_spec: bool) -> None:
     """One controller by name, id or beginning of an id."""
     if as_spec:
-        import yaml
-
         row = await overview.controller(invocation.client, invocation.keys, name)
         manifest = await manifests.read(invocation.client, invocation.keys, row.record.manifest)
-        click.echo(
-            yaml.safe_dump(as_file(row.record, manifest), sort_keys=False, allow_unicode=True), nl=False
-        )
+        click.echo(as_yaml(as_file(row.record, manifest)), nl=False)
         return
     if invocation.settings.output in {"json", "yaml"} and not invocation.settings.watch:
         row = await overview.controller(invocation.client, invocation.keys, name)

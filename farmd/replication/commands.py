@@ -173,7 +173,7 @@ async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
         return Mutation(change, (*held.operations, *store.delete(stored)))
     if not cascade:
         raise Conflict(
-            f"rc {rc.name!r} wants {rc.replicas_desired} replicas and has {pods} pods, expected none of both",
+            f"rc {rc.name!r} wants {rc.replicas_desired} replicas and has {pods} pods, expected 0 and 0",
             id=rc.id,
             pods=pods,
             hint="scale it to 0 first, or let --cascade remove the pods",
@@ -184,7 +184,7 @@ async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
         stored,
         wanted,
         held,
-        "rc.delete",
+        "rc.mark-deleted",
         destructive=True,
         details=(f"removes {pods} pods, then the controller",),
     )

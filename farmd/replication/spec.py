@@ -162,4 +162,5 @@ def as_file(rc: ReplicationController, manifest: Manifest) -> dict[str, Any]:
         needs=rc.needs,
     )
     document: dict[str, Any] = msgspec.to_builtins(spec)
-    return {name: document[name] for name in ControllerSpec.__struct_fields__ if name in document}
+    pod = document.pop("pod")
+    return {**document, "pod": pod}
