@@ -1,0 +1,47 @@
+# Everything that a developer or CI runs. `make help` lists it. Needs python >= 3.11 and make.
+PYTHON ?= python3
+BIN := .venv/bin
+CODE := store scheduler alerting farmd tests bench .ci
+# pytest ends with 5 where a folder holds no test yet: only folders with tests are run.
+tests_in = $(sort $(foreach tier,$(1),$(if $(shell find tests/$(tier) -name 'test_*.py' 2>/dev/null | head -1),tests/$(tier))))
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo dev test test-fast lint format bench clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+venv: ## Set up .venv from pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing: install python >= 3.11 (Debian: apt-get install python3 python3-venv)" >&2; exit 1; }
+	@$(PYTHON) .ci/venv.py
+
+demo: venv ## A fleet on this machine, from a command to running processes, in under a minute
+	@$(BIN)/python -m farmd.dev.demo
+
+dev: venv ## Keep such a fleet up until ^C
+	@$(BIN)/python -m farmd dev
+
+test: venv ## Every tier of tests, on real parts; fetches a real Consul if there is none
+	@$(BIN)/python -m tests.servers consul
+	$(BIN)/pytest -n 2 $(call tests_in,unit contract)
+	$(BIN)/pytest -n 2 --dist loadgroup $(call tests_in,integration fault e2e)
+
+test-fast: venv ## Unit tests only
+	$(BIN)/pytest -n 2 $(call tests_in,unit)
+
+lint: venv ## Formatting, rules, types, layers
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: venv ## Format the code
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+bench: venv ## The performance budget, one JSON line each, on a real Consul with fsync
+	@$(BIN)/python -m tests.servers consul >/dev/null
+	@$(BIN)/python -m bench
+
+clean: ## Remove caches and .venv, keep fetched servers
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
