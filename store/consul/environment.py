@@ -111,8 +111,9 @@ def _parse(text: str, variable: str, wants_tls: bool) -> dict[str, str]:
     if scheme == "unix":
         if not rest.startswith("/"):
             raise _bad(variable, shown, "unix:// and an absolute path")
-        secure = "https" if wants_tls else "http"
-        return {"scheme": secure, "host": "localhost", "port": "80", "path": "", "unix_path": rest}
+        if wants_tls:  # dropping it silently would send what was meant to be encrypted
+            raise _bad("CONSUL_HTTP_SSL", "true", "false beside a unix socket")
+        return {"scheme": "http", "host": "localhost", "port": "80", "path": "", "unix_path": rest}
     scheme = "https" if wants_tls else scheme
     if rest.count(":") > 1 and not rest.startswith("[") and "@" not in rest:  # a bare IPv6 address
         host, slash, path = rest.partition("/")

@@ -36,6 +36,12 @@ def test_unix_socket() -> None:
     assert str(address) == "unix:///run/consul.sock"
 
 
+def test_tls_over_a_unix_socket_is_refused_and_not_dropped() -> None:
+    env = {"CONSUL_HTTP_ADDR": "unix:///run/consul.sock", "CONSUL_HTTP_SSL": "true"}
+    with pytest.raises(InputInvalid, match=r"^CONSUL_HTTP_SSL: "):
+        Address.from_environment(env)
+
+
 def test_a_flag_wins_over_the_environment() -> None:
     assert Address.from_environment({"CONSUL_HTTP_ADDR": "a:1"}, "b:2").url == "http://b:2"
 
