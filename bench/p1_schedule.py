@@ -50,7 +50,9 @@ async def run() -> bool:
                 ours.append(recording.answered[-1] - started)
                 bodies = list(recording.bodies)
                 bare.append(await replay(server.address, await _prepared(client, bodies, number), IN_FLIGHT))
-                note(f"P1 pair {number}: ours {ours[-1]:.3f} s, bare {bare[-1]:.3f} s, {len(bodies)} transactions")
+                note(
+                    f"P1 pair {number}: ours {ours[-1]:.3f} s, bare {bare[-1]:.3f} s, {len(bodies)} transactions"
+                )
                 await cluster.change_rc(rc, disabled=True)
         single = await _one_by_one(client) * PODS / SINGLES
     value, baseline = median(ours), median(bare)
@@ -108,7 +110,10 @@ async def _one_by_one(client: ConsulClient) -> float:
     session = await Session.open(client, CLOCK, name="single", ttl=3600)
     lock = keys.lock("rcs", "0")
     index = (await client.transaction([operations.lock(lock, b"farm/single/0", session.id)]))[0].modify_index
-    pod, intent = codec.encode(Pod(manifest="0" * 64)), codec.encode(Intent(manifest="0" * 64, owner="0" * 16))
+    pod, intent = (
+        codec.encode(Pod(manifest="0" * 64)),
+        codec.encode(Intent(manifest="0" * 64, owner="0" * 16)),
+    )
     started = time.monotonic()
     for number in range(SINGLES):
         await client.transaction(

@@ -187,10 +187,13 @@ class ConsulServer:
             time.sleep(0.02)
 
     def ready(self) -> bool:
-        """Whether the server names a leader now."""
+        """Whether the server names a leader and has registered itself, without which it opens no session."""
         try:
             with urllib.request.urlopen(f"{self.url}/v1/status/leader", timeout=2) as answer:
-                return len(answer.read()) > 4
+                if len(answer.read()) <= 4:
+                    return False
+            with urllib.request.urlopen(f"{self.url}/v1/catalog/nodes", timeout=2) as answer:
+                return len(json.loads(answer.read())) > 0
         except (OSError, urllib.error.URLError):
             return False
 

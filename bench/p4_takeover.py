@@ -1,0 +1,89 @@
+"""P4: takeover of 1,000 RCs by one survivor and by four, after a clean stop and after kill -9.
+
+Seconds from the SIGTERM, or from the moment that Consul freed the dead farm's locks, until the last of its
+items is claimed. Baseline: the same number of bare lock transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from bench.farm_process import FarmProcess, wait_for
+from bench.p5_cold_start import bare_locks
+from bench.rig import add_nodes, note, report, rig
+from bench.seeding import seed_rcs
+from store.consul.client import ConsulClient
+from store.locks import Holder
+from tests.fleet import KEYS
+
+EACH = 1000
+
+
+async def run() -> bool:
+    """Measure all four cases, print, and tell whether the targets are met."""
+    results = []
+    for survivors in (1, 4):
+        async with rig() as (server, client):
+            await add_nodes(client, 100)
+            await seed_rcs(client, EACH * (survivors + 1))
+            bare = await bare_locks(client, 0, EACH)
+            farms = [FarmProcess(server.address, f"farm-{number}") for number in range(survivors + 1)]
+            try:
+                await wait_for(
+                    lambda farms=farms: _claimed(farms) >= EACH * len(farms), 30, "all are claimed"
+                )  # type: ignore[misc]
+                stopped = await _clean(client, farms[0], farms[1:])
+                replacement = FarmProcess(server.address, "farm-again")
+                farms.append(replacement)
+                await wait_for(lambda r=replacement: _claimed([r]) >= EACH // 2, 30, "its share arrives")  # type: ignore[misc]
+                killed = await _killed(client, replacement, farms[1:-1])
+            finally:
+                await asyncio.gather(*(farm.end() for farm in farms))
+        results.append(_row("clean stop", survivors, stopped, bare, 1.0))
+        results.append(_row("kill -9", survivors, killed, bare, 2.0))
+    return all(results)
+
+
+def _row(how: str, survivors: int, took: tuple[float, int], bare: float, limit: float) -> bool:
+    seconds, items = took
+    name = f"P4 takeover after {how}, survivors: {survivors}"
+    return report(name, seconds, bare, f"<= {limit:.0f} s", seconds <= limit, items=items)
+
+
+def _claimed(farms: list[FarmProcess]) -> int:
+    return sum(count for farm in farms for _, count in farm.claims())
+
+
+async def _held(client: ConsulClient, farm: str) -> int:
+    page = await client.list(KEYS.tree("locks"))
+    return sum(Holder.parse(raw.decoded()).id == farm for raw in page.items)
+
+
+async def _clean(client: ConsulClient, leaving: FarmProcess, others: list[FarmProcess]) -> tuple[float, int]:
+    items = await _held(client, "farm-0")
+    started = time.monotonic()
+    await leaving.end()
+    return await _last_claim(others, started, items) - started, items
+
+
+async def _killed(client: ConsulClient, dying: FarmProcess, others: list[FarmProcess]) -> tuple[float, int]:
+    items = await _held(client, "farm-again")
+    presence = KEYS.farm("farm-again")
+    index, _ = await client.get(presence)
+    await dying.end(kill=True)
+    note("P4 waiting for Consul to free the locks")
+    entry: object = "present"
+    while entry is not None:
+        index, entry = await client.get(presence, index=index, wait=30)
+    freed = time.monotonic()
+    return await _last_claim(others, freed, items) - freed, items
+
+
+async def _last_claim(others: list[FarmProcess], since: float, items: int) -> float:
+    # A claim may be told a moment before this process saw the locks freed.
+    def after() -> list[tuple[float, int]]:
+        return [claim for farm in others for claim in farm.claims(since - 0.5)]
+
+    await wait_for(lambda: sum(count for _, count in after()) >= items, 30, f"all {items} are taken over")
+    return max(at for at, _ in after())
