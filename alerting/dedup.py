@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+import msgspec
+
 from alerting.alert import Alert
 from store.ports import Clock
 
@@ -48,19 +50,15 @@ class Deduplicator:
         return known.alert.resolved() if known is not None else None
 
     def undo(self, alert: Alert) -> None:
-        """A message was not delivered: a firing one is news again, an end can be tried again."""
-        if alert.state == "resolved":
-            if alert.incident_key not in self._open:
-                firing = Alert(
-                    summary=alert.summary,
-                    incident_key=alert.incident_key,
-                    description=alert.description,
-                    urgency=alert.urgency,
-                    details=alert.details,
-                )
-                self._remember(firing, self._clock.mono())
-        else:
-            self._open.pop(alert.incident_key, None)
+        """A message may not have arrived: a firing one is news again, an end can be tried again.
+
+        The incident stays open, because the message may have arrived all the same.
+        """
+        known = self._open.get(alert.incident_key)
+        if known is None and alert.state == "resolved":
+            self._remember(msgspec.structs.replace(alert, state="firing"), self._clock.mono())
+        elif known is not None and known.alert is alert:
+            known.sent_at = float("-inf")
 
     def open(self) -> int:
         """How many incidents are open."""

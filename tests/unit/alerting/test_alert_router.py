@@ -1,0 +1,157 @@
+"""A worker never waits for a receiver, and one sink's trouble is its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from alerting.alert import Alert
+from alerting.errors import DeliveryFailed
+from alerting.router import Route, Router
+from alerting.sinks.log import LogSink
+from farmd.metrics import TABLE
+from tests.recorders import CountingRecorder
+from tests.still_clock import StillClock
+
+SENT = "farmd_alerts_sent_total"
+LOW = Alert(summary="not enough nodes", incident_key="rc1")
+HIGH = Alert(summary="no leader", incident_key="no_leader", urgency="high")
+
+
+class ListSink:
+    """Keeps what it is given; ``gate`` holds deliveries back, ``broken`` is raised instead."""
+
+    def __init__(self, name: str, broken: Exception | None = None) -> None:
+        self.name = name
+        self.broken = broken
+        self.got: list[tuple[str, str]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.closed = False
+
+    async def deliver(self, alert: Alert) -> None:
+        await self.gate.wait()
+        if self.broken is not None:
+            raise self.broken
+        self.got.append((alert.incident_key, alert.state))
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@asynccontextmanager
+async def running(router: Router) -> AsyncIterator[Router]:
+    task = asyncio.create_task(router.run())
+    try:
+        yield router
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_firing_and_resolving_reach_every_sink_in_order_and_are_counted() -> None:
+    one, two, recorder = ListSink("log"), ListSink("webhook"), CountingRecorder()
+    async with running(Router([Route(one), Route(two)], StillClock(), recorder)) as router:
+        await router.fire(LOW)
+        await router.fire(LOW)
+        await router.resolve("rc1")
+        await router.resolve("rc1")
+        await router.resolve("never fired")
+        await router.drain()
+    assert one.got == two.got == [("rc1", "firing"), ("rc1", "resolved")]
+    counted = {key[1:]: number for key, number in recorder.counts.items()}
+    assert {key: n for key, n in counted.items() if "log" in key} == {
+        ("sent", "log"): 1,
+        ("duplicate", "log"): 1,
+        ("resolved", "log"): 1,
+    }
+
+
+async def test_urgency_decides_which_sink_is_told() -> None:
+    pager, log = ListSink("webhook"), ListSink("log")
+    routes = [Route(pager, frozenset({"high"})), Route(log)]
+    async with running(Router(routes, StillClock(), CountingRecorder())) as router:
+        await router.fire(LOW)
+        await router.fire(HIGH)
+        await router.resolve("rc1")
+        await router.drain()
+    assert pager.got == [("no_leader", "firing")]
+    assert log.got == [("rc1", "firing"), ("no_leader", "firing"), ("rc1", "resolved")]
+
+
+async def test_a_hanging_sink_blocks_neither_the_worker_nor_the_others() -> None:
+    stuck, fine, recorder = ListSink("webhook"), ListSink("log"), CountingRecorder()
+    stuck.gate.clear()
+    router = Router([Route(stuck), Route(fine)], StillClock(), recorder, queue_length=3)
+    async with running(router):
+        for number in range(10):
+            await router.fire(Alert(summary="s", incident_key=f"rc{number}"))
+            await asyncio.wait_for(_until(lambda want=number + 1: len(fine.got) == want), 5)
+        lost = recorder.counts[(SENT, "failed", "webhook")]
+        assert lost == 10 - 1 - 3  # one in hand, three queued, the rest refused
+        stuck.gate.set()
+        await router.drain()
+        await router.fire(Alert(summary="s", incident_key="rc9"))  # what was refused is still news
+        await router.drain()
+    assert ("rc9", "firing") in stuck.got
+
+
+async def test_one_failing_sink_does_not_stop_another_and_gets_the_alert_again() -> None:
+    for broken in (DeliveryFailed("status 503"), RuntimeError("a bug")):
+        bad, good, recorder = ListSink("webhook", broken), ListSink("log"), CountingRecorder()
+        async with running(Router([Route(bad), Route(good)], StillClock(), recorder)) as router:
+            await router.fire(LOW)
+            await router.drain()
+            bad.broken = None
+            await router.fire(LOW)
+            await router.drain()
+        assert good.got == bad.got == [("rc1", "firing")]
+        assert recorder.counts[(SENT, "failed", "webhook")] == 1
+        assert recorder.counts[(SENT, "sent", "webhook")] == 1
+
+
+async def test_a_delivery_has_a_time_limit() -> None:
+    stuck, recorder = ListSink("webhook"), CountingRecorder()
+    stuck.gate.clear()
+    router = Router([Route(stuck)], StillClock(), recorder, delivery_limit=0.01)
+    async with running(router):
+        await router.fire(LOW)
+        await asyncio.wait_for(router.drain(), 5)
+    assert recorder.counts[(SENT, "failed", "webhook")] == 1
+
+
+async def test_closing_delivers_what_is_queued_and_gives_up_on_what_hangs() -> None:
+    stuck, fine = ListSink("webhook"), ListSink("log")
+    stuck.gate.clear()
+    router = Router([Route(stuck), Route(fine)], StillClock(), CountingRecorder())
+    async with running(router):
+        await router.fire(LOW)
+        await asyncio.wait_for(router.close(grace=0.05), 5)
+    assert fine.got == [("rc1", "firing")]
+    assert stuck.closed
+    assert fine.closed
+
+
+async def test_the_log_sink_writes_one_constant_event_by_urgency() -> None:
+    with structlog.testing.capture_logs() as lines:
+        for alert in (LOW, HIGH, HIGH.resolved()):
+            await LogSink().deliver(alert)
+    assert [(line["event"], line["log_level"]) for line in lines] == [
+        ("alert.firing", "warning"),
+        ("alert.firing", "error"),
+        ("alert.resolved", "info"),
+    ]
+
+
+def test_results_and_sinks_stay_inside_the_metrics_closed_sets() -> None:
+    labels = next(metric.labels for metric in TABLE if metric.name == SENT)
+    assert {"sent", "failed", "duplicate", "resolved"} <= set(labels["result"])
+    assert {"log", "webhook"} <= set(labels["sink"])
+
+
+async def _until(true) -> None:  # type: ignore[no-untyped-def]
+    while not true():
+        await asyncio.sleep(0)
