@@ -27,7 +27,7 @@ from store.errors import (
     UnexpectedAnswer,
 )
 from tests.scripted_consul import Answer, Scripted, Seen, json_answer, text_answer
-from tests.still_clock import StillClock
+from tests.virtual import VirtualClock
 
 Call = Callable[[ConsulClient], Awaitable[object]]
 OPERATIONS = [operations.create("a", b"1"), operations.put("b", b"2")]
@@ -58,7 +58,7 @@ async def client_of(answer: Answer) -> AsyncIterator[tuple[ConsulClient, Scripte
         Scripted(answer) as consul,
         AiohttpTransport(Address.from_environment({}, consul.address)) as transport,
     ):
-        yield ConsulClient(transport, clock=StillClock()), consul
+        yield ConsulClient(transport, clock=VirtualClock()), consul
 
 
 def always(make: Callable[[], web.StreamResponse | None]) -> Answer:
@@ -126,7 +126,7 @@ async def test_a_refused_connection_is_unavailable_and_nothing_was_written(name:
         address = consul.address
     async with AiohttpTransport(Address.from_environment({}, address)) as transport:
         with pytest.raises(StoreUnavailable) as caught:
-            await CALLS[name](ConsulClient(transport, clock=StillClock()))
+            await CALLS[name](ConsulClient(transport, clock=VirtualClock()))
     assert type(caught.value) is StoreUnavailable
 
 
@@ -267,7 +267,7 @@ async def test_a_read_that_is_not_answered_in_time_is_unavailable() -> None:
         Scripted(answer) as consul,
         AiohttpTransport(Address.from_environment({}, consul.address)) as transport,
     ):
-        client = ConsulClient(transport, clock=StillClock(), renew_timeout=0.1)
+        client = ConsulClient(transport, clock=VirtualClock(), renew_timeout=0.1)
         with pytest.raises(StoreUnavailable) as caught:
             await client.renew_session("s")
         assert type(caught.value) is StoreUnavailable

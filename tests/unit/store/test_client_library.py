@@ -17,7 +17,7 @@ from store.consul.transport import AiohttpTransport
 from store.errors import UnexpectedAnswer
 from store.ports import Request, Response
 from tests.scripted_consul import Scripted, Seen, json_answer
-from tests.still_clock import StillClock
+from tests.virtual import VirtualClock
 
 
 class Recording:
@@ -40,7 +40,7 @@ class Recording:
 
 
 def library(transport: Recording) -> Library:
-    return Library(Exchange(transport, clock=StillClock()))
+    return Library(Exchange(transport, clock=VirtualClock()))
 
 
 async def test_the_environment_never_overrides_our_address_or_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ async def test_the_environment_never_overrides_our_address_or_token(monkeypatch:
         monkeypatch.setenv("CONSUL_HTTP_TOKEN", "not-for-us")
         monkeypatch.setenv("CONSUL_HTTP_SSL", "true")
         transport = AiohttpTransport(Address.from_environment({}, consul.address))
-        client = ConsulClient(transport, clock=StillClock(), token=lambda: "ours")
+        client = ConsulClient(transport, clock=VirtualClock(), token=lambda: "ours")
         with pytest.raises(UnexpectedAnswer):
             await client.leader()  # ``true`` is no address, but it came from our server
         await client.put("a", b"1")
@@ -72,7 +72,7 @@ async def test_rare_calls_share_the_pooled_connection_of_the_others() -> None:
         return json_answer("[]")
 
     async with Scripted(answer) as consul:
-        client = connect({"CONSUL_HTTP_ADDR": consul.address}, StillClock())
+        client = connect({"CONSUL_HTTP_ADDR": consul.address}, VirtualClock())
         assert await client.leader() == "127.0.0.1:8300"
         assert await client.version() == "1.8.7"
         assert await client.node_name() == "n1"
@@ -96,7 +96,7 @@ async def test_a_long_poll_may_take_longer_than_consul_holds_it(wait: str | None
 
 async def test_our_own_long_polls_have_the_same_limit_and_others_are_short() -> None:
     transport = Recording()
-    client = ConsulClient(transport, clock=StillClock())
+    client = ConsulClient(transport, clock=VirtualClock())
     await client.list("a", index=9, wait=600)
     await client.list("a", index=9)
     await client.list("a")
@@ -108,7 +108,7 @@ async def test_our_own_long_polls_have_the_same_limit_and_others_are_short() -> 
 
 @pytest.mark.parametrize(("header", "index"), [({"x-consul-index": "42"}, 42), ({}, 0)])
 async def test_an_index_is_a_number_and_its_absence_is_zero(header: dict[str, str], index: int) -> None:
-    page = await ConsulClient(Recording(header), clock=StillClock()).list("a")
+    page = await ConsulClient(Recording(header), clock=VirtualClock()).list("a")
     assert page.index == index
     assert isinstance(page.index, int)
     assert (await library(Recording(header)).kv.get("a"))[0] == str(index)  # the library raises KeyError
@@ -117,11 +117,11 @@ async def test_an_index_is_a_number_and_its_absence_is_zero(header: dict[str, st
 @pytest.mark.parametrize("text", ["", "-1", "1e3", "abc"])
 async def test_an_index_that_is_no_number_is_unexpected(text: str) -> None:
     with pytest.raises(UnexpectedAnswer, match="X-Consul-Index"):
-        await ConsulClient(Recording({"x-consul-index": text}), clock=StillClock()).list("a")
+        await ConsulClient(Recording({"x-consul-index": text}), clock=VirtualClock()).list("a")
 
 
 async def test_404_keeps_the_index_and_is_absence() -> None:
-    client = ConsulClient(Recording({"x-consul-index": "9"}, b"", 404), clock=StillClock())
+    client = ConsulClient(Recording({"x-consul-index": "9"}, b"", 404), clock=VirtualClock())
     assert await client.get("a") == (9, None)
     assert await client.read("a") is None
     assert (await client.list("a")).index == 9
@@ -132,7 +132,7 @@ async def test_what_the_library_cannot_read_is_unexpected_and_not_its_own_error(
     with pytest.raises(UnexpectedAnswer):
         await library(Recording(body=b"<html>")).kv.get("a")
     with pytest.raises(UnexpectedAnswer):
-        await ConsulClient(Recording(body=b'{"Config":{}}'), clock=StillClock()).version()
+        await ConsulClient(Recording(body=b'{"Config":{}}'), clock=VirtualClock()).version()
 
 
 async def test_a_rotated_token_file_is_used_by_the_next_request(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ async def test_a_rotated_token_file_is_used_by_the_next_request(tmp_path: Path) 
     path.write_text("first")
     async with Scripted() as consul:
         env = {"CONSUL_HTTP_ADDR": consul.address, "CONSUL_HTTP_TOKEN_FILE": str(path)}
-        client = connect(env, StillClock())
+        client = connect(env, VirtualClock())
         await client.put("a", b"1")
         replacement = tmp_path / "new"
         replacement.write_text("second")

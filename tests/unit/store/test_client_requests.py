@@ -19,7 +19,7 @@ from store.consul.transport import AiohttpTransport
 from store.entry import Entry
 from store.errors import StoreError, UnexpectedAnswer
 from tests.scripted_consul import Answer, Scripted, Seen, json_answer, text_answer, yes
-from tests.still_clock import StillClock
+from tests.virtual import VirtualClock
 
 PAIR = (
     '{"LockIndex":2,"Key":"a/b","Flags":5,"Value":"aGk=","Session":"s",'
@@ -33,7 +33,7 @@ async def exchange(answer: Answer, call: str, *args: object, **options: object) 
         Scripted(answer) as consul,
         AiohttpTransport(Address.from_environment({}, consul.address)) as transport,
     ):
-        result = await getattr(ConsulClient(transport, clock=StillClock()), call)(*args, **options)
+        result = await getattr(ConsulClient(transport, clock=VirtualClock()), call)(*args, **options)
         return consul.seen[0], result
 
 
@@ -122,7 +122,7 @@ async def test_an_empty_transaction_is_a_success_without_a_request() -> None:
         Scripted() as consul,
         AiohttpTransport(Address.from_environment({}, consul.address)) as transport,
     ):
-        assert await ConsulClient(transport, clock=StillClock()).transaction([]) == []
+        assert await ConsulClient(transport, clock=VirtualClock()).transaction([]) == []
         assert consul.seen == []
 
 
@@ -157,7 +157,7 @@ async def test_every_request_is_counted_and_parked_ones_apart() -> None:
         Scripted(answer) as consul,
         AiohttpTransport(Address.from_environment({}, consul.address)) as transport,
     ):
-        client = ConsulClient(transport, clock=StillClock(), recorder=Metrics(registry))
+        client = ConsulClient(transport, clock=VirtualClock(), recorder=Metrics(registry))
         await client.read("a/b")
         await client.get("a/b", index=1, wait=1)
         with pytest.raises(StoreError):
