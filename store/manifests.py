@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from store.consul.client import ConsulClient
 
 MAX_MANIFEST_BYTES = 256 * 1024
+MAX_SECONDS = 1e9
 
 Operator = Literal["=", "!=", "in", "not-in", "exists", "not-exists", "<", "<=", ">", ">=", "version"]
 
@@ -212,8 +213,8 @@ def check(manifest: Manifest, source: str, within: str = "") -> None:
         if not 0 <= amount < math.inf:
             refuse(f"resources.{name}", amount, "zero or more, and finite")
     for name, limit in manifest.ulimits.items():
-        if limit < -1:
-            refuse(f"ulimits.{name}", limit, "-1 (unlimited) or more")
+        if not -1 <= limit < 2**63:
+            refuse(f"ulimits.{name}", limit, "-1 (unlimited) to 2^63 - 1")
     times = {
         "restart.initial": manifest.restart.initial,
         "restart.maximum": manifest.restart.maximum,
@@ -222,12 +223,12 @@ def check(manifest: Manifest, source: str, within: str = "") -> None:
         "stop_after": manifest.stop_after,
     }
     for name, seconds in times.items():
-        if not 0 <= seconds < math.inf:
-            refuse(name, seconds, "zero or more seconds, and finite")
+        if not 0 <= seconds <= MAX_SECONDS:
+            refuse(name, seconds, f"0 to {MAX_SECONDS:g} seconds")
     if manifest.stop.signal.removeprefix("SIG") not in {s.name.removeprefix("SIG") for s in signal.Signals}:
         refuse("stop.signal", manifest.stop.signal, "the name of a signal, such as TERM or INT")
-    if manifest.logs.max_bytes < 1024 or manifest.logs.keep < 0:
-        refuse("logs", manifest.logs.max_bytes, "max_bytes of 1024 or more and keep of 0 or more")
+    if not 1024 <= manifest.logs.max_bytes < 2**50 or not 0 <= manifest.logs.keep <= 1000:
+        refuse("logs", manifest.logs.max_bytes, "max_bytes of 1024 to 2^50 and keep of 0 to 1000")
     if manifest.health is not None:
         _check_health(manifest.health, manifest, refuse)
 
@@ -259,10 +260,10 @@ def _check_health(health: HealthCheck, manifest: Manifest, refuse: Any) -> None:
     ):
         refuse("health.path", health.path, "a path that starts with '/' and has no white space")
     for name, seconds in (("interval", health.interval), ("timeout", health.timeout)):
-        if not 0 < seconds < math.inf:
-            refuse(f"health.{name}", seconds, "seconds above zero, and finite")
-    if not 0 <= health.start_period < math.inf:
-        refuse("health.start_period", health.start_period, "zero or more seconds, and finite")
+        if not 0 < seconds <= MAX_SECONDS:
+            refuse(f"health.{name}", seconds, f"more than 0 and at most {MAX_SECONDS:g} seconds")
+    if not 0 <= health.start_period <= MAX_SECONDS:
+        refuse("health.start_period", health.start_period, f"0 to {MAX_SECONDS:g} seconds")
     if health.passes < 1 or health.failures < 1:
         refuse("health.passes", health.passes, "passes and failures of 1 or more")
 

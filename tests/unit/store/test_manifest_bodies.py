@@ -1,0 +1,103 @@
+"""Manifests in the store: read with proof, set again by whoever refers to them (R24)."""
+
+from __future__ import annotations
+
+import pytest
+
+from store import manifests, operations
+from store.errors import InputInvalid, NotFound, RecordInvalid
+from store.manifests import MAX_MANIFEST_BYTES, Manifest
+from tests.people import KEYS, person
+
+POD = Manifest(id="hello", command=["sleep", "9"])
+BODY = manifests.canonical(POD)
+SHA = manifests.digest(BODY)
+
+
+async def test_a_body_is_read_back_under_its_digest() -> None:
+    async with person() as call:
+        await call.client.transaction([manifests.ensure(KEYS, BODY)])
+        assert await manifests.read(call.client, KEYS, SHA) == POD
+
+
+async def test_a_body_that_somebody_changed_by_hand_is_refused() -> None:
+    async with person() as call:
+        await call.client.put(KEYS.manifest(SHA), BODY.replace(b"sleep", b"steal"))
+        with pytest.raises(RecordInvalid, match="digest"):
+            await manifests.read(call.client, KEYS, SHA)
+
+
+async def test_a_missing_body_is_not_found() -> None:
+    async with person() as call:
+        with pytest.raises(NotFound):
+            await manifests.read_body(call.client, KEYS, SHA)
+
+
+async def test_setting_a_body_again_defeats_a_condemnation() -> None:
+    async with person() as call:
+        await call.client.transaction([manifests.ensure(KEYS, BODY)])
+        found = await call.client.read(KEYS.manifest(SHA))
+        assert found is not None
+        await call.client.transaction([operations.cas(found.key, BODY, found.modify_index, flags=1)])
+        condemned = await call.client.read(KEYS.manifest(SHA))
+        assert condemned is not None
+        await call.client.transaction([manifests.ensure(KEYS, BODY)])
+        assert not await call.client.delete(KEYS.manifest(SHA), cas=condemned.modify_index)
+        saved = await call.client.read(KEYS.manifest(SHA))
+        assert saved is not None
+        assert saved.flags == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"id": ""}, "id"),
+        ({"id": "a/b"}, "id"),
+        ({"id": ".."}, "id"),
+        ({"command": []}, "command"),
+        ({"command": [""]}, "command"),
+        ({"args": ["a\0b"]}, "NUL"),
+        ({"env": {"A=B": "c"}}, "env"),
+        ({"ports": {"HTTP": {}}}, "ports"),
+        ({"ports": {"http": {"port": 70000}}}, "ports.http.port"),
+        ({"working_directory": "tmp"}, "working_directory"),
+        ({"working_directory": "/var/../etc"}, "working_directory"),
+        ({"resources": {"cpu": -1}}, "resources.cpu"),
+        ({"resources": {"cpu": float("nan")}}, "resources.cpu"),
+        ({"resources": {"cpu": float("inf")}}, "resources.cpu"),
+        ({"stop": {"signal": "HARD"}}, "stop.signal"),
+        ({"stop": {"grace": -1}}, "stop.grace"),
+        ({"stop": {"grace": float("nan")}}, "stop.grace"),
+        ({"restart": {"initial": float("inf")}}, "restart.initial"),
+        ({"logs": {"max_bytes": 1}}, "logs"),
+        ({"ulimits": {"nofile": -5}}, "ulimits.nofile"),
+        ({"health": {"type": "http", "port": "web"}}, "health.port"),
+        ({"health": {"type": "tcp"}}, "health.port"),
+        ({"health": {"type": "command"}}, "health.command"),
+        ({"health": {"type": "ping"}}, "expected one of command, http, tcp"),
+        ({"ports": {"w": {}}, "health": {"type": "http", "port": "w", "path": "a"}}, "health.path"),
+        (
+            {"ports": {"w": {}}, "health": {"type": "http", "port": "w", "path": "/ HTTP/1.1\r\nX:"}},
+            "health.path",
+        ),
+        ({"ports": {"w": {}}, "health": {"type": "tcp", "port": "w", "interval": 0}}, "health.interval"),
+        (
+            {"ports": {"w": {}}, "health": {"type": "tcp", "port": "w", "timeout": float("nan")}},
+            "health.timeout",
+        ),
+        ({"comand": ["x"]}, "did you mean 'command'"),
+        ({"stop_after": 10**400}, "stop_after"),
+        ({"ulimits": {"nofile": 10**30}}, "ulimits.nofile"),
+        ({"stop": {"grace": 1e30}}, "stop.grace"),
+        ({"logs": {"keep": 10**30}}, "logs"),
+        ({"env": {"A": "\ud800"}}, "JSON cannot hold"),
+        ({"env": {"A": "x" * MAX_MANIFEST_BYTES}}, str(MAX_MANIFEST_BYTES)),
+        ({"runtime": "vm"}, "expected one of process"),
+    ],
+)
+def test_a_manifest_that_cannot_work_names_file_and_field(fields: dict[str, object], named: str) -> None:
+    with pytest.raises(InputInvalid) as caught:
+        manifests.parse({"id": "hello", "command": ["x"], **fields}, "pod.yaml")
+    assert caught.value.message.startswith("pod.yaml: ")
+    assert named in caught.value.message
+    assert "\n" not in caught.value.message

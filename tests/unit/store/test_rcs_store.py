@@ -1,0 +1,108 @@
+"""Finding, listing and changing replication controllers (p2 rcstore; W6, W11, W12)."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from store.errors import Ambiguous, NotFound, RecordInvalid, TransactionRejected
+from store.rcs import ReplicationController, ReplicationControllerStore
+from tests.people import KEYS, person, snapshot
+
+
+def record(rc_id: str, name: str, **fields: object) -> ReplicationController:
+    return msgspec.convert(
+        {"id": rc_id, "name": name, "manifest": "f" * 64, "replicas_desired": 2, **fields},
+        ReplicationController,
+    )
+
+
+async def test_create_writes_record_and_name_or_neither() -> None:
+    async with person() as call:
+        store = ReplicationControllerStore(call.client, KEYS)
+        await call.client.transaction(store.create(record("ab12", "hello")))
+        before = await snapshot(call)
+        with pytest.raises(TransactionRejected):
+            await call.client.transaction(store.create(record("cd34", "hello")))
+        assert await snapshot(call) == before
+        assert (await store.get("ab12")).record.name == "hello"
+        assert await store.names() == ("hello",)
+
+
+async def test_a_name_wins_over_an_id_that_begins_alike() -> None:
+    async with person() as call:
+        store = ReplicationControllerStore(call.client, KEYS)
+        await call.client.transaction(store.create(record("ab12", "first")))
+        await call.client.transaction(store.create(record("cd34", "ab")))
+        assert (await store.find("ab")).record.id == "cd34"
+        assert (await store.find("ab1")).record.id == "ab12"
+        assert (await store.find("ab12")).record.id == "ab12"
+
+
+async def test_a_beginning_that_fits_several_ids_is_ambiguous_and_names_them() -> None:
+    async with person() as call:
+        store = ReplicationControllerStore(call.client, KEYS)
+        await call.client.transaction(store.create(record("ab12", "first")))
+        await call.client.transaction(store.create(record("ab34", "second")))
+        with pytest.raises(Ambiguous, match="ab12, ab34"):
+            await store.find("ab")
+
+
+@pytest.mark.parametrize("text", ["", "nope", "a/b", "../meta/cluster", ".present"])
+async def test_what_does_not_exist_is_not_found(text: str) -> None:
+    async with person() as call:
+        with pytest.raises(NotFound):
+            await ReplicationControllerStore(call.client, KEYS).find(text)
+
+
+async def test_one_corrupt_record_is_reported_and_hides_none() -> None:
+    async with person() as call:
+        store = ReplicationControllerStore(call.client, KEYS)
+        await call.client.transaction(store.create(record("ab12", "b")))
+        await call.client.transaction(store.create(record("cd34", "a")))
+        await call.client.put(KEYS.record("rcs", "ee00"), b'{"id": "ee00", "name": "x", "manifest": "m"}')
+        listing = await store.list()
+        assert [stored.record.name for stored in listing.items] == ["a", "b"]
+        assert len(listing.broken) == 1
+        assert "replicas_desired" in listing.broken[0].message
+        with pytest.raises(RecordInvalid):
+            await store.get("ee00")
+
+
+async def test_replace_is_refused_after_somebody_elses_change() -> None:
+    async with person() as call:
+        store = ReplicationControllerStore(call.client, KEYS)
+        await call.client.transaction(store.create(record("ab12", "hello")))
+        mine, theirs = await store.get("ab12"), await store.get("ab12")
+        await call.client.transaction(
+            [store.replace(theirs, msgspec.structs.replace(theirs.record, disabled=True))]
+        )
+        with pytest.raises(TransactionRejected):
+            await call.client.transaction(
+                [store.replace(mine, msgspec.structs.replace(mine.record, replicas_desired=9))]
+            )
+        assert (await store.get("ab12")).record.replicas_desired == 2
+
+
+async def test_delete_takes_record_name_status_and_work_together() -> None:
+    async with person() as call:
+        empty = await snapshot(call)
+        store = ReplicationControllerStore(call.client, KEYS)
+        await call.client.transaction(store.create(record("ab12", "hello")))
+        await call.client.put(KEYS.status("rcs", "ab12"), b"{}")
+        await call.client.put(KEYS.work("rcs", "ab12"), b"{}")
+        await call.client.transaction(store.delete(await store.get("ab12")))
+        assert await snapshot(call) == empty
+
+
+async def test_a_name_without_its_record_can_be_taken_over() -> None:
+    async with person() as call:
+        store = ReplicationControllerStore(call.client, KEYS)
+        await call.client.put(KEYS.name("rcs", "hello"), json.dumps("gone").encode())
+        stored, index = await store.named("hello")
+        assert stored is None
+        assert index > 0
+        await call.client.transaction(store.create(record("ab12", "hello"), name_index=index))
+        assert (await store.find("hello")).record.id == "ab12"
