@@ -1,0 +1,25 @@
+# One image for farms, agents and farmctl. Not built by the project's tests: see docs/operations.md.
+ARG PYTHON=3.12-slim-bookworm
+
+FROM python:${PYTHON} AS build
+WORKDIR /src
+RUN python -m venv /opt/farmd
+COPY pyproject.toml README.md LICENSE ./
+COPY store store
+COPY scheduler scheduler
+COPY alerting alerting
+COPY farmd farmd
+RUN /opt/farmd/bin/pip install --no-cache-dir .
+
+FROM python:${PYTHON}
+LABEL org.opencontainers.image.title="farmd" \
+      org.opencontainers.image.description="A distributed controller daemon that keeps fleets converged" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /opt/farmd /opt/farmd
+# A numeric user, so that the orchestrator can see that it is not root; pods of an agent run as it, too.
+RUN install -d -o 10001 -g 10001 /var/lib/farmd-agent
+USER 10001:10001
+ENV PATH=/opt/farmd/bin:$PATH
+EXPOSE 7520 7521
+ENTRYPOINT ["farmd"]
+CMD ["run"]
