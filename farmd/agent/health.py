@@ -1,9 +1,8 @@
 """From single answers of a check to the health of one start: thresholds, and damping of flaps. Pure.
 
 What people and gates see must be true and must not flood the store: every change costs a token, tokens
-come back slowly, and the last token is only for bad news. So a pod whose changes are held back is
-never shown better than it was when that was decided (p2 shows such a pod as unknown, which blocks
-rollouts without saying why: spec W24).
+come back slowly, and the last token is only for bad news. So a pod is never shown as passing because its
+changes are held back (p2 shows such a pod as unknown, which blocks rollouts without saying why).
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ Read-only. An instance is looked up among the pods and never becomes a path by i
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import msgspec
 from aiohttp import web
 
@@ -13,11 +16,11 @@ from farmd.agent.agent import Agent
 from store.ports import Clock
 
 DEFAULT_LINES = 100
-CLOSED_LOOK_SECONDS = 1.0
 
 
 def add_routes(app: web.Application, agent: Agent, clock: Clock) -> None:
     """Mount ``GET /v1/pods`` and ``GET /v1/pods/{instance}/logs?lines=N&follow=1``."""
+    closing = asyncio.Event()
 
     async def pods(_: web.Request) -> web.Response:
         body = {"node": agent.config.node, "pods": dict(sorted(agent.reality().items()))}
@@ -29,13 +32,48 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock) -> None:
             raise web.HTTPNotFound(text=f"instance: found {instance!r}, expected a pod of this node\n")
         lines = _lines(request)
         directory = agent.state.logs(instance)
-        response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
-        await response.prepare(request)
-        await response.write(logs.tail(directory, lines))
-        if request.query.get("follow") in {"1", "true"}:
-            await _follow(request, response, directory=directory, agent=agent, clock=clock)
-        await response.write_eof()
-        return response
+        if not _flag(request, "follow"):
+            return web.Response(body=logs.tail(directory, lines), content_type="text/plain", charset="utf-8")
+        return await _stream(request, directory, lines, clock, closing)
+
+    async def close(_: web.Application) -> None:
+        closing.set()
 
     app.router.add_get("/v1/pods", pods)
     app.router.add_get("/v1/pods/{instance}/logs", pod_logs)
+    app.on_shutdown.append(close)
+
+
+async def _stream(
+    request: web.Request, directory: Path, lines: int, clock: Clock, closing: asyncio.Event
+) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
+    await response.prepare(request)
+    pieces = logs.follow(directory, lines, clock)
+    try:
+        async for piece in pieces:
+            # A reader that left is noticed here also while nothing is written.
+            if closing.is_set() or request.transport is None or request.transport.is_closing():
+                break
+            if piece:
+                await response.write(piece)
+        await response.write_eof()
+    except ConnectionResetError:
+        pass  # the reader left in the middle: nobody is there to be told
+    finally:
+        await pieces.aclose()
+    return response
+
+
+def _lines(request: web.Request) -> int:
+    text = request.query.get("lines", str(DEFAULT_LINES))
+    if not text.isascii() or not text.isdigit() or int(text) > logs.MAX_LINES:
+        raise web.HTTPBadRequest(text=f"lines: found {text!r}, expected 0 to {logs.MAX_LINES}\n")
+    return int(text)
+
+
+def _flag(request: web.Request, name: str) -> bool:
+    text = request.query.get(name, "0")
+    if text not in {"0", "1", "false", "true"}:
+        raise web.HTTPBadRequest(text=f"{name}: found {text!r}, expected 0 or 1\n")
+    return text in {"1", "true"}

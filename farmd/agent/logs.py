@@ -8,8 +8,9 @@ them.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import BinaryIO
 
 from farmd.agent.shim import LOG
 from store.ports import Clock
@@ -20,86 +21,112 @@ MAX_TAIL_BYTES = 4 * 1024 * 1024
 LOOK_SECONDS = 0.2
 
 
-def files(directory: Path) -> list[Path]:
-    """The log files of one instance, newest first."""
-    found = []
-    for path in directory.glob(f"{LOG}*"):
-        suffix = path.name[len(LOG) + 1 :]
-        if path.name == LOG or suffix.isdigit():
-            found.append((int(suffix or 0), path))
-    return [path for _, path in sorted(found)]
-
-
 def tail(directory: Path, lines: int) -> bytes:
     """The last ``lines`` lines, over rotated files; at most 4 MiB."""
-    parts: list[bytes] = []
-    missing, room = lines, MAX_TAIL_BYTES
-    for path in files(directory):
-        if missing <= 0 or room <= 0:
-            break
-        try:
-            data = _end_of(path, missing, room)
-        except FileNotFoundError:
-            # Rotated away between listing and reading.
-            continue
-        parts.append(data)
-        missing -= data.count(b"\n") + (0 if data.endswith(b"\n") or not data else 1)
-        room -= len(data)
-    return b"".join(reversed(parts))
+    current = _open(directory / LOG)
+    if current is None:
+        return b""
+    with current:
+        return _tail(directory, lines, current)
 
 
-def _end_of(path: Path, lines: int, room: int) -> bytes:
-    """The last lines of one file."""
-    with path.open("rb") as file:
-        position = file.seek(0, os.SEEK_END)
-        data = b""
-        while position > 0 and len(data) < room and data.rstrip(b"\n").count(b"\n") < lines:
-            step = min(CHUNK, position)
-            position -= step
-            file.seek(position)
-            data = file.read(step) + data
-    return b"".join(data.splitlines(keepends=True)[-lines:])
+async def follow(directory: Path, lines: int, clock: Clock) -> AsyncGenerator[bytes, None]:
+    """The last lines, then what is written from there on, across rotations, until the pod is gone.
 
-
-async def follow(directory: Path, clock: Clock) -> AsyncIterator[bytes]:
-    """What is written from now on, across rotations; never ends by itself."""
-    file = _open(directory)
+    An empty piece means that there is nothing new right now.
+    """
+    file = _open(directory / LOG)
     if file is not None:
-        file.seek(0, os.SEEK_END)
+        yield _tail(directory, lines, file)
     try:
-        while True:
+        while directory.exists():  # noqa: ASYNC240 - a look at a local directory
             if file is None:
-                file = _open(directory)
+                file = _open(directory / LOG)
+                if file is not None:
+                    continue
             elif data := file.read(CHUNK):
                 yield data
                 continue
-            elif _replaced(file.fileno(), directory):
+            elif _replaced(file, directory / LOG):
                 # What was written between the last read and the rotation is still in the old file.
                 while data := file.read(CHUNK):
                     yield data
                 file.close()
-                file = _open(directory)
+                file = _open(directory / LOG)
                 continue
             elif file.tell() > os.fstat(file.fileno()).st_size:
                 file.seek(0)
                 continue
+            yield b""
             await clock.sleep(LOOK_SECONDS)
     finally:
         if file is not None:
             file.close()
 
 
-def _open(directory: Path):  # type: ignore[no-untyped-def]
+def _tail(directory: Path, lines: int, current: BinaryIO) -> bytes:
+    """The last lines up to the end of ``current``, which is left there."""
+    data = _end_of(current, lines, MAX_TAIL_BYTES)
+    for path in _older(directory):
+        if _count(data) >= lines or len(data) >= MAX_TAIL_BYTES:
+            break
+        older = _open(path)
+        if older is None:
+            # Rotated away between listing and reading.
+            continue
+        with older:
+            if _inode(older) != _inode(current):
+                data = _end_of(older, lines - _count(data), MAX_TAIL_BYTES - len(data)) + data
+    return data
+
+
+def _older(directory: Path) -> list[Path]:
+    """Rotated files, newest first."""
+    numbered = {}
+    for path in directory.glob(f"{LOG}.*"):
+        suffix = path.name[len(LOG) + 1 :]
+        if suffix.isdigit():
+            numbered[int(suffix)] = path
+    return [numbered[number] for number in sorted(numbered)]
+
+
+def _end_of(file: BinaryIO, lines: int, room: int) -> bytes:
+    """The last lines of one file, which is left at its end."""
+    end = position = file.seek(0, os.SEEK_END)
+    data = b""
+    while lines > 0 and position > 0 and len(data) < room and data.count(b"\n", 0, -1) < lines:
+        step = min(CHUNK, position)
+        position -= step
+        file.seek(position)
+        data = file.read(step) + data
+    file.seek(end)
+    if lines <= 0:
+        return b""
+    parts = data.split(b"\n")
+    return b"\n".join(parts[-lines - (parts[-1] == b"") :])
+
+
+def _count(data: bytes) -> int:
+    """Lines, an unfinished last one included."""
+    return data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
+
+
+def _open(path: Path) -> BinaryIO | None:
     try:
-        return (directory / LOG).open("rb")
+        # Unbuffered: a buffered reader would remember an end that the shim has since moved.
+        return path.open("rb", buffering=0)
     except FileNotFoundError:
         return None
 
 
-def _replaced(fd: int, directory: Path) -> bool:
+def _inode(file: BinaryIO) -> tuple[int, int]:
+    found = os.fstat(file.fileno())
+    return found.st_dev, found.st_ino
+
+
+def _replaced(file: BinaryIO, path: Path) -> bool:
     try:
-        current = (directory / LOG).stat()
+        current = path.stat()
     except FileNotFoundError:
         return False
-    mine = os.fstat(fd)
-    return (mine.st_dev, mine.st_ino) != (current.st_dev, current.st_ino)
+    return _inode(file) != (current.st_dev, current.st_ino)

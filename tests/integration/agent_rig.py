@@ -1,0 +1,235 @@
+"""A cluster of its own on a Consul for each test, real agents in this process, and what tests ask them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import secrets
+import signal
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from farmd.agent.agent import Agent
+from farmd.agent.identity import start_ticks
+from farmd.agent.model import AgentConfig, Identity
+from farmd.agent.state import StateDirectory
+from farmd.clock import SystemClock, SystemIds
+from farmd.metrics import Metrics
+from farmd.progress import Progress
+from store import codec, manifests, operations, registration
+from store.consul.client import ConsulClient
+from store.entry import Entry
+from store.intent import Intent
+from store.keys import Keys, is_sentinel
+from store.manifests import HealthCheck, Manifest, Port, Restart, Stop
+from store.nodes import Agent as Presence
+from store.reality import Reality
+from tests.fleet import client_of, eventually
+
+CLOCK = SystemClock()
+FAST = Restart(initial=0.05, maximum=0.2, reset=60)
+SERVER = (
+    "import os,http.server as h\n"
+    "class H(h.BaseHTTPRequestHandler):\n"
+    "    def do_GET(self):\n"
+    "        bad = os.path.exists('sick')\n"
+    "        self.send_response(500 if bad else 200); self.end_headers()\n"
+    "        self.wfile.write(os.environ['FARMD_INSTANCE'].encode())\n"
+    "    def log_message(self, *a): pass\n"
+    "h.HTTPServer(('127.0.0.1', int(os.environ['FARMD_PORT_HTTP'])), H).serve_forever()\n"
+)
+
+
+def shell(script: str, **fields: Any) -> Manifest:
+    """A pod that runs a shell script; it restarts fast and has a short grace."""
+    given = {"id": "web", "command": ["/bin/sh", "-c", script], "restart": FAST, "stop": Stop(grace=5)}
+    return Manifest(**(given | fields))
+
+
+def web(**fields: Any) -> Manifest:
+    """A pod that answers HTTP on a dynamic port; unhealthy while a file ``sick`` is in its directory."""
+    given = {
+        "id": "web",
+        "command": ["python3", "-c", SERVER],
+        "ports": {"http": Port()},
+        "health": HealthCheck(type="http", port="http", interval=0.1, timeout=1, failures=2, start_period=10),
+        "restart": FAST,
+    }
+    return Manifest(**(given | fields))
+
+
+@dataclass
+class Running:
+    """An agent in this process."""
+
+    agent: Agent
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+    client: ConsulClient
+    state: StateDirectory
+    progress: Progress
+
+    async def close(self) -> None:
+        """A clean stop, awaited."""
+        self.stop.set()
+        try:
+            async with asyncio.timeout(30):
+                await self.task
+        finally:
+            await self.client.close()
+
+    async def crash(self) -> None:
+        """Cut it off at once."""
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        await self.client.close()
+
+
+@dataclass
+class Rig:
+    """One registered cluster under a prefix of its own."""
+
+    client: ConsulClient
+    address: str
+    root: Path
+    keys: Keys = field(default_factory=lambda: Keys(f"t{secrets.token_hex(4)}/"))
+    running: list[Running] = field(default_factory=list)
+    cluster: str = ""
+
+    async def register(self) -> None:
+        self.cluster = await registration.register_cluster(self.client, self.keys, SystemIds())
+
+    async def agent(
+        self, node: str = "n1", *, wait: bool = True, address: str = "", **config: Any
+    ) -> Running:
+        """Start an agent; by default wait until its node's presence is its own."""
+        client = client_of(address or self.address)
+        metrics = Metrics(CollectorRegistry())
+        progress = Progress(CLOCK, metrics)
+        settings: dict[str, Any] = {"node": node, "state_dir": self.root / node, "session_ttl": 10.0}
+        agent = Agent(
+            AgentConfig(**(settings | {"retry_unusable": 0.2} | config)),
+            client=client,
+            keys=self.keys,
+            clock=CLOCK,
+            rng=random.Random(7),
+            ids=SystemIds(),
+            recorder=metrics,
+            progress=progress,
+            environ={"PATH": os.environ["PATH"], "CONSUL_HTTP_TOKEN": "secret"},
+        )
+        stop = asyncio.Event()
+        task = asyncio.create_task(agent.run(stop))
+        running = Running(agent, stop, task, client, agent.state, progress)
+        self.running.append(running)
+        if wait:
+
+            async def present() -> bool:
+                return task.done() or agent.present
+
+            await eventually(present, what=f"presence of {node}")
+            if task.done():
+                task.result()
+        return running
+
+    async def want(
+        self, manifest: Manifest, *, node: str = "n1", instance: str = "web", owner: str = "rc1"
+    ) -> int:
+        """Write a manifest and an intent; its ModifyIndex."""
+        body = manifests.canonical(manifest)
+        sha = manifests.digest(body)
+        entries = await self.client.transaction(
+            [
+                operations.put(self.keys.manifest(sha), body),
+                operations.put(self.keys.intent(node, instance), codec.encode(Intent(sha, owner))),
+            ]
+        )
+        return max(entry.modify_index for entry in entries)
+
+    async def unwant(self, *, node: str = "n1", instance: str = "web") -> None:
+        await self.client.delete(self.keys.intent(node, instance))
+
+    async def realities(self, node: str = "n1") -> dict[str, Reality]:
+        page = await self.client.list(self.keys.realities(node), mode="consistent")
+        entries = [Entry.of(raw) for raw in page.items if not is_sentinel(raw.key)]
+        return {self.keys.reality_parts(e.key)[1]: codec.decode(Reality, e.value, e.key) for e in entries}
+
+    async def until(
+        self,
+        condition: Callable[[Reality], object],
+        *,
+        node: str = "n1",
+        instance: str = "web",
+        what: str = "reality",
+    ) -> Reality:
+        """The first reality of an instance that fits."""
+
+        async def fits() -> Reality | None:
+            found = (await self.realities(node)).get(instance)
+            return found if found is not None and condition(found) else None
+
+        found = await eventually(fits, what=f"{what} of {node}/{instance}")
+        assert isinstance(found, Reality)
+        return found
+
+    async def until_running(self, manifest: Manifest, **place: str) -> Reality:
+        sha = sha_of(manifest)
+        return await self.until(lambda r: r.manifest == sha and r.phase == "running", what="running", **place)
+
+    async def until_gone(self, *, node: str = "n1", instance: str = "web") -> None:
+        async def gone() -> bool:
+            return instance not in await self.realities(node)
+
+        await eventually(gone, what=f"removal of {node}/{instance}")
+
+    async def presence(self, node: str = "n1") -> tuple[Presence, str] | None:
+        entry = await self.client.read(self.keys.agent(node), mode="consistent")
+        if entry is None:
+            return None
+        return codec.decode(Presence, entry.value, entry.key), entry.session
+
+    def identities(self) -> list[Identity]:
+        """Every process that any agent of this test left a record of."""
+        found = []
+        for path in self.root.glob("*/instances/*/process.json"):
+            state = StateDirectory(path.parents[2])
+            identity = state.identity(path.parent.name)
+            if identity is not None:
+                found.append(identity)
+        return found
+
+    async def close(self) -> None:
+        for running in self.running:
+            await running.crash()
+        for identity in self.identities():
+            for pid, ticks in ((identity.pid, identity.ticks), (identity.shim, identity.shim_ticks)):
+                if start_ticks(pid) == ticks:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.asynccontextmanager
+async def rig_on(address: str, root: Path) -> AsyncIterator[Rig]:
+    """A rig for the length of a ``with`` block; nothing of it runs on afterwards."""
+    client = client_of(address)
+    rig = Rig(client, address, root)
+    try:
+        await rig.register()
+        yield rig
+    finally:
+        await rig.close()
+        await client.close()
+
+
+def sha_of(manifest: Manifest) -> str:
+    return manifests.digest(manifests.canonical(manifest))
+
+
+def alive(reality: Reality) -> bool:
+    return start_ticks(reality.pid) is not None

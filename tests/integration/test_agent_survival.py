@@ -1,0 +1,401 @@
+"""What outlives what: workloads the agent and the store, presence a restart (R20, R21, R26, R27)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web as http_web
+
+from farmd.agent.errors import NodeTaken, StateLocked
+from farmd.agent.http import add_routes
+from farmd.agent.identity import start_ticks
+from store import codec, registration
+from store.nodes import Agent as Presence
+from store.sessions import Session
+from tests.fleet import eventually
+from tests.integration.agent_rig import CLOCK, Rig, Running, alive, rig_on, sha_of, shell, web
+from tests.servers import ConsulServer, free_ports
+
+SLEEPER = shell("exec sleep 1000")
+
+
+@pytest.fixture(scope="module")
+def consul() -> Iterator[ConsulServer]:
+    with ConsulServer(dev=True) as server:
+        yield server
+
+
+@pytest.fixture
+async def rig(consul: ConsulServer, tmp_path: Path) -> AsyncIterator[Rig]:
+    async with rig_on(consul.address, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def durable() -> Iterator[ConsulServer]:
+    with ConsulServer(dev=False) as server:
+        yield server
+
+
+async def until_gone(pid: int) -> None:
+    async def gone() -> bool:
+        return start_ticks(pid) is None
+
+    await eventually(gone, what=f"end of process {pid}")
+
+
+async def until_contact_lost(running: Running) -> None:
+    async def lost() -> bool:
+        return not running.agent.present
+
+    await eventually(lost, within=60, what="loss of presence")
+
+
+# -- restarts of the agent ---------------------------------------------------------------------
+@pytest.mark.parametrize("how", ["close", "crash"])
+async def test_r27_a_restarted_agent_adopts_what_runs(rig: Rig, how: str) -> None:
+    running = await rig.agent()
+    await rig.want(web())
+    before = await rig.until(lambda r: r.health.state == "passing")
+    await getattr(running, how)()
+    assert alive(before)
+    index = (await rig.client.read(rig.keys.reality("n1", "web"))).modify_index  # type: ignore[union-attr]
+    again = await rig.agent()
+    entry = await rig.client.read(rig.keys.reality("n1", "web"))
+    assert entry is not None
+    assert alive(before)
+    await rig.want(SLEEPER, instance="other")
+    await rig.until_running(SLEEPER, instance="other")
+    after = (await rig.realities())["web"]
+    assert after == before, "health, start, ports and restarts are kept"
+    assert entry.modify_index == index, "nothing changed, so nothing was written"
+    os.kill(before.pid, signal.SIGKILL)
+    await rig.until(lambda r: r.restarts == 1 and r.health.state == "passing")
+    assert again.agent.pods.get("web") is not None
+
+
+async def test_r26_an_end_that_happened_while_the_agent_was_away_is_reported(rig: Rig) -> None:
+    running = await rig.agent()
+    manifest = shell("while [ ! -e go ]; do sleep 0.02; done; rm go; exit 6")
+    await rig.want(manifest)
+    before = await rig.until_running(manifest)
+    await running.crash()
+    (running.state.work("web") / "go").touch()
+    await until_gone(before.pid)
+    await rig.agent()
+    after = await rig.until(lambda r: r.restarts == 1 and r.phase == "running")
+    assert [end.code for end in after.exits] == [6]
+
+
+async def test_r26_a_workload_that_lost_its_shim_is_stopped_before_another_starts(rig: Rig) -> None:
+    running = await rig.agent()
+    await rig.want(SLEEPER)
+    before = await rig.until_running(SLEEPER)
+    identity = running.state.identity("web")
+    assert identity is not None
+    await running.crash()
+    os.kill(identity.shim, signal.SIGKILL)
+    await until_gone(identity.shim)
+    assert alive(before)
+    await rig.agent()
+    after = await rig.until(lambda r: r.restarts == 1 and r.phase == "running")
+    assert not alive(before)
+    assert [end.code for end in after.exits] == [-9]
+
+
+async def test_r26_a_process_is_adopted_even_if_its_record_is_damaged(rig: Rig) -> None:
+    running = await rig.agent()
+    await rig.want(SLEEPER)
+    before = await rig.until_running(SLEEPER)
+    await running.crash()
+    (running.state.directory("web") / "instance.json").write_text("{")
+    await rig.agent()
+    await rig.want(SLEEPER, owner="rc2")
+    after = await rig.until(lambda r: r.owner == "rc2")
+    assert (after.pid, after.started) == (before.pid, before.started)
+
+
+async def test_a_pod_unwanted_while_the_agent_was_away_is_stopped(rig: Rig) -> None:
+    running = await rig.agent()
+    await rig.want(SLEEPER)
+    before = await rig.until_running(SLEEPER)
+    await running.close()
+    await rig.unwant()
+    await rig.agent()
+    await rig.until_gone()
+    assert not alive(before)
+
+
+async def test_stop_workloads_on_exit_takes_them_along(rig: Rig) -> None:
+    running = await rig.agent(stop_workloads_on_exit=True)
+    await rig.want(SLEEPER)
+    before = await rig.until_running(SLEEPER)
+    identity = running.state.identity("web")
+    await running.close()
+    assert not alive(before)
+    assert identity is not None
+    assert start_ticks(identity.shim) is None
+
+
+# -- the store ---------------------------------------------------------------------------------
+async def test_r20_a_proven_empty_intent_stops_and_a_missing_sentinel_does_not(rig: Rig) -> None:
+    await rig.agent()
+    await rig.want(SLEEPER)
+    await rig.want(SLEEPER, instance="marker")
+    before = await rig.until_running(SLEEPER)
+    sentinel = rig.keys.sentinel(rig.keys.intents("n1"))
+    value = (await rig.client.read(sentinel)).value  # type: ignore[union-attr]
+    await rig.client.delete(sentinel)
+    await rig.unwant()
+    await rig.client.put(sentinel, registration.sentinel_value("another cluster"))
+    await rig.want(shell("exit 1"))
+    await rig.unwant()
+    await rig.client.put(rig.keys.intent("n1", "marker"), codec.encode({"manifest": "x", "owner": "y"}))
+    # Everything so far was unproven; the agent has read at least one of these answers by the time that
+    # it obeys the next one, in which the sentinel is back and the pod wanted.
+    await rig.want(SLEEPER)
+    await rig.client.put(sentinel, value)
+    await rig.until(lambda r: "expected 64 hex digits" in r.reason, instance="marker")
+    after = (await rig.realities())["web"]
+    assert (after.pid, after.started, after.restarts) == (before.pid, before.started, 0)
+    await rig.unwant()
+    await rig.until_gone()
+    assert not alive(before)
+
+
+async def test_r27_a_wiped_and_restarted_store_stops_nothing(durable: ConsulServer, tmp_path: Path) -> None:
+    async with rig_on(durable.address, tmp_path) as rig:
+        running = await rig.agent()
+        await rig.want(web())
+        before = await rig.until(lambda r: r.health.state == "passing")
+        await asyncio.to_thread(durable.stop)
+        os.kill(before.pid, signal.SIGKILL)
+
+        async def restarted() -> bool:
+            pod = running.agent.pods.get("web")
+            return pod is not None and pod.record.restarts == 1 and pod.damper.published.state == "passing"
+
+        await eventually(restarted, what="a restart without the store")
+        during = running.agent.reality()["web"]
+        await running.crash()
+        again = await rig.agent(wait=False)
+        await eventually(lambda: _knows(again, "web"), what="adoption without the store")
+        os.kill(during.pid, signal.SIGKILL)
+
+        async def restarted_again() -> bool:
+            pod = again.agent.pods.get("web")
+            return pod is not None and pod.record.restarts == 2 and pod.identity is not None
+
+        await eventually(restarted_again, what="a restart by an agent that never saw the store")
+        last = again.agent.reality()["web"]
+        durable.wipe()
+        await asyncio.to_thread(durable.start)
+        await rig.register()
+        assert rig.cluster
+        # A new cluster: its answers count for nothing, and nothing is registered or written there.
+        foreign = await rig.client.keys(rig.keys.intents("n1"))
+        assert foreign.items == []
+        await registration.register_node(rig.client, rig.keys, "n1")
+        await _several_looks(again)
+        assert alive(last)
+        assert await rig.realities() == {}
+        assert await rig.presence() is None
+
+
+async def test_r27_reality_is_brought_up_to_date_after_an_outage(
+    durable: ConsulServer, tmp_path: Path
+) -> None:
+    async with rig_on(durable.address, tmp_path) as rig:
+        await rig.agent()
+        await rig.want(web())
+        before = await rig.until(lambda r: r.health.state == "passing")
+        await asyncio.to_thread(durable.stop)
+        os.kill(before.pid, signal.SIGKILL)
+        await until_gone(before.pid)
+        await asyncio.to_thread(durable.start)
+        after = await rig.until(lambda r: r.restarts == 1 and r.health.state == "passing")
+        assert [end.code for end in after.exits] == [-9]
+        await rig.unwant()
+        await rig.until_gone()
+
+
+async def test_r27_stop_after_is_the_one_exception(durable: ConsulServer, tmp_path: Path) -> None:
+    async with rig_on(durable.address, tmp_path) as rig:
+        running = await rig.agent()
+        isolated = shell("exec sleep 1000", stop_after=3.0)
+        await rig.want(isolated, instance="isolated")
+        await rig.want(SLEEPER, instance="steady")
+        going = await rig.until_running(isolated, instance="isolated")
+        staying = await rig.until_running(SLEEPER, instance="steady")
+        await asyncio.to_thread(durable.pause)
+        await until_gone(going.pid)
+        assert alive(staying)
+        assert "stop_after" in running.agent.reality()["isolated"].reason
+        durable.resume()
+        back = await rig.until(lambda r: r.phase == "running" and r.pid != going.pid, instance="isolated")
+        assert alive(back)
+        assert alive(staying)
+
+
+# -- presence ----------------------------------------------------------------------------------
+async def test_r21_the_session_outlives_a_restart(rig: Rig) -> None:
+    running = await rig.agent(labels={"rack": "r1", "os": "mine"}, address="10.0.0.1:7717")
+    first = await rig.presence()
+    assert first is not None
+    record, session = first
+    assert record.node == "n1"
+    assert record.labels["rack"] == "r1"
+    assert record.labels["os"] == "mine"
+    assert record.labels.keys() >= {"arch", "kernel", "hostname"}
+    assert record.capacity["cpu"] >= 1
+    assert record.capacity["memory"] > 1e6
+    assert record.address == "10.0.0.1:7717"
+    await running.close()
+    assert await rig.presence() == first
+    await rig.agent()
+    second = await rig.presence()
+    assert second is not None
+    assert second[1] == session
+    assert second[0].since > record.since
+
+
+async def test_r21_a_lost_session_is_replaced_and_presence_taken_again(rig: Rig) -> None:
+    running = await rig.agent()
+    await rig.want(SLEEPER)
+    before = await rig.until_running(SLEEPER)
+    first = await rig.presence()
+    assert first is not None
+    await rig.client.destroy_session(first[1])
+
+    async def back() -> bool:
+        found = await rig.presence()
+        return found is not None and found[1] != first[1]
+
+    await eventually(back, what="a new presence")
+    assert running.agent.present
+    assert alive(before)
+    await rig.want(SLEEPER, instance="other")
+    await rig.until_running(SLEEPER, instance="other")
+
+
+async def test_registration_creates_the_node_once_and_keeps_what_people_wrote(rig: Rig) -> None:
+    running = await rig.agent()
+    entry = await rig.client.read(rig.keys.node("n1"))
+    assert entry is not None
+    await rig.client.put(rig.keys.node("n1"), b'{"cordoned":true}')
+    await running.close()
+    await rig.agent()
+    entry = await rig.client.read(rig.keys.node("n1"))
+    assert entry is not None
+    assert entry.value == b'{"cordoned":true}'
+    assert await rig.client.read(rig.keys.sentinel(rig.keys.intents("n1"))) is not None
+
+
+async def test_a_second_agent_in_the_same_directory_is_refused(rig: Rig) -> None:
+    await rig.agent()
+    with pytest.raises(StateLocked, match="in use by another agent"):
+        await rig.agent()
+
+
+async def test_a_second_agent_under_the_same_name_is_refused(rig: Rig, tmp_path: Path) -> None:
+    first = await rig.agent()
+    await rig.want(SLEEPER)
+    before = await rig.until_running(SLEEPER)
+    with pytest.raises(NodeTaken, match=rf"node n1: a live agent bears this name .*pid {os.getpid()}"):
+        await rig.agent(state_dir=tmp_path / "elsewhere")
+    assert first.agent.present
+    assert (await rig.realities())["web"] == before
+
+
+async def test_the_presence_of_a_dead_process_of_this_boot_is_taken_over(rig: Rig) -> None:
+    process = await asyncio.create_subprocess_exec("true")
+    await process.wait()
+    stale = await Session.open(rig.client, CLOCK, name="stale", ttl=600)
+    dead = Presence(node="n1", version="0", host="here", boot=_boot(), pid=process.pid, since=CLOCK.now())
+    await rig.client.put(rig.keys.agent("n1"), codec.encode(dead), acquire=stale.id)
+    await rig.agent()
+    found = await rig.presence()
+    assert found is not None
+    assert found[0].pid == os.getpid()
+    assert found[1] != stale.id
+
+
+async def test_w19_a_node_whose_name_begins_like_another_is_another(rig: Rig) -> None:
+    await rig.agent("n1")
+    await rig.agent("n10")
+    await rig.want(SLEEPER, node="n10")
+    await rig.until_running(SLEEPER, node="n10")
+    await rig.want(SLEEPER, node="n1", instance="mine")
+    await rig.until_running(SLEEPER, instance="mine")
+    assert set(await rig.realities("n1")) == {"mine"}
+    assert set(await rig.realities("n10")) == {"web"}
+
+
+# -- HTTP --------------------------------------------------------------------------------------
+async def test_pods_and_logs_over_http(rig: Rig) -> None:
+    running = await rig.agent()
+    talker = shell(
+        "for i in 1 2 3; do echo line $i; done; while [ ! -e go ]; do sleep 0.02; done; echo more;"
+        " exec sleep 1000"
+    )
+    await rig.want(talker)
+    await rig.until_running(talker)
+    app = http_web.Application()
+    add_routes(app, running.agent, CLOCK)
+    runner = http_web.AppRunner(app, shutdown_timeout=5)
+    await runner.setup()
+    port = free_ports(1)[0]
+    await http_web.TCPSite(runner, "127.0.0.1", port).start()
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
+
+        async def text(path: str) -> tuple[int, str]:
+            async with http.get(path) as answer:
+                return answer.status, await answer.text()
+
+        async def all_lines() -> bool:
+            return (await text("/v1/pods/web/logs"))[1] == "line 1\nline 2\nline 3\n"
+
+        await eventually(all_lines, what="three lines")
+        async with http.get("/v1/pods") as answer:
+            body = await answer.json()
+        assert body["node"] == "n1"
+        assert body["pods"]["web"]["manifest"] == sha_of(talker)
+        assert await text("/v1/pods/web/logs?lines=1") == (200, "line 3\n")
+        assert (await text("/v1/pods/web/logs?lines=-1"))[0] == 400
+        assert (await text("/v1/pods/web/logs?follow=maybe"))[0] == 400
+        assert (await text("/v1/pods/other/logs"))[0] == 404
+        assert (await text("/v1/pods/..%2F..%2Fetc/logs"))[0] == 404
+        async with http.get("/v1/pods/web/logs?lines=1&follow=1") as answer:
+            assert await answer.content.readline() == b"line 3\n"
+            (running.state.work("web") / "go").touch()
+            assert await answer.content.readline() == b"more\n"
+            await rig.unwant()
+            assert await answer.content.read() == b""
+    await runner.cleanup()
+
+
+async def _knows(running: Running, instance: str) -> bool:
+    pod = running.agent.pods.get(instance)
+    return pod is not None and pod.identity is not None
+
+
+async def _several_looks(running: Running) -> None:
+    """Until the agent has tried and refused to join at least once more."""
+    assert not running.agent.present
+    await asyncio.wait_for(CLOCK.sleep(0), 1)
+    link = running.agent._link
+
+    async def foreign() -> bool:
+        return link._said == "foreign_cluster"
+
+    await eventually(foreign, what="refusal of the foreign cluster")
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,0 +1,108 @@
+"""The plan of one pod: a table of situations and what must follow."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmd.agent.plan import (
+    Action,
+    Forget,
+    Kill,
+    Situation,
+    Start,
+    Stop,
+    Wait,
+    backoff,
+    decide,
+    failures_after,
+    reason_to_stop,
+)
+from store.manifests import Restart
+
+NOW = 100.0
+OLD, NEW = "a" * 64, "b" * 64
+
+
+def at(**fields: object) -> Situation:
+    return Situation(**({"wanted": True, "sha": NEW} | fields))
+
+
+CASES: list[tuple[str, Situation, Action]] = [
+    ("wanted and not there: start", at(), Start()),
+    ("wanted and runs: nothing", at(running=NEW), Wait()),
+    ("in backoff: wait for its end", at(not_before=NOW + 5), Wait(NOW + 5)),
+    ("backoff is over: start", at(not_before=NOW), Start()),
+    ("not wanted and runs: stop", at(wanted=False, running=NEW), Stop("no longer wanted")),
+    ("not wanted and gone: forget", at(wanted=False), Forget()),
+    ("another manifest: stop the old one first", at(running=OLD), Stop("replaced by another manifest")),
+    ("another manifest that cannot run here: keep the old one", at(running=OLD, startable=False), Wait()),
+    ("a manifest that cannot run here: nothing to start", at(startable=False), Wait()),
+    ("busy: one act at a time", at(busy=True), Wait()),
+    ("busy and unwanted: still one act at a time", at(busy=True, wanted=False), Wait()),
+    ("stopping: until the grace is over", at(running=OLD, stopping=NOW - 4, grace=10), Wait(NOW + 6)),
+    ("grace over: kill", at(running=OLD, stopping=NOW - 10, grace=10), Kill()),
+    ("no grace: kill at once", at(running=OLD, stopping=NOW, grace=0), Kill()),
+    ("killed: give the kernel time", at(running=OLD, stopping=NOW - 20, killed=NOW - 0.4), Wait(NOW + 0.6)),
+    ("killed and still there: again", at(running=OLD, stopping=NOW - 20, killed=NOW - 1), Kill()),
+    ("wanted again while it stops: it stops all the same", at(running=NEW, stopping=NOW - 1), Wait(NOW + 9)),
+    ("cut off for less than stop_after", at(running=NEW, stop_after=30, isolated=10), Wait(NOW + 20)),
+    (
+        "R27: cut off for stop_after",
+        at(running=NEW, stop_after=30, isolated=30),
+        Stop("out of contact with the store for 30 s (stop_after)"),
+    ),
+    ("R27: cut off without stop_after: nothing", at(running=NEW, isolated=1e6), Wait()),
+    ("R27: cut off and ended: not started again", at(stop_after=30, isolated=31), Wait()),
+    ("halting and runs: stop", at(running=NEW, halting=True), Stop("the agent stops its workloads")),
+    ("halting and gone: neither start nor forget", at(wanted=False, halting=True), Wait()),
+]
+
+
+@pytest.mark.parametrize(("situation", "action"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_plan(situation: Situation, action: Action) -> None:
+    assert decide(situation, NOW) == action
+
+
+flags = st.booleans()
+times = st.one_of(st.none(), st.floats(0, 200))
+
+
+@given(
+    wanted=flags,
+    running=st.sampled_from(["", OLD, NEW]),
+    startable=flags,
+    busy=flags,
+    not_before=st.floats(0, 200),
+    stopping=times,
+    killed=times,
+    isolated=st.floats(0, 100),
+    stop_after=st.sampled_from([0.0, 30.0]),
+    halting=flags,
+)
+def test_a_wanted_process_is_never_touched_and_never_doubled(**fields: object) -> None:
+    situation = at(**fields)
+    action = decide(situation, NOW)
+    if situation.running:
+        assert not isinstance(action, Start | Forget)
+        if not reason_to_stop(situation) and situation.stopping is None and situation.killed is None:
+            assert isinstance(action, Wait)
+    else:
+        assert not isinstance(action, Stop | Kill)
+    if isinstance(action, Wait) and not math.isinf(action.until) and not situation.running:
+        assert action.until == situation.not_before
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"), [(0, 0.0), (1, 1.0), (2, 2.0), (3, 4.0), (6, 32.0), (7, 60.0), (5000, 60.0)]
+)
+def test_backoff_doubles_up_to_the_maximum(failures: int, seconds: float) -> None:
+    assert backoff(Restart(initial=1, maximum=60), failures) == seconds
+
+
+@pytest.mark.parametrize(("before", "ran", "after"), [(0, 1, 1), (4, 59, 5), (4, 60, 1), (0, 3600, 1)])
+def test_a_long_run_wipes_the_slate(before: int, ran: float, after: int) -> None:
+    assert failures_after(Restart(reset=60), before, ran) == after
