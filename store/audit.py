@@ -119,7 +119,8 @@ class AuditReader:
     async def _hour(self, hour: str) -> tuple[Audit, ...]:
         page = await self._client.list(self._keys.audit_hour(hour))
         records = []
-        for raw in sorted(page.items, key=lambda raw: raw.key, reverse=True):
+        # Records are never rewritten, so their creation is the order in which changes were committed.
+        for raw in sorted(page.items, key=lambda raw: raw.create_index, reverse=True):
             try:
                 records.append(codec.decode(Audit, raw.decoded(), raw.key))
             except RecordInvalid as error:

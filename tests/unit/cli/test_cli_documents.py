@@ -1,0 +1,79 @@
+"""Files that people write: one clear line for everything that cannot be meant, and no blow-up."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from farmd import documents
+from store.errors import InputInvalid
+
+
+def refused(text: str, source: str = "a.yaml") -> str:
+    with pytest.raises(InputInvalid) as caught:
+        documents.parse(text, source)
+    assert "\n" not in caught.value.message
+    assert caught.value.message.startswith(f"{source}: ")
+    return caught.value.message
+
+
+def test_several_documents_say_which_they_are() -> None:
+    found = documents.parse("a: 1\n---\n---\nb: 2\n", "a.yaml")
+    assert found == [("a.yaml (document 1)", {"a": 1}), ("a.yaml (document 2)", {"b": 2})]
+
+
+def test_json_is_read_as_json_and_as_yaml() -> None:
+    assert documents.parse('{"a": [1, "x"]}', "a.json") == [("a.json", {"a": [1, "x"]})]
+    assert documents.parse('{"a": [1, "x"]}', "stdin") == [("stdin", {"a": [1, "x"]})]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "no document"),
+        ("---\n...\n", "no document"),
+        ("# only a comment\n", "no document"),
+        ("a: [1", "line 1"),
+        ("a: b: c", "line 1"),
+        ("a: 1\n\tb: 2", "line 2"),
+        ("a: 1\na: 2", "found twice"),
+        ("a: {x: 1, x: 2}", "found twice"),
+        ("!!python/object/apply:os.system ['true']", "could not determine a constructor"),
+        ("a: !secret x", "could not determine a constructor"),
+        ("a: &x [*x]", "*x"),
+        ("a: *nowhere", "*nowhere"),
+        ("a: \x00", "not YAML"),
+        ("? [1, 2]\n: x\n? {a: b}\n: y", "unhashable"),
+        ("a: 2026-99-99", "not YAML"),
+        ("x" * (documents.MAX_BYTES + 1), str(documents.MAX_BYTES)),
+        ("[" * 5000, "levels"),
+        ("- " * 3000 + "a", "levels"),
+    ],
+)
+def test_what_is_no_good_yaml_is_one_line(text: str, named: str) -> None:
+    assert named in refused(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"), [("{", "not JSON"), ('{"a": 1, "a": 2}', "found twice"), ("[" * 5000, "not JSON")]
+)
+def test_what_is_no_good_json_is_one_line(text: str, named: str) -> None:
+    assert named in refused(text, "a.json")
+
+
+def test_aliases_that_blow_up_are_refused_before_they_do() -> None:
+    bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
+    bomb += "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
+    before = time.process_time()
+    assert "aliases" in refused(bomb)
+    assert time.process_time() - before < 5
+
+
+def test_honest_aliases_and_merges_work() -> None:
+    text = "base: &b {x: 1}\nmine: {<<: *b, y: 2}\nsame: *b\n"
+    assert documents.parse(text, "a.yaml")[0][1] == {
+        "base": {"x": 1},
+        "mine": {"x": 1, "y": 2},
+        "same": {"x": 1},
+    }

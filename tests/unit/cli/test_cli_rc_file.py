@@ -1,0 +1,128 @@
+"""RC files: what is refused names file, field, found and expected; what is accepted comes back as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from farmd.replication.spec import as_file, parse, parse_file, record
+from store import manifests
+from store.errors import InputInvalid
+from tests.people import hello
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"replica": 3}, "replica: unknown key, did you mean 'replicas'"),
+        ({"pod_comand": []}, "pod.comand: unknown key, did you mean 'command'"),
+        ({"replicas": -1}, "replicas: found -1"),
+        ({"replicas": "3"}, "replicas: found `str`, expected `int | null`"),
+        ({"replicas": 1.5}, "replicas: found `float`"),
+        ({"replicas": True}, "replicas: found `bool`"),
+        ({"replicas": 10**12}, "replicas: found 1000000000000"),
+        ({"replicas_per_node": 0}, "replicas_per_node: found 0"),
+        ({"max_unavailable": 0}, "max_unavailable: found 0"),
+        ({"name": ""}, "name: found ''"),
+        ({"name": "a/b"}, "name: found 'a/b'"),
+        ({"name": ".."}, "name: found '..'"),
+        ({"name": "Hello"}, "name: found 'Hello'"),
+        ({"name": "x" * 64}, "name: found"),
+        ({"name": 7}, "name: found `int`, expected `str`"),
+        ({"name": "a\nb"}, "name: found"),
+        ({"pod_id": ""}, "pod.id: found ''"),
+        ({"pod_id": "../x"}, "pod.id: found '../x'"),
+        ({"pod_id": "a/b"}, "pod.id: found 'a/b'"),
+        ({"pod_command": "sleep 9"}, "pod.command: found `str`"),
+        ({"pod_command": []}, "pod.command: found []"),
+        ({"pod_env": {"A": 1}}, "pod.env[...]: found `int`"),
+        ({"pod_env": {"DEBUG": True}}, "pod.env[...]: found `bool`"),
+        ({"pod_health": {"type": "htp"}}, "pod.health.type: found 'htp', expected one of command, http, tcp"),
+        ({"pod_env": {"A": "x" * manifests.MAX_MANIFEST_BYTES}}, f"at most {manifests.MAX_MANIFEST_BYTES}"),
+        ({"node_selector": "rack in (a"}, "node_selector: "),
+        ({"node_selector": "=x"}, "node_selector: "),
+        ({"labels": {"": "x"}}, "labels: found ''"),
+        ({"labels": {"a b": "x"}}, "labels: found 'a b'"),
+        ({"labels": {"a": "x y"}}, "labels.a: found 'x y'"),
+        ({"pod_labels": {"replication_controller_id": "x"}}, "replication_controller_id"),
+        ({"strategy": "some"}, "strategy: found 'some', expected one of dynamic, static"),
+        ({"on_lost": "panic"}, "on_lost: found 'panic', expected one of replace, wait"),
+        ({"needs": ["a/b"]}, "needs: found 'a/b'"),
+        ({"disabled": "no"}, "disabled: found `str`"),
+        ({"labels": []}, "labels: found `array`"),
+    ],
+)
+def test_bad_input_names_file_field_found_and_expected(fields: dict[str, Any], named: str) -> None:
+    data = hello(**{name: value for name, value in fields.items() if name != "pod_labels"})
+    if "pod_labels" in fields:
+        data["pod_labels"] = fields["pod_labels"]
+    with pytest.raises(InputInvalid) as caught:
+        parse(data, "a.yaml")
+    assert caught.value.message.startswith("a.yaml: ")
+    assert named in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        ({}, "name: missing"),
+        ({"name": "x"}, "pod: missing"),
+        ({"name": "x", "pod": {}}, "pod.id: missing"),
+        ({"name": "x", "pod": {"id": "x"}}, "pod.command: missing"),
+        ([], "document: found `array`"),
+        ("text", "document: found `str`"),
+        (7, "document: found `int`"),
+    ],
+)
+def test_what_is_missing_is_named(data: Any, named: str) -> None:
+    with pytest.raises(InputInvalid, match=named):
+        parse(data, "a.yaml")
+
+
+def test_one_name_twice_in_a_file_is_refused() -> None:
+    text = yaml.safe_dump_all([hello(), hello()])
+    with pytest.raises(InputInvalid, match=r"document 2.*'hello' again"):
+        parse_file(text, "a.yaml")
+
+
+def test_a_new_controller_must_say_its_count_and_an_old_one_keeps_it() -> None:
+    open_ = parse({**hello(), "replicas": None}, "a.yaml")
+    with pytest.raises(InputInvalid, match="replicas: missing"):
+        record(open_, "ab12", "f" * 64)
+    existing = record(parse(hello(replicas=7, disabled=True), "a.yaml"), "ab12", "f" * 64)
+    kept = record(open_, "ab12", "f" * 64, existing)
+    assert (kept.replicas_desired, kept.disabled) == (7, True)
+
+
+def test_equal_selectors_are_stored_as_equal_text() -> None:
+    one = record(parse(hello(node_selector="b=2, a=1"), "x"), "ab12", "f" * 64)
+    two = record(parse(hello(node_selector="a=1,b=2"), "x"), "ab12", "f" * 64)
+    assert one == two
+
+
+def test_a_record_comes_back_as_the_file_that_makes_it() -> None:
+    data = hello(
+        node_selector="rack=a",
+        labels={"team": "web"},
+        replicas_per_node=2,
+        on_lost="wait",
+        needs=["surge"],
+        pod_env={"A": "1"},
+    )
+    spec = parse(data, "a.yaml")
+    wanted = record(spec, "ab12", manifests.digest(manifests.canonical(spec.pod)))
+    again = parse(as_file(wanted, spec.pod), "again")
+    assert again.pod == spec.pod
+    assert record(again, "ab12", wanted.manifest) == wanted
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_example_is_good(path: Path) -> None:
+    for _, spec in parse_file(path.read_text(), path.name):
+        assert spec.replicas is not None
