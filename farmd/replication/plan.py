@@ -59,7 +59,11 @@ def _repairs(snapshot: Snapshot, leaving: frozenset[Place]) -> tuple[Place, ...]
 def _altered(owner: str, state: PodState) -> bool:
     if state.intent is None:
         return True
-    return state.intent.record.owner == owner and state.intent.record.manifest != state.pod.record.manifest
+    return not _belongs_elsewhere(owner, state) and state.intent.record.manifest != state.pod.record.manifest
+
+
+def _belongs_elsewhere(owner: str, state: PodState) -> bool:
+    return state.intent is not None and state.intent.record.owner != owner
 
 
 def _foreign(snapshot: Snapshot) -> str:
@@ -67,7 +71,7 @@ def _foreign(snapshot: Snapshot) -> str:
     foreign = [
         (*place, state.intent.record.owner)
         for place, state in snapshot.pods.items()
-        if state.intent is not None and state.intent.record.owner != snapshot.rc.id
+        if state.intent is not None and _belongs_elsewhere(snapshot.rc.id, state)
     ]
     if not foreign:
         return ""
@@ -78,9 +82,14 @@ def _foreign(snapshot: Snapshot) -> str:
 def _replacements(snapshot: Snapshot, leaving: frozenset[Place]) -> tuple[Place, ...]:
     """Outdated pods to replace now, so that at most ``max_unavailable`` pods do not serve.
 
-    Unhealthy ones first: replacing what does not serve costs nothing.
+    Unhealthy ones first: replacing what does not serve costs nothing. Never over an intent of somebody
+    else's.
     """
-    outdated = [place for place in snapshot.outdated if place not in leaving]
+    outdated = [
+        place
+        for place in snapshot.outdated
+        if place not in leaving and not _belongs_elsewhere(snapshot.rc.id, snapshot.pods[place])
+    ]
     if not outdated:
         return ()
     staying = [state for place, state in snapshot.pods.items() if place not in leaving]
