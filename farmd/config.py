@@ -53,7 +53,6 @@ def _tabled(value: Any) -> Any:
 
 Texts = Annotated[list[str], BeforeValidator(_listed)]
 Labels = Annotated[dict[str, str], BeforeValidator(_mapped)]
-Amounts = Annotated[dict[str, float], BeforeValidator(_mapped)]
 
 
 class Section(BaseModel):
@@ -96,9 +95,11 @@ class AgentSection(Section):
         "/var/lib/farmd-agent", description="Folder for workloads, logs and the session's id.", min_length=1
     )
     labels: Labels = Field({}, description="Facts about this node; labels set by people win.")
-    capacity: Amounts = Field({}, description="What this node offers, for example cpu and memory_mb.")
-    port_range: str = Field("20000-24999", description="Range that dynamic ports of pods come from.")
-    ttl: float = Field(10.0, ge=10, le=60, description="Time to live of the session, in seconds.")
+    port_range: str = Field("20000-29999", description="Range that dynamic ports of pods come from.")
+    stop_workloads_on_exit: bool = Field(
+        False, description="Stop all pods when the agent stops (for trials)."
+    )
+    ttl: float = Field(15.0, ge=10, le=60, description="Time to live of the session, in seconds.")
 
     @field_validator("node")
     @classmethod

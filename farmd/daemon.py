@@ -12,62 +12,31 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 import structlog
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from farmd import lifecycle
 from farmd import logging as logs
+from farmd.agent.errors import AgentError
 from farmd.clock import SystemClock, SystemIds, system_rng
 from farmd.config import Config
 from farmd.config_sources import ConfigInvalid, Loaded
-from farmd.lifecycle import Life, Service
+from farmd.lifecycle import Life
 from farmd.metrics import Metrics
 from farmd.progress import Progress
 from farmd.sdnotify import Notifier
+from farmd.services import Built, Frame, build_agent, build_farm
 from farmd.version import version
 from farmd.web.app import Subject, build_app
 from farmd.web.server import CannotListen, listening, serving
-from store.consul.client import ConsulClient
 from store.consul.connect import connect
 from store.errors import InputInvalid, Retry, StoreError
 from store.keys import Keys
-from store.ports import Clock, Ids, Rng
 
 log = structlog.get_logger()
-
-FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What every builder gets. ``address`` is where others reach this process's HTTP."""
-
-    config: Config
-    life: Life
-    client: ConsulClient
-    keys: Keys
-    clock: SystemClock
-    rng: Rng
-    ids: Ids
-    registry: CollectorRegistry
-    metrics: Metrics
-    progress: Progress
-    address: str
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A process's work, what it adds to the HTTP face, and what ``/v1/status`` says of it."""
-
-    service: Service
-    routes: Iterable[web.AbstractRouteDef] = ()
-    status: Callable[[], Mapping[str, Any]] = field(default=dict)
-
 
 Builder = Callable[[Frame], Built]
 
@@ -100,7 +69,7 @@ def _process(
         return _failed(lifecycle.EXIT_CONFIG, "config.invalid", error.message)
     except CannotListen as error:
         return _failed(lifecycle.EXIT_TEMPORARY, "web.cannot_listen", str(error))
-    except StoreError as error:
+    except (StoreError, AgentError) as error:
         temporary = error.retry is Retry.BACKOFF
         code = lifecycle.EXIT_TEMPORARY if temporary else lifecycle.EXIT_CRASH
         return _failed(code, "process.failed", error.message, code=error.code)
@@ -144,25 +113,27 @@ async def _live(
                 clock=clock,
                 rng=system_rng(),
                 ids=SystemIds(),
-                registry=registry,
-                metrics=metrics,
+                recorder=metrics,
                 progress=progress,
                 address=advertised(config, sock),
+                env=env,
             )
-            return await _serve(role, build(frame), frame, sock)
+            return await _serve(role, build(frame), frame, registry, sock)
     finally:
         await client.close()
 
 
-async def _serve(role: str, built: Built, frame: Frame, sock: socket.socket) -> bool:
+async def _serve(
+    role: str, built: Built, frame: Frame, registry: CollectorRegistry, sock: socket.socket
+) -> bool:
     def status() -> dict[str, Any]:
         return {"role": role, "version": version(), "pid": os.getpid(), **built.status()}
 
     def ready() -> str:
-        return "" if built.service.ready.is_set() else frame.life.waiting_for or "starting"
+        return "" if built.service.is_ready() else frame.life.waiting_for or "starting"
 
-    app = build_app(Subject(frame.registry, frame.progress, ready, status))
-    app.router.add_routes(built.routes)
+    app = build_app(Subject(registry, frame.progress, ready, status))
+    built.mount(app)
     log.info(
         "process.started", version=version(), pid=os.getpid(), config=sorted(set(frame.life.loaded.origins))
     )
@@ -183,35 +154,3 @@ def advertised(config: Config, sock: socket.socket) -> str:
     everywhere = bind in ("0.0.0.0", "::")
     host = config.web.advertise or (socket.gethostname() if everywhere else bind)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-async def wait_for_store(client: ConsulClient, life: Life, clock: Clock, rng: Rng) -> None:
-    """Return once Consul has a leader; meanwhile say in logs, status and ``/ready`` why not.
-
-    Raises:
-        StoreError: trying again cannot help, as with a denied token.
-    """
-    wait = FIRST_WAIT_SECONDS
-    while True:
-        try:
-            await client.leader()
-        except StoreError as error:
-            if error.retry is Retry.NEVER:
-                raise
-            log.warning("store.unreachable", code=error.code, reason=error.message, retry_in=round(wait, 1))
-            life.say(f"waiting for Consul: {error.message}")
-        else:
-            life.say("starting")
-            return
-        await clock.sleep(wait * rng.uniform(0.8, 1.2))
-        wait = min(LONGEST_WAIT_SECONDS, wait * 2)
-
-
-def build_farm(frame: Frame) -> Built:
-    """A farm: it waits for the store, registers the cluster if it is the first, then claims."""
-    raise NotImplementedError(frame)
-
-
-def build_agent(frame: Frame) -> Built:
-    """A node agent."""
-    raise NotImplementedError(frame)

@@ -1,6 +1,6 @@
 """A process's life around the work: signals, reload, watchdog, readiness, exit code.
 
-It runs anything with ``run(stop)`` and ``ready``. What it guards: a first SIGTERM or SIGINT stops
+It runs anything with ``run(stop)`` and ``is_ready()``. What it guards: a first SIGTERM or SIGINT stops
 cleanly and a second one at once; systemd's watchdog is fed only while every loop makes progress; an
 invalid configuration on reload changes nothing. ``READY=1`` is sent as soon as signals and HTTP work:
 a process that waits for Consul is up and says so in its status, while ``/ready`` tells the difference.
@@ -36,9 +36,8 @@ ANNOUNCE_SECONDS = 0.5
 class Service(Protocol):
     """The work of a process: a farm or an agent."""
 
-    @property
-    def ready(self) -> asyncio.Event:
-        """Set while it can do its work. May be another object once the work has really begun."""
+    def is_ready(self) -> bool:
+        """Whether it can do its work right now."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until ``stop`` is set, then leave everything in order."""
@@ -169,7 +168,7 @@ async def _announce(service: Service, life: Life) -> None:
     """Tell each time that the service becomes ready or stops being so."""
     was_ready = False
     while True:
-        if service.ready.is_set() != was_ready:
+        if service.is_ready() != was_ready:
             was_ready = not was_ready
             life.say("" if was_ready else "waiting for the store")
             log.info("process.ready" if was_ready else "process.not_ready")

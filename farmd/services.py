@@ -1,0 +1,196 @@
+"""The services that a process can run, built from its configuration: a farm, and an agent.
+
+A farm needs the store before it can be built, an agent must look after its workloads at once (R27):
+so the farm's service waits for Consul and says so, and the agent's starts without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import structlog
+from aiohttp import web
+
+from farmd import wiring
+from farmd.agent import http as agent_http
+from farmd.agent.agent import Agent
+from farmd.agent.model import AgentConfig
+from farmd.alerts import Alerting
+from farmd.config import Config
+from farmd.config_sources import ConfigInvalid
+from farmd.farm.farm import Farm
+from farmd.farm.model import FarmSettings
+from farmd.lifecycle import Life, Service
+from farmd.progress import Progress
+from store.consul.client import ConsulClient
+from store.errors import Retry, StoreError
+from store.keys import Keys
+from store.ports import Clock, Ids, Recorder, Rng
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+KINDS = ("rcs",)
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What every builder gets. ``address`` is where others reach this process's HTTP."""
+
+    config: Config
+    life: Life
+    client: ConsulClient
+    keys: Keys
+    clock: Clock
+    rng: Rng
+    ids: Ids
+    recorder: Recorder
+    progress: Progress
+    address: str
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A process's work, what it adds to the HTTP face, and what ``/v1/status`` says of it."""
+
+    service: Service
+    mount: Callable[[web.Application], None] = lambda _: None
+    status: Callable[[], Mapping[str, Any]] = field(default=dict)
+
+
+def build_farm(frame: Frame) -> Built:
+    """A farm.
+
+    Raises:
+        ConfigInvalid: it shall claim a kind of work that this version does not know.
+    """
+    unknown = [kind for kind in frame.config.farm.kinds if kind not in KINDS]
+    if unknown:
+        raise ConfigInvalid([f"farm.kinds: found {unknown[0]!r}, expected one of {', '.join(KINDS)}"])
+    service = FarmService(frame)
+    return Built(service, status=service.status)
+
+
+def build_agent(frame: Frame) -> Built:
+    """A node's agent."""
+    section = frame.config.agent
+    config = AgentConfig(
+        node=section.node,
+        state_dir=Path(section.state_dir),
+        address=frame.address,
+        labels=section.labels,
+        port_range=section.ports(),
+        session_ttl=section.ttl,
+        stop_workloads_on_exit=section.stop_workloads_on_exit,
+    )
+    agent = Agent(
+        config,
+        client=frame.client,
+        keys=frame.keys,
+        clock=frame.clock,
+        rng=frame.rng,
+        ids=frame.ids,
+        recorder=frame.recorder,
+        progress=frame.progress,
+        environ=frame.env,
+    )
+    return Built(
+        AgentService(agent),
+        mount=lambda app: agent_http.add_routes(app, agent, frame.clock),
+        status=lambda: {"node": section.node, "pods": len(agent.reality())},
+    )
+
+
+class AgentService:
+    """An agent as a process's work."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def is_ready(self) -> bool:
+        """Whether the node is present in the store; its workloads are looked after in any case."""
+        return self._agent.present
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until ``stop`` is set."""
+        await self._agent.run(stop)
+
+
+class FarmService:
+    """A farm as a process's work: it waits for the store, is built, runs, and sends its last alerts."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._farm: Farm | None = None
+
+    def is_ready(self) -> bool:
+        """Whether the farm holds a session and sees the fleet."""
+        return self._farm is not None and self._farm.ready.is_set()
+
+    def status(self) -> Mapping[str, Any]:
+        """Name, and how many items of each kind it works on."""
+        loops = self._farm.loops if self._farm is not None else []
+        owned = {loop.kind: len(loop.supervisor) for loop in loops}
+        return {"farm": self._frame.config.farm.name, "owned": owned}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until ``stop`` is set."""
+        async with aiohttp.ClientSession() as http:
+            frame = self._frame
+            alerter = Alerting(frame.config.alerts.sinks, http, frame.clock, frame.rng, frame.recorder)
+            frame.life.on_reload.append(alerter.reload)
+            try:
+                farm = await _unless(stop, self._built(alerter))
+                if farm is not None:
+                    self._farm = farm
+                    await farm.run(stop)
+            finally:
+                await alerter.close()
+
+    async def _built(self, alerter: Alerting) -> Farm:
+        """The farm, once the store answers and knows the cluster."""
+        frame, section = self._frame, self._frame.config.farm
+        wait = FIRST_WAIT_SECONDS
+        while True:
+            try:
+                return await wiring.build_farm(
+                    settings=FarmSettings(name=section.name, ttl=section.ttl, selector=section.selector),
+                    client=frame.client,
+                    keys=frame.keys,
+                    clock=frame.clock,
+                    rng=frame.rng,
+                    ids=frame.ids,
+                    recorder=frame.recorder,
+                    progress=frame.progress,
+                    alerter=alerter,
+                    address=frame.address,
+                    kinds=section.kinds,
+                )
+            except StoreError as error:
+                if error.retry is Retry.NEVER:
+                    raise
+                reason, code = error.message, error.code
+            log.warning("store.unreachable", code=code, reason=reason, retry_in=round(wait, 1))
+            frame.life.say(f"waiting for Consul: {reason}")
+            await frame.clock.sleep(wait * frame.rng.uniform(0.8, 1.2))
+            wait = min(LONGEST_WAIT_SECONDS, wait * 2)
+
+
+async def _unless(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
+    """The result of ``work``, or None if ``stop`` was set first."""
+    task = asyncio.ensure_future(work)
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        stopping.cancel()
+        await asyncio.wait([task, stopping])
