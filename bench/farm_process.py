@@ -31,10 +31,14 @@ ROOT = Path(__file__).parent.parent
 
 
 class _Telling(Metrics):
-    """Metrics that also tell about locks as they are taken."""
+    """Metrics that also tell about locks as they are taken, and how many requests were made."""
+
+    requests = 0
 
     def count(self, name: str, value: float = 1, /, **labels: str) -> None:
         super().count(name, value, **labels)
+        if name == "farmd_store_requests_total":
+            self.requests += 1
         if name == "farmd_lock_events_total" and labels["event"] in ("claimed", "adopted") and value:
             tell("claimed", count=value)
 
@@ -50,6 +54,9 @@ async def main(address: str, name: str) -> None:
     client, stop = client_of(address), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     metrics = _Telling(CollectorRegistry())
+    asyncio.get_running_loop().add_signal_handler(
+        signal.SIGUSR1, lambda: tell("requests", count=metrics.requests)
+    )
     farm = await build_farm(
         settings=FarmSettings(name=name),
         client=client,
@@ -100,6 +107,13 @@ class FarmProcess:
         return [
             (e["at"], int(e["count"])) for e in self.events if e["event"] == "claimed" and e["at"] > since
         ]
+
+    async def requests(self) -> int:
+        """How many requests it has made to Consul so far."""
+        known = len(self.events)
+        self.process.send_signal(signal.SIGUSR1)
+        await wait_for(lambda: any(e["event"] == "requests" for e in self.events[known:]), 10, "an answer")
+        return int(self.events[-1]["count"])
 
     async def end(self, kill: bool = False) -> None:
         """Stop it, cleanly or not, and reap it."""

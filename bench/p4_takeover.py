@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from bench.farm_process import FarmProcess, wait_for
 from bench.p5_cold_start import bare_locks
@@ -28,15 +29,18 @@ async def run() -> bool:
             await add_nodes(client, 100)
             await seed_rcs(client, EACH * (survivors + 1))
             bare = await bare_locks(client, 0, EACH)
-            farms = [FarmProcess(server.address, f"farm-{number}") for number in range(survivors + 1)]
+            names = [f"farm-{number}" for number in range(survivors + 1)]
+            farms = [FarmProcess(server.address, name) for name in names]
             try:
                 await wait_for(
                     lambda farms=farms: _claimed(farms) >= EACH * len(farms), 30, "all are claimed"
                 )  # type: ignore[misc]
+                await _settled(client, names)
                 stopped = await _clean(client, farms[0], farms[1:])
                 replacement = FarmProcess(server.address, "farm-again")
                 farms.append(replacement)
                 await wait_for(lambda r=replacement: _claimed([r]) >= EACH // 2, 30, "its share arrives")  # type: ignore[misc]
+                await _settled(client, [*names[1:], "farm-again"])
                 killed = await _killed(client, replacement, farms[1:-1])
             finally:
                 await asyncio.gather(*(farm.end() for farm in farms))
@@ -53,6 +57,15 @@ def _row(how: str, survivors: int, took: tuple[float, int], bare: float, limit: 
 
 def _claimed(farms: list[FarmProcess]) -> int:
     return sum(count for farm in farms for _, count in farm.claims())
+
+
+async def _settled(client: ConsulClient, farms: Sequence[str]) -> None:
+    """Everybody has about its share, and no more is handed over."""
+    deadline = time.monotonic() + 40
+    while max([await _held(client, farm) for farm in farms]) > 1.1 * EACH:
+        if time.monotonic() > deadline:
+            raise RuntimeError("the farms did not share the items evenly")
+        await asyncio.sleep(0.5)
 
 
 async def _held(client: ConsulClient, farm: str) -> int:
@@ -81,9 +94,9 @@ async def _killed(client: ConsulClient, dying: FarmProcess, others: list[FarmPro
 
 
 async def _last_claim(others: list[FarmProcess], since: float, items: int) -> float:
-    # A claim may be told a moment before this process saw the locks freed.
+    # A claim may happen a moment before this process sees the locks freed.
     def after() -> list[tuple[float, int]]:
-        return [claim for farm in others for claim in farm.claims(since - 0.5)]
+        return [claim for farm in others for claim in farm.claims(since - 0.2)]
 
     await wait_for(lambda: sum(count for _, count in after()) >= items, 30, f"all {items} are taken over")
     return max(at for at, _ in after())

@@ -25,7 +25,8 @@ _INSTANCE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?(~[0-9]+)
 
 
 def _checked(pattern: re.Pattern[str], field: str, value: str, expected: str) -> str:
-    if not pattern.fullmatch(value) or ".." in value:
+    # A name that ends like a sentinel would be taken for one.
+    if not pattern.fullmatch(value) or ".." in value or value.endswith(SENTINEL):
         raise InputInvalid(f"{field}: found {value!r}, expected {expected}", field=field, found=value)
     return value
 
