@@ -151,21 +151,32 @@ async def submit(
     """
     results: dict[int, Result[T]] = {}
     queue = iter(enumerate(batches))
+    stopped = False
 
     async def drain() -> None:
-        for position, batch in queue:
-            result = await commit(client, batch, clock=clock, may_write=may_write)
+        nonlocal stopped
+        while not stopped and (following := next(queue, None)) is not None:
+            position, batch = following
+            try:
+                result = await commit(client, batch, clock=clock, may_write=may_write)
+            except StoreError:
+                stopped = True
+                raise
             results[position] = result
             if result.committed:
                 committed(result)
 
     tasks = [asyncio.create_task(drain()) for _ in range(in_flight)]
     try:
-        await asyncio.gather(*tasks)
+        # Also after an error all that is under way is awaited: cut off, its outcome would be unknown.
+        await asyncio.wait(tasks)
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    for error in ended:
+        if error is not None:
+            raise error
     return [results[position] for position in sorted(results)]
 
 
