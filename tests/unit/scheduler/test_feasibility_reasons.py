@@ -1,0 +1,188 @@
+"""Every rule that keeps a pod off a node, and that all of them are told, never just the first."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.decide import allocation, eligibility, explanation
+from scheduler.model import NodeView, PodView, Request
+from store.manifests import AntiAffinity, Constraint, Spread, Toleration
+from store.nodes import Drain, Taint
+from tests.fleets import OWNER, fleet, node, request
+
+GPU = Taint("gpu", "a100")
+SOFT = Taint("old", effect="prefer-no-schedule")
+
+
+def other(labels: dict[str, str] | None = None) -> PodView:
+    return PodView("other", labels or {})
+
+
+CASES: list[tuple[str, NodeView, Request, list[str]]] = [
+    ("nothing against it", node("n"), request(), []),
+    ("selector", node("n", {"az": "b"}), request("az=a"), ["selector"]),
+    ("each unmet part of a selector", node("n"), request("az=a,disk"), ["selector", "selector"]),
+    ("constraint", node("n"), request(constraints=[Constraint("disk", "exists")]), ["constraint"]),
+    ("taint", node("n", taints=[GPU]), request(), ["taint"]),
+    ("soft taint", node("n", taints=[SOFT]), request(), []),
+    ("tolerated", node("n", taints=[GPU]), request(tolerations=[Toleration("gpu")]), []),
+    (
+        "other value",
+        node("n", taints=[GPU]),
+        request(tolerations=[Toleration("gpu", value="h100")]),
+        ["taint"],
+    ),
+    (
+        "other effect",
+        node("n", taints=[GPU]),
+        request(tolerations=[Toleration("gpu", effect="prefer-no-schedule")]),
+        ["taint"],
+    ),
+    ("cordoned", node("n", cordoned=True, cordon_reason="disk swap"), request(), ["cordoned"]),
+    ("drain", node("n", drain=Drain()), request(), ["draining"]),
+    ("drain, system pod waits", node("n", drain=Drain()), request(system=True), ["drain_waiting"]),
+    ("drain, system stage", node("n", drain=Drain("system")), request(system=True), ["draining"]),
+    ("R21 absent within grace", node("n", absent=True), request(), ["agent_unknown"]),
+    ("R21 lost", node("n", lost=True), request(), ["agent_lost"]),
+    ("held", node("n", pods={"web": other()}), request(), ["held"]),
+    ("other instance", node("n", pods={"db": other()}), request(), []),
+    ("replaced", node("n", pods={"web": other()}), request(replaces=frozenset({"other"})), []),
+    ("numbered beside a foreign one", node("n", pods={"web": other()}), request(numbered=True), []),
+    ("already there", node("n", pods={"web": PodView(OWNER)}), request(), ["full"]),
+    ("room for a second", node("n", pods={"web~0": PodView(OWNER)}), request(per_node=2), []),
+    (
+        "no room for a third",
+        node("n", pods={"web~0": PodView(OWNER), "web~1": PodView(OWNER)}),
+        request(per_node=2),
+        ["full"],
+    ),
+    ("no such resource", node("n"), request(resources={"gpu": 1}), ["capacity"]),
+    ("zero asks for nothing", node("n"), request(resources={"gpu": 0}), []),
+    (
+        "each short resource",
+        node("n", capacity={"cpu": 2, "memory": 1}, reserved={"db": {"cpu": 1.5}}, index=1),
+        request(resources={"cpu": 1, "memory": 2}),
+        ["capacity", "capacity"],
+    ),
+    (
+        "ten tenths fit into one",
+        node("n", capacity={"cpu": 1}, reserved={f"db~{n}": {"cpu": 0.1} for n in range(9)}, index=1),
+        request(resources={"cpu": 0.1}),
+        [],
+    ),
+    (
+        "a replaced pod's room counts",
+        node("n", capacity={"cpu": 1}, pods={"web": other()}, reserved={"web": {"cpu": 1}}, index=1),
+        request(resources={"cpu": 1}, replaces=frozenset({"other"})),
+        [],
+    ),
+    (
+        "anti-affinity on the node",
+        node("n", pods={"db": other({"app": "db"})}),
+        request(anti_affinity=[AntiAffinity("app=db")]),
+        ["anti_affinity"],
+    ),
+    (
+        "soft anti-affinity",
+        node("n", pods={"db": other({"app": "db"})}),
+        request(anti_affinity=[AntiAffinity("app=db", hard=False)]),
+        [],
+    ),
+    (
+        "a leaving pod does not count",
+        node("n", pods={"db": other({"app": "db"})}),
+        request(anti_affinity=[AntiAffinity("app=db")], leaving=frozenset({("n", "db")})),
+        [],
+    ),
+    ("hard spread without the label", node("n"), request(spread=[Spread("zone", hard=True)]), ["spread"]),
+    ("soft spread without the label", node("n"), request(spread=[Spread("zone")]), []),
+    (
+        "everything at once",
+        node(
+            "n",
+            taints=[GPU],
+            cordoned=True,
+            drain=Drain(),
+            lost=True,
+            pods={"web": other({"app": "db"})},
+        ),
+        request(
+            "az=a",
+            constraints=[Constraint("disk", "exists")],
+            resources={"cpu": 1},
+            anti_affinity=[AntiAffinity("app=db")],
+        ),
+        [
+            "selector",
+            "constraint",
+            "taint",
+            "cordoned",
+            "draining",
+            "agent_lost",
+            "held",
+            "capacity",
+            "anti_affinity",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("view", "asked", "codes"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_reasons(view: NodeView, asked: Request, codes: list[str]) -> None:
+    told = explanation(asked, fleet(view)).verdicts[0]
+    assert [reason.code for reason in told.reasons] == codes
+    assert all(reason.text and "\n" not in reason.text for reason in told.reasons)
+    assert bool(allocation(asked, 1, fleet(view)).assignments) == (not codes)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "stays"),
+    [
+        ({"cordoned": True}, True),
+        ({"taints": [GPU]}, True),
+        ({"absent": True}, True),
+        ({"drain": Drain()}, False),
+        ({"lost": True}, False),
+        ({"labels": {"az": "b"}}, False),
+    ],
+)
+def test_what_keeps_new_pods_out_does_not_always_send_standing_ones_away(
+    trouble: dict[str, object], stays: bool
+) -> None:
+    said = {"labels": {"az": "a"}, **trouble}
+    view = fleet(node("n", pods={"web": PodView(OWNER)}, **said))  # type: ignore[arg-type]
+    answer = eligibility(request("az=a"), view)
+    assert answer.eligible == ()
+    assert (answer.retained == ("n",)) is stays
+
+
+def test_a_node_that_holds_our_pod_stays_eligible_though_it_is_full() -> None:
+    view = fleet(
+        node("n", pods={"web": PodView(OWNER)}, capacity={"cpu": 1}, reserved={"web": {"cpu": 1}}, index=1)
+    )
+    asked = request(resources={"cpu": 1})
+    assert eligibility(asked, view).eligible == ("n",)
+    assert allocation(asked, 1, view).missing == 1
+
+
+def test_among_limits_the_question() -> None:
+    view = fleet(node("a"), node("b"), node("c"))
+    asked = request(among=frozenset({"b", "nowhere"}))
+    assert eligibility(asked, view).eligible == ("b",)
+    assert [place.node for place in allocation(asked, 3, view).assignments] == ["b"]
+
+
+def test_why_counts_the_nodes_by_reason_and_names_the_nearest_miss() -> None:
+    view = fleet(
+        node("a", {"az": "a"}),
+        node("b", {"az": "a"}, cordoned=True, cordon_reason="disk swap"),
+        node("c", cordoned=True),
+        node("d"),
+    )
+    answer = allocation(request("az=a"), 3, view)
+    assert answer.refusals == {"cordoned": 2, "full": 1, "selector": 2}
+    assert answer.why == (
+        "2 of 3 pods found no place: 2 nodes are cordoned, 2 nodes do not match the node selector, "
+        "1 nodes hold all they may, nearest miss b: cordoned: disk swap"
+    )
+    assert allocation(request(), 2, {}).why == "2 of 2 pods found no place: there are no nodes"
