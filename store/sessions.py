@@ -104,7 +104,6 @@ class Session:
 
     async def _renew(self) -> bool:
         sent = self._clock.mono()
-        was_valid = self.valid()
         try:
             await self._client.renew_session(self.id)
         except SessionGone:
@@ -117,10 +116,12 @@ class Session:
         finally:
             if self._recorder is not None:
                 self._recorder.observe("farmd_session_renew_seconds", self._clock.mono() - sent)
-        if not was_valid:
+        # Asked after the answer: validity may have ended while this very renewal was under way.
+        suspended = not self.valid()
+        self._good = sent
+        if suspended and self.valid():
             self.epoch += 1
             log.info("session.resumed")
-        self._good = sent
         return True
 
     async def destroy(self) -> None:

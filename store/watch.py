@@ -22,6 +22,7 @@ log = structlog.get_logger()
 WAIT_SECONDS = 55.0
 BACKOFF_START = 0.25
 BACKOFF_LIMIT = 5.0
+NO_INDEX_PAUSE = 1.0
 
 
 async def follow(
@@ -62,4 +63,4 @@ async def follow(
         index = page.index
         yield page
         if pause or not index:
-            await clock.sleep(pause or 1.0)
+            await clock.sleep(pause if index else max(pause, NO_INDEX_PAUSE))

@@ -1,0 +1,196 @@
+"""A session trusts its own clock before it trusts Consul (R1, R2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from store.errors import SessionGone, SessionSuspended, StoreUnavailable
+from store.sessions import Session
+from tests.virtual import VirtualClock, embedded_client
+
+TTL = 12.0
+VALID = 0.9 * TTL
+
+
+class Server:
+    """Renews as the test says: at once, after some seconds, never, or with an error."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.renewals: list[float] = []
+        self.answer: Callable[[], Exception | float | None] = lambda: None
+
+    async def create_session(self, **_: object) -> str:
+        return "s-1"
+
+    async def renew_session(self, session: str) -> None:
+        self.renewals.append(self.clock.mono())
+        answer = self.answer()
+        if isinstance(answer, float):
+            await self.clock.sleep(answer)
+        elif answer is not None:
+            raise answer
+
+    async def destroy_session(self, session: str) -> None:
+        self.answer = lambda: SessionGone("gone")
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def server(clock: VirtualClock) -> Server:
+    return Server(clock)
+
+
+@pytest.fixture
+async def session(clock: VirtualClock, server: Server) -> AsyncIterator[Session]:
+    opened = await Session.open(server, clock, name="t", ttl=TTL)  # type: ignore[arg-type]
+    running = asyncio.create_task(opened.run())
+    await clock.settle()
+    yield opened
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_r1_it_is_renewed_at_a_third_of_the_ttl(
+    clock: VirtualClock, server: Server, session: Session
+) -> None:
+    start = clock.mono()
+    await clock.advance(TTL)
+    assert [at - start for at in server.renewals] == [4.0, 8.0, 12.0]
+    assert session.valid()
+
+
+async def test_r2_writing_is_suspended_before_the_ttl_is_over(
+    clock: VirtualClock, server: Server, session: Session
+) -> None:
+    server.answer = lambda: StoreUnavailable("no")
+    await clock.advance(VALID - 0.01)
+    session.require()
+    await clock.advance(0.01)
+    assert not session.valid()
+    assert session.remaining() == 0
+    assert not session.lost.is_set()
+    with pytest.raises(SessionSuspended):
+        session.require()
+
+
+async def test_r2_validity_counts_from_when_the_renewal_was_sent(
+    clock: VirtualClock, server: Server, session: Session
+) -> None:
+    server.answer = lambda: 3.0
+    await clock.advance(7.0)  # sent at 4, answered at 7
+    server.answer = lambda: StoreUnavailable("no")
+    await clock.advance(4.0 + VALID - 7.0 - 0.01)
+    assert session.valid()
+    await clock.advance(0.01)
+    assert not session.valid()
+
+
+async def test_r2_a_failed_renewal_is_tried_again_within_a_second(
+    clock: VirtualClock, server: Server, session: Session
+) -> None:
+    server.answer = lambda: StoreUnavailable("no")
+    await clock.advance(4.0)
+    server.renewals.clear()
+    await clock.advance(3.0)
+    assert len(server.renewals) >= 3
+
+
+async def test_r2_a_later_good_renewal_resumes_it_in_a_new_epoch(
+    clock: VirtualClock, server: Server, session: Session
+) -> None:
+    server.answer = lambda: StoreUnavailable("no")
+    await clock.advance(TTL)
+    assert not session.valid()
+    server.answer = lambda: None
+    await clock.advance(1.0)
+    assert session.valid()
+    assert session.epoch == 1
+
+
+async def test_a_session_that_was_never_suspended_stays_in_its_epoch(
+    clock: VirtualClock, server: Server, session: Session
+) -> None:
+    failing = iter([StoreUnavailable("no"), None] * 50)
+    server.answer = lambda: next(failing)
+    await clock.advance(60.0)
+    assert session.valid()
+    assert session.epoch == 0
+
+
+async def test_r2_a_suspension_during_a_hanging_renewal_counts_as_one(
+    clock: VirtualClock, server: Server, session: Session
+) -> None:
+    """Sent while valid, answered after validity had ended: what was read meanwhile is too old (R15)."""
+    server.answer = lambda: 8.0
+    await clock.advance(VALID + 0.1)
+    assert not session.valid()
+    await clock.advance(4.0 + 8.0 - VALID)
+    assert session.valid()
+    assert session.epoch == 1
+
+
+async def test_r2_hanging_renewals_suspend_and_later_resume(
+    clock: VirtualClock, server: Server, session: Session
+) -> None:
+    server.answer = lambda: 60.0
+    await clock.advance(TTL)
+    assert not session.valid()
+    server.answer = lambda: None
+    await clock.advance(60.0)
+    assert session.valid()
+    assert not session.lost.is_set()
+
+
+async def test_r2_a_404_is_final(clock: VirtualClock, server: Server, session: Session) -> None:
+    server.answer = lambda: SessionGone("404")
+    await clock.advance(4.0)
+    assert session.lost.is_set()
+    assert not session.valid()
+    server.answer = lambda: None
+    server.renewals.clear()
+    await clock.advance(60.0)
+    assert server.renewals == []
+    assert not session.valid()
+
+
+async def test_r4_a_destroyed_session_writes_nothing_more(clock: VirtualClock, session: Session) -> None:
+    await session.destroy()
+    with pytest.raises(SessionSuspended):
+        session.require()
+
+
+async def test_r1_a_session_that_nobody_renews_expires_on_the_server() -> None:
+    clock = VirtualClock()
+    client = embedded_client(clock)
+    session = await Session.open(client, clock, name="t", ttl=10.0)
+    assert await client.put("locks/a", b"", acquire=session.id)
+    await clock.advance(session.remaining())
+    assert not session.valid(), "by its own clock it is over first"
+    held = await client.read("locks/a")
+    assert held is not None
+    await clock.advance(20.0)
+    assert await client.read("locks/a") is None, "behaviour delete (R1)"
+    with pytest.raises(SessionGone):
+        await client.renew_session(session.id)
+
+
+async def test_r21_a_known_session_is_taken_up_again_and_an_expired_one_replaced() -> None:
+    clock = VirtualClock()
+    client = embedded_client(clock)
+    first = await Session.open(client, clock, name="t", ttl=10.0)
+    await clock.advance(5.0)
+    again = await Session.open(client, clock, name="t", ttl=10.0, session_id=first.id)
+    assert again.id == first.id
+    assert again.remaining() == pytest.approx(9.0)
+    await clock.advance(30.0)
+    new = await Session.open(client, clock, name="t", ttl=10.0, session_id=first.id)
+    assert new.id != first.id
+    assert new.valid()
