@@ -86,10 +86,13 @@ def tolerates(tolerations: list[Toleration], taint: Taint) -> bool:
 
 
 def next_instance(requirement: Requirement, node: NodeView, start: int) -> tuple[str, int]:
-    """The first free instance name on a node with a number of at least ``start``, and the next number."""
+    """The first free instance name on a node with a number of at least ``start``, and the next number.
+
+    A name that holds a reservation is not free: its pod may be too young to be in the view.
+    """
     if requirement.exclusive:
         return requirement.pod_id, start
     number = start
-    while (name := f"{requirement.pod_id}~{number}") in node.pods:
+    while (name := f"{requirement.pod_id}~{number}") in node.pods or name in node.reserved.instances:
         number += 1
     return name, number + 1

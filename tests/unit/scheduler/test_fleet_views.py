@@ -1,0 +1,85 @@
+"""The fleet as placement sees it: who wins, what is rebuilt, and that old views stay as they were."""
+
+from __future__ import annotations
+
+from scheduler.fleet import Fleet, node_views
+from scheduler.model import PodView
+from store.entry import Stored
+from store.nodes import Agent, Drain, Node, Reserved, Taint
+from store.pods import Pod, PodKey
+
+AGENT = Agent(
+    node="n1", version="1", labels={"os": "linux", "az": "agent"}, capacity={"cpu": 8, "memory": 32}
+)
+NODE = Node(labels={"az": "people"}, capacity={"cpu": 4}, taints=[Taint("gpu")], drain=Drain("system"))
+
+
+def book(**instances: dict[str, float]) -> Stored[Reserved]:
+    return Stored("k", Reserved(instances=instances, generation=3), 42, b"raw")
+
+
+def test_people_win_over_the_agents_facts() -> None:
+    view = node_views({"n1": NODE}, {"n1": AGENT}, {}, {})["n1"]
+    assert view.labels == {"os": "linux", "az": "people"}
+    assert view.capacity == {"cpu": 4, "memory": 32}
+    assert (view.taints, view.drain, view.presence) == ((Taint("gpu"),), "system", "present")
+
+
+def test_r21_an_absent_agent_is_unknown_until_it_is_given_up() -> None:
+    views = node_views(
+        {"a": Node(), "b": Node()}, {"c": Agent(node="c", version="1")}, {}, {}, lost=["b", "c"]
+    )
+    assert {name: view.presence for name, view in views.items()} == {
+        "a": "unknown",
+        "b": "lost",
+        "c": "present",
+    }
+
+
+def test_reservations_are_summed_and_their_index_kept() -> None:
+    reserved = {"n1": book(x={"cpu": 1, "gpu": 1}, y={"cpu": 0.5})}
+    view = node_views({"n1": NODE}, {}, reserved, {})["n1"]
+    assert view.used == {"cpu": 1.5, "gpu": 1}
+    assert (view.reserved_index, view.reserved_raw, view.reserved.generation) == (42, b"raw", 3)
+
+
+def test_pods_are_counted_by_owner_and_unknown_nodes_left_out() -> None:
+    pods = {
+        PodKey("rc1", "n1", "web~0"): Pod("sha", {"app": "web"}),
+        PodKey("rc1", "n1", "web~1"): Pod("sha"),
+        PodKey("rc2", "n1", "db"): Pod("sha"),
+        PodKey("rc2", "gone", "db"): Pod("sha"),
+    }
+    views = node_views({"n1": NODE}, {}, {}, pods)
+    assert list(views) == ["n1"]
+    assert views["n1"].owners == {"rc1": 2, "rc2": 1}
+    assert views["n1"].pods["web~0"] == PodView("rc1", {"app": "web"})
+
+
+def test_only_what_changed_is_rebuilt_and_an_old_view_stays_as_it_was() -> None:
+    fleet = Fleet()
+    for name in ("b", "a"):
+        fleet.set_node(name, Node())
+    first = fleet.view()
+    assert list(first) == ["a", "b"]
+    assert fleet.view() is first
+    fleet.set_pod(PodKey("rc1", "a", "web"), Pod("sha"))
+    second = fleet.view()
+    assert second["b"] is first["b"]
+    assert (first["a"].pods, second["a"].owners) == ({}, {"rc1": 1})
+    fleet.set_pod(PodKey("rc1", "a", "web"), None)
+    fleet.set_node("b", None)
+    assert fleet.view()["a"].pods == {}
+    assert list(fleet.view()) == ["a"]
+    assert list(second) == ["a", "b"]
+
+
+def test_a_move_between_owners_may_arrive_in_either_order() -> None:
+    old, new = PodKey("old", "a", "web"), PodKey("new", "a", "web")
+    for order in ((old, None), (new, Pod("sha"))), ((new, Pod("sha")), (old, None)):
+        fleet = Fleet()
+        fleet.set_node("a", Node())
+        fleet.set_pod(old, Pod("sha"))
+        for key, pod in order:
+            fleet.set_pod(key, pod)
+        assert fleet.view()["a"].owners == {"new": 1}
