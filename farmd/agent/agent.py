@@ -60,7 +60,7 @@ class Agent:
         self._clock = clock
         self._wake = wake = asyncio.Event()
         self._checker = Checker(config.check_host)
-        self._contact = contact = Contact(clock, self.state)
+        self._contact = contact = Contact(clock, self.state, config.session_ttl / 2)
         processes = Processes(self.state, config.node, environ)
         manifests = Manifests(client, keys, self.state)
         ports = PortRange(*config.port_range, rng)

@@ -46,6 +46,11 @@ class Pod:
         """The instance's name."""
         return self.record.instance
 
+    @property
+    def may_be_cut_off(self) -> bool:
+        """Whether being out of contact with the store matters to this pod (``stop_after``)."""
+        return any(m is not None and m.stop_after > 0 for m in (self.manifest, self.target))
+
     def change(self, **fields: object) -> None:
         """Replace fields of the record in memory; saving is the caller's."""
         self.record = msgspec.structs.replace(self.record, **fields)

@@ -126,7 +126,7 @@ class Supervisor:
         isolated = self._contact.age()
         for pod in self._pods:
             until = min(until, self._look(pod, now, isolated))
-        if any(pod.manifest is not None and pod.manifest.stop_after for pod in self._pods):
+        if any(pod.may_be_cut_off for pod in self._pods):
             self._contact.save()
             until = min(until, now + LOOK_OFTEN)
         self._report(now)

@@ -105,11 +105,9 @@ class Rig:
     async def register(self) -> None:
         self.cluster = await registration.register_cluster(self.client, self.keys, SystemIds())
 
-    async def agent(
-        self, node: str = "n1", *, wait: bool = True, address: str = "", **config: Any
-    ) -> Running:
+    async def agent(self, node: str = "n1", *, wait: bool = True, consul: str = "", **config: Any) -> Running:
         """Start an agent; by default wait until its node's presence is its own."""
-        client = client_of(address or self.address)
+        client = client_of(consul or self.address)
         metrics = Metrics(CollectorRegistry())
         progress = Progress(CLOCK, metrics)
         settings: dict[str, Any] = {"node": node, "state_dir": self.root / node, "session_ttl": 10.0}
@@ -229,6 +227,12 @@ async def rig_on(address: str, root: Path) -> AsyncIterator[Rig]:
 
 def sha_of(manifest: Manifest) -> str:
     return manifests.digest(manifests.canonical(manifest))
+
+
+def kill(reality: Reality) -> None:
+    """SIGKILL a pod's process; a pod without one is a mistake of the test (0 would be ourselves)."""
+    assert reality.pid > 1
+    os.kill(reality.pid, signal.SIGKILL)
 
 
 def alive(reality: Reality) -> bool:

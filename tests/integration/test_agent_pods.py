@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 from store import manifests, operations
 from store.manifests import HealthCheck, Port, Stop
 from tests.fleet import eventually
-from tests.integration.agent_rig import Rig, Running, alive, rig_on, sha_of, shell, web
+from tests.integration.agent_rig import Rig, Running, alive, kill, rig_on, sha_of, shell, web
 from tests.servers import ConsulServer
 
 
@@ -65,7 +63,7 @@ async def test_a_killed_process_is_restarted_and_its_end_is_in_reality(rig: Rig)
     await rig.agent()
     await rig.want(web())
     first = await rig.until(lambda r: r.health.state == "passing")
-    os.kill(first.pid, signal.SIGKILL)
+    kill(first)
     second = await rig.until(lambda r: r.restarts == 1 and r.health.state == "passing")
     assert [end.code for end in second.exits] == [-9]
     assert second.pid != first.pid
@@ -183,7 +181,7 @@ async def test_r20_a_record_broken_by_hand_leaves_its_pod_running(rig: Rig) -> N
     await rig.client.put(rig.keys.intent("n1", "web"), b"not json")
     broken = await rig.until(lambda r: "cannot act on intent" in r.reason)
     assert (broken.pid, broken.phase, broken.manifest) == (before.pid, "running", before.manifest)
-    os.kill(before.pid, signal.SIGKILL)
+    kill(before)
     again = await rig.until(lambda r: r.restarts == 1 and r.phase == "running")
     assert again.manifest == before.manifest
 

@@ -19,7 +19,7 @@ from store import codec, registration
 from store.nodes import Agent as Presence
 from store.sessions import Session
 from tests.fleet import eventually
-from tests.integration.agent_rig import CLOCK, Rig, Running, alive, rig_on, sha_of, shell, web
+from tests.integration.agent_rig import CLOCK, Rig, Running, alive, kill, rig_on, sha_of, shell, web
 from tests.servers import ConsulServer, free_ports
 
 SLEEPER = shell("exec sleep 1000")
@@ -75,7 +75,7 @@ async def test_r27_a_restarted_agent_adopts_what_runs(rig: Rig, how: str) -> Non
     after = (await rig.realities())["web"]
     assert after == before, "health, start, ports and restarts are kept"
     assert entry.modify_index == index, "nothing changed, so nothing was written"
-    os.kill(before.pid, signal.SIGKILL)
+    kill(before)
     await rig.until(lambda r: r.restarts == 1 and r.health.state == "passing")
     assert again.agent.pods.get("web") is not None
 
@@ -175,24 +175,14 @@ async def test_r27_a_wiped_and_restarted_store_stops_nothing(durable: ConsulServ
         await rig.want(web())
         before = await rig.until(lambda r: r.health.state == "passing")
         await asyncio.to_thread(durable.stop)
-        os.kill(before.pid, signal.SIGKILL)
-
-        async def restarted() -> bool:
-            pod = running.agent.pods.get("web")
-            return pod is not None and pod.record.restarts == 1 and pod.damper.published.state == "passing"
-
-        await eventually(restarted, what="a restart without the store")
+        kill(before)
+        await eventually(lambda: _restarted(running, 1), what="a restart without the store")
         during = running.agent.reality()["web"]
         await running.crash()
         again = await rig.agent(wait=False)
         await eventually(lambda: _knows(again, "web"), what="adoption without the store")
-        os.kill(during.pid, signal.SIGKILL)
-
-        async def restarted_again() -> bool:
-            pod = again.agent.pods.get("web")
-            return pod is not None and pod.record.restarts == 2 and pod.identity is not None
-
-        await eventually(restarted_again, what="a restart by an agent that never saw the store")
+        kill(during)
+        await eventually(lambda: _restarted(again, 2), what="a restart by an agent that never saw the store")
         last = again.agent.reality()["web"]
         durable.wipe()
         await asyncio.to_thread(durable.start)
@@ -216,7 +206,7 @@ async def test_r27_reality_is_brought_up_to_date_after_an_outage(
         await rig.want(web())
         before = await rig.until(lambda r: r.health.state == "passing")
         await asyncio.to_thread(durable.stop)
-        os.kill(before.pid, signal.SIGKILL)
+        kill(before)
         await until_gone(before.pid)
         await asyncio.to_thread(durable.start)
         after = await rig.until(lambda r: r.restarts == 1 and r.health.state == "passing")
@@ -378,6 +368,16 @@ async def test_pods_and_logs_over_http(rig: Rig) -> None:
             await rig.unwant()
             assert await answer.content.read() == b""
     await runner.cleanup()
+
+
+async def _restarted(running: Running, times: int) -> bool:
+    found = running.agent.reality().get("web")
+    return (
+        found is not None
+        and found.restarts == times
+        and found.phase == "running"
+        and found.health.state == "passing"
+    )
 
 
 async def _knows(running: Running, instance: str) -> bool:

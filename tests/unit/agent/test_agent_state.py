@@ -108,11 +108,11 @@ def test_writing_leaves_no_half_file(tmp_path: Path) -> None:
 
 def test_contact_counts_on_across_restarts_but_gives_a_first_chance(tmp_path: Path) -> None:
     state, clock = StateDirectory(tmp_path), StillClock()
-    first = Contact(clock, state)
+    first = Contact(clock, state, 0)
     first.made()
     first.save()
     clock.seconds += 100
-    again = Contact(clock, state)
+    again = Contact(clock, state, 0)
     again.load()
     assert again.age() == 0
     clock.seconds += FIRST_CHANCE
@@ -121,9 +121,19 @@ def test_contact_counts_on_across_restarts_but_gives_a_first_chance(tmp_path: Pa
     assert again.age() == 2
 
 
+def test_r27_between_two_renewals_nobody_is_out_of_contact(tmp_path: Path) -> None:
+    clock = StillClock()
+    contact = Contact(clock, StateDirectory(tmp_path), 5)
+    contact.made()
+    clock.seconds += 5
+    assert contact.age() == 0
+    clock.seconds += 3
+    assert contact.age() == 3
+
+
 def test_r27_contact_is_never_older_than_known(tmp_path: Path) -> None:
     clock = StillClock()
-    contact = Contact(clock, StateDirectory(tmp_path))
+    contact = Contact(clock, StateDirectory(tmp_path), 0)
     contact.made()
     contact.made(age=50)
     assert contact.age() == 0
