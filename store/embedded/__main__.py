@@ -1,13 +1,15 @@
 """``python -m store.embedded``: the embedded server as a process of its own, for one machine.
 
 Prints the address that it listens on as its first line, so that a caller may ask for port 0. SIGTERM
-and SIGINT end it cleanly.
+and SIGINT end it cleanly. As a process's outermost layer it may reach for the machine's clock and
+randomness; everything inside takes them by constructor.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import secrets
 import signal
 import sys
 from pathlib import Path
@@ -37,6 +39,14 @@ class LoopClock:
             handle.cancel()
 
 
+class SystemIds:
+    """``store.ports.Ids`` from the operating system's randomness."""
+
+    def new(self) -> str:
+        """See ``store.ports.Ids``."""
+        return secrets.token_hex(8)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Serve until a signal; 0 after a clean stop, 2 for bad arguments, 1 for what could not start."""
     options = _parser().parse_args(arguments)
@@ -58,7 +68,14 @@ async def _serve(host: str, port: int, options: argparse.Namespace) -> None:
     log = Log(options.data_dir) if options.data_dir else None
     try:
         state = log.load(clock, limits) if log else None
-        server = EmbeddedServer(clock, limits=limits, state=state, version=options.version)
+        server = EmbeddedServer(
+            clock,
+            rng=secrets.SystemRandom(),
+            ids=SystemIds(),
+            limits=limits,
+            state=state,
+            version=options.version,
+        )
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)

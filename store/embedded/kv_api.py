@@ -34,7 +34,7 @@ def handle(call: Call) -> Response | Query:
     if "keys" in call.params:
         return _tree(call, lambda pairs, index: _keys(call, pairs, index))
     if "recurse" in call.params:
-        return _tree(call, _pairs)
+        return _tree(call, lambda pairs, index: _pairs(call, pairs, index))
     return _one(call)
 
 
@@ -64,7 +64,7 @@ def _one(call: Call) -> Query:
 
     def read() -> Reading:
         pair, index = kv.get(key), kv.index_of(key)
-        return Reading(index, lambda: _pair(call, pair, index))
+        return Reading(index, lambda: _pairs(call, [] if pair is None else [pair], index))
 
     return Query(
         read,
@@ -72,15 +72,6 @@ def _one(call: Call) -> Query:
             watches.prefix(kv.watched_for(key), wake) if kv.get(key) is None else watches.key(key, wake)
         ),
     )
-
-
-def _pair(call: Call, pair: Pair | None, index: int) -> Response:
-    headers = answers.meta(index)
-    if pair is None:
-        return answers.nothing(404, headers)
-    if "raw" in call.params:
-        return Response(200, {**headers, **_RAW, "vary": "Accept-Encoding"}, pair.value or b"")
-    return answers.json([pair], headers=headers)
 
 
 def _tree(call: Call, render: _Render) -> Query:
@@ -99,9 +90,14 @@ def _tree(call: Call, render: _Render) -> Query:
     )
 
 
-def _pairs(pairs: list[Pair], index: int) -> Response:
+def _pairs(call: Call, pairs: list[Pair], index: int) -> Response:
+    """``?raw`` gives the value alone, of a tree too if it has but one key."""
     headers = answers.meta(index)
-    return answers.json(pairs, headers=headers) if pairs else answers.nothing(404, headers)
+    if not pairs:
+        return answers.nothing(404, headers)
+    if "raw" in call.params and len(pairs) == 1:
+        return Response(200, {**headers, **_RAW, "vary": "Accept-Encoding"}, pairs[0].value or b"")
+    return answers.json(pairs, headers=headers)
 
 
 def _keys(call: Call, pairs: list[Pair], index: int) -> Response:

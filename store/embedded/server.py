@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,14 +22,6 @@ from store.ports import Ids, Request, Response, Rng
 
 VERSION = "1.8.7"
 JITTER = 1 / 16
-
-
-class RandomIds:
-    """``store.ports.Ids`` from the operating system's randomness."""
-
-    def new(self) -> str:
-        """See ``store.ports.Ids``."""
-        return secrets.token_hex(8)
 
 
 class EmbeddedServer:
@@ -49,8 +40,8 @@ class EmbeddedServer:
         self,
         timer: Timer,
         *,
-        rng: Rng | None = None,
-        ids: Ids | None = None,
+        rng: Rng,
+        ids: Ids,
         limits: Limits | None = None,
         policies: Mapping[str, Policy] | None = None,
         state: State | None = None,
@@ -59,8 +50,8 @@ class EmbeddedServer:
     ) -> None:
         self.state = state or State(timer, limits)
         self.timer = timer
-        self._rng = rng or secrets.SystemRandom()
-        self._ids = ids or RandomIds()
+        self._rng = rng
+        self._ids = ids
         self._policies = None if policies is None else dict(policies)
         self.identity = Identity(node, _uuid(self._ids), version, "127.0.0.1:8300")
         self._waiting = 0

@@ -1,0 +1,26 @@
+"""What every tier shares: no Consul of the shell's is ever touched, and one throw-away server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests import servers
+
+if servers.external() is None:
+    # A variable in somebody's shell must never let tests write to a live cluster.
+    for name in [name for name in os.environ if name.startswith("CONSUL_")]:
+        del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def consul_dev() -> Iterator[str]:
+    """``host:port`` of a real Consul in memory, shared by a run: keep to a prefix of your own."""
+    offered = servers.external()
+    if offered is not None:
+        yield offered
+        return
+    with servers.ConsulServer(dev=True) as server:
+        yield server.address
