@@ -137,12 +137,13 @@ def test_a_zone_outside_the_constraints_is_no_zone() -> None:
 def test_leaving_pods_do_not_count_for_the_spread() -> None:
     view = fleet(
         node("a1", {"zone": "a"}, pods={"web": PodView(OWNER)}, drain=Drain()),
-        node("a2", {"zone": "a"}),
+        node("z2", {"zone": "a"}),
         node("b1", {"zone": "b"}, pods={"web": PodView(OWNER)}),
         node("b2", {"zone": "b"}),
     )
     spread = [Spread("zone", hard=True)]
-    assert taken(request(spread=spread, leaving=frozenset({("a1", "web")})), 1, view) == ["a2"]
+    assert taken(request(spread=spread), 1, view) == ["b2"]
+    assert taken(request(spread=spread, leaving=frozenset({("a1", "web")})), 1, view) == ["z2"]
 
 
 def test_anti_affinity_to_its_own_kind_gives_one_a_rack() -> None:
@@ -157,6 +158,13 @@ def test_anti_affinity_sees_the_labels_that_the_new_pods_will_bear() -> None:
     view = fleet(node("a", {"rack": "r"}), node("b", {"rack": "r"}))
     asked = request(labels={"app": "batch"}, anti_affinity=[AntiAffinity("app=web", "rack")])
     assert taken(asked, 2, view) == ["a", "b"]
+
+
+def test_the_pods_that_a_rollout_replaces_do_not_keep_their_successors_away() -> None:
+    view = fleet(node("a", {"rack": "r"}, pods={"web": PodView("old", {"app": "web"})}))
+    rules = [AntiAffinity("app=web", "rack")]
+    assert taken(request(anti_affinity=rules, replaces=frozenset({"old"})), 1, view) == ["a"]
+    assert taken(request(anti_affinity=rules, numbered=True), 1, view) == []
 
 
 def test_soft_anti_affinity_prefers_the_free_rack() -> None:
