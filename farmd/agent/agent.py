@@ -157,6 +157,7 @@ class Agent:
                 log.info("agent.started", node=self.config.node, pods=len(self.pods))
                 await self._run_loops(stop)
             finally:
+                await self._supervisor.leave()
                 await self._checker.close()
             log.info("agent.stopped", node=self.config.node, workloads="left as they are")
 

@@ -101,7 +101,12 @@ class Lifecycle:
         """This process is the pod's now: watch its end and its health."""
         pod.identity = identity
         if pod.record.start != identity.start:
-            pod.change(running=identity.manifest, start=identity.start, started=identity.started)
+            pod.change(
+                running=identity.manifest,
+                start=identity.start,
+                started=identity.started,
+                ports=identity.ports,
+            )
             self._pods.save(pod)
         pod.manifest = self._health.manifest(pod)
         self._health.begin(pod)
@@ -169,7 +174,13 @@ class Lifecycle:
         return "its end was not recorded: its shim was lost"
 
     async def forget(self, pod: Pod) -> None:
-        """Remove every trace of a pod that nobody wants and that does not run."""
+        """Remove every trace of a pod that nobody wants and that does not run.
+
+        Raises:
+            ShimBusy: something holds the instance all the same.
+        """
+        if self._state.shim_holds(pod.instance):
+            raise ShimBusy("a process of this instance is still there")
         await asyncio.to_thread(self._state.remove, pod.instance)
         self._ports.release(pod.instance)
         pod.stored = False

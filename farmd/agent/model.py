@@ -89,6 +89,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     manifest: str
     start: str
     started: float
+    ports: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)

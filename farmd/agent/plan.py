@@ -78,11 +78,11 @@ def decide(pod: Situation, now: float) -> Action:
         return _running(pod, now)
     if pod.halting:
         return Wait()
-    if not pod.wanted:
-        return Forget()
-    if not pod.startable or _cut_off(pod):
+    if pod.wanted and (not pod.startable or _cut_off(pod)):
         return Wait()
-    return Wait(pod.not_before) if now < pod.not_before else Start()
+    if now < pod.not_before:
+        return Wait(pod.not_before)
+    return Start() if pod.wanted else Forget()
 
 
 def _running(pod: Situation, now: float) -> Action:

@@ -87,6 +87,7 @@ class Pods:
             pod = self._pods[name]
             log.info("pod.unwanted", instance=name)
             pod.change(wanted=False)
+            pod.not_before = -math.inf
             if pod.stored:
                 # First the record: an agent that dies now must not start it again.
                 self.save(pod)
@@ -124,4 +125,6 @@ class Pods:
             self._recorder.count("farmd_pod_events_total", event="refused")
         pod.problem, pod.refused = intent.problem, intent.index
         if not pod.record.wanted:
-            pod.change(wanted=True)
+            # It was proven unwanted before: there is nothing old to go on with.
+            pod.target = None
+            pod.change(wanted=True, manifest=intent.sha, owner=intent.owner)

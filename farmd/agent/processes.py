@@ -95,6 +95,7 @@ class Processes:
             "manifest": launch.sha,
             "start": launch.start,
             "started": launch.started,
+            "ports": dict(launch.ports),
             "argv": [*manifest.command, *manifest.args],
             "env": environment(manifest, self._environ, self._node, launch.instance, launch.ports),
             "cwd": manifest.working_directory or str(self._state.work(launch.instance)),

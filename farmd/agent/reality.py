@@ -68,6 +68,8 @@ class RealityWriter:
         with self._progress.loop("reality", LOOK_AGAIN * 4) as loop:
             while True:
                 loop.beat()
+                if not await wait(self._link.present, self._clock, LOOK_AGAIN):
+                    continue
                 self._changed.clear()
                 try:
                     done = await self._write()
@@ -87,8 +89,6 @@ class RealityWriter:
         """Write what differs; False if it must be tried again."""
         if self._wanted is None:
             return True
-        if not self._link.present.is_set():
-            return False
         if self._written is None:
             self._written = await self._read()
         groups = self._difference(self._wanted, self._written)

@@ -133,10 +133,11 @@ def write_identity(directory: str, spec: dict[str, Any], pid: int) -> None:
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         boot = file.read().strip()
     me = os.getpid()
+    ports = ",".join(f'"{name}":{port}' for name, port in spec["ports"].items())
     text = (
         f'{{"boot":"{boot}","shim":{me},"shim_ticks":{ticks(me)},"pid":{pid},"ticks":{ticks(pid)},'
         f'"instance":"{spec["instance"]}","manifest":"{spec["manifest"]}",'
-        f'"start":"{spec["start"]}","started":{spec["started"]!r}}}\n'
+        f'"start":"{spec["start"]}","started":{spec["started"]!r},"ports":{{{ports}}}}}\n'
     )
     path = directory + "/" + IDENTITY
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

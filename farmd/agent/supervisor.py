@@ -35,6 +35,7 @@ log = structlog.get_logger()
 
 LOOK_AGAIN = 30.0
 LOOK_OFTEN = 1.0
+NAMING_SECONDS = 5.0
 STATES: tuple[Phase, ...] = ("running", "starting", "backoff", "stopping", "failed")
 
 
@@ -75,8 +76,13 @@ class Supervisor:
     async def adopt(self) -> None:
         """Find every process of an earlier agent, and every end that nobody saw, before anything starts."""
         for instance in self._state.known():
+            give_up = self._clock.mono() + NAMING_SECONDS
             while self._processes.find(instance) is None and self._state.shim_holds(instance):
-                # A shim that the earlier agent started in its last moment is about to name itself.
+                # A shim that the earlier agent started in its last moment is about to name itself. One
+                # that never does keeps its lock, so nothing is started beside it or removed under it.
+                if self._clock.mono() > give_up:
+                    log.error("pod.nameless_shim", instance=instance)
+                    break
                 await self._clock.sleep(0.02)
             self._adopt(instance)
 
@@ -92,7 +98,7 @@ class Supervisor:
             record = Record(instance=instance, manifest=identity.manifest)
         assert record is not None
         pod = self._pods.load(record)
-        self._ports.remember(instance, record.ports)
+        self._ports.remember(instance, identity.ports if identity is not None else record.ports)
         if identity is not None:
             self._lifecycle.adopted(pod, identity)
         elif record.start:
@@ -109,15 +115,12 @@ class Supervisor:
 
     async def run(self) -> None:
         """Compare and act for ever."""
-        try:
-            with self._progress.loop("supervisor", LOOK_AGAIN * 4) as loop:
-                while True:
-                    loop.beat()
-                    self._wake.clear()
-                    until = self.round()
-                    await wait(self._wake, self._clock, max(0.0, until - self._clock.mono()))
-        finally:
-            await self._leave()
+        with self._progress.loop("supervisor", LOOK_AGAIN * 4) as loop:
+            while True:
+                loop.beat()
+                self._wake.clear()
+                until = self.round()
+                await wait(self._wake, self._clock, max(0.0, until - self._clock.mono()))
 
     def round(self) -> float:
         """One comparison of everything; returns the monotonic time of the next one at the latest."""
@@ -177,6 +180,9 @@ class Supervisor:
         except AgentError as error:
             log.warning("pod.failed", instance=pod.instance, code=error.code, reason=error.message)
             self._failed(pod, error.message)
+        except OSError as error:
+            log.warning("pod.failed", instance=pod.instance, code="state_invalid", reason=str(error))
+            self._failed(pod, f"state_dir: {error.strerror or error}")
         except Exception as error:
             log.exception("pod.crashed", instance=pod.instance)
             self._failed(pod, f"internal error: {error!r}")
@@ -198,8 +204,8 @@ class Supervisor:
             self._recorder.set("farmd_pods", found[state], state=state)
         self._reports(reports)
 
-    async def _leave(self) -> None:
-        # What is being started is waited for, so that its process is recorded; nothing is stopped.
+    async def leave(self) -> None:
+        """Let go of all pods: what is being started is waited for, nothing is stopped."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for pod in self._pods:
             self._lifecycle.detach(pod)

@@ -104,12 +104,14 @@ class HealthWatcher:
     ) -> None:
         target = self._target(pod, manifest)
         verdict = Verdict(pod.health.state, pod.health.reason)
+        # Counted on the monotonic clock from here on: setting the time must not change a verdict.
+        began = self._clock.mono() - max(0.0, self._clock.now() - pod.record.started)
         while True:
             await self._clock.sleep(pause(check, verdict) * self._rng.uniform(0.5, 1.0))
             answer = await self._checker.check(check, target)
             self._recorder.count("farmd_health_checks_total", type=check.type, result=answer.result)
             beat()
-            age = self._clock.now() - pod.record.started
+            age = self._clock.mono() - began
             verdict = judge(check, verdict, answer.result == "passing", answer.reason, age=age)
             if (verdict.state, verdict.reason) != (pod.health.state, pod.health.reason):
                 self._changed(pod, verdict)

@@ -111,14 +111,34 @@ async def test_r26_a_workload_that_lost_its_shim_is_stopped_before_another_start
 
 async def test_r26_a_process_is_adopted_even_if_its_record_is_damaged(rig: Rig) -> None:
     running = await rig.agent()
-    await rig.want(SLEEPER)
-    before = await rig.until_running(SLEEPER)
+    await rig.want(web())
+    before = await rig.until(lambda r: r.health.state == "passing")
     await running.crash()
     (running.state.directory("web") / "instance.json").write_text("{")
     await rig.agent()
-    await rig.want(SLEEPER, owner="rc2")
-    after = await rig.until(lambda r: r.owner == "rc2")
-    assert (after.pid, after.started) == (before.pid, before.started)
+    await rig.want(web(), owner="rc2")
+    after = await rig.until(lambda r: r.owner == "rc2" and r.health.state == "passing")
+    assert (after.pid, after.started, after.ports) == (before.pid, before.started, before.ports)
+
+
+async def test_r26_nothing_is_started_beside_or_removed_under_a_nameless_shim(rig: Rig) -> None:
+    running = await rig.agent()
+    await rig.want(SLEEPER)
+    before = await rig.until_running(SLEEPER)
+    identity = running.state.identity("web")
+    assert identity is not None
+    await running.crash()
+    named = running.state.directory("web") / "process.json"
+    named.rename(running.state.directory("web") / "hidden")
+    await rig.agent()
+    await rig.until(lambda r: "still there" in r.reason)
+    await rig.unwant()
+    await rig.until(lambda r: r.phase == "stopping")
+    assert alive(before)
+    assert running.state.shim_holds("web")
+    os.kill(identity.shim, signal.SIGTERM)
+    await rig.until_gone()
+    assert not alive(before)
 
 
 async def test_a_pod_unwanted_while_the_agent_was_away_is_stopped(rig: Rig) -> None:

@@ -58,6 +58,7 @@ CASES: list[tuple[str, Situation, Action]] = [
     ("R27: cut off without stop_after: nothing", at(running=NEW, isolated=1e6), Wait()),
     ("R27: cut off and ended: not started again", at(stop_after=30, isolated=31), Wait()),
     ("halting and runs: stop", at(running=NEW, halting=True), Stop("the agent stops its workloads")),
+    ("not wanted and forgetting failed: wait", at(wanted=False, not_before=NOW + 5), Wait(NOW + 5)),
     ("halting and gone: neither start nor forget", at(wanted=False, halting=True), Wait()),
 ]
 
