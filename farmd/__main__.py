@@ -87,6 +87,21 @@ def agent(
     sys.exit(run_agent(loaded, lambda: _load(path, flags), os.environ))
 
 
+@main.command()
+@click.option("--farms", type=click.IntRange(1, 16), default=2, show_default=True, help="Number of farms.")
+@click.option("--agents", type=click.IntRange(1, 25), default=5, show_default=True, help="Number of agents.")
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), help="Keep state there; default: nothing is kept."
+)
+@click.option("--http-addr", default="127.0.0.1:0", help="Where the store listens; default: a free port.")
+@click.option("--log-level", default="info", help="debug, info, warning, error or critical.")
+def dev(farms: int, agents: int, data_dir: Path | None, http_addr: str, log_level: str) -> None:
+    """Keep a whole cluster up on this machine until ^C: a store, farms and agents. Needs nothing else."""
+    from farmd.dev.command import run_dev
+
+    sys.exit(run_dev(farms, agents, data_dir, http_addr, log_level))
+
+
 @main.command("check-config")
 @_CONFIG
 @click.option("--print", "show", is_flag=True, help="Show each value with the place that it comes from.")

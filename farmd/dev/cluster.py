@@ -1,0 +1,172 @@
+"""A cluster on this machine, from its user's side: start it, find its parts, kill one, end it all.
+
+The work is the keeper's (``keeper.py``). Should the keeper itself be killed, this process inherits what
+is left and ends it. Linux only, like the agent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from farmd.clock import SystemClock
+from farmd.dev import tree
+from farmd.dev.plan import Plan, environment
+
+STOP_SECONDS = 25.0
+READY_SECONDS = 20.0
+
+
+class ClusterFailed(Exception):
+    """The cluster did not start or did not end; one line with the reason."""
+
+
+class Cluster:
+    """A running cluster as a context manager; leaving it leaves no process and no folder behind."""
+
+    def __init__(
+        self,
+        *,
+        farms: int = 2,
+        agents: int = 5,
+        data_dir: Path | None = None,
+        http_addr: str = "127.0.0.1:0",
+        log_level: str = "info",
+    ) -> None:
+        if not sys.platform.startswith("linux"):
+            raise ClusterFailed("farmd dev needs Linux: the agent works with /proc")
+        folder = data_dir.resolve() if data_dir is not None else Path(tempfile.mkdtemp(prefix="farmd-dev-"))
+        self.plan = Plan(str(folder), farms, agents, data_dir is not None, http_addr, log_level)
+        self.store = ""
+        self.pids: dict[str, int] = {}
+        self._clock = SystemClock()
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._buffer = b""
+
+    def __enter__(self) -> Self:
+        tree.adopt_orphans()
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-m", "farmd.dev.keeper", self.plan.text()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env=environment(dict(os.environ)),
+        )
+        for event in self.events(READY_SECONDS):
+            if event["event"] == "failed":
+                raise ClusterFailed(event["reason"])
+            if event["event"] == "started":
+                self.store, self.pids = event["store"], event["pids"]
+                return
+        raise ClusterFailed("the cluster's keeper ended without a word")
+
+    def events(self, seconds: float) -> list[dict[str, Any]]:
+        """What the keeper tells, waiting at most that long; empty when it told nothing."""
+        assert self._keeper is not None
+        assert self._keeper.stdout is not None
+        if b"\n" not in self._buffer:
+            ready, _, _ = select.select([self._keeper.stdout], [], [], seconds)
+            if ready:
+                piece = os.read(self._keeper.stdout.fileno(), 65536)
+                if not piece:
+                    raise ClusterFailed("the cluster's keeper has ended")
+                self._buffer += piece
+        *lines, self._buffer = self._buffer.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def url(self, name: str) -> str:
+        """Where a farm or an agent listens.
+
+        Raises:
+            ClusterFailed: it does not listen (yet).
+        """
+        try:
+            return f"http://127.0.0.1:{int(self.plan.path(f'{name}.port').read_text())}"
+        except (OSError, ValueError) as error:
+            raise ClusterFailed(f"{name} does not listen") from error
+
+    def waiting(self) -> dict[str, str]:
+        """Farms and agents that are not ready, each with its own reason."""
+        return {name: reason for name in self.pids if name != "store" and (reason := self._reason(name))}
+
+    def wait_ready(self, seconds: float = READY_SECONDS) -> None:
+        """Return once every farm and agent is ready.
+
+        Raises:
+            ClusterFailed: one is not, with its reason.
+        """
+        deadline = self._clock.mono() + seconds
+        while waiting := self.waiting():
+            for event in self.events(tree.LOOK_SECONDS):
+                if event["event"] == "ended":
+                    name = event["name"]
+                    raise ClusterFailed(f"{name} ended with code {event['code']}: {self.last_words(name)}")
+            if self._clock.mono() > deadline:
+                name, reason = next(iter(waiting.items()))
+                raise ClusterFailed(f"{name} is not ready after {seconds:.0f} s: {reason}")
+
+    def _reason(self, name: str) -> str:
+        try:
+            with urllib.request.urlopen(self.url(name) + "/ready", timeout=2):
+                return ""
+        except urllib.error.HTTPError as error:
+            with error:
+                return str(json.loads(error.read()).get("reason") or "not ready")
+        except (ClusterFailed, OSError) as error:
+            return str(error)
+
+    def last_words(self, name: str) -> str:
+        """The last line of a process's log."""
+        try:
+            return self.plan.path("logs", f"{name}.log").read_text().strip().rpartition("\n")[2]
+        except OSError:
+            return "no log"
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> int:
+        """Send a signal to one process of the cluster; returns its pid."""
+        pid = self.pids[name]
+        os.kill(pid, number)
+        return pid
+
+    def close(self) -> None:
+        """End everything, and make sure of it."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            assert keeper.stdin is not None
+            assert keeper.stdout is not None
+            keeper.stdin.close()
+            try:
+                keeper.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                keeper.kill()
+                keeper.wait()
+            keeper.stdout.close()
+        # Nothing is left unless the keeper was killed: then its orphans are ours.
+        if keeper is not None and keeper.returncode != 0:
+            tree.end_all(self._clock, grace=3.0)
+        if not self.plan.keep:
+            shutil.rmtree(self.plan.folder, ignore_errors=True)

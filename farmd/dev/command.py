@@ -1,0 +1,73 @@
+"""``farmd dev``: a cluster on this machine until ^C, and how to talk to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from farmd.dev import tree
+from farmd.dev.cluster import Cluster, ClusterFailed
+
+EXAMPLE = "examples/hello.yaml"
+
+
+class _Stopped(Exception):
+    """A signal asked for the end."""
+
+
+def run_dev(farms: int, agents: int, data_dir: Path | None, http_addr: str, log_level: str) -> int:
+    """Keep a cluster up until a signal; returns the exit code."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _stop)
+    try:
+        with Cluster(
+            farms=farms, agents=agents, data_dir=data_dir, http_addr=http_addr, log_level=log_level
+        ) as cluster:
+            cluster.wait_ready()
+            print("\n".join(greeting(cluster)), flush=True)
+            while True:
+                for event in cluster.events(1.0):
+                    print(f"{event.get('name')} ended with code {event.get('code')}", flush=True)
+    except _Stopped:
+        left = tree.descendants(os.getpid())
+        print(f"stopped; processes left: {len(left)}", flush=True)
+        return 1 if left else 0
+    except ClusterFailed as error:
+        print(f"farmd dev: {error}", file=sys.stderr)
+        return 1
+
+
+def _stop(_number: int, _frame: object) -> None:
+    # The first signal ends the cluster; more of them shall not disturb that.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    raise _Stopped
+
+
+def greeting(cluster: Cluster) -> list[str]:
+    """The three lines that a user needs, and where the rest is."""
+    plan = cluster.plan
+    return [
+        f"{plan.farms} farms and {plan.agents} agents run; state and logs: {plan.folder}; ^C ends it all",
+        "",
+        f"export CONSUL_HTTP_ADDR={cluster.store}",
+        f"{farmctl()} rc create -f {example()}",
+        f"{farmctl()} top",
+    ]
+
+
+def farmctl() -> str:
+    """How to call farmctl from here."""
+    beside = Path(sys.executable).with_name("farmctl")
+    if shutil.which("farmctl"):
+        return "farmctl"
+    return str(beside) if beside.exists() else f"{sys.executable} -m farmd.cli"
+
+
+def example() -> str:
+    """The first example, as it can be reached from the current folder."""
+    shipped = Path(__file__).resolve().parents[2] / EXAMPLE
+    return EXAMPLE if Path(EXAMPLE).exists() or not shipped.exists() else str(shipped)

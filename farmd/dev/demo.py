@@ -1,0 +1,262 @@
+"""``make demo``: a fleet on this machine, from a command to running processes, in under a minute.
+
+It does with ``farmctl`` what a person would, breaks things, and shows what the fleet makes of it. Every
+step has a time limit and is judged by what the store and the workloads say (``scene.py``); the first one
+that fails ends the demo non-zero with its reason. No process outlives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import aiohttp
+import yaml
+from rich.console import Console
+
+from farmd.clock import SystemClock
+from farmd.dev import tree
+from farmd.dev.cluster import Cluster, ClusterFailed
+from farmd.dev.plan import environment
+from farmd.dev.scene import ANSWER_SECONDS, Scene, Seen, look
+from store.consul.client import ConsulClient
+from store.consul.connect import connect
+from store.errors import StoreError
+from store.keys import Keys
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/hello.yaml"
+LOOK_SECONDS = 0.25
+# Consul frees the locks of a dead farm after about twice the TTL of 10 s.
+TAKEOVER_SECONDS = 40.0
+STEP_SECONDS = 20.0
+
+
+class StepFailed(Exception):
+    """A step did not come to its end; one line with the reason."""
+
+
+class Demo:
+    """The steps, over a running cluster."""
+
+    def __init__(self, cluster: Cluster, client: ConsulClient, http: aiohttp.ClientSession) -> None:
+        self._cluster = cluster
+        self._client = client
+        self._http = http
+        self._keys = Keys()
+        self._clock = SystemClock()
+        self._began = self._clock.mono()
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._shown: list[str] = []
+
+    # -- the story -----------------------------------------------------------------------------
+    async def play(self) -> None:
+        """All steps in order.
+
+        Raises:
+            StepFailed: the first one that failed.
+        """
+        self.say("a replication controller, from its file")
+        await self.farmctl("rc", "create", "-f", str(EXAMPLE))
+        await self.until("hello runs", lambda scene: scene.controllers["hello"].converged)
+
+        self.say("a second one, so that each farm has work of its own")
+        await self.farmctl("rc", "create", "-f", "-", text=_second())
+        scene = await self.until("each farm owns one of them", _shared)
+
+        dead, alive, orphan, kept = _victim(scene)
+        self.say(f"kill -9 {dead}, the owner of {orphan}; Consul frees its locks in about 20 s")
+        killed_at = self._clock.mono()
+        self._cluster.kill(dead)
+
+        self.say(f"meanwhile {alive} goes on: scale {kept} to 5")
+        await self.farmctl("rc", "set-replicas", kept, "5")
+        await self.until(f"{kept} runs five times", lambda scene: _is(scene, kept, 5))
+        await self._kill_a_workload(kept)
+
+        self.say(f"{orphan} ran on without an owner; now {alive} takes it over")
+        scene = await self.until(
+            f"{alive} owns {orphan}",
+            lambda scene: scene.controllers[orphan].owner == alive and scene.controllers[orphan].converged,
+            TAKEOVER_SECONDS,
+        )
+        self.note(f"taken over {self._clock.mono() - killed_at:.1f} s after the kill, no pod was touched")
+        await self.farmctl("rc", "set-replicas", orphan, "3")
+        await self.until(f"{alive} works on {orphan}", lambda scene: _is(scene, orphan, 3))
+
+        self.say("delete everything")
+        await self.farmctl("rc", "delete", "hello", "--cascade", "--yes")
+        await self.farmctl("rc", "delete", "hello-2", "--cascade", "--yes")
+        await self.until("nothing is left in the store", lambda scene: not scene.controllers)
+        await self._no_workload_left()
+
+    async def _kill_a_workload(self, name: str) -> None:
+        before = (await self._look()).controllers[name].pods[0]
+        self.say(f"kill -9 the process of {before.instance} on {before.node}, pid {before.pid}")
+        os.kill(before.pid, signal.SIGKILL)
+
+        def restarted(scene: Scene) -> bool:
+            pods = {(pod.node, pod.instance): pod for pod in scene.controllers[name].pods}
+            now = pods.get((before.node, before.instance))
+            return now is not None and now.pid not in (0, before.pid) and scene.controllers[name].converged
+
+        scene = await self.until("its agent started it again", restarted)
+        now = next(pod for pod in scene.controllers[name].pods if pod.node == before.node)
+        self.note(f"pid {before.pid} -> {now.pid}, restarts {before.restarts} -> {now.restarts}")
+
+    async def _no_workload_left(self) -> None:
+        """The cluster's own processes are all that may run below the keeper."""
+        ours = set(self._cluster.pids.values())
+        deadline = self._clock.mono() + STEP_SECONDS
+        while True:
+            keeper = tree.descendants(os.getpid())[:1]
+            left = [pid for pid in tree.descendants(os.getpid()) if pid not in ours and pid not in keeper]
+            if not left:
+                break
+            if self._clock.mono() > deadline:
+                raise StepFailed(f"workloads are left: {left}")
+            await self._clock.sleep(LOOK_SECONDS)
+        self.note("workload processes left: 0")
+
+    # -- looking and telling -------------------------------------------------------------------
+    async def until(self, what: str, done: Callable[[Scene], bool], seconds: float = STEP_SECONDS) -> Scene:
+        """Look again and again, show each change, return once it is done."""
+        deadline = self._clock.mono() + seconds
+        while True:
+            scene = await self._look()
+            self._show(scene)
+            if done(scene):
+                self.note(f"[green]ok[/green]: {what}")
+                return scene
+            if self._clock.mono() > deadline:
+                raise StepFailed(f"{what}: not so after {seconds:.0f} s; {'; '.join(scene.lines())}")
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> Scene:
+        try:
+            return await look(self._client, self._keys, self._http)
+        except StoreError as error:
+            raise StepFailed(f"the store cannot be read: {error.message}") from error
+
+    def _show(self, scene: Scene) -> None:
+        """Print the lines that changed."""
+        for line in scene.lines():
+            if line not in self._shown:
+                self.note(f"[dim]{line}[/dim]")
+        self._shown = scene.lines()
+
+    def say(self, text: str) -> None:
+        """A step begins."""
+        self._console.print(f"[bold]{self._clock.mono() - self._began:5.1f} s  {text}[/bold]")
+
+    def note(self, text: str) -> None:
+        """Something was seen."""
+        self._console.print(f"         {text}")
+
+    async def farmctl(self, *arguments: str, text: str = "") -> None:
+        """Run farmctl as a person would, and show its words."""
+        self.note(f"$ farmctl {' '.join(_short(argument) for argument in arguments)}")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "farmd.cli", *arguments),
+            env={**environment(dict(os.environ)), "CONSUL_HTTP_ADDR": self._cluster.store, "NO_COLOR": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        async with asyncio.timeout(STEP_SECONDS):
+            out, _ = await process.communicate(text.encode())
+        for line in out.decode().splitlines():
+            self.note(f"  {line}")
+        if process.returncode != 0:
+            raise StepFailed(f"farmctl {' '.join(arguments)} ended with code {process.returncode}")
+
+
+def _second() -> str:
+    """The example under another name, two times."""
+    document = yaml.safe_load(EXAMPLE.read_text())
+    document |= {"name": "hello-2", "replicas": 2}
+    document["pod"]["id"] = "hello-2"
+    return yaml.safe_dump(document)
+
+
+def _shared(scene: Scene) -> bool:
+    owners = {seen.owner for seen in scene.controllers.values()}
+    return (
+        len(owners) == 2 and "" not in owners and all(seen.converged for seen in scene.controllers.values())
+    )
+
+
+def _victim(scene: Scene) -> tuple[str, str, str, str]:
+    """(farm to kill, farm that stays, controller that loses its owner, the other one)."""
+    orphan, kept = scene.controllers["hello-2"], scene.controllers["hello"]
+    return orphan.owner, kept.owner, orphan.name, kept.name
+
+
+def _is(scene: Scene, name: str, replicas: int) -> bool:
+    seen: Seen = scene.controllers[name]
+    return seen.desired == replicas and seen.converged
+
+
+def _short(argument: str) -> str:
+    return os.path.relpath(argument) if argument.startswith("/") else argument
+
+
+async def _run(cluster: Cluster) -> None:
+    timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+    client = connect({}, SystemClock(), address=cluster.store)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as http:
+            await Demo(cluster, client, http).play()
+    finally:
+        await client.close()
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """SIGTERM ends the demo as ^C does: through every ``finally``."""
+
+    def stop(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def main() -> int:
+    """Play the demo; 0 when every step came to its end and nothing is left behind."""
+    clock = SystemClock()
+    began = clock.mono()
+    with _signals():
+        cluster = Cluster()
+        try:
+            with cluster:
+                print("a store, two farms and five agents, as processes of their own", flush=True)
+                cluster.wait_ready()
+                asyncio.run(_run(cluster))
+        except KeyboardInterrupt:
+            return _ended(130, "stopped")
+        except (StepFailed, ClusterFailed, TimeoutError) as error:
+            return _ended(1, f"FAILED: {error}")
+    left = tree.descendants(os.getpid())
+    if left or Path(cluster.plan.folder).exists():
+        return _ended(1, f"FAILED: left behind: processes {left}, {cluster.plan.folder}")
+    return _ended(0, f"done in {clock.mono() - began:.0f} s; processes left: {len(left)}")
+
+
+def _ended(code: int, text: str) -> int:
+    print(text, file=sys.stderr if code else sys.stdout, flush=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

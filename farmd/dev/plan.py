@@ -1,0 +1,104 @@
+"""What a one-machine cluster consists of: the store, farms, agents, and the file that configures each."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import farmd
+
+# Each agent gets ports of its own: they all share one loopback address.
+FIRST_PORT, PORTS_PER_AGENT = 20000, 400
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A cluster in ``folder``; ``keep`` leaves the folder and the store's data for a next time."""
+
+    folder: str
+    farms: int = 2
+    agents: int = 5
+    keep: bool = False
+    http_addr: str = "127.0.0.1:0"
+    log_level: str = "info"
+
+    def text(self) -> str:
+        """As the keeper's argument."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str) -> Plan:
+        """From the keeper's argument."""
+        return cls(**json.loads(text))
+
+    def farm_names(self) -> list[str]:
+        """``farm-1``, ``farm-2``, …"""
+        return [f"farm-{number}" for number in range(1, self.farms + 1)]
+
+    def node_names(self) -> list[str]:
+        """``node-1``, ``node-2``, …"""
+        return [f"node-{number}" for number in range(1, self.agents + 1)]
+
+    def path(self, *parts: str) -> Path:
+        """A path in the cluster's folder."""
+        return Path(self.folder, *parts)
+
+    def store_command(self) -> list[str]:
+        """How to start the store."""
+        data = ["--data-dir", str(self.path("store"))] if self.keep else []
+        return [sys.executable, "-m", "store.embedded", "--http-addr", self.http_addr, *data]
+
+    def farm_command(self, name: str, store: str) -> list[str]:
+        """How to start a farm; writes its configuration."""
+        return self._command("run", name, {"farm": {"name": name}}, "farm_port", store)
+
+    def agent_command(self, name: str, store: str) -> list[str]:
+        """How to start an agent; writes its configuration."""
+        place = self.node_names().index(name)
+        first = FIRST_PORT + place * PORTS_PER_AGENT
+        section = {
+            "node": name,
+            "state_dir": str(self.path(name)),
+            "labels": {"zone": "abc"[place % 3]},
+            "port_range": f"{first}-{first + PORTS_PER_AGENT - 1}",
+            "stop_workloads_on_exit": True,
+        }
+        return self._command("agent", name, {"agent": section}, "agent_port", store)
+
+    def _command(
+        self, verb: str, name: str, own: dict[str, dict[str, object]], port: str, store: str
+    ) -> list[str]:
+        sections: dict[str, dict[str, object]] = {
+            **own,
+            "store": {"address": store},
+            "log": {"level": self.log_level, "format": "json"},
+            "web": {port: 0, "port_file": str(self.path(f"{name}.port"))},
+        }
+        file = self.path(f"{name}.toml")
+        file.write_text("".join(_toml(section, values) for section, values in sections.items()))
+        return [sys.executable, "-m", "farmd", verb, "--config", str(file)]
+
+
+def environment(inherited: dict[str, str]) -> dict[str, str]:
+    """What the processes see: nothing of another Consul, no other configuration, this very code."""
+    root = str(Path(farmd.__file__).resolve().parents[1])
+    kept = {name: value for name, value in inherited.items() if not name.startswith(("CONSUL_", "FARMD_"))}
+    paths = [root, *kept.get("PYTHONPATH", "").split(":")]
+    return {**kept, "PYTHONPATH": ":".join(path for path in paths if path)}
+
+
+def _toml(section: str, values: dict[str, object]) -> str:
+    lines = [f"[{section}]"]
+    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
+    lines += [f"{key} = {json.dumps(value)}" for key, value in values.items() if key not in tables]
+    lines += [
+        line
+        for key, table in tables.items()
+        for line in (
+            f"[{section}.{key}]",
+            *(f"{name} = {json.dumps(value)}" for name, value in table.items()),
+        )
+    ]
+    return "\n".join(lines) + "\n\n"

@@ -1,0 +1,106 @@
+"""What the demo shows: the fleet as the store and the running processes tell it at one moment.
+
+Every figure is read back: controllers, pods and owners from the store, answers from the workloads
+themselves over HTTP. Nothing is remembered from what was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from farmd import overview
+from farmd.overview import PodRow
+from store.consul.client import ConsulClient
+from store.keys import Keys
+
+ANSWER_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One controller: who owns it, how many pods it wants, which it has, and what each of them answers."""
+
+    name: str
+    owner: str
+    desired: int
+    pods: tuple[PodRow, ...]
+    answers: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def healthy(self) -> int:
+        """Pods that pass their health check."""
+        return sum(pod.healthy for pod in self.pods)
+
+    @property
+    def answering(self) -> int:
+        """Pods whose process answers, and says that it is this very pod."""
+        return sum(self.answers.get(place(pod), "").endswith("/".join(place(pod))) for pod in self.pods)
+
+    @property
+    def converged(self) -> bool:
+        """Whether as many pods as wanted stand, pass and answer."""
+        return len(self.pods) == self.healthy == self.answering == self.desired
+
+    def line(self) -> str:
+        """For people."""
+        nodes = ",".join(sorted(pod.node.removeprefix("node-") for pod in self.pods)) or "-"
+        return (
+            f"{self.name}: owner {self.owner or 'nobody'}, {self.desired} wanted, {len(self.pods)} placed"
+            f" (nodes {nodes}), {self.healthy} healthy, {self.answering} answer"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The fleet at one moment."""
+
+    controllers: dict[str, Seen]
+    farms: tuple[str, ...]
+    nodes: int
+
+    def lines(self) -> list[str]:
+        """One line for the fleet, one a controller."""
+        pods = Counter(pod.node for seen in self.controllers.values() for pod in seen.pods)
+        first = f"farms {', '.join(self.farms) or 'none'}; {self.nodes} nodes; {pods.total()} pods"
+        return [first, *(seen.line() for seen in self.controllers.values())]
+
+
+def place(pod: PodRow) -> tuple[str, str]:
+    """(node, instance)."""
+    return pod.node, pod.instance
+
+
+async def look(client: ConsulClient, keys: Keys, http: aiohttp.ClientSession) -> Scene:
+    """Read the store, then ask every workload that it names."""
+    controllers = await overview.controllers(client, keys)
+    pods = (await overview.pods(client, keys)).rows
+    nodes = await overview.nodes(client, keys)
+    told = await asyncio.gather(*(_answer(http, pod) for pod in pods))
+    answers = dict(zip(map(place, pods), told, strict=True))
+    seen = {
+        row.record.name: Seen(
+            name=row.record.name,
+            owner=row.owner,
+            desired=row.record.replicas_desired,
+            pods=(mine := tuple(pod for pod in pods if pod.owner == row.record.id)),
+            answers={place(pod): answers[place(pod)] for pod in mine},
+        )
+        for row in sorted(controllers.rows, key=lambda row: row.record.name)
+    }
+    farms = tuple(member.id for member in await overview.farms(client, keys))
+    return Scene(seen, farms, sum(row.agent is not None for row in nodes.rows))
+
+
+async def _answer(http: aiohttp.ClientSession, pod: PodRow) -> str:
+    """What a workload says, empty when it says nothing."""
+    if "http" not in pod.ports:
+        return ""
+    try:
+        async with http.get(f"http://127.0.0.1:{pod.ports['http']}/") as response:
+            return (await response.text()).strip() if response.status == 200 else ""
+    except (aiohttp.ClientError, TimeoutError):
+        return ""
