@@ -35,9 +35,10 @@ class CountedIds:
 
 
 def hello(**fields: Any) -> dict[str, Any]:
-    """A controller as a person would write it; ``pod_…`` fields go into the pod."""
-    pod = {name.removeprefix("pod_"): value for name, value in fields.items() if name.startswith("pod_")}
-    rest = {name: value for name, value in fields.items() if not name.startswith("pod_")}
+    """A controller as a person would write it; ``pod_…`` fields go into the pod (not ``pod_labels``)."""
+    inner = {name for name in fields if name.startswith("pod_") and name != "pod_labels"}
+    pod = {name.removeprefix("pod_"): fields[name] for name in inner}
+    rest = {name: value for name, value in fields.items() if name not in inner}
     return {"name": "hello", "replicas": 3, **rest, "pod": {"id": "hello", "command": ["sleep", "9"], **pod}}
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-import structlog
 
 from farmd.cli.options import Settings
 from farmd.clock import SystemClock, SystemIds
@@ -50,9 +49,18 @@ class Invocation:
 
 
 def run(settings: Settings, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
-    """Connect, run one command, disconnect."""
+    """Connect, run one command, disconnect; a reader that went away and ^C end it quietly."""
     _quiet_logs(settings.verbose)
-    asyncio.run(_run(settings, function, params))
+    try:
+        asyncio.run(_run(settings, function, params))
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        # Nobody reads on, which is the reader's right. Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.exceptions.Exit(0) from error
+    except KeyboardInterrupt as error:
+        click.echo("farmctl: interrupted", err=True)
+        raise click.exceptions.Exit(130) from error
 
 
 async def _run(settings: Settings, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
@@ -107,7 +115,14 @@ def actor() -> str:
 
 
 def _quiet_logs(verbose: bool) -> None:
-    """The store's log lines are the daemon's business; with ``-v`` they go to stderr."""
+    """The store's log lines are the daemon's business; with ``-v`` they go to stderr.
+
+    Whoever logs has imported structlog by now; importing it for nothing would cost a fifth of a second.
+    """
+    if "structlog" not in sys.modules:
+        return
+    import structlog
+
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger("debug" if verbose else "critical"),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

@@ -6,7 +6,6 @@ fast: nothing but click is imported before a command runs.
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import NoReturn
 
@@ -63,7 +62,6 @@ def run(arguments: list[str]) -> int:
     verbose = "-v" in arguments or "--verbose" in arguments
     try:
         result = farmctl.main(arguments, prog_name="farmctl", standalone_mode=False)
-        sys.stdout.flush()
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.UsageError as error:
@@ -74,10 +72,6 @@ def run(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("farmctl: interrupted", err=True)
         return 130
-    except BrokenPipeError:
-        # Nobody reads on: that is the reader's right. Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:  # noqa: BLE001 - the boundary to the shell; what is not ours goes on
         from farmd.cli.failures import report
 

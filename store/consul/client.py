@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -18,11 +18,13 @@ from store.consul import answers
 from store.consul.answers import AgentSelf, SessionInfo
 from store.consul.errors import Op
 from store.consul.exchange import RENEW_SECONDS, SHORT_SECONDS, Exchange, blocking_limit
-from store.consul.library import Library
 from store.entry import Entry, Page, RawEntry
 from store.errors import UnexpectedAnswer
 from store.operations import Operation
 from store.ports import Clock, Lane, Recorder, Request, Response, Transport
+
+if TYPE_CHECKING:
+    from store.consul.library import Library
 
 Mode = Literal["default", "consistent", "stale"]
 Params = tuple[tuple[str, str], ...]
@@ -41,7 +43,7 @@ class ConsulClient:
         renew_timeout: float = RENEW_SECONDS,
     ) -> None:
         self._send = Exchange(transport, clock=clock, recorder=recorder, token=token)
-        self._library = Library(self._send)
+        self._library_made: Library | None = None
         self._renew_timeout = renew_timeout
 
     # -- reads ---------------------------------------------------------------------------------
@@ -207,6 +209,15 @@ class ConsulClient:
     async def close(self) -> None:
         """Drop all connections."""
         await self._send.transport.close()
+
+    @property
+    def _library(self) -> Library:
+        """Made when first needed: importing it takes longer than most command lines run."""
+        if self._library_made is None:
+            from store.consul.library import Library
+
+            self._library_made = Library(self._send)
+        return self._library_made
 
     async def _agent(self) -> AgentSelf:
         return answers.converted(await self._library.agent.self(), AgentSelf, Op.AGENT)

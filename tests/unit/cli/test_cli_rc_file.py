@@ -58,11 +58,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
     ],
 )
 def test_bad_input_names_file_field_found_and_expected(fields: dict[str, Any], named: str) -> None:
-    data = hello(**{name: value for name, value in fields.items() if name != "pod_labels"})
-    if "pod_labels" in fields:
-        data["pod_labels"] = fields["pod_labels"]
     with pytest.raises(InputInvalid) as caught:
-        parse(data, "a.yaml")
+        parse(hello(**fields), "a.yaml")
     assert caught.value.message.startswith("a.yaml: ")
     assert named in caught.value.message
     assert "\n" not in caught.value.message

@@ -1,0 +1,147 @@
+"""farmctl as a process, against any Consul, under a prefix of the test's own."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from farmd.cli.main import run
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """stdout as JSON."""
+        return json.loads(self.out)
+
+
+@dataclass
+class Farmctl:
+    """Runs command lines. ``address`` goes into CONSUL_HTTP_ADDR, ``prefix`` keeps tests apart.
+
+    ``inside``: run in this process, which saves a second a command, and differs in nothing that is
+    asserted; terminals, signals and pipes always get a process.
+    """
+
+    address: str
+    prefix: str = "farmd/"
+    inside: bool = False
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of each run, free of the tester's own Consul settings."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("CONSUL_", "FARMCTL_", "FARMD_"))}
+        return {**kept, "CONSUL_HTTP_ADDR": self.address, "FARMD_STORE__PREFIX": self.prefix, "TERM": "xterm"}
+
+    def start(self, *arguments: str, **kwargs: Any) -> subprocess.Popen[str]:
+        """Start one run with pipes; the caller ends it."""
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        command = [sys.executable, "-m", "farmd.cli", *arguments]
+        return subprocess.Popen(command, text=True, env=self.env, cwd=ROOT, **{**pipes, **kwargs})
+
+    def __call__(self, *arguments: str, stdin: str = "") -> Result:
+        """Run to the end."""
+        if self.inside:
+            return self._inside(arguments, stdin)
+        with self.start(*arguments) as process:
+            try:
+                out, err = process.communicate(stdin, timeout=PATIENCE)
+            finally:
+                process.kill()
+        return Result(process.returncode, out, err)
+
+    def _inside(self, arguments: tuple[str, ...], stdin: str) -> Result:
+        out, err = io.StringIO(), io.StringIO()
+        typed = io.TextIOWrapper(io.BytesIO(stdin.encode()))
+        before = dict(os.environ)
+        try:
+            os.environ.clear()
+            os.environ.update(self.env)
+            with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "stdin", typed):
+                code = run(list(arguments))
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        return Result(code, out.getvalue(), err.getvalue())
+
+    def ok(self, *arguments: str, stdin: str = "") -> Result:
+        """Run to the end; it must exit 0."""
+        result = self(*arguments, stdin=stdin)
+        assert result.code == 0, result
+        return result
+
+    def on_terminal(self, *arguments: str, answer: str = "", until: str = "") -> Result:
+        """Run on a pseudo-terminal; type ``answer`` at a question, or interrupt once ``until`` is shown."""
+        main, side = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "farmd.cli", *arguments],
+            stdin=side,
+            stdout=side,
+            stderr=side,
+            env=self.env,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+        os.close(side)
+        seen = ""
+        try:
+            for text in _output(main):
+                seen += text
+                if answer and "[y/N]" in seen:
+                    os.write(main, answer.encode())
+                    answer = ""
+                if until and until in seen:
+                    process.send_signal(signal.SIGINT)
+                    until = ""
+            process.wait(timeout=PATIENCE)
+        finally:
+            process.kill()
+            process.wait()
+            os.close(main)
+        return Result(process.returncode, seen, "")
+
+
+def _output(terminal: int) -> Iterator[str]:
+    while select.select([terminal], [], [], PATIENCE)[0]:
+        try:
+            data = os.read(terminal, 65536)
+        except OSError:  # the other side is closed
+            return
+        if not data:
+            return
+        yield data.decode(errors="replace")
+
+
+@contextmanager
+def embedded() -> Iterator[str]:
+    """The embedded server as a process; yields its address."""
+    command = [sys.executable, "-m", "store.embedded", "--http-addr", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+            server.wait(PATIENCE)
