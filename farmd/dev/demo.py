@@ -25,6 +25,7 @@ from farmd.dev import tree
 from farmd.dev.cluster import Cluster, ClusterFailed
 from farmd.dev.plan import environment
 from farmd.dev.scene import ANSWER_SECONDS, Scene, Seen, look
+from farmd.overview import PodRow
 from store.consul.client import ConsulClient
 from store.consul.connect import connect
 from store.errors import StoreError
@@ -35,6 +36,7 @@ LOOK_SECONDS = 0.25
 # Consul frees the locks of a dead farm after about twice the TTL of 10 s.
 TAKEOVER_SECONDS = 40.0
 STEP_SECONDS = 20.0
+MOST_CONTROLLERS = 12
 
 
 class StepFailed(Exception):
@@ -65,12 +67,12 @@ class Demo:
         await self.farmctl("rc", "create", "-f", str(EXAMPLE))
         await self.until("hello runs", lambda scene: scene.controllers["hello"].converged)
 
-        self.say("a second one, so that each farm has work of its own")
-        await self.farmctl("rc", "create", "-f", "-", text=_second())
-        scene = await self.until("each farm owns one of them", _shared)
+        scene = await self._share()
+        kept, alive = "hello", scene.controllers["hello"].owner
+        dead = next(seen.owner for seen in scene.controllers.values() if seen.owner != alive)
+        orphans = [seen.name for seen in scene.controllers.values() if seen.owner == dead]
 
-        dead, alive, orphan, kept = _victim(scene)
-        self.say(f"kill -9 {dead}, the owner of {orphan}; Consul frees its locks in about 20 s")
+        self.say(f"kill -9 {dead}, the owner of {', '.join(orphans)}; Consul frees its locks in about 20 s")
         killed_at = self._clock.mono()
         self._cluster.kill(dead)
 
@@ -78,22 +80,48 @@ class Demo:
         await self.farmctl("rc", "set-replicas", kept, "5")
         await self.until(f"{kept} runs five times", lambda scene: _is(scene, kept, 5))
         await self._kill_a_workload(kept)
-
-        self.say(f"{orphan} ran on without an owner; now {alive} takes it over")
-        scene = await self.until(
-            f"{alive} owns {orphan}",
-            lambda scene: scene.controllers[orphan].owner == alive and scene.controllers[orphan].converged,
-            TAKEOVER_SECONDS,
-        )
-        self.note(f"taken over {self._clock.mono() - killed_at:.1f} s after the kill, no pod was touched")
-        await self.farmctl("rc", "set-replicas", orphan, "3")
-        await self.until(f"{alive} works on {orphan}", lambda scene: _is(scene, orphan, 3))
+        await self._await_takeover(alive, orphans, killed_at)
 
         self.say("delete everything")
-        await self.farmctl("rc", "delete", "hello", "--cascade", "--yes")
-        await self.farmctl("rc", "delete", "hello-2", "--cascade", "--yes")
+        for name in scene.controllers:
+            await self.farmctl("rc", "delete", name, "--cascade", "--yes")
         await self.until("nothing is left in the store", lambda scene: not scene.controllers)
         await self._no_workload_left()
+
+    async def _share(self) -> Scene:
+        """Create small controllers until each farm owns one: which farm prefers an item is chance."""
+        self.say("more of them, until each farm has work of its own")
+        for number in range(2, MOST_CONTROLLERS + 1):
+            await self.farmctl("rc", "create", "-f", "-", text=_another(number))
+            name = f"hello-{number}"
+            scene = await self.until(f"{name} runs", lambda scene, name=name: _runs(scene, name))  # type: ignore[misc]
+            if len({seen.owner for seen in scene.controllers.values()}) == 2:
+                return scene
+        raise StepFailed(f"one farm owns all of {MOST_CONTROLLERS} controllers")
+
+    async def _await_takeover(self, alive: str, orphans: list[str], killed_at: float) -> None:
+        self.say(f"{', '.join(orphans)} ran on; {alive} takes over once the dead farm's locks are free")
+        before = {(pod.node, pod.instance): pod.pid for pod in await self._pods(orphans)}
+        await self.until(
+            f"{alive} owns {', '.join(orphans)}",
+            lambda scene: all(
+                scene.controllers[name].owner == alive and scene.controllers[name].converged
+                for name in orphans
+            ),
+            TAKEOVER_SECONDS,
+        )
+        after = {(pod.node, pod.instance): pod.pid for pod in await self._pods(orphans)}
+        same = sum(after.get(where) == pid for where, pid in before.items())
+        seconds = self._clock.mono() - killed_at
+        self.note(f"{seconds:.1f} s after the kill; processes untouched: {same} of {len(before)}")
+        if after != before:
+            raise StepFailed(f"the takeover touched pods: {before} became {after}")
+        await self.farmctl("rc", "set-replicas", orphans[0], "3")
+        await self.until(f"{alive} works on {orphans[0]}", lambda scene: _is(scene, orphans[0], 3))
+
+    async def _pods(self, names: list[str]) -> list[PodRow]:
+        scene = await self._look()
+        return [pod for name in names for pod in scene.controllers[name].pods]
 
     async def _kill_a_workload(self, name: str) -> None:
         before = (await self._look()).controllers[name].pods[0]
@@ -177,25 +205,16 @@ class Demo:
             raise StepFailed(f"farmctl {' '.join(arguments)} ended with code {process.returncode}")
 
 
-def _second() -> str:
-    """The example under another name, two times."""
+def _another(number: int) -> str:
+    """The example under another name, once."""
     document = yaml.safe_load(EXAMPLE.read_text())
-    document |= {"name": "hello-2", "replicas": 2}
-    document["pod"]["id"] = "hello-2"
+    document |= {"name": f"hello-{number}", "replicas": 1}
+    document["pod"]["id"] = f"hello-{number}"
     return yaml.safe_dump(document)
 
 
-def _shared(scene: Scene) -> bool:
-    owners = {seen.owner for seen in scene.controllers.values()}
-    return (
-        len(owners) == 2 and "" not in owners and all(seen.converged for seen in scene.controllers.values())
-    )
-
-
-def _victim(scene: Scene) -> tuple[str, str, str, str]:
-    """(farm to kill, farm that stays, controller that loses its owner, the other one)."""
-    orphan, kept = scene.controllers["hello-2"], scene.controllers["hello"]
-    return orphan.owner, kept.owner, orphan.name, kept.name
+def _runs(scene: Scene, name: str) -> bool:
+    return scene.controllers[name].owner != "" and scene.controllers[name].converged
 
 
 def _is(scene: Scene, name: str, replicas: int) -> bool:
