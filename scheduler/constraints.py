@@ -73,13 +73,12 @@ def rule_text(label: str, operator: str, values: Sequence[str]) -> str:
     return f"{label} {operator} {' or '.join(values)}"
 
 
-def check_placement(placement: Placement, source: str = "") -> None:
-    """Refuse a placement block that can never work, before it is stored.
+def check_placement(placement: Placement, prefix: str = "placement") -> None:
+    """Refuse a placement block that can never work, before it is stored; ``prefix`` is its path.
 
     Raises:
         PlacementInvalid: naming the field, what was found and what was expected.
     """
-    prefix = f"{source}: placement" if source else "placement"
     for at, constraint in enumerate(placement.constraints):
         label_rule(constraint.label, constraint.operator, constraint.values, f"{prefix}.constraints[{at}]")
     for at, affinity in enumerate(placement.affinity):

@@ -88,11 +88,12 @@ def tolerates(tolerations: list[Toleration], taint: Taint) -> bool:
 def next_instance(requirement: Requirement, node: NodeView, start: int) -> tuple[str, int]:
     """The first free instance name on a node with a number of at least ``start``, and the next number.
 
-    A name that holds a reservation is not free: its pod may be too young to be in the view.
+    A name with a reservation and no pod is free: whoever takes it takes the reservation over, so that
+    one left behind heals. Two who take it at once meet at the intent, which only one can create.
     """
     if requirement.exclusive:
         return requirement.pod_id, start
     number = start
-    while (name := f"{requirement.pod_id}~{number}") in node.pods or name in node.reserved.instances:
+    while (name := f"{requirement.pod_id}~{number}") in node.pods:
         number += 1
     return name, number + 1

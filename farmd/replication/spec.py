@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from farmd import documents
+from scheduler.constraints import check_placement
+from scheduler.errors import PlacementInvalid
 from store import codec, manifests, selectors
 from store.errors import InputInvalid
 from store.keys import valid_name, valid_segment
@@ -65,6 +67,7 @@ def parse(data: Any, source: str) -> ControllerSpec:
     spec = codec.parse_input(ControllerSpec, data, source)
     valid_name(spec.name, f"{source}: name")
     manifests.check(spec.pod, source, "pod.")
+    _check_placement(spec.pod, source)
     if spec.replicas is not None:
         check_count(spec.replicas, f"{source}: replicas")
     for name, amount in (
@@ -83,6 +86,13 @@ def parse(data: Any, source: str) -> ControllerSpec:
         valid_segment(feature, f"{source}: needs")
     canonical_selector(spec.node_selector, f"{source}: node_selector")
     return spec
+
+
+def _check_placement(pod: Manifest, source: str) -> None:
+    try:
+        check_placement(pod.placement, f"{source}: pod.placement")
+    except PlacementInvalid as error:
+        raise InputInvalid(error.message, **error.fields) from error
 
 
 def check_count(value: int, field: str, lowest: int = 0) -> int:

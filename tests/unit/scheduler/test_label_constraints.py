@@ -111,15 +111,15 @@ def test_what_is_no_range(text: str) -> None:
 )
 def test_a_placement_that_cannot_work_is_refused_with_one_line(placement: Placement, line: str) -> None:
     with pytest.raises(PlacementInvalid) as refused:
-        check_placement(placement, "web.yaml")
-    assert refused.value.message == f"web.yaml: placement.{line}"
+        check_placement(placement, "web.yaml: pod.placement")
+    assert refused.value.message == f"web.yaml: pod.placement.{line}"
 
 
 def test_a_selector_that_does_not_parse_names_its_field() -> None:
     with pytest.raises(
-        PlacementInvalid, match=r"^web\.yaml: placement\.anti_affinity\[0\]\.selector"
+        PlacementInvalid, match=r"^web\.yaml: pod\.placement\.anti_affinity\[0\]\.selector"
     ) as refused:
-        check_placement(Placement(anti_affinity=[AntiAffinity("app in (")]), "web.yaml")
+        check_placement(Placement(anti_affinity=[AntiAffinity("app in (")]), "web.yaml: pod.placement")
     assert "\n" not in refused.value.message
 
 

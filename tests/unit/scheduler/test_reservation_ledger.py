@@ -78,12 +78,15 @@ def test_r17_two_workers_of_one_farm_do_not_plan_from_the_same_index() -> None:
             ledger.hold(first.reservations)
         hold.committed(50)
     third = allocation(ASKED, 9, ledger.overlay(view))
-    assert {change.node: change.index for change in third.reservations} == {"a": 50, "b": 0}
-    assert sorted(third.assignments) == [  # neither room nor name of the committed one is given again
-        Assignment("a", "web~1"),
-        Assignment("b", "web~0"),
-        Assignment("b", "web~1"),
-    ]
+    assert {change.node: change.index for change in third.reservations} == {"b": 0}
+    assert [place.node for place in third.assignments] == ["b", "a", "b"]  # a has room for one only
+
+
+def test_a_reservation_without_a_pod_heals_when_its_name_is_taken_again() -> None:
+    view = fleet(node("a", capacity={"cpu": 2}, reserved={"web~0": {"cpu": 1}}, index=7))
+    answer = allocation(ASKED, 1, view)
+    assert answer.assignments == (Assignment("a", "web~0"),)
+    assert answer.reservations == ()
 
 
 def test_a_plan_from_before_a_commit_is_refused() -> None:
