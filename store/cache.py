@@ -39,17 +39,16 @@ SLICE = 500
 class _Shard:
     """One parked query: its prefix, the index of its last answer, and what it last said of itself.
 
-    ``applied`` is the number of the request whose answer was applied last: requests are numbered as
-    they start, so that a late answer to an earlier one is told from an index that went back.
+    ``removed`` holds this process's deletions until an answer is as new as they are.
     """
 
     prefix: str
     index: int = 0
-    doubt: str | None = "not read yet"
+    read: bool = False
+    doubt: str | None = None
     keys: set[str] = field(default_factory=set)
     removed: dict[str, int] = field(default_factory=dict)
     answered: float = 0.0
-    applied: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -98,7 +97,6 @@ class PrefixCache(Generic[T]):
         self._barrier: asyncio.Task[None] | None = None
         self._barrier_prefixes: set[str] = set()
         self._barrier_lock = asyncio.Lock()
-        self._requests = 0
         self._error: StoreError | None = None
         self._split = asyncio.Event()
         self.entries: dict[str, Stored[T]] = {}
@@ -147,18 +145,25 @@ class PrefixCache(Generic[T]):
                     task.cancel()
                 await asyncio.gather(*tasks, split, return_exceptions=True)
             async with self._barrier_lock:
-                self._shards = [_Shard(prefix) for prefix in self._keys.shards(self.family)]
-                for key in self.entries:
-                    self._shard_of(key).keys.add(key)
-                self._split = asyncio.Event()
+                self._divide()
             log.debug("cache.split", tree=self.family, keys=len(self.entries))
 
+    def _divide(self) -> None:
+        """From one query to 16; what is known stays known."""
+        (whole,) = self._shards
+        self._shards = [_Shard(prefix, answered=whole.answered) for prefix in self._keys.shards(self.family)]
+        for key in self.entries:
+            self._shard_of(key).keys.add(key)
+        for key, index in whole.removed.items():
+            self._shard_of(key).removed[key] = index
+        self._split = asyncio.Event()
+
     async def _follow(self, shard: _Shard) -> None:
-        number = 0
+        asked = 0
 
         async def query(index: int, wait: float) -> Page[RawEntry]:
-            nonlocal number
-            number = self._next_request()
+            nonlocal asked
+            asked = shard.index
             return await self._client.list(shard.prefix, index=index, wait=wait)
 
         pages = follow(
@@ -172,11 +177,7 @@ class PrefixCache(Generic[T]):
             on_answer=lambda: self._answered(shard),
         )
         async for page in pages:
-            await self._accept(shard, page, number)
-
-    def _next_request(self) -> int:
-        self._requests += 1
-        return self._requests
+            await self._accept(shard, page, asked)
 
     def _failed(self, error: StoreError) -> None:
         self._error = error
@@ -204,24 +205,29 @@ class PrefixCache(Generic[T]):
     async def _read_barrier(self) -> None:
         async with self._barrier_lock:
             prefixes, self._barrier_prefixes, self._barrier = self._barrier_prefixes, set(), None
-            whole = "" in prefixes or not self.ready.is_set()
+            # A prefix that is none of ours (any more): the tree was divided since it was asked for.
+            whole = not prefixes <= {shard.prefix for shard in self._shards} or not self.ready.is_set()
             shards = [shard for shard in self._shards if whole or shard.prefix in prefixes]
             await asyncio.gather(*(self._read(shard) for shard in shards))
 
     async def _read(self, shard: _Shard) -> None:
-        number = self._next_request()
+        asked = shard.index
         page = await self._client.list(shard.prefix)
         self._answered(shard)
-        await self._accept(shard, page, number)
+        await self._accept(shard, page, asked)
         if shard.doubt:
             raise NotRegistered(f"{shard.prefix}: {shard.doubt}", prefix=shard.prefix)
 
     # -- applying answers ----------------------------------------------------------------------
-    async def _accept(self, shard: _Shard, page: Page[RawEntry], number: int) -> None:
+    async def _accept(self, shard: _Shard, page: Page[RawEntry], asked: int) -> None:
+        """Apply an answer. ``asked`` is the shard's index when the request left.
+
+        An index below that went back at the server. One that is merely below what came in meanwhile
+        belongs to an answer that was overtaken: it is older than what is here, and says nothing new.
+        """
         async with shard.lock:
-            if number < shard.applied and page.index < shard.index:
+            if asked <= page.index < shard.index:
                 return
-            shard.applied = max(shard.applied, number)
             await self._take_in(shard, page)
 
     async def _take_in(self, shard: _Shard, page: Page[RawEntry]) -> None:
@@ -230,16 +236,20 @@ class PrefixCache(Generic[T]):
                 log.warning("cache.doubt", tree=self.family, prefix=shard.prefix, reason=doubt)
             shard.doubt = doubt
             return
-        if page.index < shard.index:
+        reset = page.index < shard.index
+        if reset:
             shard.removed.clear()
-            changed = await self._apply(shard, page, reset=True)
-        else:
-            changed = await self._apply(shard, page, reset=False)
+        changed: set[str] = set()
+        try:
+            await self._apply(shard, page, changed, reset=reset)
+        finally:
+            # Also when cancelled halfway: what is applied by then will not look changed the next time.
+            self._tell(changed)
         shard.index = page.index
         shard.doubt = None
         shard.removed = {key: index for key, index in shard.removed.items() if index > page.index}
-        self._tell(changed)
-        if not self.ready.is_set() and not any(s.doubt for s in self._shards):
+        shard.read = True
+        if not self.ready.is_set() and all(s.read for s in self._shards):
             self.ready.set()
         if self._sharded and len(self._shards) == 1 and len(page.items) > SPLIT_ABOVE:
             self._split.set()
@@ -251,8 +261,7 @@ class PrefixCache(Generic[T]):
                 return None if raw.decoded() == self._sentinel else "its sentinel bears another cluster's id"
         return "the answer lacks the sentinel"
 
-    async def _apply(self, shard: _Shard, page: Page[RawEntry], *, reset: bool) -> set[str]:
-        changed: set[str] = set()
+    async def _apply(self, shard: _Shard, page: Page[RawEntry], changed: set[str], *, reset: bool) -> None:
         seen: set[str] = set()
         for position, raw in enumerate(page.items):
             if position % SLICE == SLICE - 1:
@@ -265,12 +274,15 @@ class PrefixCache(Generic[T]):
                 known.index == raw.modify_index or (known.index > raw.modify_index and not reset)
             ):
                 continue
-            if shard.removed.get(raw.key, 0) > raw.modify_index:
+            if shard.removed.get(raw.key, 0) >= raw.modify_index:
                 continue
             if raw.key in self.broken and self.broken[raw.key].fields.get("index") == raw.modify_index:
                 continue
-            self._decode(raw)
-            changed.add(raw.key)
+            if self._keys.well_formed(self.family, raw.key):
+                self._decode(raw)
+                changed.add(raw.key)
+            else:
+                self._set_aside(raw, RecordInvalid(f"{raw.key}: no record of {self.family} has such a key"))
         for key in (shard.keys | {k for k in self.broken if k.startswith(shard.prefix)}) - seen:
             known = self.entries.get(key)
             if known is not None and known.index > page.index and not reset:
@@ -278,19 +290,16 @@ class PrefixCache(Generic[T]):
                 continue
             self.entries.pop(key, None)
             self.broken.pop(key, None)
-            changed.add(key)
+            if self._keys.well_formed(self.family, key):
+                changed.add(key)
         shard.keys = {key for key in seen if key in self.entries}
-        return changed
 
     def _decode(self, raw: RawEntry) -> None:
         entry = Entry.of(raw)
         try:
             record = codec.decode(self._kind, entry.value, entry.key)
         except RecordInvalid as error:
-            error.fields["index"] = entry.modify_index
-            self.broken[entry.key] = error
-            self.entries.pop(entry.key, None)
-            log.warning("record.invalid", error=error.message)
+            self._set_aside(raw, error)
             return
         self.broken.pop(entry.key, None)
         kept = entry.value if self._keep_raw else b""
@@ -298,13 +307,20 @@ class PrefixCache(Generic[T]):
             entry.key, record, entry.modify_index, kept, entry.flags, entry.create_index, entry.session
         )
 
+    def _set_aside(self, raw: RawEntry, error: RecordInvalid) -> None:
+        error.fields["index"] = raw.modify_index
+        self.broken[raw.key] = error
+        self.entries.pop(raw.key, None)
+        log.warning("record.invalid", error=error.message)
+
     # -- own commits (R23a) --------------------------------------------------------------------
     def wrote(self, key: str, record: T, index: int, raw: bytes = b"") -> None:
         """Apply a write of this process; ``index`` is that of the commit."""
         known = self.entries.get(key)
         if known is not None and known.index >= index:
             return
-        self.entries[key] = Stored(key, record, index, raw if self._keep_raw else b"")
+        created = known.create_index if known is not None else index
+        self.entries[key] = Stored(key, record, index, raw if self._keep_raw else b"", create_index=created)
         shard = self._shard_of(key)
         shard.keys.add(key)
         shard.removed.pop(key, None)

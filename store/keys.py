@@ -19,6 +19,9 @@ SENTINEL = ".present"
 SHARDED_TREES = ("rcs", "pods", "reality")
 PLAIN_TREES = ("nodes", "agents", "farms", "locks", "work", "failsafe", "intent", "daemonsets", "reserved")
 
+# How many parts the keys of a family have behind its name; one where it is not said.
+_PARTS = {"pods": 3, "intent": 2, "reality": 3, "work": 2}
+
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SEGMENT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 _INSTANCE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?(~[0-9]+)?")
@@ -103,6 +106,13 @@ class Keys:
         trees = [self.tree(family) for family in (*SHARDED_TREES, *PLAIN_TREES)]
         shards = [shard for family in SHARDED_TREES for shard in self.shards(family)]
         return [self.sentinel(prefix) for prefix in trees + shards]
+
+    def well_formed(self, family: str, key: str) -> bool:
+        """Whether a record of the family can have this key; anybody may write others into the store."""
+        parts = key[len(self.prefix) + len(family) + 1 :].split("/")
+        if len(parts) != _PARTS.get(family, 1) or not all(parts):
+            return False
+        return family not in SHARDED_TREES or parts[0][0] in HEX_DIGITS
 
     # -- what people ask for -------------------------------------------------------------------
     def manifest(self, sha: str) -> str:
