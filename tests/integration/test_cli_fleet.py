@@ -1,0 +1,153 @@
+"""farmctl against a farm at work: waiting, explaining, owners, pods, cascade; nodes whose agents obey."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import yaml
+from aiohttp import web
+
+from farmd.clock import SystemIds
+from store import codec
+from store.nodes import Agent
+from store.registration import register_cluster
+from tests.farmctl import Farmctl, Result, embedded
+from tests.fleet import KEYS, Cluster, client_of, farm_on
+from tests.people import hello
+from tests.scripted_consul import Scripted, Seen, text_answer
+
+HELLO = yaml.safe_dump(hello(pod_labels={"app": "hello"}, node_selector="rack=a"))
+
+
+class Person:
+    """farmctl in processes, without stopping the farm that shares this loop."""
+
+    def __init__(self, address: str) -> None:
+        self._farmctl = Farmctl(address)
+
+    async def run(self, *arguments: str, stdin: str = "") -> Result:
+        return await asyncio.to_thread(self._farmctl, *arguments, stdin=stdin)
+
+    async def ok(self, *arguments: str, stdin: str = "") -> Result:
+        return await asyncio.to_thread(lambda: self._farmctl.ok(*arguments, stdin=stdin))
+
+
+@asynccontextmanager
+async def fleet() -> AsyncIterator[tuple[Person, Cluster]]:
+    """Four nodes that obey, three of them in rack a, and a farm."""
+    with embedded() as address:
+        client = client_of(address)
+        stop = asyncio.Event()
+        try:
+            await register_cluster(client, KEYS, SystemIds())
+            cluster = Cluster(client)
+            await cluster.add_nodes({**{f"web{n}": {"rack": "a"} for n in (1, 2, 3)}, "db1": {"rack": "b"}})
+            agents = asyncio.create_task(cluster.obey(stop))
+            async with farm_on(client, "farm-one"):
+                yield Person(address), cluster
+            stop.set()
+            await agents
+        finally:
+            await client.close()
+
+
+async def test_the_whole_way_with_a_farm_at_work() -> None:
+    async with fleet() as (person, cluster):
+        made = await person.ok("rc", "create", "-f", "-", "--wait", "--timeout", "30s", stdin=HELLO)
+        assert "rc/hello: 3 of 3 placed, 3 healthy; " in made.err
+        (row,) = (await person.ok("rc", "list", "-o", "json")).json["items"]
+        assert (row["owner"], row["status"]["placed"]) == ("farm-one", 3)
+        assert await cluster.pods(row["id"]) == [(f"web{n}", "hello") for n in (1, 2, 3)]
+
+        pods = (await person.ok("pod", "list", "-l", "app=hello,!canary", "-o", "json")).json["items"]
+        assert [(pod["node"], pod["health"], pod["owner_name"]) for pod in pods] == [
+            (f"web{n}", "passing", "hello") for n in (1, 2, 3)
+        ]
+        assert (await person.ok("pod", "list", "-l", "app=other", "-o", "json")).json["items"] == []
+        assert (await person.ok("rc", "pods", "hello", "-o", "name")).out.splitlines() == [
+            f"pod/web{n}/hello" for n in (1, 2, 3)
+        ]
+        explained = (await person.ok("rc", "explain", "hello")).out
+        assert "db1  refused" in explained
+        assert "selector" in explained
+        described = (await person.ok("rc", "describe", "hello")).out
+        assert "farm farm-one" in described
+        assert "rc.create  user/" in described
+        nodes = (await person.ok("node", "list", "-o", "json")).json["items"]
+        assert [(node["name"], node["state"], node["pods"]) for node in nodes] == [
+            ("db1", "ready", 0),
+            ("web1", "ready", 1),
+            ("web2", "ready", 1),
+            ("web3", "ready", 1),
+        ]
+        assert "hello" in (await person.ok("node", "describe", "web1")).out
+        assert (
+            "farms 1  nodes 4/4  rcs 1  pods 3 desired, 3 placed, 3 healthy" in (await person.ok("top")).out
+        )
+
+        fewer = await person.ok("rc", "set-replicas", "hello", "1", "-y", "--wait", "--timeout", "30s")
+        assert "1 of 1 placed" in fewer.err
+        assert len(await cluster.pods(row["id"])) == 1
+
+        changed = HELLO.replace("'9'", "'8'").replace("replicas: 3", "replicas: 2")
+        updated = await person.ok(
+            "rc", "update", "-f", "-", "--now", "-y", "--wait", "--timeout", "30s", stdin=changed
+        )
+        assert "2 of 2 placed, 2 healthy; " in updated.err
+        shas = {intent.manifest for intent in (await cluster.intents()).values()}
+        assert shas == {(await person.ok("rc", "get", "hello", "-o", "json")).json["manifest"]}
+
+        gone = await person.ok("rc", "delete", "hello", "--cascade", "-y", "--timeout", "30s")
+        assert "rc/hello: deleted" in gone.err
+        assert await cluster.intents() == {}
+        assert await cluster.entries(KEYS.tree("rcs")) == {}
+        assert await cluster.entries(KEYS.tree("names")) == {}
+        actions = [record.action for record in await cluster.audits()]
+        assert actions[-1] == "rc.delete"
+        assert "rc.mark-deleted" in actions
+
+
+async def test_what_does_not_fit_times_out_with_the_owners_reason() -> None:
+    async with fleet() as (person, _):
+        wanted = HELLO.replace("replicas: 3", "replicas: 4")
+        late = await person.run("rc", "create", "-f", "-", "--wait", "--timeout", "4s", stdin=wanted)
+        assert late.code == 8
+        assert "3 of 4 placed, 3 healthy" in late.err
+        assert "1 of 1 pods found no place" in late.err
+        assert "farm farm-one owns it" in late.err
+        listed = (await person.ok("rc", "list")).out
+        assert "blocked" in listed
+        assert "found no place" in listed
+
+
+async def test_logs_come_from_the_agent_of_the_node() -> None:
+    async def answer(seen: Seen) -> web.StreamResponse | None:
+        if seen.target == "/v1/pods/hello/logs?lines=2":
+            return text_answer("one\ntwo\n", 200)
+        return text_answer("no such pod\n", 404)
+
+    with embedded() as address:
+        client = client_of(address)
+        person = Person(address)
+        async with Scripted(answer) as http:
+            await register_cluster(client, KEYS, SystemIds())
+            for node, where in (("web1", http.address), ("web2", "127.0.0.1:1"), ("web3", "")):
+                agent = Agent(node=node, version="1", address=where)
+                await client.put(KEYS.agent(node), codec.encode(agent))
+                await client.put(KEYS.intent(node, f"hello{node[-1]}" if node != "web1" else "hello"), b"{}")
+            assert (await person.ok("pod", "logs", "hello", "--lines", "2")).out == "one\ntwo\n"
+            assert (await person.ok("pod", "logs", "web1/hello", "--lines", "2")).out == "one\ntwo\n"
+            for pod, code, named in (
+                ("web1/other", 4, "web1/other has no logs"),
+                ("nope", 4, "'nope' does not exist"),
+                ("web2/hello2", 7, "does not answer at 127.0.0.1:1"),
+                ("web3/hello3", 7, "not connected"),
+                ("../x", 2, "node: found"),
+                ("web1/../../x", 2, "found"),
+            ):
+                refused = await person.run("pod", "logs", pod)
+                assert refused.code == code, refused
+                assert named in refused.err.splitlines()[0]
+        await client.close()
