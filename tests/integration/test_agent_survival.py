@@ -165,26 +165,28 @@ async def test_stop_workloads_on_exit_takes_them_along(rig: Rig) -> None:
 
 # -- the store ---------------------------------------------------------------------------------
 async def test_r20_a_proven_empty_intent_stops_and_a_missing_sentinel_does_not(rig: Rig) -> None:
-    await rig.agent()
+    running = await rig.agent()
     await rig.want(SLEEPER)
-    await rig.want(SLEEPER, instance="marker")
     before = await rig.until_running(SLEEPER)
     sentinel = rig.keys.sentinel(rig.keys.intents("n1"))
-    value = (await rig.client.read(sentinel)).value  # type: ignore[union-attr]
+    entry = await rig.client.read(sentinel)
+    assert entry is not None
     await rig.client.delete(sentinel)
     await rig.unwant()
+    await _until_read(rig, running)
     await rig.client.put(sentinel, registration.sentinel_value("another cluster"))
+    await _until_read(rig, running)
     await rig.want(shell("exit 1"))
+    await _until_read(rig, running)
     await rig.unwant()
-    await rig.client.put(rig.keys.intent("n1", "marker"), codec.encode({"manifest": "x", "owner": "y"}))
-    # Everything so far was unproven; the agent has read at least one of these answers by the time that
-    # it obeys the next one, in which the sentinel is back and the pod wanted.
     await rig.want(SLEEPER)
-    await rig.client.put(sentinel, value)
-    await rig.until(lambda r: "expected 64 hex digits" in r.reason, instance="marker")
+    await rig.client.put(sentinel, entry.value)
+    await rig.want(SLEEPER, instance="other")
+    await rig.until_running(SLEEPER, instance="other")
     after = (await rig.realities())["web"]
     assert (after.pid, after.started, after.restarts) == (before.pid, before.started, 0)
     await rig.unwant()
+    await rig.unwant(instance="other")
     await rig.until_gone()
     assert not alive(before)
 
@@ -405,10 +407,21 @@ async def _knows(running: Running, instance: str) -> bool:
     return pod is not None and pod.identity is not None
 
 
+async def _until_read(rig: Rig, running: Running) -> None:
+    """Until the agent has read, and thought about, what its intents are now."""
+    intents = running.agent._intents
+
+    async def read() -> bool:
+        now = await rig.client.list(rig.keys.intents("n1"), mode="consistent")
+        page = intents._page
+        return page is not None and page.index >= now.index and not intents._fresh.is_set()
+
+    await eventually(read, what="an answer to the agent")
+
+
 async def _several_looks(running: Running) -> None:
     """Until the agent has tried and refused to join at least once more."""
     assert not running.agent.present
-    await asyncio.wait_for(CLOCK.sleep(0), 1)
     link = running.agent._link
 
     async def foreign() -> bool:

@@ -188,6 +188,15 @@ def test_r26_a_stop_reaches_the_whole_group(bench: Bench) -> None:
     assert not any(_group(pid) == identity.pid for pid in _processes())
 
 
+def test_r26_the_stop_signal_itself_reaches_the_whole_group(bench: Bench) -> None:
+    child = "(trap 'echo child stops; exit 0' TERM; echo up; while :; do sleep 0.02; done)"
+    identity = bench.sh(f"{child} & trap 'wait; echo parent stops; exit 0' TERM; wait; wait")
+    until(lambda: "up" in bench.log())
+    bench.processes.signal(identity, signal.SIGTERM)
+    assert bench.exit().code == 0
+    assert bench.log().endswith("child stops\nparent stops\n")
+
+
 def test_r26_orphans_that_left_the_group_end_with_the_workload(bench: Bench) -> None:
     bench.sh("(setsid sh -c 'echo $$; exec sleep 1003' &); sleep 0.1; exit 7")
     assert bench.exit().code == 7

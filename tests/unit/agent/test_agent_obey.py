@@ -1,0 +1,183 @@
+"""What a proven answer changes, record by record (R16, R20)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from farmd.agent.intents import proven
+from farmd.agent.manifests import Manifests
+from farmd.agent.model import Wanted
+from farmd.agent.pods import Pods
+from farmd.agent.state import StateDirectory
+from farmd.metrics import Metrics
+from store import manifests
+from store.consul.client import ConsulClient
+from store.entry import Page, RawEntry
+from store.errors import StoreUnavailable
+from store.keys import Keys
+from store.manifests import Manifest
+from store.ports import Request, Response
+from tests.still_clock import StillClock
+
+OLD = Manifest(id="web", command=["old"])
+NEW = Manifest(id="web", command=["new"])
+
+
+class NoStore:
+    """A transport to nowhere."""
+
+    async def send(self, request: Request, timeout: float) -> Response:
+        raise StoreUnavailable("no store here")
+
+    async def close(self) -> None:
+        pass
+
+
+def sha(manifest: Manifest) -> str:
+    return manifests.digest(manifests.canonical(manifest))
+
+
+def wanted(index: int, manifest: Manifest | None, problem: str = "", instance: str = "web") -> Wanted:
+    return Wanted(instance, index, sha(manifest) if manifest else "", "rc1", manifest, problem)
+
+
+class Bench:
+    """Pods over a state directory, and no store."""
+
+    def __init__(self, root: Path) -> None:
+        self.clock = StillClock()
+        self.state = StateDirectory(root)
+        self.pods = self._pods()
+
+    def _pods(self) -> Pods:
+        client = ConsulClient(NoStore(), clock=self.clock)
+        return Pods(
+            state=self.state,
+            manifests=Manifests(client, Keys(), self.state),
+            clock=self.clock,
+            recorder=Metrics(CollectorRegistry()),
+        )
+
+    def obey(self, *intents: Wanted) -> None:
+        self.pods.obey({intent.instance: intent for intent in intents})
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    with made.state.locked("n1"):
+        yield made
+
+
+def test_an_intent_becomes_a_record_on_disk(bench: Bench) -> None:
+    bench.obey(wanted(7, OLD))
+    pod = bench.pods.get("web")
+    assert pod is not None
+    assert (pod.record.manifest, pod.record.intent, pod.record.acted, pod.target) == (sha(OLD), 7, 0, OLD)
+    assert bench.state.load("web") == pod.record
+
+
+def test_r16_a_lower_modify_index_is_a_stale_read(bench: Bench) -> None:
+    bench.obey(wanted(9, NEW))
+    bench.obey(wanted(7, OLD))
+    pod = bench.pods.get("web")
+    assert pod is not None
+    assert (pod.record.manifest, pod.record.intent, pod.target) == (sha(NEW), 9, NEW)
+
+
+def test_r20_what_cannot_be_used_changes_nothing_but_the_reason(bench: Bench) -> None:
+    bench.obey(wanted(7, OLD))
+    before = bench.pods.get("web")
+    assert before is not None
+    record = before.record
+    bench.obey(wanted(9, None, "malformed"))
+    pod = bench.pods.get("web")
+    assert pod is not None
+    assert (pod.record, pod.target, pod.problem, pod.refused) == (record, OLD, "malformed", 9)
+    assert bench.state.load("web") == record
+    bench.obey(wanted(10, OLD))
+    assert (pod.problem, pod.record.intent) == ("", 10)
+
+
+def test_r20_absence_in_a_proven_answer_is_written_down_first(bench: Bench) -> None:
+    bench.obey(wanted(7, OLD))
+    assert bench.pods.missing_from(["other"]) == ["web"]
+    bench.obey()
+    saved = bench.state.load("web")
+    assert saved is not None
+    assert not saved.wanted
+
+
+def test_r20_a_broken_record_after_a_removal_does_not_bring_the_old_pod_back(bench: Bench) -> None:
+    bench.obey(wanted(7, OLD))
+    bench.obey()
+    bench.obey(wanted(9, None, "malformed"))
+    pod = bench.pods.get("web")
+    assert pod is not None
+    assert pod.target is None
+
+
+def test_another_manifest_gets_a_first_try_at_once(bench: Bench) -> None:
+    bench.obey(wanted(7, OLD))
+    pod = bench.pods.get("web")
+    assert pod is not None
+    for _ in range(5):
+        pod.failed("no", now=bench.clock.now(), mono=bench.clock.mono())
+    assert pod.not_before > bench.clock.mono()
+    bench.obey(wanted(8, NEW))
+    assert (pod.not_before, pod.record.failures, pod.record.reason) == (-math.inf, 0, "")
+
+
+def test_backoff_goes_on_across_a_restart_of_the_agent_but_never_longer_than_its_maximum(
+    bench: Bench,
+) -> None:
+    bench.obey(wanted(7, OLD))
+    pod = bench.pods.get("web")
+    assert pod is not None
+    (bench.state.manifests / sha(OLD)).write_bytes(manifests.canonical(OLD))
+    record = msgspec.structs.replace(pod.record, not_before=bench.clock.now() + 20)
+    again = bench._pods().load(record)
+    assert (again.target, again.not_before) == (OLD, bench.clock.mono() + 20)
+    set_back = msgspec.structs.replace(record, not_before=bench.clock.now() + 1e9)
+    assert bench._pods().load(set_back).not_before == bench.clock.mono() + OLD.restart.maximum
+
+
+def test_manifests_that_nobody_needs_are_dropped_from_disk(bench: Bench) -> None:
+    for manifest in (OLD, NEW):
+        (bench.state.manifests / sha(manifest)).write_bytes(manifests.canonical(manifest))
+    bench.obey(wanted(7, NEW))
+    assert [path.name for path in bench.state.manifests.iterdir()] == [sha(NEW)]
+
+
+SENTINEL = Keys().sentinel(Keys().intents("n1"))
+OTHER = RawEntry(Keys().intent("n1", "web"), 5, value=msgspec.Raw(b'"e30="'))
+
+
+def answer(*values: bytes) -> Page[RawEntry]:
+    sentinels = [RawEntry(SENTINEL, 3, value=msgspec.Raw(msgspec.json.encode(value))) for value in values]
+    return Page(9, [*sentinels, OTHER])
+
+
+@pytest.mark.parametrize(
+    ("page", "cluster", "expected"),
+    [
+        (answer(b'"c1"'), "c1", True),
+        (answer(b'"c2"'), "c1", False),
+        (answer(b""), "c1", False),
+        (answer(b"<html>"), "c1", False),
+        (answer(b'{"id":"c1"}'), "c1", False),
+        (answer(b'""'), "", False),
+        (answer(), "c1", False),
+        (Page[RawEntry](9, []), "c1", False),
+    ],
+)
+def test_r20_only_the_sentinel_of_our_cluster_proves_an_answer(
+    page: Page[RawEntry], cluster: str, expected: bool
+) -> None:
+    assert proven(page, SENTINEL, cluster) is expected
