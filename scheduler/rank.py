@@ -54,7 +54,13 @@ def choose(
     ``rules`` have been sealed and are counted further. Fewer places mean that the nodes are full or
     that a hard rule across nodes allows no more.
     """
-    return _Choice(requirement, nodes, rules).take(count)
+    choice = _Choice(requirement, rules)
+    if requirement.exclusive and not rules:  # then no place changes what another one is worth
+        best = heapq.nsmallest(count, [choice.entry(node) for node in nodes])
+        pod_id = requirement.pod_id
+        return [Assignment(name, pod_id, replaced_owner(requirement, node)) for _, name, node in best]
+    choice.group(nodes)
+    return choice.take(count)
 
 
 class _Group:
@@ -85,9 +91,7 @@ class _Group:
 class _Choice:
     """The working state of one ``choose``. A rule keeps what waits for it: a group, or one node of it."""
 
-    def __init__(
-        self, requirement: Requirement, nodes: Sequence[NodeView], rules: Sequence[DomainRule]
-    ) -> None:
+    def __init__(self, requirement: Requirement, rules: Sequence[DomainRule]) -> None:
         self._requirement = requirement
         self._local = [rule for rule in rules if rule.local]
         self._shared = [rule for rule in rules if not rule.local]
@@ -96,6 +100,9 @@ class _Choice:
         self._places: list[Assignment] = []
         self._taken: dict[str, int] = {}
         self._next_number: dict[str, int] = {}
+
+    def group(self, nodes: Sequence[NodeView]) -> None:
+        """Sort the nodes into groups."""
         groups: dict[tuple[str | None, ...], _Group] = {}
         shared = self._shared
         for node in nodes:
@@ -103,7 +110,7 @@ class _Choice:
             group = groups.get(key)
             if group is None:
                 group = groups[key] = _Group(key)
-            group.order.append((-self._points(node), node.name, node))
+            group.order.append(self.entry(node))
         for group in groups.values():
             group.order.sort()
             self._enqueue(group)
@@ -120,22 +127,15 @@ class _Choice:
             if best[0] - self._shared_points(group) != score or best[1] != name:
                 self._enqueue(group)
                 continue
-            self._serve(group, best[2], count)
+            group.pop()
+            if self._admitted(group, best[2]):
+                self._place(group, best[2])
+            self._enqueue(group)
         return self._places
 
-    def _serve(self, group: _Group, node: NodeView, count: int) -> None:
-        """Place on a group's best node; without any rule, go on with this group while it lasts."""
-        while True:
-            group.pop()
-            if not self._local or self._admitted(group, node):
-                self._place(group, node)
-            if self._shared or self._local:
-                break
-            best = group.best()
-            if best is None or len(self._places) >= count:
-                return
-            node = best[2]
-        self._enqueue(group)
+    def entry(self, node: NodeView) -> _Entry:
+        """A node with what it is worth now."""
+        return -self._points(node), node.name, node
 
     def _place(self, group: _Group, node: NodeView) -> None:
         requirement, name = self._requirement, node.name
@@ -177,7 +177,7 @@ class _Choice:
             self._enqueue(group)
 
     def _rejoin(self, group: _Group, node: NodeView) -> None:
-        heapq.heappush(group.again, (-self._points(node), node.name, node))
+        heapq.heappush(group.again, self.entry(node))
 
     def _enqueue(self, group: _Group) -> None:
         best = group.best()

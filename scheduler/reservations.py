@@ -68,8 +68,10 @@ def change_reservations(
     for place in add:
         if wanted:
             book(place.node)[place.instance] = wanted
-        elif place.node in view:  # a new version that asks for nothing frees what the old one held
-            book(place.node).pop(place.instance, None)
+        elif place.instance in view[place.node].reserved.instances:
+            del book(place.node)[
+                place.instance
+            ]  # a version that asks for nothing frees what the old one held
     return tuple(
         Reservation(
             node,
