@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import structlog
@@ -46,7 +46,7 @@ class _Shard:
     index: int = 0
     read: bool = False
     doubt: str | None = None
-    keys: set[str] = field(default_factory=set)
+    count: int = 0
     removed: dict[str, int] = field(default_factory=dict)
     answered: float = 0.0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -61,6 +61,7 @@ class PrefixCache(Generic[T]):
         cluster: the id that its sentinels must bear.
         pause: least seconds between two answers of one query; 0 reacts at once.
         keep_raw: keep each value's bytes, for records that this process rewrites.
+        compact: makes a decoded record smaller before it is kept, such as by sharing equal strings.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class PrefixCache(Generic[T]):
         client: ConsulClient,
         keys: Keys,
         family: str,
-        kind: type[T],
+        kind: type[Any],
         *,
         cluster: str,
         clock: Clock,
@@ -76,6 +77,7 @@ class PrefixCache(Generic[T]):
         sharded: bool = False,
         pause: float = 0.0,
         keep_raw: bool = False,
+        compact: Callable[[Any], T] = lambda record: record,
         wait: float = WAIT_SECONDS,
         on_answer: Callable[[], None] = lambda: None,
     ) -> None:
@@ -88,6 +90,7 @@ class PrefixCache(Generic[T]):
         self._sharded = sharded
         self._pause = pause
         self._keep_raw = keep_raw
+        self._compact = compact
         self._wait = wait
         self._on_answer = on_answer
         self.family = family
@@ -153,7 +156,7 @@ class PrefixCache(Generic[T]):
         (whole,) = self._shards
         self._shards = [_Shard(prefix, answered=whole.answered) for prefix in self._keys.shards(self.family)]
         for key in self.entries:
-            self._shard_of(key).keys.add(key)
+            self._shard_of(key).count += 1
         for key, index in whole.removed.items():
             self._shard_of(key).removed[key] = index
         self._split = asyncio.Event()
@@ -178,6 +181,7 @@ class PrefixCache(Generic[T]):
         )
         async for page in pages:
             await self._accept(shard, page, asked)
+            del page  # the next may take a minute to come, and a page is as large as its tree
 
     def _failed(self, error: StoreError) -> None:
         self._error = error
@@ -283,56 +287,69 @@ class PrefixCache(Generic[T]):
                 changed.add(raw.key)
             else:
                 self._set_aside(raw, RecordInvalid(f"{raw.key}: no record of {self.family} has such a key"))
-        for key in (shard.keys | {k for k in self.broken if k.startswith(shard.prefix)}) - seen:
+        for key in self._gone(shard, seen):
             known = self.entries.get(key)
             if known is not None and known.index > page.index and not reset:
-                seen.add(key)
                 continue
-            self.entries.pop(key, None)
+            self._discard(key)
             self.broken.pop(key, None)
             if self._keys.well_formed(self.family, key):
                 changed.add(key)
-        shard.keys = {key for key in seen if key in self.entries}
+
+    def _gone(self, shard: _Shard, seen: set[str]) -> set[str]:
+        """Keys of a shard that an answer does not have; searched for only when the numbers differ."""
+        gone = {key for key in self.broken if key.startswith(shard.prefix)} - seen
+        if shard.count != sum(key in self.entries for key in seen):
+            gone |= {key for key in self.entries if key.startswith(shard.prefix)} - seen
+        return gone
+
+    def _insert(self, stored: Stored[T]) -> None:
+        if stored.key not in self.entries:
+            self._shard_of(stored.key).count += 1
+        self.entries[stored.key] = stored
+
+    def _discard(self, key: str) -> None:
+        if self.entries.pop(key, None) is not None:
+            self._shard_of(key).count -= 1
 
     def _decode(self, raw: RawEntry) -> None:
         entry = Entry.of(raw)
         try:
-            record = codec.decode(self._kind, entry.value, entry.key)
+            record = self._compact(codec.decode(self._kind, entry.value, entry.key))
         except RecordInvalid as error:
             self._set_aside(raw, error)
             return
         self.broken.pop(entry.key, None)
         kept = entry.value if self._keep_raw else b""
-        self.entries[entry.key] = Stored(
-            entry.key, record, entry.modify_index, kept, entry.flags, entry.create_index, entry.session
+        self._insert(
+            Stored(
+                entry.key, record, entry.modify_index, kept, entry.flags, entry.create_index, entry.session
+            )
         )
 
     def _set_aside(self, raw: RawEntry, error: RecordInvalid) -> None:
         error.fields["index"] = raw.modify_index
         self.broken[raw.key] = error
-        self.entries.pop(raw.key, None)
+        self._discard(raw.key)
         log.warning("record.invalid", error=error.message)
 
     # -- own commits (R23a) --------------------------------------------------------------------
-    def wrote(self, key: str, record: T, index: int, raw: bytes = b"") -> None:
-        """Apply a write of this process; ``index`` is that of the commit."""
+    def wrote(self, key: str, record: Any, index: int, raw: bytes = b"") -> None:
+        """Apply a write of a record of ``kind`` by this process; ``index`` is that of the commit."""
         known = self.entries.get(key)
         if known is not None and known.index >= index:
             return
         created = known.create_index if known is not None else index
-        self.entries[key] = Stored(key, record, index, raw if self._keep_raw else b"", create_index=created)
-        shard = self._shard_of(key)
-        shard.keys.add(key)
-        shard.removed.pop(key, None)
+        kept = raw if self._keep_raw else b""
+        self._insert(Stored(key, self._compact(record), index, kept, create_index=created))
+        self._shard_of(key).removed.pop(key, None)
 
     def removed(self, key: str, index: int) -> None:
         """Apply a deletion by this process; ``index`` is that of the commit."""
         known = self.entries.get(key)
         if known is not None and known.index <= index:
-            del self.entries[key]
-        shard = self._shard_of(key)
-        shard.keys.discard(key)
-        shard.removed[key] = index
+            self._discard(key)
+        self._shard_of(key).removed[key] = index
 
     def notify(self, keys: set[str]) -> None:
         """Tell subscribers of own commits that others must react to."""

@@ -57,7 +57,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     items: list[T]
 
 
-class Stored(msgspec.Struct, Generic[T], frozen=True):
+class Stored(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """A decoded record with what a later compare-and-set and a faithful rewrite need.
 
     ``raw`` is the value as it was read: fields that this version does not know survive in it.

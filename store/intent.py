@@ -6,6 +6,8 @@ an instance on a node.
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 
 
@@ -14,3 +16,8 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     manifest: str
     owner: str
+
+
+def shared(intent: Intent) -> Intent:
+    """The same intent with its strings shared by all that say the same."""
+    return Intent(sys.intern(intent.manifest), sys.intern(intent.owner))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from dataclasses import dataclass
 
 from store.errors import InputInvalid
@@ -146,7 +147,7 @@ class Keys:
 
     def pod_parts(self, key: str) -> tuple[str, str, str]:
         """(owner, node, instance) of a pod's key."""
-        owner, node, instance = key[len(self.prefix) + 5 :].split("/")
+        owner, node, instance = map(sys.intern, key[len(self.prefix) + 5 :].split("/"))
         return owner, node, instance
 
     def intents(self, node: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Protocol
 
 import msgspec
@@ -57,3 +58,22 @@ async def current_pods(owner: str, client: Reader, keys: Keys) -> dict[PodKey, S
     for raw in page.items:
         found[PodKey(*keys.pod_parts(raw.key))] = codec.stored(Pod, Entry.of(raw))
     return found
+
+
+class SharedLabels:
+    """Keeps one copy of equal labels for the pods of a manifest: they nearly always are equal."""
+
+    LIMIT = 20_000
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, str]] = {}
+
+    def shared(self, pod: Pod) -> Pod:
+        """The same pod with its strings and labels shared."""
+        sha = sys.intern(pod.manifest)
+        labels = self._known.get(sha)
+        if labels != pod.labels:
+            if len(self._known) >= self.LIMIT:
+                self._known.clear()
+            labels = self._known[sha] = pod.labels
+        return Pod(sha, labels, pod.at)

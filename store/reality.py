@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Literal
 
 import msgspec
@@ -44,11 +45,30 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
 
 
-def healthy(reality: Reality | None, manifest: str) -> bool:
-    """Whether a pod runs that very manifest and passes its check (R22)."""
-    return (
-        reality is not None
-        and reality.manifest == manifest
-        and reality.phase == "running"
-        and reality.health.state == "passing"
+class Glance(msgspec.Struct, frozen=True, gc=False):
+    """The part of a reality that decisions rest on; tens of thousands of them are kept in memory."""
+
+    manifest: str
+    owner: str
+    phase: Phase
+    started: float
+    state: HealthState
+
+
+def glance(reality: Reality) -> Glance:
+    """What decisions need to know of a reality."""
+    return Glance(
+        sys.intern(reality.manifest),
+        sys.intern(reality.owner),
+        reality.phase,
+        reality.started,
+        reality.health.state,
     )
+
+
+def healthy(seen: Reality | Glance | None, manifest: str) -> bool:
+    """Whether a pod runs that very manifest and passes its check (R22)."""
+    if seen is None or seen.manifest != manifest or seen.phase != "running":
+        return False
+    state = seen.state if isinstance(seen, Glance) else seen.health.state
+    return state == "passing"

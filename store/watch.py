@@ -62,5 +62,6 @@ async def follow(
             continue
         index = page.index
         yield page
+        del page
         if pause or not index:
             await clock.sleep(pause if index else max(pause, NO_INDEX_PAUSE))

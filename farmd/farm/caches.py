@@ -15,13 +15,13 @@ from store.cache import PrefixCache
 from store.consul.client import ConsulClient
 from store.failsafe import Failsafe
 from store.farms import Member
-from store.intent import Intent
+from store.intent import Intent, shared
 from store.keys import Keys
 from store.nodes import Agent, Node, Reserved
-from store.pods import Pod
+from store.pods import Pod, SharedLabels
 from store.ports import Clock, Rng
 from store.rcs import ReplicationController
-from store.reality import Reality
+from store.reality import Glance, Reality, glance
 from store.work import Work
 
 OWN_TREES_PAUSE = 10.0
@@ -41,7 +41,12 @@ class Caches:
         on_answer: Callable[[], None] = lambda: None,
     ) -> None:
         def tree(
-            family: str, kind: type[Any], *, sharded: bool = False, pause: float = 0.0
+            family: str,
+            kind: type[Any],
+            *,
+            sharded: bool = False,
+            pause: float = 0.0,
+            compact: Callable[[Any], Any] = lambda record: record,
         ) -> PrefixCache[Any]:
             return PrefixCache(
                 client,
@@ -53,13 +58,18 @@ class Caches:
                 rng=rng,
                 sharded=sharded,
                 pause=pause,
+                compact=compact,
                 on_answer=on_answer,
             )
 
         self.rcs: PrefixCache[ReplicationController] = tree("rcs", ReplicationController, sharded=True)
-        self.pods: PrefixCache[Pod] = tree("pods", Pod, sharded=True, pause=OWN_TREES_PAUSE)
-        self.intent: PrefixCache[Intent] = tree("intent", Intent, pause=OWN_TREES_PAUSE)
-        self.reality: PrefixCache[Reality] = tree("reality", Reality, sharded=True, pause=REALITY_PAUSE)
+        self.pods: PrefixCache[Pod] = tree(
+            "pods", Pod, sharded=True, pause=OWN_TREES_PAUSE, compact=SharedLabels().shared
+        )
+        self.intent: PrefixCache[Intent] = tree("intent", Intent, pause=OWN_TREES_PAUSE, compact=shared)
+        self.reality: PrefixCache[Glance] = tree(
+            "reality", Reality, sharded=True, pause=REALITY_PAUSE, compact=glance
+        )
         self.nodes: PrefixCache[Node] = tree("nodes", Node)
         self.agents: PrefixCache[Agent] = tree("agents", Agent)
         self.reserved: PrefixCache[Reserved] = tree("reserved", Reserved)

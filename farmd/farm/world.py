@@ -16,7 +16,7 @@ from store.entry import Stored
 from store.intent import Intent
 from store.keys import Keys
 from store.pods import Pod, PodKey
-from store.reality import Reality
+from store.reality import Glance
 
 Place = tuple[str, str]
 """(node, instance)."""
@@ -49,7 +49,7 @@ class World:
         """What the node must run there."""
         return self._caches.intent.get(self._keys.intent(*place))
 
-    def reality(self, place: Place) -> Reality | None:
+    def reality(self, place: Place) -> Glance | None:
         """What the node runs there."""
         stored = self._caches.reality.get(self._keys.reality(*place))
         return stored.record if stored is not None else None

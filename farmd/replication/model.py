@@ -11,7 +11,7 @@ from store.entry import Stored
 from store.intent import Intent
 from store.pods import Pod
 from store.rcs import ReplicationController
-from store.reality import Reality, healthy
+from store.reality import Glance, Reality, healthy
 
 Place = tuple[str, str]
 """(node, instance)."""
@@ -23,7 +23,7 @@ class PodState:
 
     pod: Stored[Pod]
     intent: Stored[Intent] | None
-    reality: Reality | None
+    reality: Reality | Glance | None
     retained: bool = True
 
     @property

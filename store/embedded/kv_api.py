@@ -91,11 +91,11 @@ def _tree(call: Call, render: _Render) -> Query:
 
 
 def _pairs(call: Call, pairs: list[Pair], index: int) -> Response:
-    """``?raw`` gives the value alone, of a tree too if it has but one key."""
+    """``?raw`` gives the value of one key alone; with ``?recurse`` it says nothing (measured)."""
     headers = answers.meta(index)
     if not pairs:
         return answers.nothing(404, headers)
-    if "raw" in call.params and len(pairs) == 1:
+    if "raw" in call.params and "recurse" not in call.params:
         return Response(200, {**headers, **_RAW, "vary": "Accept-Encoding"}, pairs[0].value or b"")
     return answers.json(pairs, headers=headers)
 

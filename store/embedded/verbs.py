@@ -28,7 +28,9 @@ class Refused(Exception):
         self.quiet = quiet
 
 
-class KvOperation(msgspec.Struct, rename="pascal", omit_defaults=True, frozen=True):
+class KvOperation(
+    msgspec.Struct, rename="pascal", omit_defaults=True, frozen=True, forbid_unknown_fields=True
+):
     """One operation as it arrives; the verb is any text, because unknown ones are answered."""
 
     verb: str = ""
