@@ -1,4 +1,4 @@
-"""farmctl before a store that is away, is not Consul, refuses, or loses an answer: one line, the right code."""
+"""farmctl before a store that is away, is not Consul, refuses, or loses an answer: one line, one code."""
 
 from __future__ import annotations
 
