@@ -1,0 +1,213 @@
+"""A farm's and an agent's process: ready, waiting, reloaded, refused, stopped; on real Consul."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.request
+
+import pytest
+
+from tests import servers
+from tests.processes import NotifySocket, Program, eventually, get, term
+
+ROLES = ["run", "agent"]
+
+
+@pytest.fixture
+def prefix(request) -> str:
+    return f"test-{abs(hash(request.node.nodeid)):x}/"
+
+
+@pytest.fixture
+def start(tmp_path, consul_dev, prefix):
+    """Start a role against real Consul, ended with the test."""
+    running: list[Program] = []
+
+    def begin(role: str, *arguments: str, **variables: str) -> Program:
+        known = {
+            "CONSUL_HTTP_ADDR": consul_dev,
+            "FARMD_STORE__PREFIX": prefix,
+            "FARMD_AGENT__STATE_DIR": str(tmp_path / "state"),
+            "FARMD_AGENT__NODE": "n1",
+            "FARMD_FARM__NAME": "f1",
+        }
+        program = Program(role, "--port", "0", *arguments, folder=tmp_path, **{**known, **variables})
+        running.append(program.__enter__())
+        return program
+
+    yield begin
+    for program in running:
+        program.__exit__()
+
+
+def url(program: Program) -> str:
+    return f"http://127.0.0.1:{program.wait_for('web.listening')['port']}"
+
+
+def keys(consul: str, prefix: str) -> list[str]:
+    try:
+        with urllib.request.urlopen(f"http://{consul}/v1/kv/{prefix}?keys") as answer:
+            return list(json.loads(answer.read()))
+    except urllib.error.HTTPError as error:
+        error.close()
+        return []
+
+
+@pytest.fixture
+def farm(start):
+    """A ready farm, which has registered the cluster."""
+    program = start("run")
+    program.url = url(program)
+    program.wait_for("process.ready")
+    return program
+
+
+def test_r4_a_stopped_farm_leaves_no_lock_and_no_presence(farm, consul_dev, prefix):
+    assert f"{prefix}farms/f1" in keys(consul_dev, prefix)
+    assert term(farm) == 0
+    left = keys(consul_dev, prefix)
+    assert f"{prefix}farms/f1" not in left
+    assert [key for key in left if "/locks/" in key and not key.endswith(".present")] == []
+
+
+def test_the_faces_tell_what_a_farm_does(farm):
+    assert get(farm.url + "/ready") == (200, '{"ready": true, "reason": ""}')
+    assert json.loads(get(farm.url + "/health")[1])["health"] == "ok"
+    status = json.loads(get(farm.url + "/v1/status")[1])
+    assert (status["role"], status["farm"], status["ready"]) == ("farm", "f1", True)
+    metrics = get(farm.url + "/metrics")[1]
+    for name in ("farmd_build_info", "farmd_loop_last_progress_timestamp_seconds"):
+        assert f"\n{name}{{" in metrics
+    assert 'farmd_store_requests_total{code="200",op="transaction"}' in metrics
+    code, body = get(farm.url + "/nothing")
+    assert (code, json.loads(body)["error"]["code"]) == (404, "not_found")
+
+
+def test_r27_an_agent_needs_no_store_to_start_and_says_what_it_waits_for(start, free_port):
+    with_nobody = start("agent", CONSUL_HTTP_ADDR=f"127.0.0.1:{free_port}")
+    where = url(with_nobody)
+    with_nobody.wait_for("agent.started")
+    code, body = get(where + "/ready")
+    assert code == 503
+    assert json.loads(body)["reason"]
+    assert get(where + "/health")[0] == 200
+    assert term(with_nobody) == 0
+
+
+@pytest.fixture
+def free_port() -> int:
+    return servers.free_ports(1)[0]
+
+
+def test_a_farm_waits_for_consul_says_so_and_goes_on_once_it_is_there(start, free_port, tmp_path):
+    address = f"127.0.0.1:{free_port}"
+    with NotifySocket(tmp_path / "notify") as systemd:
+        farm = start("run", CONSUL_HTTP_ADDR=address, NOTIFY_SOCKET=str(systemd.path))
+        where = url(farm)
+        first = farm.wait_for("store.unreachable")
+        assert first["code"] == "store_unavailable"
+        assert systemd.wait_for("READY")["READY"] == "1"
+        assert systemd.wait_for("STATUS")["STATUS"].startswith("waiting for Consul")
+        code, body = get(where + "/ready")
+        assert code == 503
+        assert json.loads(body)["reason"].startswith("waiting for Consul")
+        assert get(where + "/health")[0] == 200
+        with Program("--http-addr", address, folder=tmp_path, module="store.embedded"):
+            farm.wait_for("process.ready")
+            assert get(where + "/ready")[0] == 200
+            assert term(farm) == 0
+
+
+def test_a_waiting_farm_stops_at_once(start, free_port):
+    farm = start("run", CONSUL_HTTP_ADDR=f"127.0.0.1:{free_port}")
+    farm.wait_for("store.unreachable")
+    assert term(farm) == 0
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_systemd_hears_ready_reload_and_stop(start, tmp_path, role, farm):
+    with NotifySocket(tmp_path / "notify") as systemd:
+        variables = {"FARMD_FARM__NAME": "f2", "NOTIFY_SOCKET": str(systemd.path), "WATCHDOG_USEC": "400000"}
+        program = start(role, **variables)
+        systemd.wait_for("READY")
+        systemd.wait_for("WATCHDOG")
+        program.signal(signal.SIGHUP)
+        assert int(systemd.wait_for("RELOADING")["MONOTONIC_USEC"]) > 0
+        systemd.wait_for("READY")
+        program.signal(signal.SIGTERM)
+        systemd.wait_for("STOPPING")
+        assert program.ends() == 0
+
+
+def test_a_reload_applies_what_may_change_and_names_the_rest(farm, tmp_path):
+    config = tmp_path / "farmd.toml"
+    config.write_text('[log]\nlevel = "debug"\n[farm]\nttl = 20\n')
+    farm.signal(signal.SIGHUP)
+    seen = [farm.wait_for("config.restart_needed"), farm.wait_for("config.changed")]
+    assert [(line["key"], line["after"]) for line in seen] == [("farm.ttl", "20.0"), ("log.level", '"debug"')]
+    config.write_text("[log]\nlevel = 7\n")
+    farm.signal(signal.SIGHUP)
+    assert "log.level: found 7, expected 'debug'" in farm.wait_for("config.refused")["mistake"]
+    assert get(farm.url + "/ready")[0] == 200
+    metrics = get(farm.url + "/metrics")[1]
+    assert 'farmd_config_reloads_total{result="applied"} 1.0' in metrics
+    assert 'farmd_config_reloads_total{result="refused"} 1.0' in metrics
+
+
+@pytest.mark.parametrize(
+    ("variables", "line"),
+    [
+        ({"FARMD_FARM__TTL": "1"}, 'environment FARMD_FARM__TTL: farm.ttl: found "1", expected'),
+        ({"FARMD_FARM__KINDS": "rcs,magic"}, "farm.kinds: found 'magic', expected one of rcs"),
+        ({"CONSUL_HTTP_ADDR": "ftp://x"}, "CONSUL_HTTP_ADDR: found 'ftp://x', expected"),
+        ({"CONSUL_HTTP_TOKEN_FILE": "/nonexistent"}, "CONSUL_HTTP_TOKEN_FILE: found '/nonexistent'"),
+    ],
+)
+def test_a_bad_configuration_is_one_line_and_exit_78(start, variables, line):
+    program = start("run", **variables)
+    assert program.ends() == 78
+    assert line in program.text.replace('\\"', '"')
+    assert "Traceback" not in program.text
+
+
+def test_a_taken_port_is_one_line_and_exit_75(start, farm):
+    program = start("run", "--port", farm.url.rpartition(":")[2], FARMD_FARM__NAME="f2")
+    assert program.ends() == 75
+    assert "web: cannot listen on 127.0.0.1:" in program.text
+
+
+def test_a_second_live_farm_under_one_name_is_refused(start, farm):
+    second = start("run")
+    assert second.ends() == 1
+    assert "f1" in second.text
+    assert "Traceback" not in second.text
+    assert get(farm.url + "/ready")[0] == 200
+
+
+def test_a_second_live_agent_under_one_name_is_refused(start, farm, tmp_path):
+    first = start("agent")
+    first.wait_for("process.ready")
+    second = start("agent", FARMD_AGENT__STATE_DIR=str(tmp_path / "other"))
+    assert second.ends() == 1
+    assert "n1" in second.text
+    assert term(first) == 0
+
+
+def test_a_killed_farm_may_return_under_its_name_at_once(start, farm, consul_dev, prefix):
+    farm.process.kill()
+    farm.process.wait()
+    again = start("run")
+    again.wait_for("process.ready")
+    assert term(again) == 0
+
+
+def test_the_port_file_is_there_while_it_listens(start, tmp_path):
+    file = tmp_path / "port"
+    farm = start("run", FARMD_WEB__PORT_FILE=str(file))
+    where = url(farm)
+    assert where.endswith(
+        ":" + eventually("the port file", lambda: file.exists() and file.read_text().strip())
+    )
+    assert term(farm) == 0
+    assert not file.exists()
