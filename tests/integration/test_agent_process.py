@@ -1,0 +1,92 @@
+"""The agent as a process of its own: killed, stopped and started again beside its workloads (R27)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.agent_rig import Rig, alive, rig_on, web
+from tests.servers import ConsulServer
+
+
+@pytest.fixture(scope="module")
+def consul() -> Iterator[ConsulServer]:
+    with ConsulServer(dev=True) as server:
+        yield server
+
+
+@pytest.fixture
+async def rig(consul: ConsulServer, tmp_path: Path) -> AsyncIterator[Rig]:
+    async with rig_on(consul.address, tmp_path) as made:
+        yield made
+
+
+class AgentProcess:
+    """``farmd agent`` with its own state directory; ends with the ``with`` block at the latest."""
+
+    def __init__(self, rig: Rig, **more: str) -> None:
+        self._environ = {
+            "PATH": os.environ["PATH"],
+            "CONSUL_HTTP_ADDR": rig.address,
+            "FARMD_STORE__PREFIX": rig.keys.prefix,
+            "FARMD_AGENT__NODE": "n1",
+            "FARMD_AGENT__STATE_DIR": str(rig.root / "n1"),
+            "FARMD_WEB__AGENT_PORT": "0",
+            **more,
+        }
+
+    async def __aenter__(self) -> AgentProcess:
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "farmd", "agent", env=self._environ, stdout=asyncio.subprocess.DEVNULL
+        )
+        return self
+
+    async def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return await asyncio.wait_for(self.process.wait(), 30)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.process.returncode is None:
+            await self.end(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_r27_however_the_agent_ends_its_workloads_go_on(rig: Rig, number: signal.Signals) -> None:
+    async with AgentProcess(rig) as first:
+        await rig.want(web())
+        before = await rig.until(lambda r: r.health.state == "passing")
+        code = await first.end(number)
+        assert code == (0 if number == signal.SIGTERM else -number)
+        assert alive(before)
+    async with AgentProcess(rig):
+        index = await rig.want(web(), owner="rc2")
+        after = await rig.until(lambda r: r.intent == index)
+        assert (after.pid, after.started, after.restarts) == (before.pid, before.started, 0)
+        assert after.health == before.health
+        await rig.unwant()
+        await rig.until_gone()
+        assert not alive(before)
+
+
+async def test_stop_workloads_on_exit_is_asked_for_by_configuration(rig: Rig) -> None:
+    async with AgentProcess(rig, FARMD_AGENT__STOP_WORKLOADS_ON_EXIT="true") as agent:
+        await rig.want(web())
+        before = await rig.until(lambda r: r.health.state == "passing")
+        assert await agent.end(signal.SIGTERM) == 0
+        assert not alive(before)
+
+
+async def test_a_second_agent_under_one_name_ends_with_a_clear_refusal(rig: Rig, tmp_path: Path) -> None:
+    async with AgentProcess(rig) as first:
+        await rig.want(web())
+        before = await rig.until(lambda r: r.health.state == "passing")
+        async with AgentProcess(rig, FARMD_AGENT__STATE_DIR=str(tmp_path / "elsewhere")) as second:
+            assert await asyncio.wait_for(second.process.wait(), 30) != 0
+        assert first.process.returncode is None
+        assert alive(before)
