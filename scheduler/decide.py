@@ -84,7 +84,7 @@ def allocation(request: Request, count: int, view: FleetView) -> Allocation:
         return Allocation(places, reservations=reservations)
     refused += _used_up(candidates, places, rules)
     refusals = Counter(reason.code for _, reasons in refused for reason in reasons)
-    why = _shortage(count, missing, len(candidates) + len(refused) == 0, refused, refusals)
+    why = _shortage(count, missing, refused, refusals)
     return Allocation(places, missing, why, dict(sorted(refusals.items())), reservations)
 
 
@@ -136,38 +136,38 @@ def _used_up(
 
 
 _WORDS = {
-    "selector": "do not match the node selector",
-    "constraint": "break a constraint",
-    "taint": "have a taint that is not tolerated",
-    "cordoned": "are cordoned",
-    "draining": "are being drained",
-    "drain_waiting": "are being drained",
-    "agent_unknown": "have an absent agent",
-    "agent_lost": "are lost",
-    "full": "hold all they may",
-    "held": "hold this instance for another owner",
-    "contended": "have a reservation in flight",
-    "capacity": "have too little capacity",
-    "spread": "would break the spread",
-    "anti_affinity": "are kept free by anti-affinity",
+    "selector": "outside the node selector",
+    "constraint": "ruled out by a constraint",
+    "taint": "tainted",
+    "cordoned": "cordoned",
+    "draining": "draining",
+    "drain_waiting": "draining",
+    "agent_unknown": "with an absent agent",
+    "agent_lost": "lost",
+    "full": "full",
+    "held": "with this instance held by another owner",
+    "contended": "with a reservation in flight",
+    "capacity": "short of capacity",
+    "spread": "ruled out by the spread",
+    "anti_affinity": "ruled out by anti-affinity",
 }
 
 
 def _shortage(
     count: int,
     missing: int,
-    empty: bool,
     refused: Sequence[tuple[str, Sequence[Reason]]],
     refusals: Counter[str],
 ) -> str:
     """One line: how many found no place, the reasons by number of nodes, and the nearest miss."""
     head = f"{missing} of {count} pods found no place"
-    if empty:
+    if not refused:
         return f"{head}: there are no nodes"
     ranked = sorted(refusals.items(), key=lambda item: (-item[1], item[0]))
-    parts = [f"{number} nodes {_WORDS[code]}" for code, number in ranked]
+    parts = [f"{number} {_WORDS[code]}" for code, number in ranked]
+    near_miss = ""
     near = [(name, reasons) for name, reasons in refused if not any(r.code == "full" for r in reasons)]
     if near:
         name, reasons = min(near, key=lambda item: (len(item[1]), item[0]))
-        parts.append(f"nearest miss {name}: {'; '.join(reason.text for reason in reasons)}")
-    return f"{head}: {', '.join(parts)}"
+        near_miss = f"; nearest miss {name}: {'; '.join(reason.text for reason in reasons)}"
+    return f"{head}; of {len(refused)} nodes {', '.join(parts)}{near_miss}"

@@ -40,7 +40,7 @@ def standing_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
         )
     if node.cordoned:
         why = f": {node.cordon_reason}" if node.cordon_reason else ""
-        reasons.append(Reason("cordoned", f"cordoned{why}"))
+        reasons.append(Reason("cordoned", f"closed to new pods{why}"))
     if node.drain:
         if node.drain == "pods" and request.manifest.system:
             reasons.append(Reason("drain_waiting", "drain in progress; system pods leave last"))

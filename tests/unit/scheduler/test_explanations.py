@@ -52,5 +52,5 @@ def test_the_text_tells_every_reason_of_every_node() -> None:
     lines = text(explanation(request("az=c"), VIEW))
     assert lines[0] == "0 of 5 nodes can take one more pod"
     assert sum("needs az=c" in line for line in lines[:-1]) == 5
-    assert any("cordoned: cordoned" in line for line in lines)
+    assert any("cordoned: closed to new pods" in line for line in lines)
     assert lines[-1] == "nearest miss: better: needs az=c, but az is 'a'"

@@ -182,7 +182,7 @@ def test_why_counts_the_nodes_by_reason_and_names_the_nearest_miss() -> None:
     answer = allocation(request("az=a"), 3, view)
     assert answer.refusals == {"cordoned": 2, "full": 1, "selector": 2}
     assert answer.why == (
-        "2 of 3 pods found no place: 2 nodes are cordoned, 2 nodes do not match the node selector, "
-        "1 nodes hold all they may, nearest miss b: cordoned: disk swap"
+        "2 of 3 pods found no place; of 4 nodes 2 cordoned, 2 outside the node selector, 1 full; "
+        "nearest miss b: closed to new pods: disk swap"
     )
     assert allocation(request(), 2, {}).why == "2 of 2 pods found no place: there are no nodes"

@@ -93,7 +93,7 @@ def test_hard_spread_stops_rather_than_exceed_its_skew() -> None:
     answer = allocation(request(spread=[Spread("zone", hard=True)]), 5, zones("a1 a2 a3 b1"))
     assert [place.node for place in answer.assignments] == ["a1", "b1", "a2"]
     assert answer.missing == 2
-    assert "would break the spread" in answer.why
+    assert "ruled out by the spread" in answer.why
 
 
 def test_hard_spread_over_hosts_reopens_each_host_when_all_have_caught_up() -> None:

@@ -140,7 +140,7 @@ def places(*nodes: str, instance: str = "web") -> dict[str, Any]:
         ({"assignments": [{"node": 1, "instance": "web"}]}, "got `int` - at `$.assignments[0].node`"),
         ({"assignments": [], "extra": 1}, "unknown field `extra`"),
         (places("nowhere"), "nowhere: no such node"),
-        (places("c"), "c: cordoned"),
+        (places("c"), "c: closed to new pods"),
         (places("a", "a"), "a: already holds 1 of at most 1"),
         (places("a", "b", "c"), "3 places for 2 pods"),
         (places("a", instance="other"), "instance 'other', expected 'web'"),
@@ -177,7 +177,7 @@ async def test_it_can_break_neither_capacity_nor_a_hard_spread() -> None:
 @pytest.mark.parametrize(
     ("answer", "line"),
     [
-        ({"eligible": ["c"], "retained": ["c"]}, "eligible: found 'c': cordoned"),
+        ({"eligible": ["c"], "retained": ["c"]}, "eligible: found 'c': closed to new pods"),
         ({"eligible": ["x"], "retained": ["x"]}, "eligible: found 'x': no such node"),
         ({"eligible": ["a"], "retained": []}, "retained: expected 'a'"),
         ({"eligible": ["a", "a"], "retained": ["a"]}, "eligible: a node is named twice"),
