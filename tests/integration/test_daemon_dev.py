@@ -1,0 +1,133 @@
+"""``farmd dev``: three lines that work, and nothing left behind, whoever is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from farmd.dev import tree
+from farmd.dev.plan import environment
+from tests.processes import Program, eventually, get
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/hello.yaml"
+
+
+class Dev(Program):
+    """A running ``farmd dev``."""
+
+    def started(self) -> Dev:
+        """Wait for the lines that it prints."""
+        self.folder = Path(re.search(r"state and logs: (\S+);", self.wait_text("state and logs"))[1])
+        self.store = self.wait_text("export CONSUL_HTTP_ADDR=").strip().partition("=")[2]
+        self.wait_text(" top")
+        return self
+
+    def farmctl(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "farmd.cli", *arguments],
+            env={**environment(dict(os.environ)), "CONSUL_HTTP_ADDR": self.store},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def run_hello(self) -> list[dict]:
+        """Create the example and wait until its pods answer."""
+        self.farmctl("rc", "create", "-f", str(EXAMPLE), "--wait")
+        pods = json.loads(self.farmctl("rc", "pods", "hello", "-o", "json"))["items"]
+        for pod in pods:
+            _, body = get(f"http://127.0.0.1:{pod['ports']['http']}/")
+            assert body == f"hello from {pod['node']}/{pod['instance']}\n"
+        return pods
+
+    def below(self) -> dict[int, str]:
+        """Every process that it caused, with its command line."""
+        return {pid: command_line(pid) for pid in tree.descendants(self.process.pid)}
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def still_there(before: dict[int, str]) -> dict[int, str]:
+    """Those of the processes that live on; an id that was given to somebody else does not count."""
+    return {pid: line for pid, line in before.items() if line and command_line(pid) == line}
+
+
+@pytest.fixture
+def dev(tmp_path):
+    """A small cluster, ended with the test."""
+    with Dev("dev", "--agents", "3", folder=tmp_path, TMPDIR=str(tmp_path)) as program:
+        yield program.started()
+        before = program.below()
+        program.signal(signal.SIGTERM)
+        program.process.wait(30)
+        assert still_there(before) == {}
+
+
+def test_the_three_lines_work_and_interrupt_leaves_nothing(dev):
+    pods = dev.run_hello()
+    assert {pod["node"] for pod in pods} == {"node-1", "node-2", "node-3"}
+    assert (
+        json.loads(get(f"http://{dev.store}/v1/kv/farmd/farms/farm-1")[1])[0]["Key"] == "farmd/farms/farm-1"
+    )
+    before = dev.below()
+    assert len(before) >= 1 + 1 + 2 + 3 + 3
+    assert {pod["pid"] for pod in pods} <= before.keys()
+    assert dev.ends(signal.SIGINT) == 0
+    assert "processes left: 0" in dev.text
+    assert still_there(before) == {}
+    assert not dev.folder.exists()
+
+
+@pytest.mark.parametrize("who", ["farmd dev", "keeper", "an agent and then farmd dev"])
+def test_a_kill_leaves_nothing(dev, who):
+    dev.run_hello()
+    before = dev.below()
+    keeper = next(pid for pid, line in before.items() if "farmd.dev.keeper" in line)
+    if who == "keeper":
+        os.kill(keeper, signal.SIGKILL)
+        assert dev.ends() == 1
+    else:
+        if who.startswith("an agent"):
+            os.kill(next(pid for pid, line in before.items() if "node-1.toml" in line), signal.SIGKILL)
+        dev.process.kill()
+    eventually(f"nothing left of {who}", lambda: not still_there(before))
+    eventually("the folder is gone", lambda: not dev.folder.exists())
+
+
+def test_a_data_dir_keeps_the_fleet_and_belongs_to_one_cluster(tmp_path):
+    data = tmp_path / "data"
+    arguments = ("dev", "--agents", "3", "--data-dir", str(data))
+    with Dev(*arguments, folder=tmp_path) as first:
+        pods = first.started().run_hello()
+        with Dev(*arguments, folder=tmp_path) as second:
+            assert second.ends() == 1
+            assert "another cluster runs there" in second.text
+        before = first.below()
+        assert first.ends(signal.SIGTERM) == 0
+        assert still_there(before) == {}
+    with Dev(*arguments, folder=tmp_path) as again:
+        again.started()
+
+        def back() -> bool:
+            items = json.loads(again.farmctl("rc", "pods", "hello", "-o", "json"))["items"]
+            return len([pod for pod in items if pod["healthy"]]) == len(pods)
+
+        eventually("the pods run again", back)
+        before = again.below()
+        assert again.ends(signal.SIGTERM) == 0
+        assert still_there(before) == {}
