@@ -21,6 +21,9 @@ class Hello(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def log_message(self, *_):
+        """A health check a second is nothing to read."""
+
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 port = int(os.environ["FARMD_PORT_HTTP"])

@@ -101,7 +101,8 @@ async def delete(invocation: Invocation, names: tuple[str, ...], cascade: bool) 
     with progress(invocation) as report:
         for mutation in marked:
             await waiting.deletion(invocation.call, mutation.change.id, invocation.settings.timeout, report)
-            invocation.say(f"rc/{mutation.change.name}: deleted")
+            if not invocation.settings.quiet and invocation.settings.output in {"table", "wide"}:
+                click.echo(f"rc/{mutation.change.name} deleted ({mutation.change.id})")
 
 
 async def _converge(invocation: Invocation, mutations: Sequence[Mutation]) -> None:

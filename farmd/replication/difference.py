@@ -15,6 +15,7 @@ from store.rcs import ReplicationController
 FILE_NAMES = {"replicas_desired": "replicas", "manifest": "pod"}
 _IDENTITY = {"id", "name", "managed_by", "deleting"}
 _SECRET = {"env"}
+_SHORT = 80
 
 
 def scalar(value: Any) -> Scalar:
@@ -59,7 +60,7 @@ def manifest_lines(before: Manifest | None, after: Manifest) -> list[str]:
         if name in _SECRET:
             lines.append(f"pod.{name}: {_changed_keys(old.get(name, {}), new.get(name, {}))}")
         else:
-            lines.append(f"pod.{name}: {_short(old.get(name))} -> {_short(new.get(name))}")
+            lines.append(f"pod.{name}: {_around(_text(old.get(name)), _text(new.get(name)))}")
     return lines
 
 
@@ -68,6 +69,23 @@ def _changed_keys(old: dict[str, str], new: dict[str, str]) -> str:
     return "changes " + ", ".join(keys)
 
 
-def _short(value: Any) -> str:
-    text = "(default)" if value is None else msgspec.json.encode(value).decode()
-    return text if len(text) <= 80 else text[:77] + "..."
+def _text(value: Any) -> str:
+    return "(default)" if value is None else msgspec.json.encode(value).decode()
+
+
+def _around(old: str, new: str) -> str:
+    """Both texts, or of long ones the part where they begin to differ."""
+    if max(len(old), len(new)) <= _SHORT:
+        return f"{old} -> {new}"
+    start = max(0, _common(old, new) - _SHORT // 4)
+    return f"{_cut(old, start)} -> {_cut(new, start)}"
+
+
+def _common(old: str, new: str) -> int:
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((position for position, (one, other) in pairs if one != other), min(len(old), len(new)))
+
+
+def _cut(text: str, start: int) -> str:
+    head, tail = "..." if start else "", "..." if start + _SHORT < len(text) else ""
+    return f"{head}{text[start : start + _SHORT]}{tail}"

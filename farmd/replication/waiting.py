@@ -18,6 +18,7 @@ from farmd.replication import commands
 from store.errors import Conflict, NotFound
 
 _PAUSE = 0.5
+_REPORT_LAG = 3.0
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ async def look(call: Call, rc_id: str) -> Look:
     rc = row.record
     pods = (await overview.pods(call.client, call.keys, rc)).rows
     current = [pod for pod in pods if pod.manifest == rc.manifest]
-    return Look(
+    found = Look(
         name=rc.name,
         state=row.state,
         desired=rc.replicas_desired,
@@ -61,23 +62,33 @@ async def look(call: Call, rc_id: str) -> Look:
         reason=row.status.reason if row.status is not None else "",
         owner=row.owner,
     )
+    # The owner's report is older than the world for a moment; it must not claim what is not there.
+    stale = found.state == "converged" and not found.converged
+    return msgspec.structs.replace(found, state="pending") if stale else found
 
 
 async def convergence(call: Call, rc_id: str, timeout: float, report: Report) -> Look:
     """Wait until a controller is converged, at most ``timeout`` seconds; a disabled one is not waited for.
+
+    The owner's report gets a moment to say so too, so that what is looked at next tells the same.
 
     Raises:
         WaitTimeout: it is not; the message says how far it came and why.
         NotFound: it was deleted meanwhile.
     """
     deadline = call.clock.mono() + timeout
+    settled = call.clock.mono() + _REPORT_LAG
     last: Look | None = None
     while True:
         now = await look(call, rc_id)
         if now != last:
             report(now)
             last = now
-        if now.converged or now.state == "disabled":
+        if not now.converged:
+            settled = call.clock.mono() + _REPORT_LAG
+        elif now.state == "converged" or call.clock.mono() >= min(settled, deadline):
+            return now
+        if now.state == "disabled":
             return now
         if call.clock.mono() >= deadline:
             raise WaitTimeout(

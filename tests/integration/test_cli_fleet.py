@@ -100,7 +100,7 @@ async def test_the_whole_way_with_a_farm_at_work() -> None:
         assert shas == {(await person.ok("rc", "get", "hello", "-o", "json")).json["manifest"]}
 
         gone = await person.ok("rc", "delete", "hello", "--cascade", "-y", "--timeout", "30s")
-        assert "rc/hello: deleted" in gone.err
+        assert "rc/hello deleted (" in gone.out
         assert await cluster.intents() == {}
         assert await cluster.entries(KEYS.tree("rcs")) == {}
         assert await cluster.entries(KEYS.tree("names")) == {}

@@ -1,0 +1,40 @@
+"""What people see of a difference: short, where it begins, and never a secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from farmd.replication.difference import manifest_lines
+from store.manifests import Manifest
+
+POD = Manifest(id="hello", command=["sleep"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lines"),
+    [
+        (POD, POD, []),
+        (POD, Manifest(id="hello", command=["nap"]), ['pod.command: ["sleep"] -> ["nap"]']),
+        (POD, Manifest(id="hello", command=["sleep"], args=["9"]), ['pod.args: (default) -> ["9"]']),
+        (
+            Manifest(id="hello", command=["sleep"], env={"A": "old-secret", "B": "1"}),
+            Manifest(id="hello", command=["sleep"], env={"A": "new-secret", "B": "1"}),
+            ["pod.env: changes A"],
+        ),
+        (None, POD, ["pod: the manifest that it has now cannot be read"]),
+    ],
+)
+def test_each_field_of_the_pod_is_one_line(
+    before: Manifest | None, after: Manifest, lines: list[str]
+) -> None:
+    assert manifest_lines(before, after) == lines
+
+
+def test_long_texts_are_shown_where_they_begin_to_differ() -> None:
+    before, after = (
+        Manifest(id="x", command=["x"], args=["a" * 500 + word + "b" * 500]) for word in ("ONE", "TWO")
+    )
+    (line,) = manifest_lines(before, after)
+    assert "aaaONEb" in line
+    assert "aaaTWOb" in line
+    assert len(line) < 250
