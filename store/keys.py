@@ -194,9 +194,12 @@ class Keys:
         return f"{self.prefix}locks/{kind}/{item_id}/mutation"
 
     def lock_parts(self, key: str) -> tuple[str, str, bool]:
-        """(kind, id, whether it is the mutation lock) of a lock's key."""
+        """(kind, id, whether it is the mutation lock) of a lock's key; all empty for any other key."""
         parts = key[len(self.prefix) + 6 :].split("/")
-        return parts[0], parts[1], len(parts) == 3 and parts[2] == "mutation"
+        mutation = len(parts) == 3 and parts[2] == "mutation"
+        if not (len(parts) == 2 or mutation) or not all(parts):
+            return "", "", False
+        return parts[0], parts[1], mutation
 
     def work(self, kind: str, item_id: str) -> str:
         """A worker's durable state."""
