@@ -9,7 +9,7 @@ caches from the response (R23a); a rejected or unanswered change is read again b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,6 +48,13 @@ class Change:
     intent: Intent | None
     standing: Stored[Pod] | None = None
     standing_intent: Stored[Intent] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanges:
+    """Changes that must happen together: one pod's, or all of a node whose reservations change."""
+
+    changes: tuple[Change, ...]
     reservation: Reservation | None = None
 
 
@@ -72,8 +79,27 @@ class Subject:
     record_index: int
 
 
-def group(change: Change, owner: str, keys: Keys) -> Group[Change]:
-    """The operations of one change; they happen together or not at all."""
+def grouped(changes: Sequence[Change], reservations: Mapping[str, Reservation]) -> Iterator[NodeChanges]:
+    """One group a change; a node's changes share one where they change its reservations (R17)."""
+    together: dict[str, list[Change]] = {}
+    for change in changes:
+        if change.node in reservations:
+            together.setdefault(change.node, []).append(change)
+        else:
+            yield NodeChanges((change,))
+    for node, members in together.items():
+        yield NodeChanges(tuple(members), reservations[node])
+
+
+def group(subject: NodeChanges, owner: str, keys: Keys) -> Group[NodeChanges]:
+    """The operations of changes that happen together or not at all."""
+    ops = [operation for change in subject.changes for operation in _operations(change, owner, keys)]
+    if subject.reservation is not None:
+        ops.append(subject.reservation.operation(keys))
+    return Group(tuple(ops), subject)
+
+
+def _operations(change: Change, owner: str, keys: Keys) -> list[Operation]:
     pod_key = keys.pod(owner, change.node, change.instance)
     ops: list[Operation] = []
     if change.pod is not None:
@@ -84,10 +110,7 @@ def group(change: Change, owner: str, keys: Keys) -> Group[Change]:
             ops.append(operations.cas(pod_key, codec.encode(change.pod), index))
     elif change.standing is not None:
         ops.append(operations.delete_cas(pod_key, change.standing.index))
-    ops += _intent_operations(change, owner, keys.intent(change.node, change.instance))
-    if change.reservation is not None:
-        ops.append(change.reservation.operation(keys))
-    return Group(tuple(ops), change)
+    return ops + _intent_operations(change, owner, keys.intent(change.node, change.instance))
 
 
 def _intent_operations(change: Change, owner: str, key: str) -> list[Operation]:
@@ -121,7 +144,14 @@ class Placement:
         self._clock = clock
 
     async def execute(
-        self, changes: Sequence[Change], subject: Subject, claim: Claim, session: Session, *, standing: int
+        self,
+        changes: Sequence[Change],
+        reservations: Mapping[str, Reservation],
+        subject: Subject,
+        claim: Claim,
+        session: Session,
+        *,
+        standing: int,
     ) -> Report:
         """Commit changes in full, pipelined transactions. ``standing`` is the owner's pod count before.
 
@@ -132,12 +162,12 @@ class Placement:
         """
         fence = [*claim.fence(), operations.check_index(subject.record_key, subject.record_index)]
         batches = pack(
-            (group(change, subject.id, self._keys) for change in changes),
+            (group(each, subject.id, self._keys) for each in grouped(changes, reservations)),
             fence=fence,
             trailer=self._trailer(subject, standing),
-            trailer_bytes=lambda g: (len(g.subject.node) + len(g.subject.instance) + 4) * 4 // 3 + 1,
+            trailer_bytes=_audit_bytes,
         )
-        committed: list[Result[Change]] = []
+        committed: list[Result[NodeChanges]] = []
         try:
             results = await submit(
                 self._client,
@@ -151,12 +181,14 @@ class Placement:
             self._apply(committed, subject.id)
         return await self._settle(results, subject)
 
-    def _trailer(self, subject: Subject, standing: int) -> Callable[[list[Group[Change]]], list[Operation]]:
+    def _trailer(
+        self, subject: Subject, standing: int
+    ) -> Callable[[list[Group[NodeChanges]]], list[Operation]]:
         count = standing
 
-        def record(groups: list[Group[Change]]) -> list[Operation]:
+        def record(groups: list[Group[NodeChanges]]) -> list[Operation]:
             nonlocal count
-            changes = [g.subject for g in groups]
+            changes = [change for g in groups for change in g.subject.changes]
             before = count
             placed, removed = _places(changes, "place"), _places(changes, "remove")
             count += len(placed) - len(removed)
@@ -179,17 +211,17 @@ class Placement:
 
         return record
 
-    def _apply(self, results: Sequence[Result[Change]], owner: str) -> None:
+    def _apply(self, results: Sequence[Result[NodeChanges]], owner: str) -> None:
         """Own commits reach the caches from the response, not through the watch (R23a)."""
         pods, intents, reserved = set(), set(), set()
         for result in results:
             index = result.index
-            for change in (g.subject for g in result.batch.groups):
-                pods.add(self._apply_pod(change, owner, index))
-                intents.add(self._apply_intent(change, owner, index))
-                if change.reservation is not None:
-                    key = self._keys.reserved(change.node)
-                    self._caches.reserved.wrote(key, change.reservation.record, index)
+            for subject in (g.subject for g in result.batch.groups):
+                pods |= {self._apply_pod(change, owner, index) for change in subject.changes}
+                intents |= {self._apply_intent(change, owner, index) for change in subject.changes}
+                if subject.reservation is not None:
+                    key = self._keys.reserved(subject.reservation.node)
+                    self._caches.reserved.wrote(key, subject.reservation.record, index)
                     reserved.add(key)
         self._caches.pods.notify(pods)
         self._caches.intent.notify(intents)
@@ -211,12 +243,12 @@ class Placement:
             self._caches.intent.removed(key, index)
         return key
 
-    async def _settle(self, results: Iterable[Result[Change]], subject: Subject) -> Report:
+    async def _settle(self, results: Iterable[Result[NodeChanges]], subject: Subject) -> Report:
         """Read again what was rejected or unanswered, before anything is planned from it (R12)."""
-        committed, doubtful, reason = 0, list[Change](), ""
+        committed, doubtful, reason = 0, list[NodeChanges](), ""
         for result in results:
             if result.committed:
-                committed += len(result.batch.groups)
+                committed += sum(len(g.subject.changes) for g in result.batch.groups)
                 continue
             doubtful += self._doubtful(result.batch, result)
             reason = str(result.rejected or result.error)
@@ -225,7 +257,7 @@ class Placement:
             await self._reread(doubtful, subject.id)
         return Report(committed, bool(reason), reason)
 
-    def _doubtful(self, batch: Batch[Change], result: Result[Change]) -> list[Change]:
+    def _doubtful(self, batch: Batch[NodeChanges], result: Result[NodeChanges]) -> list[NodeChanges]:
         if result.rejected is None:
             return [g.subject for g in batch.groups]
         outside, failed = batch.failed(result.rejected.errors)
@@ -236,11 +268,12 @@ class Placement:
                 raise ClaimLost(error.what)
         return [g.subject for g in failed]
 
-    async def _reread(self, changes: list[Change], owner: str) -> None:
+    async def _reread(self, doubtful: list[NodeChanges], owner: str) -> None:
+        changes = [change for each in doubtful for change in each.changes]
         if not changes:
             return
         await self._caches.pods.barrier([self._keys.pod(owner, c.node, c.instance) for c in changes])
-        if any(change.reservation for change in changes):
+        if any(each.reservation for each in doubtful):
             await self._caches.reserved.barrier()
         if len(changes) > REREAD_ONE_BY_ONE:
             await self._caches.intent.barrier()
@@ -255,6 +288,11 @@ class Placement:
         else:
             self._caches.intent.wrote(key, codec.decode(Intent, entry.value, key), entry.modify_index)
         self._caches.intent.notify({key})
+
+
+def _audit_bytes(g: Group[NodeChanges]) -> int:
+    """What a group adds to the audit record, in base64."""
+    return sum((len(change.node) + len(change.instance) + 4) * 4 // 3 + 1 for change in g.subject.changes)
 
 
 def _places(changes: list[Change], *actions: str) -> list[str]:

@@ -20,6 +20,7 @@ from farmd.farm.plan import decide
 from farmd.farm.preference import preferred
 from farmd.farm.supervisor import Supervisor
 from farmd.progress import Loop
+from farmd.wake import Wake, wait
 from store.consul.client import ConsulClient
 from store.errors import NotRegistered, StoreError, TransactionRejected
 from store.keys import Keys, is_sentinel
@@ -72,7 +73,7 @@ class ClaimLoop:
         self._beat = beat
         self._selector = parse(settings.selector)
         self._locker = Locker(client, keys, kind.name)
-        self._wake = asyncio.Event()
+        self._wake = Wake()
         self.supervisor = Supervisor(
             kind, session, client, keys, clock, rng, recorder, settings.name, self._wake.set
         )
@@ -84,16 +85,16 @@ class ClaimLoop:
         self._peer_since: dict[str, float] = {}
         self._preferred: dict[str, str] = {}
         self._preferred_by: tuple[str, ...] = ()
-        self._records: dict[str, int] = {}
         self._epoch = session.epoch
         self._patience = settings.patience * rng.uniform(0.75, 1.25)
 
     async def run(self) -> None:
         """Claim until cancelled; then every worker has ended."""
-        self._kind.subscribe(self._wake.set)
+        self._kind.subscribe(self._records_changed)
         for tree in (self._caches.farms, self._caches.work):
             tree.subscribe(lambda _: self._wake.set())
         locks = asyncio.create_task(self._watch_locks(), name=f"locks-{self.kind}")
+        locks.add_done_callback(lambda _: self._wake.set())
         try:
             await self._clock.sleep(self._settings.settle)
             self._wake.set()
@@ -141,17 +142,9 @@ class ClaimLoop:
             self._wake.set()
 
     async def _wait_for_wake(self, locks: asyncio.Task[None]) -> None:
-        delay = self._due_in
-        waking = asyncio.create_task(self._wake.wait())
-        timer = asyncio.create_task(self._clock.sleep(delay))
-        try:
-            await asyncio.wait([waking, timer, locks], return_when=asyncio.FIRST_COMPLETED)
-            if locks.done():
-                locks.result()
-        finally:
-            for task in (waking, timer):
-                task.cancel()
-            await asyncio.gather(waking, timer, return_exceptions=True)
+        await wait(self._wake, self._clock, self._due_in)
+        if locks.done():
+            locks.result()
         self._wake.clear()
 
     _due_in = IDLE_SECONDS
@@ -227,7 +220,6 @@ class ClaimLoop:
             return
         await self._resumed()
         await self._drop_lost(self._held)
-        self._notice_changes()
         situation = await self._situation()
         plan = decide(situation)
         self._resting.clear()
@@ -261,13 +253,11 @@ class ClaimLoop:
             self._recorder.count("farmd_lock_events_total", len(lost), event="lost")
             log.warning("claims.lost", kind=self.kind, count=len(lost))
 
-    def _notice_changes(self) -> None:
-        items = self._kind.items()
-        for item in self.supervisor.owned:
-            index = items[item].index if item in items else 0
-            if self._records.get(item, index) != index:
-                self.supervisor.record_changed(item)
-            self._records[item] = index
+    def _records_changed(self, items: set[str], matters: bool) -> None:
+        for item in items:
+            self.supervisor.record_changed(item)
+        if matters:
+            self._wake.set()
 
     async def _carry_out(self, plan: ClaimPlan, situation: Situation) -> None:
         if plan.release and self._kind.trusted():

@@ -34,8 +34,11 @@ class Kind(Protocol):
     def trusted(self) -> bool:
         """Whether ``items`` may be taken for complete right now; otherwise nothing is released (R20)."""
 
-    def subscribe(self, changed: Callable[[], None]) -> None:
-        """Call back when items come, go or change."""
+    def subscribe(self, changed: Callable[[set[str], bool], None]) -> None:
+        """Call back with the items whose records changed, and whether that can matter to claiming.
+
+        Coming, going, other labels or needs matter; a changed count does not, and costs no round.
+        """
 
     async def barrier(self, items: Sequence[str]) -> None:
         """Return once what workers of these items plan from was read after this call (R15)."""

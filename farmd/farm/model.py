@@ -20,15 +20,20 @@ class Item:
     needs: tuple[str, ...] = ()
     broken: str = ""
 
+    def claimed_like(self, other: Item) -> bool:
+        """Whether the same farms may claim it as another version of it."""
+        return self.labels == other.labels and self.needs == other.needs
+
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A member as the plan sees it: ``settled`` members count for preference, and may receive items."""
+    """A member as the plan sees it: ``settled`` members may receive items; ``features`` are what it knows."""
 
     id: str
     session: str
     settled: bool
     draining: bool
+    features: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import structlog
 
 from farmd.farm.errors import ClaimLost
 from farmd.farm.kind import Kind
+from farmd.wake import Wake
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.errors import StoreError
@@ -37,7 +38,7 @@ STABLE_SECONDS = 60.0
 class _Running:
     claim: Claim
     task: asyncio.Task[None]
-    changed: asyncio.Event
+    changed: Wake
     crashes: int
 
 
@@ -83,10 +84,9 @@ class Supervisor:
         """Start the worker of a claim; ``work`` is what an earlier owner recorded."""
         if claim.item in self._running:
             raise RuntimeError(f"{claim.kind}/{claim.item} has a worker already")
-        changed = asyncio.Event()
         crashes = work.crashes if work is not None else 0
         task = asyncio.create_task(self._supervise(claim), name=f"{claim.kind}/{claim.item}")
-        self._running[claim.item] = _Running(claim, task, changed, crashes)
+        self._running[claim.item] = _Running(claim, task, Wake(), crashes)
 
     def record_changed(self, item: str) -> None:
         """A person changed the record: a blocked item is tried again."""
@@ -107,20 +107,21 @@ class Supervisor:
         return sorted(lost)
 
     async def _supervise(self, claim: Claim) -> None:
-        with structlog.contextvars.bound_contextvars(kind=claim.kind, item=claim.item):
-            while True:
-                started = self._clock.mono()
-                try:
-                    await self._kind.worker(claim, self._session).run()
-                except ClaimLost:
-                    self._lost.add(claim.item)
-                    self._on_lost()
-                    return
-                except Exception as error:  # noqa: BLE001 - the worker boundary: nothing may escape to others
-                    await self._crashed(claim, error, self._clock.mono() - started)
-                else:
-                    return
-                await self._kind_barrier(claim)
+        # The task has a context of its own, so nothing needs to be unbound.
+        structlog.contextvars.bind_contextvars(kind=claim.kind, item=claim.item)
+        while True:
+            started = self._clock.mono()
+            try:
+                await self._kind.worker(claim, self._session).run()
+            except ClaimLost:
+                self._lost.add(claim.item)
+                self._on_lost()
+                return
+            except Exception as error:  # noqa: BLE001 - the worker boundary: nothing may escape to others
+                await self._crashed(claim, error, self._clock.mono() - started)
+            else:
+                return
+            await self._kind_barrier(claim)
 
     async def _kind_barrier(self, claim: Claim) -> None:
         while True:

@@ -75,6 +75,7 @@ class Replication:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._items: dict[str, Item] = {}
+        self._subscribers: list[Callable[[set[str], bool], None]] = []
         tools.caches.rcs.subscribe(self._changed)
         self._changed(set(tools.caches.rcs.entries) | set(tools.caches.rcs.broken))
 
@@ -87,9 +88,9 @@ class Replication:
         rcs = self._tools.caches.rcs
         return rcs.ready.is_set() and rcs.doubt is None
 
-    def subscribe(self, changed: Callable[[], None]) -> None:
-        """Call back when RCs come, go or change."""
-        self._tools.caches.rcs.subscribe(lambda _: changed())
+    def subscribe(self, changed: Callable[[set[str], bool], None]) -> None:
+        """Call back with the RCs that changed, and whether that can matter to claiming."""
+        self._subscribers.append(changed)
 
     async def barrier(self, items: Sequence[str]) -> None:
         """Read the RCs, their pods, and the small trees that their plans rest on (R15)."""
@@ -106,9 +107,10 @@ class Replication:
         return ReplicationController(claim, session, self._tools)
 
     def _changed(self, changed: set[str]) -> None:
-        rcs = self._tools.caches.rcs
-        for key in changed:
-            item = self._tools.keys.last_part(key)
+        rcs, matters = self._tools.caches.rcs, False
+        items = {self._tools.keys.last_part(key): key for key in changed}
+        for item, key in items.items():
+            before = self._items.get(item)
             if (stored := rcs.entries.get(key)) is not None:
                 rc = stored.record
                 self._items[item] = Item(item, stored.index, rc.labels, tuple(rc.needs))
@@ -116,3 +118,7 @@ class Replication:
                 self._items[item] = Item(item, int(error.fields.get("index", 0)), broken=error.message)
             else:
                 self._items.pop(item, None)
+            after = self._items.get(item)
+            matters = matters or before is None or after is None or not before.claimed_like(after)
+        for callback in self._subscribers:
+            callback(set(items), matters)

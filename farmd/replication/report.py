@@ -65,6 +65,8 @@ class Recollection:
 class Reporter:
     """Speaks for one RC under one claim."""
 
+    __slots__ = ("_alerted", "_claim", "_id", "_session", "_status", "_tools", "_written_at")
+
     def __init__(self, claim: Claim, session: Session, tools: Tools) -> None:
         self._claim = claim
         self._session = session

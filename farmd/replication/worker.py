@@ -7,8 +7,6 @@ is a state with a reason, woken by changes of the world and not by a timer.
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -19,16 +17,16 @@ from farmd.placement import Change, Subject
 from farmd.replication import plan as planning
 from farmd.replication.model import Offer, Outcome, Place, Plan, PodState, Snapshot
 from farmd.replication.report import Reporter
+from farmd.wake import Wake, wait
 from scheduler.errors import SchedulerError
 from scheduler.model import Assignment, Request
-from scheduler.reservations import Reservation
+from scheduler.reservations import Reservation, reserve
 from store import rcs
 from store.entry import Stored
 from store.errors import AccessDenied, SessionSuspended, StoreError
 from store.intent import Intent
 from store.labels import pod_labels
 from store.locks import Claim
-from store.manifests import Manifest
 from store.pods import Pod
 from store.selectors import parse
 from store.sessions import Session
@@ -45,13 +43,15 @@ BACKOFF_LIMIT = 60.0
 class ReplicationController:
     """Keeps one RC converged while its claim lasts (seed ``ReplicationController``)."""
 
+    __slots__ = ("_backoff", "_claim", "_id", "_key", "_reporter", "_session", "_tools", "_wake")
+
     def __init__(self, claim: Claim, session: Session, tools: Tools) -> None:
         self._claim = claim
         self._session = session
         self._tools = tools
         self._id = claim.item
         self._key = tools.keys.record("rcs", claim.item)
-        self._wake = asyncio.Event()
+        self._wake = Wake()
         self._backoff = BACKOFF_START
         self._reporter = Reporter(claim, session, tools)
 
@@ -78,26 +78,13 @@ class ReplicationController:
                 )
                 tools.recorder.count("farmd_cycles_total", kind="rcs", result=outcome.result)
                 yield outcome
-                await self._rest(outcome.after)
+                await wait(self._wake, tools.clock, outcome.after)
         finally:
             tools.world.detach(self._id)
 
     def current_pods(self) -> list[Place]:
         """All pods managed by this RC, as (node, instance) (seed ``CurrentPods``)."""
         return sorted(self._tools.world.pods(self._id))
-
-    async def _rest(self, after: float | None) -> None:
-        if after is None:
-            await self._wake.wait()
-            return
-        timer = asyncio.create_task(self._tools.clock.sleep(after))
-        waking = asyncio.create_task(self._wake.wait())
-        try:
-            await asyncio.wait([timer, waking], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-            waking.cancel()
-            await asyncio.gather(timer, waking, return_exceptions=True)
 
     async def _guarded_cycle(self) -> Outcome:
         """One cycle; what the store refuses is retried later, with backoff and jitter."""
@@ -125,11 +112,11 @@ class ReplicationController:
             if broken is not None:
                 await self._reporter.block(broken.message)
             return Outcome("blocked", None, "the record does not decode" if broken else "the record is gone")
-        snapshot, manifest, reservations = await self._read(stored)
+        snapshot, reservations = await self._read(stored)
         plan = planning.decide(snapshot)
         self._tools.world.hunger(self._id, bool(snapshot.offer.missing))
         if not plan.empty:
-            return await self._execute(stored, snapshot, plan, manifest, reservations)
+            return await self._execute(stored, snapshot, plan, reservations)
         # Nothing to change: now there is time to tell people, as often as is useful to them.
         status_due = await self._reporter.say(snapshot, plan)
         if status_due is not None:
@@ -141,44 +128,49 @@ class ReplicationController:
     # -- read ----------------------------------------------------------------------------------
     async def _read(
         self, stored: Stored[rcs.ReplicationController]
-    ) -> tuple[Snapshot, Manifest, dict[str, Reservation]]:
+    ) -> tuple[Snapshot, dict[str, Reservation]]:
+        """The RC and its world. A converged RC costs no request and no question to the scheduler."""
         tools, rc = self._tools, stored.record
         pods = {
             place: PodState(pod, tools.world.intent(place), tools.world.reality(place))
             for place, pod in tools.world.pods(self._id).items()
         }
-        manifest = await tools.manifests.get(rc.manifest)
-        request = Request(
+        offer, reservations = Offer(), dict[str, Reservation]()
+        active = not rc.disabled and not rc.managed_by
+        if active and len(pods) < rc.replicas_desired:
+            allocation = await tools.scheduler.allocate_nodes(
+                await self._request(rc), rc.replicas_desired - len(pods), tools.world.fleet()
+            )
+            offer = Offer(allocation.assignments, allocation.missing, allocation.why)
+            reservations = {change.node: change for change in allocation.reservations}
+        if pods and self._needs_eligibility(rc, pods):
+            pods = await self._judge(rc, pods)
+        guard = tools.guard
+        frozen = guard.frozen()
+        commanded = frozen is not None and 0 < guard.frozen_index() < stored.index
+        return Snapshot(rc, pods, offer, frozen, commanded), reservations
+
+    async def _request(self, rc: rcs.ReplicationController) -> Request:
+        manifest = await self._tools.manifests.get(rc.manifest)
+        return Request(
             manifest=manifest,
             selector=parse(rc.node_selector),
             owner=self._id,
             labels=pod_labels(rc, manifest),
             replicas_per_node=rc.replicas_per_node,
         )
-        offer, reservations = Offer(), dict[str, Reservation]()
-        active = not rc.disabled and not rc.managed_by
-        if active and len(pods) < rc.replicas_desired:
-            allocation = await tools.scheduler.allocate_nodes(
-                request, rc.replicas_desired - len(pods), tools.world.fleet()
-            )
-            offer = Offer(allocation.assignments, allocation.missing, allocation.why)
-            reservations = {change.node: change for change in allocation.reservations}
-        if pods and self._needs_eligibility(rc, pods):
-            pods = await self._judge(request, pods)
-        guard = tools.guard
-        frozen = guard.frozen()
-        commanded = frozen is not None and 0 < guard.frozen_index() < stored.index
-        return Snapshot(rc, pods, offer, frozen, commanded), manifest, reservations
 
     def _needs_eligibility(self, rc: rcs.ReplicationController, pods: dict[Place, PodState]) -> bool:
-        """Only removals and repairs ask whether a node may keep its pod: converged RCs cost no question."""
+        """Only removals and repairs ask whether a node may keep its pod."""
         return len(pods) > rc.replicas_desired or any(
             state.intent is None or state.intent.record.manifest != state.pod.record.manifest
             for state in pods.values()
         )
 
-    async def _judge(self, request: Request, pods: dict[Place, PodState]) -> dict[Place, PodState]:
-        among = msgspec.structs.replace(request, among=frozenset(node for node, _ in pods))
+    async def _judge(
+        self, rc: rcs.ReplicationController, pods: dict[Place, PodState]
+    ) -> dict[Place, PodState]:
+        among = msgspec.structs.replace(await self._request(rc), among=frozenset(node for node, _ in pods))
         answer = await self._tools.scheduler.eligible_nodes(among, self._tools.world.fleet())
         retained = {*answer.eligible, *answer.retained}
         return {
@@ -192,17 +184,16 @@ class ReplicationController:
         stored: Stored[rcs.ReplicationController],
         snapshot: Snapshot,
         plan: Plan,
-        manifest: Manifest,
         reservations: dict[str, Reservation],
     ) -> Outcome:
-        changes = self._changes(snapshot, plan, manifest, reservations)
-        if plan.removals:
-            changes = await self._release(snapshot, manifest, changes)
+        request = await self._request(stored.record)
+        changes = self._changes(snapshot, plan, request)
+        reservations |= await self._reservations(request, changes)
         subject = Subject(
             "rcs", self._id, stored.record.name, f"farm/{self._tools.farm}", self._key, stored.index
         )
         report = await self._tools.placement.execute(
-            changes, subject, self._claim, self._session, standing=len(snapshot.pods)
+            changes, reservations, subject, self._claim, self._session, standing=len(snapshot.pods)
         )
         log.info(
             "rc.cycle.done",
@@ -221,11 +212,8 @@ class ReplicationController:
         self._backoff = min(self._backoff * 2, BACKOFF_LIMIT)
         return Outcome("rejected", delay, report.reason)
 
-    def _changes(
-        self, snapshot: Snapshot, plan: Plan, manifest: Manifest, reservations: dict[str, Reservation]
-    ) -> list[Change]:
-        rc, now = snapshot.rc, self._tools.clock.now()
-        labels = pod_labels(rc, manifest)
+    def _changes(self, snapshot: Snapshot, plan: Plan, request: Request) -> list[Change]:
+        rc, now, labels = snapshot.rc, self._tools.clock.now(), request.labels
         new = Pod(manifest=rc.manifest, labels=dict(labels), at=now)
         intent = Intent(manifest=rc.manifest, owner=self._id)
         changes = []
@@ -233,10 +221,7 @@ class ReplicationController:
             state = snapshot.pods[place]
             changes.append(Change("remove", *place, None, None, state.pod, state.intent))
         for assignment in plan.additions:
-            reservation = reservations.pop(assignment.node, None)
-            changes.append(
-                Change("place", assignment.node, assignment.instance, new, intent, reservation=reservation)
-            )
+            changes.append(Change("place", assignment.node, assignment.instance, new, intent))
         for place in plan.repairs:
             state = snapshot.pods[place]
             repaired = Intent(manifest=state.pod.record.manifest, owner=self._id)
@@ -248,17 +233,12 @@ class ReplicationController:
                 changes.append(Change("replace", *place, pod, intent, state.pod, state.intent))
         return changes
 
-    async def _release(self, snapshot: Snapshot, manifest: Manifest, changes: list[Change]) -> list[Change]:
-        """Give the removed pods' resources back in the same transactions (R17)."""
-        if not manifest.resources:
-            return changes
-        request = Request(manifest=manifest, selector=parse(snapshot.rc.node_selector), owner=self._id)
-        going = [Assignment(change.node, change.instance) for change in changes if change.action == "remove"]
-        answer = await self._tools.scheduler.deallocate_nodes(request, going, self._tools.world.fleet())
-        by_node = {change.node: change for change in answer.reservations}
-        return [
-            dataclasses.replace(change, reservation=by_node.pop(change.node, None))
-            if change.action == "remove"
-            else change
-            for change in changes
-        ]
+    async def _reservations(self, request: Request, changes: list[Change]) -> dict[str, Reservation]:
+        """What removals give back and replacements change, by node (R17); additions bring their own."""
+        view = self._tools.world.fleet()
+        going = [Assignment(c.node, c.instance) for c in changes if c.action == "remove"]
+        moving = [Assignment(c.node, c.instance) for c in changes if c.action == "replace"]
+        changed = reserve(moving, request.manifest.resources, view)
+        if going:
+            changed += (await self._tools.scheduler.deallocate_nodes(request, going, view)).reservations
+        return {change.node: change for change in changed}
