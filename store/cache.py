@@ -33,6 +33,7 @@ log = structlog.get_logger()
 
 SPLIT_ABOVE = 1000
 SLICE = 500
+READ_AT_ONCE = 2
 
 
 @dataclass(slots=True)
@@ -61,6 +62,8 @@ class PrefixCache(Generic[T]):
         cluster: the id that its sentinels must bear.
         pause: least seconds between two answers of one query; 0 reacts at once.
         keep_raw: keep each value's bytes, for records that this process rewrites.
+        reading: shared by all trees of a process: whole trees are read a few at a time, because many
+            large answers at once would decide how much memory the process keeps for ever.
         compact: makes a decoded record smaller before it is kept, such as by sharing equal strings.
     """
 
@@ -79,6 +82,7 @@ class PrefixCache(Generic[T]):
         keep_raw: bool = False,
         compact: Callable[[Any], T] = lambda record: record,
         wait: float = WAIT_SECONDS,
+        reading: asyncio.Semaphore | None = None,
         on_answer: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
@@ -92,6 +96,7 @@ class PrefixCache(Generic[T]):
         self._keep_raw = keep_raw
         self._compact = compact
         self._wait = wait
+        self._reading = reading or asyncio.Semaphore(READ_AT_ONCE)
         self._on_answer = on_answer
         self.family = family
         self._prefix = keys.tree(family)
@@ -167,7 +172,10 @@ class PrefixCache(Generic[T]):
         async def query(index: int, wait: float) -> Page[RawEntry]:
             nonlocal asked
             asked = shard.index
-            return await self._client.list(shard.prefix, index=index, wait=wait)
+            if index:
+                return await self._client.list(shard.prefix, index=index, wait=wait)
+            async with self._reading:
+                return await self._client.list(shard.prefix)
 
         pages = follow(
             query,
@@ -215,10 +223,11 @@ class PrefixCache(Generic[T]):
             await asyncio.gather(*(self._read(shard) for shard in shards))
 
     async def _read(self, shard: _Shard) -> None:
-        asked = shard.index
-        page = await self._client.list(shard.prefix)
-        self._answered(shard)
-        await self._accept(shard, page, asked)
+        async with self._reading:
+            asked = shard.index
+            page = await self._client.list(shard.prefix)
+            self._answered(shard)
+            await self._accept(shard, page, asked)
         if shard.doubt:
             raise NotRegistered(f"{shard.prefix}: {shard.doubt}", prefix=shard.prefix)
 

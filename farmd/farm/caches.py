@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from store.cache import PrefixCache
+from store.cache import READ_AT_ONCE, PrefixCache
 from store.consul.client import ConsulClient
 from store.failsafe import Failsafe
 from store.farms import Member
@@ -40,6 +40,8 @@ class Caches:
         rng: Rng,
         on_answer: Callable[[], None] = lambda: None,
     ) -> None:
+        reading = asyncio.Semaphore(READ_AT_ONCE)
+
         def tree(
             family: str,
             kind: type[Any],
@@ -59,6 +61,7 @@ class Caches:
                 sharded=sharded,
                 pause=pause,
                 compact=compact,
+                reading=reading,
                 on_answer=on_answer,
             )
 
