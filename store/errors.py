@@ -159,3 +159,9 @@ class NotRegistered(StoreError):
 
     code = "not_registered"
     retry = Retry.BACKOFF
+
+
+class SchemaTooNew(StoreError):
+    """The cluster's schema no longer allows this version of farmd: it must be upgraded."""
+
+    code = "schema_too_new"

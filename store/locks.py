@@ -127,13 +127,13 @@ class Locker:
     async def borne_by(self, session: str) -> list[Claim]:
         """Every lock of this kind that bears the session, such as those handed over to it (R9)."""
         page = await self._client.list(self._keys.tree("locks") + self._kind + "/")
-        entries = [Entry.of(raw) for raw in page.items if raw.session == session]
-        return [
-            Claim(self._kind, item, entry.key, session, Holder.parse(entry.value).nonce, entry.modify_index)
-            for entry in entries
-            for _, item, mutation in [self._keys.lock_parts(entry.key)]
-            if not mutation
-        ]
+        claims = []
+        for entry in (Entry.of(raw) for raw in page.items if raw.session == session):
+            kind, item, mutation = self._keys.lock_parts(entry.key)
+            if kind == self._kind and not mutation:
+                nonce = Holder.parse(entry.value).nonce
+                claims.append(Claim(kind, item, entry.key, session, nonce, entry.modify_index))
+        return claims
 
     async def hand_over(self, claims: Sequence[Claim], session: str, receiver: Holder) -> None:
         """Move locks to another session in one transaction, without a gap (R9).

@@ -16,7 +16,10 @@ import msgspec
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.errors import Conflict, StoreError, TransactionRejected
+from store.ports import Clock
 
+ATTEMPTS = 4
+PAUSE = 0.02
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -51,21 +54,40 @@ def _alive(pid: int) -> bool:
     return True
 
 
-async def announce(client: ConsulClient, key: str, record: msgspec.Struct, session: str) -> int:
+async def announce(
+    client: ConsulClient,
+    key: str,
+    record: msgspec.Struct,
+    session: str,
+    *,
+    clock: Clock,
+    former: str = "",
+) -> int:
     """Take the presence key for a session and return its ModifyIndex; a session that holds it rewrites it.
+
+    ``former`` is an earlier session of this very process, which may live on if it could not be ended.
 
     Raises:
         Conflict: another live process bears this name; the message says where it runs.
     """
-    for _ in range(2):
+    value = codec.encode(record)
+    for attempt in range(ATTEMPTS):
         found = await client.read(key)
         if found is not None and found.session not in ("", session):
-            await _evict(client, key, found.value, found.session)
-        value = codec.encode(record)
-        guard = [] if found is not None and found.session == session else [operations.check_not_exists(key)]
+            if found.session == former:
+                await client.destroy_session(former)
+            else:
+                await _evict(client, key, found.value, found.session)
+            found = await client.read(key)
+        if found is None:
+            guard = [operations.check_not_exists(key)]
+        else:
+            guard = [operations.check_index(key, found.modify_index)]
         try:
             entries = await client.transaction([*guard, operations.lock(key, value, session)])
         except TransactionRejected:
+            # Somebody was faster, or the lock-delay of an ended session is not over yet (R5).
+            await clock.sleep(PAUSE * 2**attempt)
             continue
         return max(entry.modify_index for entry in entries)
     raise Conflict(f"{key}: taken by another process at the same moment", key=key)

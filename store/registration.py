@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
-from store import operations
+from store import codec, operations
 from store.consul.client import ConsulClient
 from store.entry import Entry
-from store.errors import NotRegistered, TransactionRejected
+from store.errors import NotRegistered, SchemaTooNew, TransactionRejected
 from store.keys import Keys
 from store.ports import Ids
 
@@ -37,13 +37,14 @@ async def cluster_id(client: ConsulClient, keys: Keys) -> str:
 
     Raises:
         NotRegistered: no cluster lives under this prefix.
+        RecordInvalid: its id does not decode.
     """
     entry = await client.read(keys.cluster)
     if entry is None:
         raise NotRegistered(
             f"{keys.cluster}: no cluster is registered here; start a farm first", key=keys.cluster
         )
-    return msgspec.json.decode(entry.value, type=str)
+    return codec.decode(str, entry.value, keys.cluster)
 
 
 async def register_cluster(client: ConsulClient, keys: Keys, ids: Ids) -> str:
@@ -70,14 +71,16 @@ async def read_schema(client: ConsulClient, keys: Keys) -> Entry:
     """The schema's entry; claims carry ``check-index`` on it.
 
     Raises:
-        NotRegistered: it is missing, or it no longer allows this version of farmd.
+        NotRegistered: it is missing.
+        SchemaTooNew: it no longer allows this version of farmd.
+        RecordInvalid: it does not decode.
     """
     entry = await client.read(keys.schema)
     if entry is None:
         raise NotRegistered(f"{keys.schema}: missing, no cluster is registered here", key=keys.schema)
-    schema = msgspec.json.decode(entry.value, type=Schema)
+    schema = codec.decode(Schema, entry.value, keys.schema)
     if schema.oldest > SCHEMA_VERSION:
-        raise NotRegistered(
+        raise SchemaTooNew(
             f"{keys.schema}: the cluster needs schema {schema.oldest} or newer, this farmd writes"
             f" {SCHEMA_VERSION}: upgrade it",
             key=keys.schema,

@@ -154,7 +154,8 @@ class Link:
             since=self._since,
         )
         try:
-            await presence.announce(self._client, self._keys.agent(self._config.node), record, session.id)
+            key = self._keys.agent(self._config.node)
+            await presence.announce(self._client, key, record, session.id, clock=self._clock)
         except Conflict as error:
             if "host" not in error.fields:
                 raise

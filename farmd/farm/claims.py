@@ -1,9 +1,8 @@
 """The claim loop of one kind under one session: carries out what ``plan.decide`` says (R3, R7–R10).
 
-It watches which locks exist (``?keys``: existence means held); the watch rests while claiming. Locks are
-taken in batches, several in flight; new claims share one barrier read and then get their workers. When a
-lock that this farm is preferred for is held by another session, it looks whether that is its own: that is
-how a hand-over arrives.
+Locks are taken in batches, several in flight; new claims share one barrier read and then get their
+workers. A lock that bears this session without a worker is adopted: that is how a hand-over arrives, and
+how a claim is found whose answer was lost. No lock of a live session may ever stay without a worker.
 """
 
 from __future__ import annotations
@@ -14,29 +13,29 @@ from collections.abc import Sequence
 import structlog
 
 from farmd.farm.caches import Caches
+from farmd.farm.held import HeldLocks
 from farmd.farm.kind import Kind
+from farmd.farm.members import Members
 from farmd.farm.model import ClaimPlan, FarmSettings, Item, Peer, Situation
 from farmd.farm.plan import decide
-from farmd.farm.preference import preferred
 from farmd.farm.supervisor import Supervisor
 from farmd.progress import Loop
 from farmd.wake import Wake, wait
+from store import registration
 from store.consul.client import ConsulClient
-from store.errors import NotRegistered, StoreError, TransactionRejected
-from store.keys import Keys, is_sentinel
+from store.errors import NotRegistered, OutcomeUnknown, StoreError
+from store.keys import Keys
 from store.locks import Claim, Holder, Locker, batch_size
 from store.ports import Clock, Ids, Recorder, Rng
 from store.selectors import parse
 from store.sessions import Session
-from store.watch import follow
 
 log = structlog.get_logger()
 
 IN_FLIGHT = 8
 IDLE_SECONDS = 30.0
-LOCKS_PAUSE = 0.05
-ADOPT_PAUSE = 0.5
-PREFERENCE_SLICE = 2000
+# Longer than any transaction can last: until then a lock may turn up whose answer was lost.
+DOUBT_SECONDS = 60.0
 
 
 class ClaimLoop:
@@ -77,14 +76,14 @@ class ClaimLoop:
         self.supervisor = Supervisor(
             kind, session, client, keys, clock, rng, recorder, settings.name, self._wake.set
         )
-        self._resting = asyncio.Event()
-        self._held: set[str] | None = None
-        self._held_index = 0
-        self._locks_moved = False
+        self._held = HeldLocks(
+            client, keys, kind.name, clock, rng, on_change=self._wake.set, on_answer=beat.beat
+        )
+        self._members = Members(kind.name, settings, caches.farms, clock)
         self._free_since: dict[str, float] = {}
-        self._peer_since: dict[str, float] = {}
-        self._preferred: dict[str, str] = {}
-        self._preferred_by: tuple[str, ...] = ()
+        self._doubtful = False
+        self._doubt_until = float("-inf")
+        self._sweep_at = float("-inf")
         self._epoch = session.epoch
         self._patience = settings.patience * rng.uniform(0.75, 1.25)
 
@@ -93,7 +92,7 @@ class ClaimLoop:
         self._kind.subscribe(self._records_changed)
         for tree in (self._caches.farms, self._caches.work):
             tree.subscribe(lambda _: self._wake.set())
-        locks = asyncio.create_task(self._watch_locks(), name=f"locks-{self.kind}")
+        locks = asyncio.create_task(self._held.run(), name=f"locks-{self.kind}")
         locks.add_done_callback(lambda _: self._wake.set())
         try:
             await self._clock.sleep(self._settings.settle)
@@ -109,38 +108,6 @@ class ClaimLoop:
             self._beat.close()
 
     # -- what there is -------------------------------------------------------------------------
-    async def _watch_locks(self) -> None:
-        """Follow which locks of this kind exist; rests while a round claims (R7)."""
-        prefix = self._keys.tree("locks")
-        self._resting.set()
-
-        async def query(index: int, wait: float):  # type: ignore[no-untyped-def]
-            await self._resting.wait()
-            return await self._client.keys(prefix, index=index, wait=wait)
-
-        pages = follow(
-            query,
-            name=f"locks/{self.kind}",
-            clock=self._clock,
-            rng=self._rng,
-            pause=LOCKS_PAUSE,
-            on_answer=self._beat.beat,
-        )
-        async for page in pages:
-            if self._keys.sentinel(prefix) not in page.items:
-                log.warning("locks.doubt", kind=self.kind, reason="the answer lacks the sentinel")
-                self._held = None
-                continue
-            held = set()
-            for key in page.items:
-                if not is_sentinel(key):
-                    kind, item, mutation = self._keys.lock_parts(key)
-                    if kind == self.kind and not mutation:
-                        held.add(item)
-            self._held, self._held_index = held, page.index
-            self._locks_moved = True
-            self._wake.set()
-
     async def _wait_for_wake(self, locks: asyncio.Task[None]) -> None:
         await wait(self._wake, self._clock, self._due_in)
         if locks.done():
@@ -151,11 +118,11 @@ class ClaimLoop:
 
     async def _situation(self) -> Situation:
         now = self._clock.mono()
-        peers = self._peers(now)
+        peers = self._members.peers()
         items = self._kind.items()
         claimable = {item.id: item for item in items.values() if self._may_claim(item)}
-        held = self._held or set()
-        await self._prefer(claimable, tuple(sorted(p.id for p in peers.values() if not p.draining)))
+        held = self._held.items or set()
+        preferred = await self._members.prefer(claimable, peers)
         for item in claimable:
             if item in held:
                 self._free_since.pop(item, None)
@@ -169,7 +136,7 @@ class ClaimLoop:
             held=held,
             mine=dict.fromkeys(self.supervisor.owned, 0),
             peers=peers,
-            preferred=self._preferred,
+            preferred=preferred,
             free_since=self._free_since,
             not_before=self._not_before(now),
             patience=self._patience,
@@ -177,32 +144,9 @@ class ClaimLoop:
         )
 
     def _may_claim(self, item: Item) -> bool:
+        if item.broken:
+            return True  # nobody can tell its labels or needs; its one owner reports it and does no more
         return set(item.needs) <= set(self._settings.features) and self._selector.matches(item.labels)
-
-    def _peers(self, now: float) -> dict[str, Peer]:
-        """Members that can take items of this kind; a member is settled once it was seen long enough."""
-        peers = {}
-        for stored in self._caches.farms.entries.values():
-            member = stored.record
-            if self.kind in member.kinds and member.selector == self._settings.selector:
-                since = self._peer_since.setdefault(member.session, now)
-                settled = member.id == self._settings.name or now - since >= self._settings.stable
-                peers[member.id] = Peer(member.id, member.session, settled, member.draining)
-        sessions = {peer.session for peer in peers.values()}
-        self._peer_since = {s: at for s, at in self._peer_since.items() if s in sessions}
-        return peers
-
-    async def _prefer(self, claimable: dict[str, Item], members: tuple[str, ...]) -> None:
-        """Keep each item's preferred member; computed anew only when the members change."""
-        if members != self._preferred_by:
-            self._preferred, self._preferred_by = {}, members
-        missing = [item for item in claimable if item not in self._preferred]
-        for position, item in enumerate(missing):
-            if position % PREFERENCE_SLICE == PREFERENCE_SLICE - 1:
-                await self._clock.sleep(0)
-            self._preferred[item] = preferred(item, members)
-        for gone in [item for item in self._preferred if item not in claimable]:
-            del self._preferred[gone]
 
     def _not_before(self, now: float) -> dict[str, float]:
         wall = self._clock.now()
@@ -215,26 +159,50 @@ class ClaimLoop:
     # -- what is done about it -----------------------------------------------------------------
     async def _round(self) -> None:
         self._due_in = IDLE_SECONDS
-        if self._held is None or not self._session.valid():
+        if self._held.items is None or not self._session.valid():
             self._due_in = 0.5
             return
-        await self._resumed()
-        await self._drop_lost(self._held)
-        situation = await self._situation()
-        plan = decide(situation)
-        self._resting.clear()
+        self._held.rest()
         try:
+            await self._held.refresh()
+            await self._resumed()
+            await self._drop_lost()
+            situation = await self._situation()
+            plan = decide(situation)
             await self._carry_out(plan, situation)
+            self._plan_next(plan, situation)
+        except NotRegistered as error:
+            log.warning("claims.round_failed", kind=self.kind, code=error.code, error=error.message)
+            self._soon(self._rng.uniform(0.5, 1.5))
+            await self._read_schema()
         except StoreError as error:
             log.warning("claims.round_failed", kind=self.kind, code=error.code, error=error.message)
-            self._due_in = self._rng.uniform(0.5, 1.5)
+            self._soon(self._rng.uniform(0.5, 1.5))
         finally:
-            self._resting.set()
+            self._held.resume()
         self._recorder.set("farmd_owned", len(self.supervisor), kind=self.kind)
+
+    def _plan_next(self, plan: ClaimPlan, situation: Situation) -> None:
         if plan.wake_at is not None:
-            self._due_in = min(self._due_in, max(0.0, plan.wake_at - self._clock.mono()))
+            self._soon(plan.wake_at - self._clock.mono())
         if any(not peer.settled for peer in situation.peers.values()) or plan.give:
-            self._due_in = min(self._due_in, 1.0)
+            self._soon(1.0)
+        if (due := self._held.due_in()) is not None:
+            self._soon(due)
+
+    def _soon(self, seconds: float) -> None:
+        self._due_in = min(self._due_in, max(0.0, seconds))
+
+    async def _read_schema(self) -> None:
+        """The schema may have been written again, by a newer farmd; this one must still be allowed.
+
+        Raises:
+            SchemaTooNew: it is not.
+        """
+        try:
+            self._schema = (await registration.read_schema(self._client, self._keys)).modify_index
+        except NotRegistered as error:
+            log.warning("claims.no_schema", kind=self.kind, error=error.message)
 
     async def _resumed(self) -> None:
         """After a suspension what workers have read is too old: they start again (R15)."""
@@ -243,13 +211,15 @@ class ClaimLoop:
         self._epoch = self._session.epoch
         await self._start(await self.supervisor.stop(list(self.supervisor.owned)))
 
-    async def _drop_lost(self, held: set[str]) -> None:
+    async def _drop_lost(self) -> None:
         """Locks that vanished under their workers, because somebody deleted them by hand."""
+        held, index = self._held.items or set(), self._held.index
         claims = self.supervisor.owned
-        lost = [i for i, claim in claims.items() if i not in held and claim.index <= self._held_index]
+        lost = [item for item, claim in claims.items() if item not in held and claim.index <= index]
         lost += self.supervisor.take_lost()
         if lost:
             await self.supervisor.stop(lost)
+            self._doubtful = True
             self._recorder.count("farmd_lock_events_total", len(lost), event="lost")
             log.warning("claims.lost", kind=self.kind, count=len(lost))
 
@@ -261,9 +231,7 @@ class ClaimLoop:
 
     async def _carry_out(self, plan: ClaimPlan, situation: Situation) -> None:
         if plan.release and self._kind.trusted():
-            for claim in await self.supervisor.stop(plan.release):
-                await self._locker.free(claim)
-                self._recorder.count("farmd_lock_events_total", event="released")
+            await self._free(await self.supervisor.stop(plan.release))
         for receiver, items in plan.give.items():
             await self._hand_over(items, situation.peers[receiver])
         taken = await self._take(plan.take)
@@ -281,34 +249,65 @@ class ClaimLoop:
                 self._session.require()
                 holder = Holder("farm", self._settings.name, self._ids.new())
                 claims, refused = await self._locker.take(batch, self._session.id, holder, self._schema)
-                if self._held is not None:
-                    self._held |= set(batch)
+                self._held.took(batch)
+                if claims:
+                    self._held.claimed()
+                if refused:
+                    self._held.refused()
                 self._recorder.count("farmd_lock_events_total", len(claims), event="claimed")
                 self._recorder.count("farmd_lock_events_total", len(refused), event="rejected")
                 return claims
 
         results = await asyncio.gather(*(one(batch) for batch in batches), return_exceptions=True)
         errors = [result for result in results if isinstance(result, BaseException)]
+        if errors:
+            self._doubt()
         for error in errors:
             if isinstance(error, NotRegistered) or not isinstance(error, StoreError):
                 raise error
         if errors:
             log.warning("claims.batches_failed", kind=self.kind, failed=len(errors), error=str(errors[0]))
-            self._due_in = self._rng.uniform(0.5, 1.5)
+            self._soon(self._rng.uniform(0.5, 1.5))
         return [claim for result in results if not isinstance(result, BaseException) for claim in result]
 
+    def _doubt(self) -> None:
+        """A lock may bear this session without a worker, now or when a late transaction is applied."""
+        self._doubtful = True
+        self._doubt_until = self._clock.mono() + DOUBT_SECONDS
+
     async def _adopt(self, situation: Situation) -> list[Claim]:
-        """Locks that bear this session without a worker: handed over, or taken with an unknown outcome."""
-        expected = any(
-            owner == self._settings.name and item in situation.held and item not in self.supervisor
-            for item, owner in self._preferred.items()
+        """Locks that bear this session without a worker: handed over, or taken with an unknown outcome.
+
+        Looked for at once where one is to be expected, else from time to time, and only when locks moved.
+        """
+        now = self._clock.mono()
+        strangers = situation.held - situation.mine.keys()
+        expected = now < self._doubt_until or any(
+            situation.preferred.get(item) == self._settings.name for item in strangers
         )
-        if not expected or not self._locks_moved:
+        looks = self._held.moved and strangers and (expected or now >= self._sweep_at)
+        if not (self._doubtful or looks):
             return []
-        self._locks_moved = False
-        claims = [c for c in await self._locker.borne_by(self._session.id) if c.item not in self.supervisor]
+        borne = await self._locker.borne_by(self._session.id)
+        self._doubtful = self._held.moved = False
+        self._sweep_at = now + IDLE_SECONDS
+        claims = [claim for claim in borne if claim.item not in self.supervisor]
+        items = self._kind.items()
+        unfit = [c for c in claims if c.item in items and not self._may_claim(items[c.item])]
+        await self._free(unfit)
+        claims = [claim for claim in claims if claim not in unfit]
         self._recorder.count("farmd_lock_events_total", len(claims), event="adopted")
         return claims
+
+    async def _free(self, claims: Sequence[Claim]) -> None:
+        """Free the locks of claims whose workers have ended."""
+        for claim in claims:
+            try:
+                await self._locker.free(claim)
+            except StoreError:
+                self._doubt()
+                raise
+            self._recorder.count("farmd_lock_events_total", event="released")
 
     async def _start(self, claims: Sequence[Claim]) -> None:
         """One shared barrier read, then a worker for each claim (R15)."""
@@ -319,8 +318,8 @@ class ClaimLoop:
             await self._kind.barrier([claim.item for claim in claims])
         except StoreError:
             # Without a fresh read nothing may be planned: let others, or a later round, have them.
-            for claim in claims:
-                await self._locker.free(claim)
+            self._doubt()
+            await self._free(claims)
             raise
         now = self._clock.mono()
         for claim in claims:
@@ -333,13 +332,18 @@ class ClaimLoop:
 
     async def _hand_over(self, items: list[str], receiver: Peer) -> None:
         """Cancel, await, then move the locks in one transaction; a dead receiver rolls it back (R9)."""
+        self._session.require()
         claims = await self.supervisor.stop(items)
         holder = Holder("farm", receiver.id, self._ids.new())
         try:
-            self._session.require()
             await self._locker.hand_over(claims, receiver.session, holder)
-        except TransactionRejected as error:
+        except OutcomeUnknown as error:
+            # Those that are still ours are adopted again, as soon as that was read (R12).
+            log.warning("claims.hand_over_unanswered", receiver=receiver.id, error=error.message)
+            self._doubt()
+        except StoreError as error:
             log.info("claims.hand_over_refused", receiver=receiver.id, error=error.message)
+            self._members.shun(receiver)
             await self._start(claims)
         else:
             self._recorder.count("farmd_lock_events_total", len(claims), event="handed_over")

@@ -22,7 +22,14 @@ from farmd.farm.model import FarmSettings
 from farmd.progress import Progress
 from store import presence, registration
 from store.consul.client import ConsulClient
-from store.errors import OutcomeUnknown, SessionGone, StoreError, StoreUnavailable, UnexpectedAnswer
+from store.errors import (
+    NotRegistered,
+    OutcomeUnknown,
+    SessionGone,
+    StoreError,
+    StoreUnavailable,
+    UnexpectedAnswer,
+)
 from store.farms import Member
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
@@ -31,7 +38,8 @@ from store.sessions import Session
 log = structlog.get_logger()
 
 STALL_SECONDS = 180.0
-TRANSIENT = (StoreUnavailable, OutcomeUnknown, UnexpectedAnswer, SessionGone)
+# NotRegistered too: whoever finds the store wiped stays, frozen, and never registers it anew (R18, R20).
+TRANSIENT = (StoreUnavailable, OutcomeUnknown, UnexpectedAnswer, SessionGone, NotRegistered)
 
 
 class Farm:
@@ -69,6 +77,7 @@ class Farm:
         self._ids = ids
         self._recorder = recorder
         self._progress = progress
+        self._former = ""
         self.ready = asyncio.Event()
         self.loops: list[ClaimLoop] = []
 
@@ -81,7 +90,7 @@ class Farm:
 
         Raises:
             Conflict: another live farm bears this name.
-            NotRegistered: the cluster does not allow this version.
+            SchemaTooNew: the cluster does not allow this version.
         """
         background = [asyncio.create_task(self._caches.run(), name="caches")]
         background += [asyncio.create_task(guard.run(), name="failsafe") for guard in self._guards.values()]
@@ -151,7 +160,15 @@ class Farm:
         """Announce this farm and run one claim loop a kind."""
         schema = await registration.read_schema(self._client, self._keys)
         member = msgspec.structs.replace(self._member, session=session.id, since=self._clock.now())
-        await presence.announce(self._client, self._keys.farm(member.id), member, session.id)
+        await presence.announce(
+            self._client,
+            self._keys.farm(member.id),
+            member,
+            session.id,
+            clock=self._clock,
+            former=self._former,
+        )
+        self._former = session.id
         await self._caches.filled()
         self.loops = [self._loop(kind, session, schema.modify_index) for kind in self._kinds]
         self.ready.set()
