@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from farmd.progress import Progress
 from store.cache import READ_AT_ONCE, PrefixCache
 from store.consul.client import ConsulClient
 from store.failsafe import Failsafe
@@ -19,13 +20,14 @@ from store.intent import Intent, shared
 from store.keys import Keys
 from store.nodes import Agent, Node, Reserved
 from store.pods import Pod, SharedLabels
-from store.ports import Clock, Rng
+from store.ports import Clock, Recorder, Rng
 from store.rcs import ReplicationController
 from store.reality import Glance, Reality, glance
 from store.work import Work
 
 OWN_TREES_PAUSE = 10.0
 REALITY_PAUSE = 0.5
+STALL_SECONDS = 180.0
 
 
 class Caches:
@@ -38,7 +40,7 @@ class Caches:
         cluster: str,
         clock: Clock,
         rng: Rng,
-        on_answer: Callable[[], None] = lambda: None,
+        progress: Progress,
     ) -> None:
         reading = asyncio.Semaphore(READ_AT_ONCE)
 
@@ -62,7 +64,7 @@ class Caches:
                 pause=pause,
                 compact=compact,
                 reading=reading,
-                on_answer=on_answer,
+                on_answer=progress.loop("cache", STALL_SECONDS).beat,
             )
 
         self.rcs: PrefixCache[ReplicationController] = tree("rcs", ReplicationController, sharded=True)
@@ -89,6 +91,12 @@ class Caches:
         async with asyncio.TaskGroup() as tasks:
             for tree in self.all():
                 tasks.create_task(tree.run(), name=f"cache-{tree.family}")
+
+    def publish(self, recorder: Recorder) -> None:
+        """Write how old and how readable each tree is; done at each scrape."""
+        for tree in self.all():
+            recorder.set("farmd_watch_staleness_seconds", tree.staleness(), watch=tree.family)
+            recorder.set("farmd_invalid_records", len(tree.broken), family=tree.family)
 
     async def filled(self) -> None:
         """Return once every tree was read in full."""

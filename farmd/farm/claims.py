@@ -18,7 +18,7 @@ from farmd.farm.kind import Kind
 from farmd.farm.members import Members
 from farmd.farm.model import ClaimPlan, FarmSettings, Item, Peer, Situation
 from farmd.farm.plan import decide
-from farmd.farm.supervisor import Supervisor
+from farmd.farm.supervisor import Supervisor, due_in
 from farmd.progress import Loop
 from farmd.wake import Wake, wait
 from store import registration
@@ -149,11 +149,11 @@ class ClaimLoop:
         return set(item.needs) <= set(self._settings.features) and self._selector.matches(item.labels)
 
     def _not_before(self, now: float) -> dict[str, float]:
-        wall = self._clock.now()
+        wall, mine = self._clock.now(), self._keys.work(self.kind, "")
         due = {}
         for key, stored in self._caches.work.entries.items():
-            if stored.record.not_before > wall and key.startswith(self._keys.work(self.kind, "")):
-                due[self._keys.last_part(key)] = now + stored.record.not_before - wall
+            if (seconds := due_in(stored.record, wall)) > 0 and key.startswith(mine):
+                due[self._keys.last_part(key)] = now + seconds
         return due
 
     # -- what is done about it -----------------------------------------------------------------
@@ -315,6 +315,7 @@ class ClaimLoop:
         if not claims:
             return
         try:
+            await self._caches.work.barrier()
             await self._kind.barrier([claim.item for claim in claims])
         except StoreError:
             # Without a fresh read nothing may be planned: let others, or a later round, have them.

@@ -9,6 +9,7 @@ while a person's acknowledgement names this very evidence and has not expired.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import structlog
 
@@ -36,7 +37,7 @@ REMOVALS_AT_LEAST = 20
 INCIDENT_KEYS = {"rcs: the answer lacks the sentinel": "no_rcs_found"}
 
 
-def undecodable(tree: PrefixCache[object]) -> str | None:
+def undecodable(tree: PrefixCache[Any]) -> str | None:
     """Evidence: too large a share of a tree's records does not decode."""
     broken, whole = len(tree.broken), len(tree.broken) + len(tree.entries)
     if broken and broken > UNDECODABLE_SHARE * whole and broken > 1:

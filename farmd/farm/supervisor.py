@@ -32,6 +32,13 @@ CRASHES = 5
 BACKOFF_START = 1.0
 BACKOFF_LIMIT = 300.0
 STABLE_SECONDS = 60.0
+REASON_LIMIT = 300
+
+
+def due_in(work: Work, now: float) -> float:
+    """Seconds until an item may be tried again; 0 for a time that no farm can have meant."""
+    seconds = work.not_before - now
+    return seconds if 0 < seconds <= 2 * BACKOFF_LIMIT else 0.0
 
 
 @dataclass(slots=True)
@@ -84,9 +91,8 @@ class Supervisor:
         """Start the worker of a claim; ``work`` is what an earlier owner recorded."""
         if claim.item in self._running:
             raise RuntimeError(f"{claim.kind}/{claim.item} has a worker already")
-        crashes = work.crashes if work is not None else 0
-        task = asyncio.create_task(self._supervise(claim), name=f"{claim.kind}/{claim.item}")
-        self._running[claim.item] = _Running(claim, task, Wake(), crashes)
+        task = asyncio.create_task(self._supervise(claim, work), name=f"{claim.kind}/{claim.item}")
+        self._running[claim.item] = _Running(claim, task, Wake(), self._crashes(work))
 
     def record_changed(self, item: str) -> None:
         """A person changed the record: a blocked item is tried again."""
@@ -106,11 +112,15 @@ class Supervisor:
         lost, self._lost = self._lost, set()
         return sorted(lost)
 
-    async def _supervise(self, claim: Claim) -> None:
+    async def _supervise(self, claim: Claim, work: Work | None) -> None:
         # The task has a context of its own, so nothing needs to be unbound.
         structlog.contextvars.bind_contextvars(kind=claim.kind, item=claim.item)
+        running = self._running[claim.item]
+        if work is not None and self._must_wait(claim, work):
+            await self._wait_out(running, work)
+            await self._kind_barrier(claim)
         while True:
-            started = self._clock.mono()
+            started, version = self._clock.mono(), self._version(claim)
             try:
                 await self._kind.worker(claim, self._session).run()
             except ClaimLost:
@@ -118,10 +128,41 @@ class Supervisor:
                 self._on_lost()
                 return
             except Exception as error:  # noqa: BLE001 - the worker boundary: nothing may escape to others
-                await self._crashed(claim, error, self._clock.mono() - started)
+                lived = self._clock.mono() - started
+                await self._wait_out(running, await self._crashed(running, error, lived, version))
             else:
                 return
             await self._kind_barrier(claim)
+
+    def _version(self, claim: Claim) -> int:
+        """ModifyIndex of the item's record; 0 when it is gone."""
+        item = self._kind.items().get(claim.item)
+        return item.index if item is not None else 0
+
+    def _crashes(self, work: Work | None) -> int:
+        """Crashes in a row that an earlier owner recorded; after a long peace they do not count."""
+        if work is None or self._clock.now() - work.not_before > STABLE_SECONDS:
+            return 0
+        return work.crashes
+
+    def _must_wait(self, claim: Claim, work: Work) -> bool:
+        if work.blocked:
+            return work.record == self._version(claim)
+        return due_in(work, self._clock.now()) > 0
+
+    async def _wait_out(self, running: _Running, work: Work) -> None:
+        """Return when the item may be tried again: after its pause, or once its record was changed."""
+        if not work.blocked:
+            await self._clock.sleep(due_in(work, self._clock.now()))
+            return
+        log.error("worker.blocked", reason=work.blocked)
+        while True:
+            running.changed.clear()
+            if self._version(running.claim) != work.record:
+                break
+            await running.changed.wait()
+        running.crashes = 0
+        await self._record(running.claim, None)
 
     async def _kind_barrier(self, claim: Claim) -> None:
         while True:
@@ -133,25 +174,21 @@ class Supervisor:
             else:
                 return
 
-    async def _crashed(self, claim: Claim, error: Exception, lived: float) -> None:
-        running = self._running[claim.item]
+    async def _crashed(self, running: _Running, error: Exception, lived: float, version: int) -> Work:
+        """Record a crash of a worker that had started from that version of its record."""
         running.crashes = 1 if lived > STABLE_SECONDS else running.crashes + 1
         delay = min(BACKOFF_LIMIT, BACKOFF_START * 2 ** (running.crashes - 1)) * self._rng.uniform(0.8, 1.2)
-        reason = f"{type(error).__name__}: {error}"
-        blocked = reason if running.crashes >= CRASHES else ""
-        self._recorder.count("farmd_cycles_total", kind=claim.kind, result="crashed")
-        log.error("worker.crashed", crashes=running.crashes, delay_s=round(delay, 1), exc_info=error)
-        running.changed.clear()
-        await self._record(
-            claim, Work(crashes=running.crashes, not_before=self._clock.now() + delay, blocked=blocked)
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:REASON_LIMIT]
+        work = Work(
+            crashes=running.crashes,
+            not_before=self._clock.now() + delay,
+            blocked=reason if running.crashes >= CRASHES else "",
+            record=version if running.crashes >= CRASHES else 0,
         )
-        if not blocked:
-            await self._clock.sleep(delay)
-            return
-        log.error("worker.blocked", reason=reason)
-        await running.changed.wait()
-        running.crashes = 0
-        await self._record(claim, None)
+        self._recorder.count("farmd_cycles_total", kind=running.claim.kind, result="crashed")
+        log.error("worker.crashed", crashes=running.crashes, delay_s=round(delay, 1), exc_info=error)
+        await self._record(running.claim, work)
+        return work
 
     async def _record(self, claim: Claim, work: Work | None) -> None:
         """Write (or clear) what later owners must honour; fenced like every write."""
