@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from alerting.alerter import Alerter
 from farmd.farm import failsafe
@@ -25,13 +26,12 @@ from scheduler.protocol import Scheduler
 from scheduler.selector import LabelSelectorScheduler
 from store import presence, registration
 from store.audit import AuditLogStore
+from store.cache import PrefixCache
 from store.consul.client import ConsulClient
 from store.errors import NoLeader
 from store.farms import Member
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
-
-CACHE_STALL_SECONDS = 180.0
 
 
 async def build_farm(
@@ -58,8 +58,7 @@ async def build_farm(
         StoreError: Consul cannot be reached, or the cluster is unusable; try again later.
     """
     cluster = await registration.register_cluster(client, keys, ids)
-    beat = progress.loop("cache", CACHE_STALL_SECONDS)
-    caches = Caches(client, keys, cluster, clock, rng, beat.beat)
+    caches = Caches(client, keys, cluster, clock, rng, progress)
     guard = FailsafeGuard(
         "rcs",
         settings.name,
@@ -120,7 +119,7 @@ def evidence(caches: Caches) -> list[Callable[[], str | None]]:
     """What makes a farm doubt that it sees the truth (R19)."""
 
     def doubtful() -> str | None:
-        trees = [caches.rcs, caches.pods, caches.intent, caches.nodes, caches.agents]
+        trees: list[PrefixCache[Any]] = [caches.rcs, caches.pods, caches.intent, caches.nodes, caches.agents]
         return next((tree.doubt for tree in trees if tree.ready.is_set() and tree.doubt), None)
 
     def leaderless() -> str | None:
