@@ -85,6 +85,9 @@ class Toys:
             found[item] = Item(item, int(error.fields["index"]), broken=error.message)
         return found
 
+    def blocked(self) -> int:
+        return 0
+
     def trusted(self) -> bool:
         return self._caches.rcs.ready.is_set() and self._caches.rcs.doubt is None
 
@@ -146,7 +149,8 @@ class ToyFarm:
         self.keys = keys
         self.registry = CollectorRegistry()
         metrics = Metrics(self.registry)
-        self.caches = Caches(client, keys, cluster, clock, rng)
+        progress = Progress(clock, metrics)
+        self.caches = Caches(client, keys, cluster, clock, rng, progress)
         self.kind = Toys(self.caches, keys)
         self.stop = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -170,7 +174,7 @@ class ToyFarm:
             rng=rng,
             ids=ids,
             recorder=metrics,
-            progress=Progress(clock, metrics),
+            progress=progress,
         )
 
     def start(self) -> None:
