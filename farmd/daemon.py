@@ -132,7 +132,11 @@ async def _serve(
     def ready() -> str:
         return "" if built.service.is_ready() else frame.life.waiting_for or "starting"
 
-    app = build_app(Subject(registry, frame.progress, ready, status))
+    def publish() -> None:
+        frame.progress.publish()
+        built.publish()
+
+    app = build_app(Subject(registry, frame.progress, ready, status, publish))
     built.mount(app)
     log.info(
         "process.started", version=version(), pid=os.getpid(), config=sorted(set(frame.life.loaded.origins))

@@ -139,12 +139,6 @@ TABLE: tuple[Metric, ...] = (
     ),
     Metric("farmd_txn_ops", "histogram", "Operations in one transaction.", {}, OPERATIONS),
     Metric(
-        "farmd_txn_retries_total",
-        "counter",
-        "Transactions planned again.",
-        {"reason": ("rejected", "outcome_unknown", "unavailable")},
-    ),
-    Metric(
         "farmd_rollouts",
         "gauge",
         "Rollouts by phase.",

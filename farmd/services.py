@@ -63,6 +63,7 @@ class Built:
     service: Service
     mount: Callable[[web.Application], None] = lambda _: None
     status: Callable[[], Mapping[str, Any]] = field(default=dict)
+    publish: Callable[[], None] = lambda: None
 
 
 def build_farm(frame: Frame) -> Built:
@@ -75,7 +76,7 @@ def build_farm(frame: Frame) -> Built:
     if unknown:
         raise ConfigInvalid([f"farm.kinds: found {unknown[0]!r}, expected one of {', '.join(KINDS)}"])
     service = FarmService(frame)
-    return Built(service, status=service.status)
+    return Built(service, status=service.status, publish=service.publish)
 
 
 def build_agent(frame: Frame) -> Built:
@@ -139,6 +140,11 @@ class FarmService:
         loops = self._farm.loops if self._farm is not None else []
         owned = {loop.kind: len(loop.supervisor) for loop in loops}
         return {"farm": self._frame.config.farm.name, "owned": owned}
+
+    def publish(self) -> None:
+        """Write the metrics that only a scrape asks for."""
+        if self._farm is not None:
+            self._farm.publish()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set."""

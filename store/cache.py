@@ -192,7 +192,9 @@ class PrefixCache(Generic[T]):
             del page  # the next may take a minute to come, and a page is as large as its tree
 
     def _failed(self, error: StoreError) -> None:
+        """An outage is no stalled loop: the query goes on asking, and restarting helps nobody."""
         self._error = error
+        self._on_answer()
 
     def _answered(self, shard: _Shard) -> None:
         self._error = None

@@ -81,6 +81,14 @@ class Farm:
         self.ready = asyncio.Event()
         self.loops: list[ClaimLoop] = []
 
+    def publish(self) -> None:
+        """Write what only a scrape asks for: the age of each tree, what is owned and what is blocked."""
+        self._caches.publish(self._recorder)
+        for kind in self._kinds:
+            owned = sum(len(loop.supervisor) for loop in self.loops if loop.kind == kind.name)
+            self._recorder.set("farmd_owned", owned, kind=kind.name)
+            self._recorder.set("farmd_blocked", kind.blocked(), kind=kind.name)
+
     async def start(self, stop: asyncio.Event) -> None:
         """The seed's name for ``run``."""
         await self.run(stop)

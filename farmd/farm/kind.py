@@ -43,5 +43,8 @@ class Kind(Protocol):
     async def barrier(self, items: Sequence[str]) -> None:
         """Return once what workers of these items plan from was read after this call (R15)."""
 
+    def blocked(self) -> int:
+        """How many of its workers here are blocked, with a reason in their status."""
+
     def worker(self, claim: Claim, session: Session) -> Worker:
         """A worker for a claim; built only after ``barrier``."""

@@ -32,6 +32,7 @@ class World:
         self._pods: dict[str, dict[Place, Stored[Pod]]] = {}
         self._wakers: dict[str, Callable[[], None]] = {}
         self._hungry: set[str] = set()
+        self._blocked: set[str] = set()
         caches.pods.subscribe(self._pods_changed)
         caches.intent.subscribe(self._intents_changed)
         caches.reality.subscribe(self._realities_changed)
@@ -67,6 +68,15 @@ class World:
         """The owner's worker ended."""
         self._wakers.pop(owner, None)
         self._hungry.discard(owner)
+        self._blocked.discard(owner)
+
+    def block(self, owner: str, blocked: bool) -> None:
+        """Whether the owner's worker is blocked, for the metric."""
+        (self._blocked.add if blocked else self._blocked.discard)(owner)
+
+    def blocked(self) -> int:
+        """How many workers are blocked."""
+        return len(self._blocked)
 
     def hunger(self, owner: str, hungry: bool) -> None:
         """Whether the owner waits for places: any change of a node then wakes it."""

@@ -102,6 +102,10 @@ class Replication:
         await caches.failsafe.barrier()
         await self._tools.recollection.read(items)
 
+    def blocked(self) -> int:
+        """How many RCs here are blocked."""
+        return self._tools.world.blocked()
+
     def worker(self, claim: Claim, session: Session) -> ReplicationController:
         """A worker for one RC."""
         return ReplicationController(claim, session, self._tools)

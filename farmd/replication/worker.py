@@ -77,6 +77,7 @@ class ReplicationController:
                     "farmd_cycle_duration_seconds", tools.clock.mono() - started, kind="rcs"
                 )
                 tools.recorder.count("farmd_cycles_total", kind="rcs", result=outcome.result)
+                tools.world.block(self._id, outcome.result in ("blocked", "frozen"))
                 yield outcome
                 await wait(self._wake, tools.clock, outcome.after)
         finally:

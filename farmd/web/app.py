@@ -29,6 +29,8 @@ class Subject:
     ready: Callable[[], str]
     """Empty when ready, else the reason why not."""
     status: Callable[[], Mapping[str, Any]]
+    publish: Callable[[], None]
+    """Writes the metrics that only a scrape asks for."""
 
 
 def build_app(subject: Subject) -> web.Application:
@@ -36,7 +38,7 @@ def build_app(subject: Subject) -> web.Application:
     app = web.Application(middlewares=[errors_as_json], client_max_size=1024 * 1024)
 
     async def metrics(_request: web.Request) -> web.Response:
-        subject.progress.publish()
+        subject.publish()
         body = generate_latest(subject.registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

@@ -43,6 +43,7 @@ class ConsulClient:
         renew_timeout: float = RENEW_SECONDS,
     ) -> None:
         self._send = Exchange(transport, clock=clock, recorder=recorder, token=token)
+        self._recorder = recorder
         self._library_made: Library | None = None
         self._renew_timeout = renew_timeout
 
@@ -146,6 +147,8 @@ class ConsulClient:
         """
         if not items:
             return []
+        if self._recorder is not None:
+            self._recorder.observe("farmd_txn_ops", len(items))
         request = Request("PUT", "/v1/txn", (), operations.encode([*items]), lane=Lane.WRITE)
         return answers.results(await self._send(Op.TRANSACTION, request, SHORT_SECONDS))
 

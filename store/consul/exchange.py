@@ -79,5 +79,7 @@ class Exchange:
         if self._recorder is None:
             return
         self._recorder.count("farmd_store_requests_total", 1, op=op.value, code=code)
+        if code != "cancelled":
+            self._recorder.set("farmd_store_reachable", 1 if code == "other" or code.isdigit() else 0)
         seconds = self._clock.mono() - start
         self._recorder.observe("farmd_store_request_duration_seconds", seconds, op=op.value)
