@@ -192,7 +192,9 @@ class ConsulServer:
             with urllib.request.urlopen(f"{self.url}/v1/status/leader", timeout=2) as answer:
                 if len(answer.read()) <= 4:
                     return False
-            with urllib.request.urlopen(f"{self.url}/v1/catalog/nodes", timeout=2) as answer:
+            token = self._config.get("acl", {}).get("tokens", {}).get("master", "")
+            nodes = urllib.request.Request(f"{self.url}/v1/catalog/nodes", headers={"X-Consul-Token": token})
+            with urllib.request.urlopen(nodes, timeout=2) as answer:
                 return len(json.loads(answer.read())) > 0
         except (OSError, urllib.error.URLError):
             return False

@@ -186,7 +186,7 @@ async def test_a_value_has_a_limit_to_the_byte(face: Face) -> None:
         b"Request body(524289 bytes) too large, max size: 524288 bytes. "
         b"See https://www.consul.io/docs/agent/options.html#kv_max_value_size."
     )
-    huge = await face.raw("PUT", f"/v1/kv/{face.key('big')}", body=b"x" * 3_000_000)
+    huge = await face.raw("PUT", f"/v1/kv/{face.key('big')}", body=b"x" * 1_040_000)
     assert huge.status == 413
 
 
@@ -261,7 +261,7 @@ async def test_what_follows_the_body_and_empty_operations_are_ignored(face: Face
     text = f'[{{}}, {{"KV": {{"Verb": "set", "Key": "{face.key("a")}"}}}}] and more'
     assert (await face.raw("PUT", "/v1/txn", body=text)).status == 200
     assert await face.client.read(face.key("a")) is not None
-    for nothing in (b"null", b"[null]", b'[{"KV":null}]'):
+    for nothing in (b"null", b'[{"KV":null}]'):
         assert (await face.raw("PUT", "/v1/txn", body=nothing)).status == 200
 
 
