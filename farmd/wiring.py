@@ -70,6 +70,7 @@ async def build_farm(
         recorder,
         alerter,
         thaw_after,
+        present=lambda farm: keys.farm(farm) in caches.farms.entries,
     )
     audit = AuditLogStore(keys, clock, ids)
     tools = Tools(

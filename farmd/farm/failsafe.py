@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from alerting.alert import Alert
+from alerting.alert import NO_RCS_FOUND, Alert
 from alerting.alerter import Alerter
 from store import codec, failsafe, operations
 from store.cache import PrefixCache
@@ -34,7 +34,7 @@ LOST_AT_LEAST = 4
 REMOVALS_SHARE_PER_MINUTE = 0.3
 REMOVALS_AT_LEAST = 20
 
-INCIDENT_KEYS = {"rcs: the answer lacks the sentinel": "no_rcs_found"}
+INCIDENT_KEYS = {"rcs: the answer lacks the sentinel": NO_RCS_FOUND}
 
 
 def undecodable(tree: PrefixCache[Any]) -> str | None:
@@ -72,7 +72,10 @@ class RemovalBudget:
 
 
 class FailsafeGuard:
-    """Watches the evidence of one kind and tells workers whether removals stand still."""
+    """Watches the evidence of one kind and tells workers whether removals stand still.
+
+    ``present`` tells whether a farm is there: only then its freeze is its own to clear.
+    """
 
     def __init__(
         self,
@@ -86,6 +89,8 @@ class FailsafeGuard:
         recorder: Recorder,
         alerter: Alerter,
         thaw_after: float = THAW_AFTER,
+        *,
+        present: Callable[[str], bool],
     ) -> None:
         self._kind = kind
         self._farm = farm
@@ -100,7 +105,16 @@ class FailsafeGuard:
         self._reported: str | None = None
         self._doubt: str | None = None
         self._doubted_at = 0.0
-        self._alerted = False
+        self._present = present
+        self._clean_since = clock.mono()
+        self._seen: int | None = None
+        self._said: str | None = None
+        self._incident: str | None = None
+        self._subscribers: list[Callable[[], None]] = []
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Call back when ``frozen`` says something else than before: who waits for the thaw must hear."""
+        self._subscribers.append(changed)
 
     def frozen(self) -> str | None:
         """Why removals stand still now, or None."""
@@ -110,6 +124,8 @@ class FailsafeGuard:
             return self._doubt
         if record is not None and failsafe.frozen(record, self._clock.now()):
             return record.evidence
+        if self._key in self._cache.broken:
+            return "failsafe: the record of the freeze does not decode"
         return None
 
     def frozen_index(self) -> int:
@@ -145,46 +161,75 @@ class FailsafeGuard:
 
     async def run(self) -> None:
         """Look at the evidence each second, record the freeze and clear it; until cancelled."""
-        clean_since = self._clock.mono()
+        self._cache.subscribe(lambda _: self._tell())
+        self._clean_since = self._clock.mono()
         while True:
             if self.look() is not None:
-                clean_since = self._clock.mono()
+                self._clean_since = self._clock.mono()
             try:
-                await self._record(self._clock.mono() - clean_since)
+                await self._record()
             except StoreError as error:
                 log.debug("failsafe.not_recorded", code=error.code)
+            self._tell()
             await self._clock.sleep(TICK_SECONDS)
 
-    async def _record(self, clean: float) -> None:
+    def _tell(self) -> None:
+        if (says := self.frozen()) != self._said:
+            self._said = says
+            for callback in self._subscribers:
+                callback()
+
+    async def _record(self) -> None:
         stored = self._cache.get(self._key)
-        if self._doubt is not None and (stored is None or stored.record.evidence != self._doubt):
+        index = stored.create_index if stored else None
+        if index != self._seen:
+            # What another farm found counts as if it was found here, from when it came to be known.
+            self._seen, self._clean_since = index, self._clock.mono()
+        if self._doubt is not None:
             await self._alert(self._doubt)
-            await self._write(stored, self._doubt)
-        elif stored is not None and self._doubt is None and clean >= self._thaw_after:
+            await self._freeze(stored, self._doubt)
+        elif stored is None:
+            await self._alert(None)
+        elif self._may_clear(stored.record):
             await self._client.transaction([operations.delete_cas(self._key, stored.index)])
             self._cache.removed(self._key, stored.index)
-        elif stored is None and self._doubt is None and self._alerted:
-            self._alerted = False
-            await self._alerter.resolve(f"failsafe_{self._kind}")
 
-    async def _write(self, stored: Stored[failsafe.Failsafe] | None, evidence: str) -> None:
+    def _may_clear(self, record: failsafe.Failsafe) -> bool:
+        """Whether the evidence is good for long enough, and nobody else is there to say so."""
+        if self._clock.mono() - self._clean_since < self._thaw_after:
+            return False
+        kind, _, farm = record.by.partition("/")
+        return farm == self._farm or kind != "farm" or not self._present(farm)
+
+    async def _freeze(self, stored: Stored[failsafe.Failsafe] | None, evidence: str) -> None:
+        """Set the freeze unless one holds already, whoever set it; then theirs does as well as ours."""
         if self._cache.doubt is not None:
             return
-        record = failsafe.Failsafe(evidence=evidence, by=f"farm/{self._farm}", since=self._clock.now())
+        now = self._clock.now()
+        if stored is not None and (stored.record.evidence == evidence or failsafe.frozen(stored.record, now)):
+            return
+        record = failsafe.Failsafe(evidence=evidence, by=f"farm/{self._farm}", since=now)
         entries = await self._client.transaction(
             [operations.cas(self._key, codec.encode(record), stored.index if stored else 0)]
         )
         self._cache.wrote(self._key, record, max(entry.modify_index for entry in entries))
 
-    async def _alert(self, evidence: str) -> None:
-        if self._alerted:
+    async def _alert(self, evidence: str | None) -> None:
+        """One alert an incident; None ends it."""
+        incident = None
+        if evidence is not None:
+            incident = INCIDENT_KEYS.get(evidence, f"failsafe_{self._kind}")
+        if incident == self._incident:
             return
-        self._alerted = True
-        await self._alerter.fire(
-            Alert(
-                summary=f"removals of {self._kind} are frozen: {evidence}",
-                incident_key=f"failsafe_{self._kind}",
-                urgency="high",
-                details={"kind": self._kind, "farm": self._farm, "evidence": evidence},
+        former, self._incident = self._incident, incident
+        if former is not None:
+            await self._alerter.resolve(former)
+        if evidence is not None and incident is not None:
+            await self._alerter.fire(
+                Alert(
+                    summary=f"removals of {self._kind} are frozen: {evidence}",
+                    incident_key=incident,
+                    urgency="high",
+                    details={"kind": self._kind, "farm": self._farm, "evidence": evidence},
+                )
             )
-        )

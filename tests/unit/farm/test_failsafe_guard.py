@@ -1,0 +1,324 @@
+"""R18, R19: doubt freezes removals for all, nobody thaws what another doubts, people have the last word."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from farmd.farm.failsafe import FailsafeGuard, RemovalBudget, mass_loss, undecodable
+from farmd.metrics import Metrics
+from store import codec, failsafe
+from store.cache import PrefixCache
+from store.consul.client import ConsulClient
+from store.embedded.inprocess import InProcessTransport
+from store.failsafe import Acknowledgement, Failsafe, FailsafeStore
+from store.keys import Keys
+from store.registration import register_cluster
+from tests.fleet import Inbox
+from tests.toys import Faulty, is_transaction
+from tests.virtual import SeededIds, VirtualClock, embedded_server
+
+KEYS = Keys("t/")
+KEY = KEYS.failsafe("rcs")
+THAW = 10.0
+
+
+class Guarded:
+    """One farm's guard; ``evidence`` is what it finds, ``changes`` what its subscribers saw."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        self.evidence: str | None = None
+        self.transport = Faulty(InProcessTransport(fleet.server))
+        client = ConsulClient(self.transport, clock=fleet.clock)
+        self.cache: PrefixCache[Failsafe] = PrefixCache(
+            client,
+            KEYS,
+            "failsafe",
+            Failsafe,
+            cluster=fleet.cluster,
+            clock=fleet.clock,
+            rng=random.Random(name),
+        )
+        self.inbox = Inbox()
+        self.registry = CollectorRegistry()
+        self.guard = FailsafeGuard(
+            "rcs",
+            name,
+            [lambda: self.evidence],
+            self.cache,
+            client,
+            KEYS,
+            fleet.clock,
+            Metrics(self.registry),
+            self.inbox,
+            THAW,
+            present=lambda farm: farm in fleet.present,
+        )
+        self.changes: list[str | None] = []
+        self.guard.subscribe(lambda: self.changes.append(self.guard.frozen()))
+        self.tasks = [asyncio.create_task(self.cache.run()), asyncio.create_task(self.guard.run())]
+        fleet.present.add(name)
+
+    @property
+    def frozen(self) -> str | None:
+        return self.guard.frozen()
+
+
+class Fleet:
+    async def set_up(self) -> None:
+        self.clock = VirtualClock()
+        self.server = embedded_server(self.clock)
+        self.client = ConsulClient(InProcessTransport(self.server), clock=self.clock)
+        self.cluster = await register_cluster(self.client, KEYS, SeededIds())
+        self.present: set[str] = set()
+        self.guards: list[Guarded] = []
+
+    async def guard(self, name: str) -> Guarded:
+        self.guards.append(Guarded(self, name))
+        await self.clock.advance(2.0)
+        return self.guards[-1]
+
+    async def record(self) -> Failsafe | None:
+        entry = await self.client.read(KEY)
+        return None if entry is None else codec.decode(Failsafe, entry.value, KEY)
+
+    async def acknowledge(self, evidence: str, seconds: float) -> None:
+        store = FailsafeStore(self.client, KEYS)
+        stored = await store.get("rcs")
+        assert stored is not None
+        word = Acknowledgement(evidence, "user/me", self.clock.now() + seconds, "known")
+        await self.client.transaction([store.acknowledge(stored, word)])
+        await self.clock.settle()
+
+    async def close(self) -> None:
+        tasks = [task for guard in self.guards for task in guard.tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    made = Fleet()
+    await made.set_up()
+    yield made
+    await made.close()
+
+
+async def test_r18_doubt_freezes_this_farm_and_all_others(fleet: Fleet) -> None:
+    a, b = await fleet.guard("a"), await fleet.guard("b")
+    assert (a.frozen, b.frozen) == (None, None)
+    a.evidence = "x: gone"
+    await fleet.clock.advance(2.0)
+    assert (a.frozen, b.frozen) == ("x: gone", "x: gone")
+    record = await fleet.record()
+    assert record is not None
+    assert (record.by, record.evidence) == ("farm/a", "x: gone")
+    assert a.registry.get_sample_value("farmd_frozen", {"kind": "rcs"}) == 1
+
+
+async def test_r18_it_lasts_while_the_evidence_does_and_two_waits_longer(fleet: Fleet) -> None:
+    a, b = await fleet.guard("a"), await fleet.guard("b")
+    a.evidence = "x: gone"
+    await fleet.clock.advance(600.0)
+    assert b.frozen
+    first = await fleet.client.read(KEY)
+    assert first is not None
+    a.evidence = None
+    await fleet.clock.advance(THAW - 1.5)
+    assert (a.frozen, b.frozen) == ("x: gone", "x: gone")
+    unchanged = await fleet.client.read(KEY)
+    assert unchanged is not None
+    assert unchanged.modify_index == first.modify_index, "written once, not each second"
+    await fleet.clock.advance(4.0)
+    assert (a.frozen, b.frozen) == (None, None)
+    assert await fleet.record() is None
+
+
+async def test_r18_nobody_thaws_what_another_present_farm_doubts(fleet: Fleet) -> None:
+    a, b = await fleet.guard("a"), await fleet.guard("b")
+    await fleet.clock.advance(300.0)
+    a.evidence = "x: gone"
+    seen = set()
+    for _ in range(120):
+        await fleet.clock.advance(0.5)
+        seen.add(b.frozen)
+    assert seen == {None, "x: gone"}
+    assert b.changes == ["x: gone"], "frozen once, and it stays so"
+
+
+async def test_r18_the_doubt_of_a_farm_that_is_gone_ends_two_waits_after_it_was_seen(fleet: Fleet) -> None:
+    a, b = await fleet.guard("a"), await fleet.guard("b")
+    await fleet.clock.advance(300.0)
+    a.evidence = "x: gone"
+    await fleet.clock.advance(2.0)
+    for task in a.tasks:
+        task.cancel()
+    fleet.present.discard("a")
+    await fleet.clock.advance(THAW - 4.0)
+    assert b.frozen == "x: gone"
+    await fleet.clock.advance(6.0)
+    assert b.frozen is None
+    assert await fleet.record() is None
+
+
+async def test_r18_two_farms_with_different_doubts_do_not_fight_over_the_record(fleet: Fleet) -> None:
+    a, b = await fleet.guard("a"), await fleet.guard("b")
+    a.evidence, b.evidence = "x: gone", "y: gone"
+    await fleet.clock.advance(3.0)
+    first = await fleet.client.read(KEY)
+    await fleet.clock.advance(60.0)
+    later = await fleet.client.read(KEY)
+    assert first is not None
+    assert later is not None
+    assert later.modify_index == first.modify_index
+    assert a.frozen
+    assert b.frozen
+
+
+async def test_r18_an_acknowledgement_of_this_very_evidence_thaws_until_it_expires(fleet: Fleet) -> None:
+    a, b = await fleet.guard("a"), await fleet.guard("b")
+    a.evidence = "x: gone"
+    await fleet.clock.advance(2.0)
+    await fleet.acknowledge("x: gone", 60.0)
+    assert (a.frozen, b.frozen) == (None, None)
+    await fleet.clock.advance(58.0)
+    assert (a.frozen, b.frozen) == (None, None)
+    await fleet.clock.advance(5.0)
+    assert (a.frozen, b.frozen) == ("x: gone", "x: gone")
+    assert b.changes == ["x: gone", None, "x: gone"], "whoever waits for the thaw is told"
+
+
+async def test_r18_other_evidence_freezes_in_spite_of_an_acknowledgement(fleet: Fleet) -> None:
+    a, b = await fleet.guard("a"), await fleet.guard("b")
+    a.evidence = "x: gone"
+    await fleet.clock.advance(2.0)
+    await fleet.acknowledge("x: gone", 600.0)
+    a.evidence = "y: gone"
+    await fleet.clock.advance(3.0)
+    assert (a.frozen, b.frozen) == ("y: gone", "y: gone")
+
+
+async def test_r18_a_farm_that_cannot_write_obeys_its_own_doubt(fleet: Fleet) -> None:
+    from store.errors import StoreUnavailable
+
+    a = await fleet.guard("a")
+
+    async def refuse(request: object) -> None:
+        if is_transaction(request):  # type: ignore[arg-type]
+            raise StoreUnavailable("no")
+
+    a.transport.before = refuse
+    a.evidence = "x: gone"
+    await fleet.clock.advance(2.0)
+    assert a.frozen == "x: gone"
+    assert await fleet.record() is None
+    a.evidence = None
+    await fleet.clock.advance(THAW + 2)
+    assert a.frozen is None
+
+
+async def test_r18_commands_after_the_freeze_can_be_told_on_every_farm(fleet: Fleet) -> None:
+    a, b = await fleet.guard("a"), await fleet.guard("b")
+    a.evidence = "x: gone"
+    await fleet.clock.advance(2.0)
+    entry = await fleet.client.read(KEY)
+    assert entry is not None
+    assert (a.guard.frozen_index(), b.guard.frozen_index()) == (entry.create_index, entry.create_index)
+    await fleet.acknowledge("x: gone", 1.0)
+    await fleet.clock.advance(3.0)
+    assert (a.guard.frozen_index(), b.guard.frozen_index()) == (entry.create_index, entry.create_index)
+
+
+async def test_r18_one_high_alert_an_incident_and_its_end(fleet: Fleet) -> None:
+    a = await fleet.guard("a")
+    a.evidence = "x: gone"
+    await fleet.clock.advance(60.0)
+    assert [(alert.urgency, alert.incident_key) for alert in a.inbox.fired] == [("high", "failsafe_rcs")]
+    a.evidence = None
+    await fleet.clock.advance(THAW + 5)
+    assert a.inbox.firing == {}
+    assert len(a.inbox.fired) == 1
+
+
+async def test_r18_p2s_incident_keys_are_kept(fleet: Fleet) -> None:
+    a = await fleet.guard("a")
+    a.evidence = "rcs: the answer lacks the sentinel"
+    await fleet.clock.advance(2.0)
+    assert list(a.inbox.firing) == ["no_rcs_found"]
+    a.evidence = None
+    await fleet.clock.advance(THAW + 5)
+    assert a.inbox.firing == {}
+
+
+async def test_r20_nothing_is_written_into_a_store_that_is_not_known_to_be_ours(fleet: Fleet) -> None:
+    a = await fleet.guard("a")
+    await fleet.client.delete(KEYS.prefix, recurse=True)
+    a.evidence = "rcs: the answer lacks the sentinel"
+    await fleet.clock.advance(60.0)
+    assert a.frozen
+    assert (await fleet.client.list(KEYS.prefix)).items == []
+
+
+async def test_w6_a_freeze_that_does_not_decode_is_one_until_a_person_looked(fleet: Fleet) -> None:
+    a = await fleet.guard("a")
+    await fleet.client.put(KEY, b"{")
+    await fleet.clock.advance(60.0)
+    assert a.frozen == "failsafe: the record of the freeze does not decode"
+    await fleet.client.delete(KEY)
+    await fleet.clock.advance(2.0)
+    assert a.frozen is None
+    assert a.changes[-1] is None
+
+
+async def test_r19_a_workers_report_is_evidence(fleet: Fleet) -> None:
+    a, b = await fleet.guard("a"), await fleet.guard("b")
+    a.guard.report("rcs: too many removals a minute")
+    await fleet.clock.advance(2.0)
+    assert b.frozen == "rcs: too many removals a minute"
+
+
+# -- what counts as evidence (R19) -----------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("registered", "present", "doubted"),
+    [(0, 0, False), (3, 0, False), (4, 0, True), (10, 5, False), (10, 4, True), (1000, 600, False)],
+)
+def test_r19_mass_loss_of_agents(registered: int, present: int, doubted: bool) -> None:
+    assert bool(mass_loss(registered, present)) == doubted
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "doubted"), [(0, 0, False), (0, 1, False), (100, 1, False), (9, 2, False), (7, 2, True)]
+)
+async def test_r19_a_share_of_records_that_does_not_decode(
+    fleet: Fleet, good: int, bad: int, doubted: bool
+) -> None:
+    ids = SeededIds(5)
+    for number in range(good + bad):
+        value = b"{" if number < bad else codec.encode(Failsafe(evidence="x"))
+        await fleet.client.put(KEYS.failsafe(ids.new()), value)
+    a = await fleet.guard("a")
+    assert bool(undecodable(a.cache)) == doubted  # type: ignore[arg-type]
+
+
+def test_r19_a_removal_budget_counts_a_minute() -> None:
+    clock = VirtualClock()
+    budget = RemovalBudget(clock)
+    assert budget.allows(20, 10), "a handful is always allowed"
+    assert not budget.allows(1, 10)
+    assert budget.allows(280, 1000)
+    assert not budget.allows(1, 1000)
+    clock._seconds += 61
+    assert budget.allows(300, 1000)
+
+
+def test_a_word_for_another_evidence_or_time_is_none() -> None:
+    word = Acknowledgement("x", "me", 100.0)
+    assert not failsafe.frozen(Failsafe(evidence="x", acknowledgement=word), 99.0)
+    assert failsafe.frozen(Failsafe(evidence="x", acknowledgement=word), 100.0)
+    assert failsafe.frozen(Failsafe(evidence="y", acknowledgement=word), 99.0)
+    assert not failsafe.frozen(None, 0.0)
