@@ -200,7 +200,13 @@ class RunningFarm:
 
 
 async def start_farm(
-    client: ConsulClient, name: str, *, seed: int = 1, thaw_after: float = 1.0, **settings: Any
+    client: ConsulClient,
+    name: str,
+    *,
+    keys: Keys = KEYS,
+    seed: int = 1,
+    thaw_after: float = 1.0,
+    **settings: Any,
 ) -> RunningFarm:
     """Start a farm in this process and wait until it is ready."""
     metrics = Metrics(CollectorRegistry())
@@ -208,7 +214,7 @@ async def start_farm(
     farm = await build_farm(
         settings=FarmSettings(**({"name": name, "settle": 0.05, "patience": 0.3, "stable": 0.5} | settings)),
         client=client,
-        keys=KEYS,
+        keys=keys,
         clock=CLOCK,
         rng=random.Random(f"{seed}/{name}"),
         ids=SystemIds(),

@@ -52,6 +52,7 @@ class Hold:
 
     Attributes:
         reached: set when that request is held.
+        finished: set when the server has answered it, or never will because it was dropped.
         seen: the request, once reached.
     """
 
@@ -59,6 +60,7 @@ class Hold:
     countdown: int
     answer: bool
     reached: asyncio.Event = field(default_factory=asyncio.Event)
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
     seen: Seen | None = None
     _decided: asyncio.Event = field(default_factory=asyncio.Event)
     _drop: bool = False
@@ -71,6 +73,7 @@ class Hold:
         """Cut the connection: the client never learns what happened."""
         self._drop = True
         self._decided.set()
+        self.finished.set()
 
     def _takes(self, seen: Seen) -> bool:
         if self.reached.is_set() or not self.match(seen):
@@ -253,6 +256,9 @@ class _Connection:
             if await hold._wait(seen):
                 return False
             self._gate.set()
+        if hold is not None:
+            await self._answered.wait()
+            hold.finished.set()
         return True
 
     async def _body(self, head: bytes) -> bytes:

@@ -1,0 +1,16 @@
+"""What fault tests share in one run: where farm processes come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fault.farm_process import Nursery
+
+
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Forks farm processes; they end with it."""
+    with Nursery(tmp_path_factory.mktemp("farms")) as made:
+        yield made

@@ -1,0 +1,209 @@
+"""What must hold in the store after any fault: pure functions over one dump of it.
+
+Each returns a line for every violation; ``violations`` asks all. They know the records, not the code that
+wrote them, so that a mistake shared by several parts of farmd is still found.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from store import codec
+from store.audit import Audit
+from store.entry import Entry
+from store.intent import Intent
+from store.keys import Keys, is_sentinel
+from store.locks import Holder
+from store.manifests import Manifest
+from store.nodes import Reserved
+from store.pods import Pod
+from store.rcs import ReplicationController
+
+T = TypeVar("T")
+Place = tuple[str, str]
+"""(node, instance)."""
+
+
+@dataclass(frozen=True)
+class Dump:
+    """Every entry under one prefix, as of one moment."""
+
+    keys: Keys
+    entries: Mapping[str, Entry]
+
+    def tree(self, family: str, kind: type[T]) -> dict[str, tuple[Entry, T]]:
+        """The records of a family, decoded, by key."""
+        prefix = self.keys.tree(family)
+        return {
+            key: (entry, codec.decode(kind, entry.value, key))  # type: ignore[type-var]
+            for key, entry in self.entries.items()
+            if key.startswith(prefix) and not is_sentinel(key)
+        }
+
+    @cached_property
+    def pods(self) -> dict[tuple[str, str, str], tuple[Entry, Pod]]:
+        """Pods by (owner, node, instance)."""
+        return {self.keys.pod_parts(key): found for key, found in self.tree("pods", Pod).items()}
+
+    @cached_property
+    def intents(self) -> dict[Place, tuple[Entry, Intent]]:
+        """Intents by place."""
+        return {self.keys.intent_parts(key): found for key, found in self.tree("intent", Intent).items()}
+
+    @cached_property
+    def rcs(self) -> dict[str, ReplicationController]:
+        """Replication controllers by id."""
+        return {rc.id: rc for _, rc in self.tree("rcs", ReplicationController).values()}
+
+    @cached_property
+    def audits(self) -> list[tuple[int, Audit]]:
+        """All audit records with the index of the transaction that wrote them, in that order."""
+        found = self.tree("audit", Audit).values()
+        return sorted(((entry.create_index, audit) for entry, audit in found), key=lambda pair: pair[0])
+
+
+def violations(dump: Dump) -> list[str]:
+    """Everything that is wrong at any moment, whatever is still to be done."""
+    checks: list[Callable[[Dump], Iterable[str]]] = [
+        one_owner_a_place,
+        pods_and_intents_agree,
+        audit_adds_up,
+        audit_is_in_the_change,
+        fenced_out_stays_out,
+        reservations_fit,
+        names_are_unique,
+    ]
+    return [f"{check.__name__}: {line}" for check in checks for line in check(dump)]
+
+
+def unfinished(dump: Dump) -> list[str]:
+    """What is still to be done: controllers whose pods are not exactly as many and as new as they say."""
+    lines = []
+    for rc in dump.rcs.values():
+        mine = [pod for (owner, _, _), (_, pod) in dump.pods.items() if owner == rc.id]
+        if len(mine) != rc.replicas_desired:
+            lines.append(f"{rc.name}: {len(mine)} pods, expected {rc.replicas_desired}")
+        if old := sum(pod.manifest != rc.manifest for pod in mine):
+            lines.append(f"{rc.name}: {old} pods with another manifest")
+    return lines
+
+
+def one_owner_a_place(dump: Dump) -> Iterable[str]:
+    """No instance of a node belongs to two owners; none belongs to nobody."""
+    owners = Counter((node, instance) for _, node, instance in dump.pods)
+    yield from (f"{place} has {count} owners" for place, count in owners.items() if count > 1)
+    yield from (f"{key} has no controller" for key in dump.pods if key[0] not in dump.rcs)
+
+
+def pods_and_intents_agree(dump: Dump) -> Iterable[str]:
+    """A pod without intent never starts, an intent without pod never ends."""
+    for (owner, *place), (_, pod) in dump.pods.items():
+        found = dump.intents.get((place[0], place[1]))
+        if found is None:
+            yield f"pod {owner} {place} has no intent"
+        elif (found[1].owner, found[1].manifest) != (owner, pod.manifest):
+            yield f"pod {owner} {place} says {pod.manifest[:8]}, its intent {found[1]}"
+    for (node, instance), (_, intent) in dump.intents.items():
+        if (intent.owner, node, instance) not in dump.pods:
+            yield f"intent {node}/{instance} of {intent.owner} has no pod"
+
+
+def audit_adds_up(dump: Dump) -> Iterable[str]:
+    """Played back in the order of commits, the records give the pods tree exactly, nothing twice."""
+    standing: set[tuple[str, str]] = set()
+    for index, audit in dump.audits:
+        placed, removed = _each(audit, audit.placed), _each(audit, audit.removed)
+        yield from (f"at {index} placed again: {pod}" for pod in placed if pod in standing)
+        yield from (f"at {index} removed, but not there: {pod}" for pod in removed if pod not in standing)
+        standing = (standing - set(removed)) | set(placed)
+        for pod in _each(audit, audit.relabelled):
+            if pod not in standing:
+                yield f"at {index} changed, but not there: {pod}"
+        counted = _count(audit.after) - _count(audit.before)
+        if counted != len(placed) - len(removed):
+            yield f"at {index} counts {counted:+}, lists {len(placed)} placed and {len(removed)} removed"
+    real = {(owner, f"{node}/{instance}") for owner, node, instance in dump.pods}
+    yield from (f"not in the audit: {pod}" for pod in sorted(real - standing))
+    yield from (f"only in the audit: {pod}" for pod in sorted(standing - real))
+
+
+def audit_is_in_the_change(dump: Dump) -> Iterable[str]:
+    """One record a transaction, in the very transaction that changed the pod, and never rewritten."""
+    at: dict[int, Audit] = {}
+    for index, audit in dump.audits:
+        if index in at:
+            yield f"two audit records at {index}"
+        at[index] = audit
+    for key, (entry, _) in dump.tree("audit", Audit).items():
+        if entry.create_index != entry.modify_index:
+            yield f"{key} was rewritten"
+    for (owner, node, instance), (entry, _) in dump.pods.items():
+        created, changed = at.get(entry.create_index), at.get(entry.modify_index)
+        place = f"{node}/{instance}"
+        if created is None or created.id != owner or place not in created.placed:
+            yield f"pod {owner} {place} was created without a record at {entry.create_index}"
+        if changed is None or place not in changed.placed + changed.relabelled:
+            yield f"pod {owner} {place} was changed without a record at {entry.modify_index}"
+    for (node, instance), (entry, intent) in dump.intents.items():
+        changed = at.get(entry.modify_index)
+        if (
+            changed is None
+            or changed.id != intent.owner
+            or f"{node}/{instance}" not in changed.placed + changed.relabelled
+        ):
+            yield f"intent {node}/{instance} was changed without a record at {entry.modify_index}"
+
+
+def fenced_out_stays_out(dump: Dump) -> Iterable[str]:
+    """After the present claim of an item, nobody but its holder changed the item's pods (R12)."""
+    for key, entry in dump.entries.items():
+        kind, item, mutation = (
+            dump.keys.lock_parts(key) if key.startswith(dump.keys.tree("locks")) else ("", "", True)
+        )
+        if not kind or mutation:
+            continue
+        holder = Holder.parse(entry.value)
+        for index, audit in dump.audits:
+            foreign = audit.actor.startswith("farm/") and audit.actor != f"farm/{holder.id}"
+            if audit.id == item and index > entry.modify_index and foreign:
+                yield f"{audit.actor} wrote {audit.action} at {index}, {holder.id} owns it since {entry.modify_index}"
+
+
+def reservations_fit(dump: Dump) -> Iterable[str]:
+    """Every reservation is some pod's, and no pod that asks for something goes without (R17)."""
+    reserved = {
+        (dump.keys.last_part(key), instance)
+        for key, (_, book) in dump.tree("reserved", Reserved).items()
+        for instance in book.instances
+    }
+    asking = {
+        key.rpartition("/")[2] for key, (_, m) in dump.tree("manifests", Manifest).items() if m.resources
+    }
+    places = {
+        (node, instance) for (_, node, instance), (_, pod) in dump.pods.items() if pod.manifest in asking
+    }
+    yield from (f"{place} is reserved for nobody" for place in sorted(reserved - places))
+    yield from (f"{place} has no reservation" for place in sorted(places - reserved))
+
+
+def names_are_unique(dump: Dump) -> Iterable[str]:
+    """Each controller's name leads to it, and each name to a controller."""
+    prefix = dump.keys.name("rcs", "")
+    named = {key[len(prefix) :]: e.value for key, e in dump.entries.items() if key.startswith(prefix)}
+    for rc in dump.rcs.values():
+        if named.get(rc.name) != codec.encode(rc.id):
+            yield f"name {rc.name} leads to {named.get(rc.name)!r}, expected {rc.id}"
+    for name in named.keys() - {rc.name for rc in dump.rcs.values()}:
+        yield f"name {name} leads to no controller"
+
+
+def _each(audit: Audit, places: list[str]) -> list[tuple[str, str]]:
+    return [(audit.id, place) for place in places]
+
+
+def _count(fields: Mapping[str, Any]) -> int:
+    return int(fields.get("pods", 0))

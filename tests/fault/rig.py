@@ -1,0 +1,220 @@
+"""A cluster of its own under a prefix, and everything that fault tests do to it and ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from farmd.clock import SystemIds
+from farmd.farm.preference import preferred
+from store import codec, manifests, operations, registration
+from store.consul.client import ConsulClient
+from store.entry import Entry
+from store.farms import Member
+from store.keys import Keys
+from store.locks import Holder
+from store.manifests import Manifest
+from store.nodes import Agent, Node
+from store.operations import Operation
+from store.rcs import ReplicationController
+from store.status import Status
+from tests.fault.farm_process import FAST, FarmProcess, Nursery
+from tests.fault.invariants import Dump, unfinished, violations
+from tests.fleet import CLOCK, Cluster, RunningFarm, client_of, eventually, start_farm
+
+WITHIN = 60.0
+ASKING = Manifest(id="app", command=["sleep", "1000"], resources={"cpu": 1.0})
+PLAIN = Manifest(id="app", command=["sleep", "1000"])
+
+
+def id_preferring(favourite: str, *others: str) -> str:
+    """A random id of an item that prefers one farm among several (R7)."""
+    while True:
+        item = SystemIds().new()
+        if preferred(item, [favourite, *others]) == favourite:
+            return item
+
+
+@dataclass
+class Rig:
+    """One registered cluster; ``address`` is Consul itself, never a proxy."""
+
+    address: str
+    client: ConsulClient
+    keys: Keys
+    cluster: Cluster
+    nursery: Nursery | None = None
+    farms: list[RunningFarm] = field(default_factory=list)
+    processes: list[FarmProcess] = field(default_factory=list)
+    background: list[asyncio.Task[None]] = field(default_factory=list)
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+    # -- setting up ----------------------------------------------------------------------------
+    async def write(self, writes: list[Operation]) -> None:
+        for start in range(0, len(writes), 60):
+            await self.client.transaction(writes[start : start + 60])
+
+    async def nodes(self, count: int) -> list[str]:
+        """Register nodes with room for plenty, whose agents are present for as long as the test lasts."""
+        names = [f"node-{number:03d}" for number in range(count)]
+        cluster = await registration.cluster_id(self.client, self.keys)
+        session = await self.client.create_session(name="simulated agents", ttl=3600, lock_delay=0.001)
+        writes: list[Operation] = []
+        for name in names:
+            sentinel = self.keys.sentinel(self.keys.intents(name))
+            writes += [
+                operations.put(sentinel, registration.sentinel_value(cluster)),
+                operations.put(self.keys.node(name), codec.encode(Node(capacity={"cpu": 100.0}))),
+                operations.lock(
+                    self.keys.agent(name), codec.encode(Agent(node=name, version="test")), session
+                ),
+            ]
+        await self.write(writes)
+        return names
+
+    async def rc(
+        self, replicas: int, *, name: str = "app", manifest: Manifest = PLAIN, **fields: Any
+    ) -> ReplicationController:
+        return await self.cluster.create_rc(name, replicas, manifest=manifest, **fields)
+
+    async def change(self, rc_id: str, **fields: Any) -> None:
+        """Change a controller's record, whoever changed it last."""
+        key = self.keys.record("rcs", rc_id)
+        entry = await self.client.read(key, mode="consistent")
+        assert entry is not None
+        await self.cluster.change_rc(codec.decode(ReplicationController, entry.value, key), **fields)
+
+    async def use(self, manifest: Manifest) -> str:
+        """Write a manifest and return its digest."""
+        body = manifests.canonical(manifest)
+        sha = manifests.digest(body)
+        await self.client.put(self.keys.manifest(sha), body)
+        return sha
+
+    def obeyed(self) -> None:
+        """From now on reality follows intent."""
+        self.background.append(asyncio.create_task(self.cluster.obey(self.stop)))
+
+    # -- farms ---------------------------------------------------------------------------------
+    def process(self, name: str, address: str = "", **settings: Any) -> FarmProcess:
+        """Start a farm as a process; ``address`` may be a proxy's."""
+        assert self.nursery is not None
+        process = self.nursery.farm(address or self.address, name, self.keys, **settings)
+        self.processes.append(process)
+        return process
+
+    async def farm(self, name: str, address: str = "", **settings: Any) -> RunningFarm:
+        """Start a farm in this process and wait until it is ready."""
+        client = client_of(address or self.address)
+        running = await start_farm(client, name, keys=self.keys, **(FAST | settings))
+        self.farms.append(running)
+        return running
+
+    async def session_of(self, farm: str) -> str:
+        """The session of a farm that is present; empty if it is not."""
+        entry = await self.client.read(self.keys.farm(farm), mode="consistent")
+        return "" if entry is None else codec.decode(Member, entry.value, entry.key).session
+
+    async def expire(self, farm: str) -> None:
+        """End a farm's session, as Consul would at twice its TTL."""
+        entry = await self.client.read(self.keys.farm(farm), mode="consistent")
+        if entry is not None:
+            await self.client.destroy_session(entry.session)
+
+    async def owner(self, rc_id: str) -> str:
+        """Which farm holds a controller's lock; empty: nobody."""
+        entry = await self.client.read(self.keys.lock("rcs", rc_id), mode="consistent")
+        return "" if entry is None else Holder.parse(entry.value).id
+
+    async def owned_by(self, farm: str, *rc_ids: str) -> None:
+        """Wait until a farm holds the locks of these controllers."""
+
+        async def so() -> bool:
+            return {await self.owner(each) for each in rc_ids} == {farm}
+
+        await eventually(so, within=WITHIN, what=f"{farm} as owner")
+
+    # -- looking -------------------------------------------------------------------------------
+    async def dump(self) -> Dump:
+        """The whole cluster in one consistent read."""
+        page = await self.client.list(self.keys.prefix, mode="consistent")
+        return Dump(self.keys, {raw.key: Entry.of(raw) for raw in page.items})
+
+    async def status(self, rc_id: str) -> Status | None:
+        entry = await self.client.read(self.keys.status("rcs", rc_id), mode="consistent")
+        return None if entry is None else codec.decode(Status, entry.value, entry.key)
+
+    async def count(self, rc_id: str) -> int:
+        """How many pods a controller has now."""
+        return len(await self.cluster.pods(rc_id))
+
+    async def settled(self, context: str = "") -> Dump:
+        """Wait until every controller is as it should be, and check that all is well; what, else, is wrong."""
+        last: list[str] = []
+
+        async def done() -> bool:
+            nonlocal last
+            last = unfinished(await self.dump())
+            return not last
+
+        try:
+            await eventually(done, within=WITHIN, what="convergence")
+        except AssertionError as error:
+            raise AssertionError(f"{context}: {error}: {last}\n{await self._story()}") from None
+        return await self.well(context)
+
+    async def well(self, context: str = "") -> Dump:
+        """Check every invariant now."""
+        dump = await self.dump()
+        if found := violations(dump):
+            lines = "\n".join(found[:20])
+            raise AssertionError(f"{context}: {len(found)} violations\n{lines}\n{await self._story()}")
+        return dump
+
+    async def _story(self) -> str:
+        dump = await self.dump()
+        records = [
+            f"{index} {a.actor} {a.action} {a.before}->{a.after} +{len(a.placed)} -{len(a.removed)} ~{len(a.relabelled)}"
+            for index, a in dump.audits
+        ]
+        tails = [f"--- {process.log.name}\n{process.tail()}" for process in self.processes]
+        return "\n".join(["audit:", *records, *tails])
+
+    async def close(self) -> None:
+        self.stop.set()
+        for task in self.background:
+            task.cancel()
+        await asyncio.gather(*self.background, return_exceptions=True)
+        for process in self.processes:
+            await process.end()
+        for running in self.farms:
+            running.task.cancel()
+        await asyncio.gather(*(running.task for running in self.farms), return_exceptions=True)
+        for running in self.farms:
+            await running.client.close()
+        with contextlib.suppress(Exception):
+            await self.client.delete(self.keys.prefix, recurse=True)
+        await self.client.close()
+
+
+@contextlib.asynccontextmanager
+async def rig_on(address: str, nursery: Nursery | None = None, nodes: int = 0) -> AsyncIterator[Rig]:
+    """A rig for the length of a ``with`` block."""
+    client = client_of(address)
+    keys = Keys(f"t{secrets.token_hex(4)}/")
+    rig = Rig(address, client, keys, Cluster(client, keys), nursery)
+    try:
+        await registration.register_cluster(client, keys, SystemIds())
+        if nodes:
+            await rig.nodes(nodes)
+        yield rig
+    finally:
+        await rig.close()
+
+
+__all__ = ["ASKING", "CLOCK", "PLAIN", "WITHIN", "Path", "Rig", "id_preferring", "rig_on"]

@@ -1,0 +1,81 @@
+"""A farm killed at exactly its k-th transaction while it schedules 200 pods, for every k; another takes over.
+
+The farm talks through the tests' proxy, which holds that transaction (or its answer) while the farm is killed.
+What becomes of the transaction then differs from case to case. The survivor runs already, with caches that
+were read in the middle. So as not to wait for Consul's twice-the-TTL at each k, the cases end the dead farm's
+session themselves, as Consul would; one of ``test_real_expiry.py`` waits for the real thing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import Literal
+
+import pytest
+
+from tests.fault.farm_process import Nursery
+from tests.fault.rig import ASKING, Rig, id_preferring, rig_on
+from tests.proxy import Hold, Proxy
+
+PODS = 200
+# The presence, the claim, and at least as many as hold the pods.
+LEAST = 2 + PODS // 30
+
+Fate = Literal["arrives before the take-over", "arrives after it", "never arrives", "is never answered"]
+
+
+async def reached(hold: Hold, rig: Rig, rc_id: str) -> bool:
+    """Whether the k-th transaction came; False: the farm was done before."""
+
+    async def done() -> None:
+        while (status := await rig.status(rc_id)) is None or status.placed < PODS:
+            await asyncio.sleep(0.02)
+
+    waiters = [asyncio.create_task(hold.reached.wait()), asyncio.create_task(done())]
+    try:
+        async with asyncio.timeout(60):
+            await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for waiter in waiters:
+            waiter.cancel()
+        await asyncio.gather(*waiters, return_exceptions=True)
+    return hold.reached.is_set()
+
+
+async def kill_at(k: int, fate: Fate, consul: str, nursery: Nursery) -> bool:
+    """One case; False if the farm never came to its k-th transaction."""
+    context = f"k={k}, the transaction {fate}"
+    async with rig_on(consul, nursery, nodes=PODS) as rig, Proxy(consul) as proxy:
+        hold = proxy.hold_transaction(k, answer=fate == "is never answered")
+        rc = await rig.rc(PODS, manifest=ASKING, id=id_preferring("victim", "survivor"))
+        victim = rig.process("victim", proxy.address)
+        if not await reached(hold, rig, rc.id):
+            await rig.settled(context)
+            return False
+        await rig.farm("survivor")
+        await victim.end()
+        if fate in ("never arrives", "is never answered"):
+            hold.drop()
+        elif fate == "arrives before the take-over":
+            hold.release()
+        await rig.expire("victim")
+        await rig.owned_by("survivor", rc.id)
+        if fate == "arrives after it":
+            await rig.settled(context)
+            hold.release()
+            await asyncio.wait_for(hold.finished.wait(), 30)
+        dump = await rig.settled(context)
+        assert len(dump.pods) == len(dump.intents) == PODS, context
+        assert await rig.owner(rc.id) == "survivor", context
+    return True
+
+
+@pytest.mark.parametrize(
+    "fate", ["arrives before the take-over", "arrives after it", "never arrives", "is never answered"]
+)
+async def test_no_pod_twice_and_none_lost_at_any_step(consul_dev: str, nursery: Nursery, fate: Fate) -> None:
+    for k in count(1):
+        if not await kill_at(k, fate, consul_dev, nursery):
+            break
+    assert k > LEAST
