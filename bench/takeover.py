@@ -21,31 +21,29 @@ from tests.fleet import KEYS
 EACH = 1000
 
 
-async def run() -> bool:
-    """Measure all four cases, print, and tell whether the targets are met."""
-    results = []
-    for survivors in (1, 4):
-        async with rig() as (server, client):
-            await add_nodes(client, 100)
-            await seed_rcs(client, EACH * (survivors + 1))
-            bare = await bare_locks(client, 0, EACH)
-            names = [f"farm-{number}" for number in range(survivors + 1)]
-            farms = [FarmProcess(server.address, name) for name in names]
-            try:
-                await wait_for(
-                    lambda farms=farms: _claimed(farms) >= EACH * len(farms), 30, "all are claimed"
-                )  # type: ignore[misc]
-                await _settled(client, names)
-                stopped = await _clean(client, farms[0], farms[1:])
-                replacement = FarmProcess(server.address, "farm-again")
-                farms.append(replacement)
-                await wait_for(lambda r=replacement: _claimed([r]) >= EACH // 2, 30, "its share arrives")  # type: ignore[misc]
-                await _settled(client, [*names[1:], "farm-again"])
-                killed = await _killed(client, replacement, farms[1:-1])
-            finally:
-                await asyncio.gather(*(farm.end() for farm in farms))
-        results.append(_row("clean stop", survivors, stopped, bare, 1.0))
-        results.append(_row("kill -9", survivors, killed, bare, 2.0))
+async def takeover(survivors: int) -> bool:
+    """Measure a clean stop and a kill -9, print, and tell whether the targets are met."""
+    names = [f"farm-{number}" for number in range(survivors + 1)]
+    async with rig() as (server, client):
+        await add_nodes(client, 100)
+        await seed_rcs(client, EACH * (survivors + 1))
+        bare = await bare_locks(client, 0, EACH)
+        farms = [FarmProcess(server.address, name) for name in names]
+        try:
+            await wait_for(lambda: _claimed(farms) >= EACH * len(names), 30, "all are claimed")
+            await _settled(client, names)
+            stopped = await _clean(client, farms[0], farms[1:])
+            again = FarmProcess(server.address, "farm-again")
+            farms.append(again)
+            await wait_for(lambda: _claimed([again]) >= EACH // 2, 30, "its share arrives")
+            await _settled(client, [*names[1:], "farm-again"])
+            killed = await _killed(client, again, farms[1:-1])
+        finally:
+            await asyncio.gather(*(farm.end() for farm in farms))
+    results = [
+        _row("clean stop", survivors, stopped, bare, 1.0),
+        _row("kill -9", survivors, killed, bare, 2.0),
+    ]
     return all(results)
 
 

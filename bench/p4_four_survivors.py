@@ -1,0 +1,10 @@
+"""P4 with four survivors: see ``takeover.py``."""
+
+from __future__ import annotations
+
+from bench.takeover import takeover
+
+
+async def run() -> bool:
+    """Measure, print, and tell whether the targets are met."""
+    return await takeover(survivors=4)
