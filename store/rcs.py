@@ -32,6 +32,8 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     ``labels`` are the RC's own, for farms that select; ``pod_labels`` go onto its pods.
     ``managed_by`` names the rollout that owns the membership (R14), ``needs`` the features that a
     farm must know to claim it (R11). ``on_lost``: what happens to pods on a lost node (R21).
+    ``unhealthy_after``: seconds until a pod that stays unhealthy is replaced (0: never), and
+    ``transfer_timeout``: seconds that a pod on its new node has to become healthy.
     ``deleting`` stands from the moment that a cascading delete was asked for; the count is 0 then.
     """
 
@@ -51,6 +53,8 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     managed_by: str = ""
     needs: list[str] = []
     deleting: bool = False
+    unhealthy_after: Annotated[float, msgspec.Meta(ge=0)] = 300.0
+    transfer_timeout: Annotated[float, msgspec.Meta(gt=0)] = 300.0
 
 
 class Listing(msgspec.Struct, frozen=True):

@@ -46,13 +46,18 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Glance(msgspec.Struct, frozen=True, gc=False):
-    """The part of a reality that decisions rest on; tens of thousands of them are kept in memory."""
+    """The part of a reality that decisions rest on; tens of thousands of them are kept in memory.
+
+    ``since`` is when its health became what it is, 0 while it passes: nobody asks then.
+    """
 
     manifest: str
     owner: str
     phase: Phase
     started: float
     state: HealthState
+    intent: int = 0
+    since: float = 0.0
 
 
 def glance(reality: Reality) -> Glance:
@@ -63,6 +68,8 @@ def glance(reality: Reality) -> Glance:
         reality.phase,
         reality.started,
         reality.health.state,
+        reality.intent,
+        0.0 if reality.health.state == "passing" else reality.health.since,
     )
 
 

@@ -2,7 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+
+class Transfer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A pod on its way to another node, make before break: whoever owns its RC goes on from here.
+
+    ``phase`` is ``reserved`` until the new pod stands beside the old one, then ``placed``. ``since`` and
+    ``deadline`` are seconds since the epoch; ``cause`` says why the old place is left.
+    """
+
+    id: str
+    old_node: str
+    old_instance: str
+    new_node: str
+    new_instance: str
+    cause: Literal["ineligible", "draining", "unhealthy"] = "ineligible"
+    phase: Literal["reserved", "placed"] = "reserved"
+    since: float = 0.0
+    deadline: float = 0.0
+
+    @property
+    def old(self) -> tuple[str, str]:
+        """(node, instance) that is left."""
+        return self.old_node, self.old_instance
+
+    @property
+    def new(self) -> tuple[str, str]:
+        """(node, instance) that takes over."""
+        return self.new_node, self.new_instance
 
 
 class Work(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -14,4 +44,7 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     crashes: int = 0
     not_before: float = 0.0
     blocked: str = ""
+    transfer: Transfer | None = None
+    transfer_failures: int = 0
+    transfer_not_before: float = 0.0
     record: int = 0
