@@ -34,12 +34,43 @@ class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A drain in progress: ``stage`` advances pods → system → done; times are seconds since the epoch."""
+    """A drain in progress: ``stage`` advances pods → system → done; times are seconds since the epoch.
+
+    ``overdue`` is set by the node's worker once the deadline has passed. ``force`` is a person's word that
+    the rest may then go even where its owner falls below its health floor. ``cordoned`` remembers a
+    cordon that was there before the drain.
+    """
 
     stage: Literal["pods", "system", "done"] = "pods"
     since: float = 0.0
     deadline: float = 0.0
     by: str = ""
+    reason: str = ""
+    force: bool = False
+    overdue: bool = False
+    cordoned: bool = False
+
+    @property
+    def ignores_floor(self) -> bool:
+        """Whether pods must leave now although that leaves their owner with too few healthy ones."""
+        return self.force and self.overdue
+
+
+class NodeStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a node's worker tells people; there is none while nothing is the matter.
+
+    ``left`` counts the pods that a drain still waits for, ``left_system`` the system pods among them;
+    ``waiting`` holds one reason a line, such as ``rc/web: would fall below its health floor``.
+    """
+
+    state: Literal["absent", "lost", "draining", "drained", "blocked"]
+    reason: str = ""
+    farm: str = ""
+    since: float = 0.0
+    absent_since: float = 0.0
+    left: int = 0
+    left_system: int = 0
+    waiting: list[str] = []
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -39,6 +39,11 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Crashes in a row, the earliest next try (seconds since the epoch), and why it is blocked.
 
     ``record`` is the ModifyIndex of the record that it was blocked over: another one is a new chance.
+
+    For a node also the fleet's verdict on it (R21), in seconds since the epoch: ``lost_since`` is when its
+    agent was given up (0: it is not), ``absent_since`` when the absence was first seen. The agent lost
+    contact before ``absent_since``, so what it stops on its own after ``t`` seconds without contact (R27)
+    is being stopped at ``lost_since + t`` by any clock that is wrong by less than the grace period.
     """
 
     crashes: int = 0
@@ -48,3 +53,5 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     transfer_failures: int = 0
     transfer_not_before: float = 0.0
     record: int = 0
+    absent_since: float = 0.0
+    lost_since: float = 0.0

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
 import structlog
 
 from farmd.farm.errors import ClaimLost
@@ -21,6 +22,7 @@ from store.consul.client import ConsulClient
 from store.errors import StoreError
 from store.keys import Keys
 from store.locks import Claim
+from store.operations import Operation
 from store.ports import Clock, Recorder, Rng
 from store.sessions import Session
 from store.status import Status
@@ -162,7 +164,7 @@ class Supervisor:
                 break
             await running.changed.wait()
         running.crashes = 0
-        await self._record(running.claim, None)
+        await self._record(running.claim, Work())
 
     async def _kind_barrier(self, claim: Claim) -> None:
         while True:
@@ -190,16 +192,33 @@ class Supervisor:
         await self._record(running.claim, work)
         return work
 
-    async def _record(self, claim: Claim, work: Work | None) -> None:
-        """Write (or clear) what later owners must honour; fenced like every write."""
-        key = self._keys.work(claim.kind, claim.item)
-        writes = [operations.delete(key) if work is None else operations.put(key, codec.encode(work))]
-        if work is not None and work.blocked:
-            reason = f"crashed {work.crashes} times in a row; last: {work.blocked}"
-            status = Status(state="blocked", reason=reason, farm=self._farm, since=self._clock.now())
-            writes.append(operations.put(self._keys.status(claim.kind, claim.item), codec.encode(status)))
+    async def _record(self, claim: Claim, crashed: Work) -> None:
+        """Write what later owners must honour; fenced like every write."""
         try:
+            writes = [await self._state(claim, crashed)]
+            if crashed.blocked:
+                reason = f"crashed {crashed.crashes} times in a row; last: {crashed.blocked}"
+                status = Status(state="blocked", reason=reason, farm=self._farm, since=self._clock.now())
+                writes.append(operations.put(self._keys.status(claim.kind, claim.item), codec.encode(status)))
             self._session.require()
             await self._client.transaction([*claim.fence(), *writes])
         except StoreError as error:
             log.warning("worker.state_not_recorded", code=error.code, error=error.message)
+
+    async def _state(self, claim: Claim, crashed: Work) -> Operation:
+        """Change what the record says of crashes; what else the worker keeps there stays."""
+        key = self._keys.work(claim.kind, claim.item)
+        entry = await self._client.read(key)
+        if entry is None:
+            return operations.create(key, codec.encode(crashed))
+        merged = msgspec.structs.replace(
+            codec.decode(Work, entry.value, key),
+            crashes=crashed.crashes,
+            not_before=crashed.not_before,
+            blocked=crashed.blocked,
+            record=crashed.record,
+        )
+        value = codec.rewrite(merged, entry.value)
+        if value == codec.encode(Work()):
+            return operations.delete_cas(key, entry.modify_index)
+        return operations.cas(key, value, entry.modify_index)
