@@ -72,13 +72,15 @@ async def build_farm(
         thaw_after,
         present=lambda farm: keys.farm(farm) in caches.farms.entries,
     )
+    world = World(caches, keys)
+    guard.subscribe(world.freeze_changed)
     audit = AuditLogStore(keys, clock, ids)
     tools = Tools(
         farm=settings.name,
         client=client,
         keys=keys,
         caches=caches,
-        world=World(caches, keys),
+        world=world,
         scheduler=scheduler or LabelSelectorScheduler(),
         placement=Placement(client, keys, caches, caches.rcs, audit, clock),
         guard=guard,

@@ -1,18 +1,23 @@
 """What workers look things up in: indexes over the shared caches, kept as changes come (DESIGN: the cost
 of a decision grows with what changed, never with the fleet).
 
-It also knows whom a change concerns: the owner of a pod, of an intent, of a reality; and, for a changed
-node, the owners of its pods and everybody who is still hungry for a place.
+It also knows whom a change concerns: the owner of a pod, of an intent, of a reality; for a changed node,
+the owners of its pods; and whoever is still hungry for a place, for whatever may have made room.
+
+An intent without a pod, somebody else's or one that does not decode, keeps its place for its owner: nobody
+else may have it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from farmd.farm.caches import Caches
 from scheduler.fleet import Fleet
 from scheduler.model import FleetView
 from store.entry import Stored
+from store.errors import RecordInvalid
 from store.intent import Intent
 from store.keys import Keys
 from store.pods import Pod, PodKey
@@ -20,6 +25,16 @@ from store.reality import Glance
 
 Place = tuple[str, str]
 """(node, instance)."""
+
+T = TypeVar("T")
+_NO_POD = Pod(manifest="")
+
+
+def _drop(index: dict[str, dict[Place, T]], owner: str, place: Place) -> None:
+    if owner in index:
+        index[owner].pop(place, None)
+        if not index[owner]:
+            del index[owner]
 
 
 class World:
@@ -31,7 +46,10 @@ class World:
         self._fleet = Fleet()
         self._pods: dict[str, dict[Place, Stored[Pod]]] = {}
         self._wakers: dict[str, Callable[[], None]] = {}
+        self._broken: dict[str, dict[Place, RecordInvalid]] = {}
+        self._bare: dict[Place, str] = {}
         self._hungry: set[str] = set()
+        self._held_back: set[str] = set()
         self._blocked: set[str] = set()
         caches.pods.subscribe(self._pods_changed)
         caches.intent.subscribe(self._intents_changed)
@@ -49,6 +67,14 @@ class World:
     def intent(self, place: Place) -> Stored[Intent] | None:
         """What the node must run there."""
         return self._caches.intent.get(self._keys.intent(*place))
+
+    def unreadable(self, place: Place) -> bool:
+        """Whether there is an intent that does not decode: nobody can tell whose it is."""
+        return self._keys.intent(*place) in self._caches.intent.broken
+
+    def broken_pod(self, owner: str) -> RecordInvalid | None:
+        """A pod of the owner's that does not decode: leaving it out would pass for its absence."""
+        return next(iter(self._broken.get(owner, {}).values()), None)
 
     def reality(self, place: Place) -> Glance | None:
         """What the node runs there."""
@@ -68,6 +94,7 @@ class World:
         """The owner's worker ended."""
         self._wakers.pop(owner, None)
         self._hungry.discard(owner)
+        self._held_back.discard(owner)
         self._blocked.discard(owner)
 
     def block(self, owner: str, blocked: bool) -> None:
@@ -79,8 +106,16 @@ class World:
         return len(self._blocked)
 
     def hunger(self, owner: str, hungry: bool) -> None:
-        """Whether the owner waits for places: any change of a node then wakes it."""
+        """Whether the owner waits for places: whatever may make room then wakes it."""
         (self._hungry.add if hungry else self._hungry.discard)(owner)
+
+    def hold_back(self, owner: str, held_back: bool) -> None:
+        """Whether the owner waits for the end of a freeze."""
+        (self._held_back.add if held_back else self._held_back.discard)(owner)
+
+    def freeze_changed(self) -> None:
+        """The freeze came, went or has other evidence: wake those that it holds back."""
+        self._wake(self._held_back)
 
     def _wake(self, owners: object) -> None:
         for owner in set(owners):  # type: ignore[call-overload]
@@ -89,27 +124,46 @@ class World:
 
     # -- changes -------------------------------------------------------------------------------
     def _pods_changed(self, changed: set[str]) -> None:
-        owners = set()
+        owners, went = set[str](), False
         for key in changed:
             owner, node, instance = self._keys.pod_parts(key)
-            stored = self._caches.pods.get(key)
+            place, stored = (node, instance), self._caches.pods.get(key)
             self._fleet.set_pod(PodKey(owner, node, instance), stored.record if stored else None)
             if stored is not None:
-                self._pods.setdefault(owner, {})[node, instance] = stored
-            elif owner in self._pods:
-                self._pods[owner].pop((node, instance), None)
-                if not self._pods[owner]:
-                    del self._pods[owner]
+                self._pods.setdefault(owner, {})[place] = stored
+                self._bare.pop(place, None)
+            else:
+                _drop(self._pods, owner, place)
+                self._keep_place(place)
+                went = True
+            if (error := self._caches.pods.broken.get(key)) is not None:
+                self._broken.setdefault(owner, {})[place] = error
+            elif self._broken:
+                _drop(self._broken, owner, place)
             owners.add(owner)
-        self._wake(owners)
+        self._wake(owners | self._hungry if went else owners)
 
     def _intents_changed(self, changed: set[str]) -> None:
-        owners = set()
+        owners, went = set[str](), False
         for key in changed:
-            owners.add(self._fleet.owner_at(*self._keys.intent_parts(key)))
-            if (stored := self._caches.intent.get(key)) is not None:
+            place = self._keys.intent_parts(key)
+            stored = self._caches.intent.get(key)
+            owners.add(self._fleet.owner_at(*place))
+            if stored is not None:
                 owners.add(stored.record.owner)
-        self._wake(owners)
+            if (bare := self._bare.pop(place, None)) is not None:
+                self._fleet.set_pod(PodKey(bare, *place), None)
+                went = True
+            self._keep_place(place)
+        self._wake(owners | self._hungry if went else owners)
+
+    def _keep_place(self, place: Place) -> None:
+        """Where no pod stands but an intent does, its owner has the place."""
+        stored = self.intent(place)
+        owner = stored.record.owner if stored is not None else "unknown" if self.unreadable(place) else ""
+        if owner and not self._fleet.owner_at(*place):
+            self._bare[place] = owner
+            self._fleet.set_pod(PodKey(owner, *place), _NO_POD)
 
     def _realities_changed(self, changed: set[str]) -> None:
         owners = set()

@@ -19,12 +19,16 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """One pod of the RC with what its node must run and does run. ``retained``: its node may keep it."""
+    """One pod of the RC with what its node must run and does run.
+
+    ``retained``: its node may keep it. ``unreadable``: there is an intent that does not decode.
+    """
 
     pod: Stored[Pod]
     intent: Stored[Intent] | None
     reality: Reality | Glance | None
     retained: bool = True
+    unreadable: bool = False
 
     @property
     def healthy(self) -> bool:

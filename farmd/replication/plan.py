@@ -57,26 +57,26 @@ def _repairs(snapshot: Snapshot, leaving: frozenset[Place]) -> tuple[Place, ...]
 
 
 def _altered(owner: str, state: PodState) -> bool:
-    if state.intent is None:
-        return True
-    return not _belongs_elsewhere(owner, state) and state.intent.record.manifest != state.pod.record.manifest
+    if _belongs_elsewhere(owner, state):
+        return False
+    return state.intent is None or state.intent.record.manifest != state.pod.record.manifest
 
 
 def _belongs_elsewhere(owner: str, state: PodState) -> bool:
-    return state.intent is not None and state.intent.record.owner != owner
+    return state.unreadable or (state.intent is not None and state.intent.record.owner != owner)
 
 
 def _foreign(snapshot: Snapshot) -> str:
-    """A pod of ours whose intent belongs to another owner: nobody's to repair but a person's."""
+    """A pod of ours whose intent is not known to be ours: nobody's to repair but a person's."""
     foreign = [
-        (*place, state.intent.record.owner)
+        (*place, f"belongs to {state.intent.record.owner}" if state.intent else "does not decode")
         for place, state in snapshot.pods.items()
-        if state.intent is not None and _belongs_elsewhere(snapshot.rc.id, state)
+        if _belongs_elsewhere(snapshot.rc.id, state)
     ]
     if not foreign:
         return ""
-    node, instance, owner = min(foreign)
-    return f"{node}/{instance}: its intent belongs to {owner}"
+    node, instance, what = min(foreign)
+    return f"{node}/{instance}: its intent {what}"
 
 
 def _replacements(snapshot: Snapshot, leaving: frozenset[Place]) -> tuple[Place, ...]:

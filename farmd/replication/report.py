@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 STATUS_PAUSE = 1.0
+STATUS_RETRY = 5.0
+SUMMARY_LIMIT = 500
 RECALL_ONE_BY_ONE = 16
 
 
@@ -76,18 +78,26 @@ class Reporter:
         self._written_at = float("-inf")
         self._alerted = False
 
-    async def say(self, snapshot: Snapshot, plan: Plan) -> float | None:
+    async def say(self, snapshot: Snapshot, plan: Plan, index: int) -> float | None:
         """Write the status if it changed; returns the seconds to wait when it is too early for that.
+
+        ``index`` is the ModifyIndex of the record that it speaks of: no status outlives its record.
 
         Raises:
             ClaimLost: the fence refused it.
         """
-        await self._raise_or_resolve(snapshot, plan)
+        await self._raise_or_resolve(snapshot)
         status = planning.status(snapshot, plan, self._tools.farm, self._tools.clock.now())
-        return await self._write(status)
+        return await self._write(status, index)
 
-    async def block(self, reason: str) -> None:
-        """Say that this item cannot be worked on, and why."""
+    async def over(self) -> None:
+        """The item is gone, and with it what was wrong with it."""
+        if self._alerted:
+            self._alerted = False
+            await self._tools.alerter.resolve(self._id)
+
+    async def block(self, reason: str, index: int) -> float | None:
+        """Say that this item cannot be worked on, and why; returns when to say it if that is not now."""
         known = self._status or Status(state="blocked")
         status = Status(
             state="blocked",
@@ -98,34 +108,40 @@ class Reporter:
             since=self._tools.clock.now(),
         )
         try:
-            await self._write(status)
+            return await self._write(status, index)
         except StoreError as error:
             log.debug("rc.status.not_written", rc_id=self._id, error_code=error.code)
+            return STATUS_RETRY
 
-    async def _write(self, status: Status) -> float | None:
+    async def _write(self, status: Status, index: int) -> float | None:
         if self._status is not None and _same(self._status, status):
             return None
         wait = self._written_at + STATUS_PAUSE - self._tools.clock.mono()
         if wait > 0:
             return wait
-        write = operations.put(self._tools.keys.status("rcs", self._id), codec.encode(status))
+        keys = self._tools.keys
+        record = operations.check_index(keys.record("rcs", self._id), index)
+        write = operations.put(keys.status("rcs", self._id), codec.encode(status))
         self._session.require()
         try:
-            await self._tools.client.transaction([*self._claim.fence(), write])
+            await self._tools.client.transaction([*self._claim.fence(), record, write])
         except TransactionRejected as error:
-            raise ClaimLost(str(error)) from error
+            if any(failure.index < len(self._claim.fence()) for failure in error.errors):
+                raise ClaimLost(str(error)) from error
+            return STATUS_RETRY  # the record changed: its watch brings the next cycle before that
         self._status, self._written_at = status, self._tools.clock.mono()
         return None
 
-    async def _raise_or_resolve(self, snapshot: Snapshot, plan: Plan) -> None:
+    async def _raise_or_resolve(self, snapshot: Snapshot) -> None:
         """One low alert while there are not enough eligible nodes (p2's incident key: the RC's id)."""
         rc = snapshot.rc
         short = bool(snapshot.offer.missing) and not rc.disabled
         if short and not self._alerted:
+            summary = " ".join(f"{rc.name}: not enough eligible nodes: {snapshot.offer.why}".split())
             details = {"rc_id": self._id, "farm": self._tools.farm, "pod_id": rc.pod_id}
             await self._tools.alerter.fire(
                 Alert(
-                    summary=f"{rc.name}: not enough eligible nodes: {plan.blocked}",
+                    summary=summary[:SUMMARY_LIMIT],
                     incident_key=self._id,
                     urgency="low",
                     details={**details, "node_selector": rc.node_selector},

@@ -7,6 +7,7 @@ is a state with a reason, woken by changes of the world and not by a timer.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,14 @@ from scheduler.model import Assignment, Request
 from scheduler.reservations import Reservation, reserve
 from store import rcs
 from store.entry import Stored
-from store.errors import AccessDenied, SessionSuspended, StoreError
+from store.errors import (
+    AccessDenied,
+    InputInvalid,
+    NotFound,
+    RecordInvalid,
+    SessionSuspended,
+    StoreError,
+)
 from store.intent import Intent
 from store.labels import pod_labels
 from store.locks import Claim
@@ -38,12 +46,24 @@ log = structlog.get_logger()
 
 BACKOFF_START = 0.5
 BACKOFF_LIMIT = 60.0
+# What no waiting mends: it is said in the status, and tried again all the same.
+FOR_PEOPLE = (AccessDenied, SchedulerError, NotFound, RecordInvalid, InputInvalid)
 
 
 class ReplicationController:
     """Keeps one RC converged while its claim lasts (seed ``ReplicationController``)."""
 
-    __slots__ = ("_backoff", "_claim", "_id", "_key", "_reporter", "_session", "_tools", "_wake")
+    __slots__ = (
+        "_backoff",
+        "_claim",
+        "_id",
+        "_key",
+        "_reporter",
+        "_session",
+        "_tools",
+        "_unsettled",
+        "_wake",
+    )
 
     def __init__(self, claim: Claim, session: Session, tools: Tools) -> None:
         self._claim = claim
@@ -53,6 +73,7 @@ class ReplicationController:
         self._key = tools.keys.record("rcs", claim.item)
         self._wake = Wake()
         self._backoff = BACKOFF_START
+        self._unsettled = False
         self._reporter = Reporter(claim, session, tools)
 
     async def run(self) -> None:
@@ -99,27 +120,37 @@ class ReplicationController:
             log.warning(
                 "rc.cycle.failed", rc_id=self._id, error_code=error.code, error=str(error), after_s=delay
             )
-            if isinstance(error, AccessDenied | SchedulerError):
-                await self._reporter.block(f"{error.code}: {error}")
+            stored = self._tools.caches.rcs.get(self._key)
+            if isinstance(error, FOR_PEOPLE) and stored is not None:
+                await self._reporter.block(f"{error.code}: {error}", stored.index)
+                return Outcome("blocked", delay, error.code)
             return Outcome("backoff", delay, error.code)
         if outcome.result != "rejected":
             self._backoff = BACKOFF_START
         return outcome
 
     async def _cycle(self) -> Outcome:
-        stored = self._tools.caches.rcs.get(self._key)
+        if self._unsettled:
+            await self._reread()
+        world, rcs_tree = self._tools.world, self._tools.caches.rcs
+        if (broken := rcs_tree.broken.get(self._key)) is not None:
+            due = await self._reporter.block(broken.message, int(broken.fields.get("index", 0)))
+            return Outcome("blocked", due, "the record does not decode")
+        stored = rcs_tree.get(self._key)
         if stored is None:
-            broken = self._tools.caches.rcs.broken.get(self._key)
-            if broken is not None:
-                await self._reporter.block(broken.message)
-            return Outcome("blocked", None, "the record does not decode" if broken else "the record is gone")
+            await self._reporter.over()
+            return Outcome("blocked", None, "the record is gone")
+        if (broken := world.broken_pod(self._id)) is not None:
+            due = await self._reporter.block(broken.message, stored.index)
+            return Outcome("blocked", due, "a pod does not decode")
         snapshot, reservations = await self._read(stored)
         plan = planning.decide(snapshot)
-        self._tools.world.hunger(self._id, bool(snapshot.offer.missing))
+        world.hunger(self._id, bool(snapshot.offer.missing))
+        world.hold_back(self._id, plan.blocked.startswith("frozen"))
         if not plan.empty:
             return await self._execute(stored, snapshot, plan, reservations)
         # Nothing to change: now there is time to tell people, as often as is useful to them.
-        status_due = await self._reporter.say(snapshot, plan)
+        status_due = await self._reporter.say(snapshot, plan, stored.index)
         if status_due is not None:
             return Outcome("after", status_due, plan.blocked)
         if plan.blocked.startswith("frozen"):
@@ -127,13 +158,25 @@ class ReplicationController:
         return Outcome("blocked" if plan.blocked else "done", None, plan.blocked)
 
     # -- read ----------------------------------------------------------------------------------
+    async def _reread(self) -> None:
+        """After an execution that did not end well: nothing is planned before its outcome was read (R12)."""
+        caches = self._tools.caches
+        await caches.rcs.barrier([self._key])
+        await caches.pods.barrier([self._tools.keys.pods(self._id)])
+        self._unsettled = False
+
     async def _read(
         self, stored: Stored[rcs.ReplicationController]
     ) -> tuple[Snapshot, dict[str, Reservation]]:
         """The RC and its world. A converged RC costs no request and no question to the scheduler."""
         tools, rc = self._tools, stored.record
         pods = {
-            place: PodState(pod, tools.world.intent(place), tools.world.reality(place))
+            place: PodState(
+                pod,
+                tools.world.intent(place),
+                tools.world.reality(place),
+                unreadable=tools.world.unreadable(place),
+            )
             for place, pod in tools.world.pods(self._id).items()
         }
         offer, reservations = Offer(), dict[str, Reservation]()
@@ -175,8 +218,7 @@ class ReplicationController:
         answer = await self._tools.scheduler.eligible_nodes(among, self._tools.world.fleet())
         retained = {*answer.eligible, *answer.retained}
         return {
-            place: PodState(state.pod, state.intent, state.reality, place[0] in retained)
-            for place, state in pods.items()
+            place: dataclasses.replace(state, retained=place[0] in retained) for place, state in pods.items()
         }
 
     # -- execute -------------------------------------------------------------------------------
@@ -193,9 +235,11 @@ class ReplicationController:
         subject = Subject(
             "rcs", self._id, stored.record.name, f"farm/{self._tools.farm}", self._key, stored.index
         )
+        self._unsettled = True
         report = await self._tools.placement.execute(
             changes, reservations, subject, self._claim, self._session, standing=len(snapshot.pods)
         )
+        self._unsettled = False
         log.info(
             "rc.cycle.done",
             rc_id=self._id,
@@ -221,8 +265,7 @@ class ReplicationController:
         for place in plan.removals:
             state = snapshot.pods[place]
             changes.append(Change("remove", *place, None, None, state.pod, state.intent))
-        for assignment in plan.additions:
-            changes.append(Change("place", assignment.node, assignment.instance, new, intent))
+        changes += [Change("place", a.node, a.instance, new, intent) for a in plan.additions]
         for place in plan.repairs:
             state = snapshot.pods[place]
             repaired = Intent(manifest=state.pod.record.manifest, owner=self._id)
