@@ -7,9 +7,10 @@ does not grow with what did not (P2); a view that was handed out never changes a
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TypeVar
+
+import msgspec
 
 from scheduler.model import FleetView, NodeView, PodView, Presence
 from store.entry import Stored
@@ -45,12 +46,20 @@ def node_view(
         presence=presence,
         capacity={**agent.capacity, **said.capacity} if agent is not None else said.capacity,
         pods=pods or {},
-        owners=Counter(pod.owner for pod in pods.values()) if pods else {},
+        owners=owners(pods) if pods else {},
         reserved=book,
         reserved_index=reserved.index if reserved is not None else 0,
         reserved_raw=reserved.raw if reserved is not None else b"",
         used=used_amounts(book),
     )
+
+
+def owners(pods: Mapping[str, PodView]) -> dict[str, int]:
+    """How many of these pods each owner has."""
+    counts: dict[str, int] = {}
+    for pod in pods.values():
+        counts[pod.owner] = counts.get(pod.owner, 0) + 1
+    return counts
 
 
 def used_amounts(book: Reserved) -> dict[str, float]:
@@ -100,6 +109,7 @@ class Fleet:
         self._pods: dict[str, dict[str, PodView]] = {}
         self._lost: set[str] = set()
         self._dirty: set[str] = set()
+        self._repopulated: set[str] = set()
         self._views: dict[str, NodeView] = {}
 
     def set_node(self, name: str, node: Node | None) -> None:
@@ -126,7 +136,7 @@ class Fleet:
             here[key.instance] = PodView(key.owner, pod.labels)
         elif key.instance in here and here[key.instance].owner == key.owner:
             del here[key.instance]
-        self._dirty.add(key.node)
+        self._repopulated.add(key.node)
 
     def owner_at(self, node: str, instance: str) -> str:
         """Whose pod stands there; empty when none does."""
@@ -135,8 +145,11 @@ class Fleet:
 
     def view(self) -> FleetView:
         """The fleet at this moment, ordered by name; the same object until something changes."""
-        if self._dirty:
+        if self._dirty or self._repopulated:
             views = dict(self._views)
+            for name in self._repopulated - self._dirty:
+                if name in views:
+                    views[name] = self._populate(views[name])
             grown = False
             for name in self._dirty:
                 if name in self._nodes or name in self._agents:
@@ -146,7 +159,13 @@ class Fleet:
                     views.pop(name, None)
             self._views = dict(sorted(views.items())) if grown else views
             self._dirty.clear()
+            self._repopulated.clear()
         return self._views
+
+    def _populate(self, view: NodeView) -> NodeView:
+        """Pods come and go far more often than anything else of a node changes."""
+        pods = dict(self._pods[view.name])
+        return msgspec.structs.replace(view, pods=pods, owners=owners(pods))
 
     def _build(self, name: str) -> NodeView:
         return node_view(
