@@ -1,61 +1,40 @@
 """From a plan of pods to fenced, audited transactions: shared by every kind that places pods.
 
 A change of one pod is one group: its ``pods`` key, its intent and its reservation change together or not at
-all. Every transaction carries the claim's fence and the version of the record that was planned from
-(R12), and exactly one audit record with the difference that it makes. Own commits are applied to the
-caches from the response (R23a); a rejected or unanswered change is read again before anything is planned.
+all; a move's two changes share a group, and so does what its worker notes down. Every transaction
+carries the claim's fence and the version of the record that was planned from (R12), and exactly one audit
+record with the difference that it makes. Own commits are applied to the caches from the response (R23a); a
+rejected or unanswered change is read again before anything is planned. Reservations are held in the
+process's ledger until their outcome is known: the workers of one farm never collide over a node (R17).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from farmd.farm.caches import Caches
 from farmd.farm.errors import ClaimLost
-from scheduler.reservations import Reservation
+from farmd.pod_changes import Change, NodeChanges, Note, audit_bytes, group, places
+from scheduler.errors import ReservationContended
+from scheduler.ledger import Hold, Ledger
 from store import codec, operations
 from store.audit import Audit, AuditLogStore
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient
-from store.entry import Stored
 from store.errors import AccessDenied
 from store.intent import Intent
 from store.keys import Keys
 from store.locks import Claim
 from store.operations import Operation
-from store.pods import Pod
 from store.ports import Clock
 from store.sessions import Session
 from store.transaction import Batch, Group, Result, pack, submit
 
 REREAD_ONE_BY_ONE = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One pod's change. ``pod`` and ``intent`` are the new records; None means that it goes.
-
-    ``standing`` and ``standing_intent`` are what the change was planned from.
-    """
-
-    action: Literal["place", "remove", "replace", "repair"]
-    node: str
-    instance: str
-    pod: Pod | None
-    intent: Intent | None
-    standing: Stored[Pod] | None = None
-    standing_intent: Stored[Intent] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NodeChanges:
-    """Changes that must happen together: one pod's, or all of a node whose reservations change."""
-
-    changes: tuple[Change, ...]
-    reservation: Reservation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,51 +58,6 @@ class Subject:
     record_index: int
 
 
-def grouped(changes: Sequence[Change], reservations: Mapping[str, Reservation]) -> Iterator[NodeChanges]:
-    """One group a change; a node's changes share one where they change its reservations (R17)."""
-    together: dict[str, list[Change]] = {}
-    for change in changes:
-        if change.node in reservations:
-            together.setdefault(change.node, []).append(change)
-        else:
-            yield NodeChanges((change,))
-    for node, members in together.items():
-        yield NodeChanges(tuple(members), reservations[node])
-
-
-def group(subject: NodeChanges, owner: str, keys: Keys) -> Group[NodeChanges]:
-    """The operations of changes that happen together or not at all."""
-    ops = [operation for change in subject.changes for operation in _operations(change, owner, keys)]
-    if subject.reservation is not None:
-        ops.append(subject.reservation.operation(keys))
-    return Group(tuple(ops), subject)
-
-
-def _operations(change: Change, owner: str, keys: Keys) -> list[Operation]:
-    pod_key = keys.pod(owner, change.node, change.instance)
-    ops: list[Operation] = []
-    if change.pod is not None:
-        index = change.standing.index if change.standing else 0
-        if change.action == "repair":
-            ops.append(operations.check_index(pod_key, index))
-        else:
-            ops.append(operations.cas(pod_key, codec.encode(change.pod), index))
-    elif change.standing is not None:
-        ops.append(operations.delete_cas(pod_key, change.standing.index))
-    return ops + _intent_operations(change, owner, keys.intent(change.node, change.instance))
-
-
-def _intent_operations(change: Change, owner: str, key: str) -> list[Operation]:
-    standing = change.standing_intent
-    if change.intent is not None:
-        return [operations.cas(key, codec.encode(change.intent), standing.index if standing else 0)]
-    if standing is None:
-        return [operations.check_not_exists(key)]
-    if standing.record.owner != owner:
-        return []  # somebody else's by now: only our own pod goes
-    return [operations.delete_cas(key, standing.index)]
-
-
 class Placement:
     """Executes changes of pods under a claim. ``records`` is the tree of the records planned from."""
 
@@ -135,6 +69,8 @@ class Placement:
         records: PrefixCache[Any],
         audit: AuditLogStore,
         clock: Clock,
+        ledger: Ledger | None = None,
+        settled: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._keys = keys
@@ -142,44 +78,77 @@ class Placement:
         self._records = records
         self._audit = audit
         self._clock = clock
+        self._ledger = ledger or Ledger()
+        self._settled = settled
 
     async def execute(
         self,
-        changes: Sequence[Change],
-        reservations: Mapping[str, Reservation],
+        units: Iterable[NodeChanges],
         subject: Subject,
         claim: Claim,
         session: Session,
         *,
         standing: int,
+        guards: Sequence[Operation] = (),
     ) -> Report:
         """Commit changes in full, pipelined transactions. ``standing`` is the owner's pod count before.
+
+        ``guards`` are further checks that every transaction carries. Units over whose reservations
+        another worker of this process is busy are left out; the report says to plan them again.
 
         Raises:
             ClaimLost: the fence failed: the lock is no longer this claim's.
             SessionSuspended: the session may have expired; what was sent before counts.
             AccessDenied: Consul's ACL refuses the write.
         """
-        fence = [*claim.fence(), operations.check_index(subject.record_key, subject.record_index)]
-        batches = pack(
-            (group(each, subject.id, self._keys) for each in grouped(changes, reservations)),
-            fence=fence,
-            trailer=self._trailer(subject, standing),
-            trailer_bytes=_audit_bytes,
-        )
+        fence = [
+            *claim.fence(),
+            operations.check_index(subject.record_key, subject.record_index),
+            *guards,
+        ]
         committed: list[Result[NodeChanges]] = []
-        try:
-            results = await submit(
-                self._client,
-                batches,
-                clock=self._clock,
-                may_write=session.require,
-                committed=committed.append,
+        holds: dict[int, Hold] = {}
+        contended: list[str] = []
+
+        def done(result: Result[NodeChanges]) -> None:
+            committed.append(result)
+            for g in result.batch.groups:
+                if (hold := holds.get(id(g.subject))) is not None:
+                    hold.committed(result.index)
+
+        with ExitStack() as stack:
+            batches = pack(
+                (group(each, subject.id, self._keys) for each in self._held(units, stack, holds, contended)),
+                fence=fence,
+                trailer=self._trailer(subject, standing),
+                trailer_bytes=audit_bytes,
             )
-        finally:
-            # After the last answer, so that it delays no transaction; also when writing was stopped midway.
-            self._apply(committed, subject.id)
-        return await self._settle(results, subject)
+            try:
+                results = await submit(
+                    self._client, batches, clock=self._clock, may_write=session.require, committed=done
+                )
+            finally:
+                # After the last answer, so that it delays no transaction; also when it was stopped midway.
+                self._apply(committed, subject.id)
+            report = await self._settle(results, subject)
+        if holds:
+            self._settled()
+        if contended and not report.replan:
+            return Report(report.committed, True, contended[0])
+        return report
+
+    def _held(
+        self, units: Iterable[NodeChanges], stack: ExitStack, holds: dict[int, Hold], contended: list[str]
+    ) -> Iterator[NodeChanges]:
+        """The units whose reservations are this worker's to change until the stack closes (R17)."""
+        for unit in units:
+            if unit.reservations:
+                try:
+                    holds[id(unit)] = stack.enter_context(self._ledger.hold(unit.reservations))
+                except ReservationContended as error:
+                    contended.append(error.message)
+                    continue
+            yield unit
 
     def _trailer(
         self, subject: Subject, standing: int
@@ -189,22 +158,25 @@ class Placement:
         def record(groups: list[Group[NodeChanges]]) -> list[Operation]:
             nonlocal count
             changes = [change for g in groups for change in g.subject.changes]
+            note = next((g.subject.note for g in groups if g.subject.note is not None), None)
             before = count
-            placed, removed = _places(changes, "place"), _places(changes, "remove")
+            placed, removed = places(changes, "place"), places(changes, "remove")
             count += len(placed) - len(removed)
             actions = sorted({change.action for change in changes})
+            plain = f"pods.{actions[0]}" if len(actions) == 1 else "pods.retarget"
             audit = Audit(
                 at=self._audit.now(),
                 actor=subject.actor,
-                action=f"pods.{actions[0]}" if len(actions) == 1 else "pods.retarget",
+                action=note.action if note is not None else plain,
                 kind=subject.kind,
                 id=subject.id,
                 name=subject.name,
+                reason=note.reason if note is not None else "",
                 before={"pods": before},
-                after={"pods": count},
+                after={"pods": count, **(note.fields if note is not None else {})},
                 placed=placed,
                 removed=removed,
-                relabelled=_places(changes, "replace", "repair"),
+                relabelled=places(changes, "replace", "repair"),
                 manifest=next((c.intent.manifest for c in changes if c.intent is not None), ""),
             )
             return [self._audit.operation(audit)]
@@ -213,19 +185,29 @@ class Placement:
 
     def _apply(self, results: Sequence[Result[NodeChanges]], owner: str) -> None:
         """Own commits reach the caches from the response, not through the watch (R23a)."""
-        pods, intents, reserved = set(), set(), set()
+        pods, intents, reserved, work = set(), set(), set(), set()
         for result in results:
             index = result.index
             for subject in (g.subject for g in result.batch.groups):
                 pods |= {self._apply_pod(change, owner, index) for change in subject.changes}
                 intents |= {self._apply_intent(change, owner, index) for change in subject.changes}
-                if subject.reservation is not None:
-                    key = self._keys.reserved(subject.reservation.node)
-                    self._caches.reserved.wrote(key, subject.reservation.record, index)
+                for reservation in subject.reservations:
+                    key = self._keys.reserved(reservation.node)
+                    self._caches.reserved.wrote(key, reservation.record, index)
                     reserved.add(key)
+                if subject.note is not None:
+                    work.add(self._apply_note(subject.note, index))
         self._caches.pods.notify(pods)
         self._caches.intent.notify(intents)
         self._caches.reserved.notify(reserved)
+        self._caches.work.notify(work)
+
+    def _apply_note(self, note: Note, index: int) -> str:
+        if note.record is None:
+            self._caches.work.removed(note.key, index)
+        else:
+            self._caches.work.wrote(note.key, note.record, index, note.operation().value)
+        return note.key
 
     def _apply_pod(self, change: Change, owner: str, index: int) -> str:
         key = self._keys.pod(owner, change.node, change.instance)
@@ -270,10 +252,13 @@ class Placement:
 
     async def _reread(self, doubtful: list[NodeChanges], owner: str) -> None:
         changes = [change for each in doubtful for change in each.changes]
+        if any(each.note for each in doubtful):
+            await self._caches.work.barrier()
+            await self._caches.reserved.barrier()
         if not changes:
             return
         await self._caches.pods.barrier([self._keys.pod(owner, c.node, c.instance) for c in changes])
-        if any(each.reservation for each in doubtful):
+        if any(each.reservations for each in doubtful):
             await self._caches.reserved.barrier()
         if len(changes) > REREAD_ONE_BY_ONE:
             await self._caches.intent.barrier()
@@ -288,12 +273,3 @@ class Placement:
         else:
             self._caches.intent.wrote(key, codec.decode(Intent, entry.value, key), entry.modify_index)
         self._caches.intent.notify({key})
-
-
-def _audit_bytes(g: Group[NodeChanges]) -> int:
-    """What a group adds to the audit record, in base64."""
-    return sum((len(change.node) + len(change.instance) + 4) * 4 // 3 + 1 for change in g.subject.changes)
-
-
-def _places(changes: list[Change], *actions: str) -> list[str]:
-    return [f"{change.node}/{change.instance}" for change in changes if change.action in actions]

@@ -50,6 +50,7 @@ class Caches:
             *,
             sharded: bool = False,
             pause: float = 0.0,
+            keep_raw: bool = False,
             compact: Callable[[Any], Any] = lambda record: record,
         ) -> PrefixCache[Any]:
             return PrefixCache(
@@ -62,6 +63,7 @@ class Caches:
                 rng=rng,
                 sharded=sharded,
                 pause=pause,
+                keep_raw=keep_raw,
                 compact=compact,
                 reading=reading,
                 on_answer=progress.loop("cache", STALL_SECONDS).beat,
@@ -80,7 +82,7 @@ class Caches:
         self.reserved: PrefixCache[Reserved] = tree("reserved", Reserved)
         self.farms: PrefixCache[Member] = tree("farms", Member)
         self.failsafe: PrefixCache[Failsafe] = tree("failsafe", Failsafe)
-        self.work: PrefixCache[Work] = tree("work", Work)
+        self.work: PrefixCache[Work] = tree("work", Work, keep_raw=True)
 
     def all(self) -> list[PrefixCache[Any]]:
         """Every tree."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from farmd.placement import Change, Subject
+from farmd.placement import Subject
+from farmd.pod_changes import Change, grouped
 from farmd.replication import plan as planning
 from farmd.replication.model import Offer, Outcome, Place, Plan, PodState, Snapshot
 from farmd.replication.report import Reporter
@@ -237,7 +238,11 @@ class ReplicationController:
         )
         self._unsettled = True
         report = await self._tools.placement.execute(
-            changes, reservations, subject, self._claim, self._session, standing=len(snapshot.pods)
+            grouped([(change,) for change in changes], reservations),
+            subject,
+            self._claim,
+            self._session,
+            standing=len(snapshot.pods),
         )
         self._unsettled = False
         log.info(

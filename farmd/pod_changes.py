@@ -1,0 +1,136 @@
+"""Changes of pods as values, and the operations that make them: what a transaction of a worker consists of.
+
+A pod's ``pods`` key and its intent change together or not at all, each compared with what the change was
+planned from; creating an intent is always compare-and-set 0, so nothing is ever put over what belongs to
+somebody else, and nothing of somebody else's is removed (W10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from scheduler.reservations import Reservation
+from store import codec, operations
+from store.entry import Stored
+from store.intent import Intent
+from store.keys import Keys
+from store.operations import Operation
+from store.pods import Pod
+from store.transaction import Group
+from store.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One pod's change. ``pod`` and ``intent`` are the new records; None means that it goes.
+
+    ``standing`` and ``standing_intent`` are what the change was planned from.
+    """
+
+    action: Literal["place", "remove", "replace", "repair"]
+    node: str
+    instance: str
+    pod: Pod | None
+    intent: Intent | None
+    standing: Stored[Pod] | None = None
+    standing_intent: Stored[Intent] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a worker remembers from now on, in the same transaction: its durable state, and the audit's words.
+
+    ``record`` None deletes the state at ``key``; ``index`` is what it was planned from (0: there was none).
+    """
+
+    key: str
+    record: Work | None
+    index: int
+    action: str
+    reason: str = ""
+    fields: Mapping[str, str] = MappingProxyType({})
+    raw: bytes = b""
+
+    def operation(self) -> Operation:
+        """Write or delete the state, if nobody else did since; unknown fields survive."""
+        if self.record is None:
+            return operations.delete_cas(self.key, self.index)
+        value = codec.rewrite(self.record, self.raw) if self.raw else codec.encode(self.record)
+        return operations.cas(self.key, value, self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanges:
+    """Changes that must happen together: one pod's, a move's, or all of a node whose reservations change."""
+
+    changes: tuple[Change, ...]
+    reservations: tuple[Reservation, ...] = ()
+    note: Note | None = None
+
+
+def grouped(
+    units: Iterable[Sequence[Change]], reservations: Mapping[str, Reservation]
+) -> Iterator[NodeChanges]:
+    """One group a unit; units share one where they change the same node's reservations (R17)."""
+    together: dict[str, list[Change]] = {}
+    for unit in units:
+        if not any(change.node in reservations for change in unit):
+            yield NodeChanges(tuple(unit))
+            continue
+        joined = list(unit)
+        for members in _distinct(together.get(change.node) for change in unit):
+            joined = members + joined
+        together.update({change.node: joined for change in joined if change.node in reservations})
+    for members in _distinct(together.values()):
+        nodes = sorted({change.node for change in members} & reservations.keys())
+        yield NodeChanges(tuple(members), tuple(reservations[node] for node in nodes))
+
+
+def _distinct(lists: Iterable[list[Change] | None]) -> list[list[Change]]:
+    return list({id(members): members for members in lists if members is not None}.values())
+
+
+def group(subject: NodeChanges, owner: str, keys: Keys) -> Group[NodeChanges]:
+    """The operations of changes that happen together or not at all."""
+    ops = [operation for change in subject.changes for operation in _operations(change, owner, keys)]
+    ops += [reservation.operation(keys) for reservation in subject.reservations]
+    if subject.note is not None:
+        ops.append(subject.note.operation())
+    return Group(tuple(ops), subject)
+
+
+def _operations(change: Change, owner: str, keys: Keys) -> list[Operation]:
+    pod_key = keys.pod(owner, change.node, change.instance)
+    ops: list[Operation] = []
+    if change.pod is not None:
+        index = change.standing.index if change.standing else 0
+        if change.action == "repair":
+            ops.append(operations.check_index(pod_key, index))
+        else:
+            ops.append(operations.cas(pod_key, codec.encode(change.pod), index))
+    elif change.standing is not None:
+        ops.append(operations.delete_cas(pod_key, change.standing.index))
+    return ops + _intent_operations(change, owner, keys.intent(change.node, change.instance))
+
+
+def _intent_operations(change: Change, owner: str, key: str) -> list[Operation]:
+    standing = change.standing_intent
+    if change.intent is not None:
+        return [operations.cas(key, codec.encode(change.intent), standing.index if standing else 0)]
+    if standing is None:
+        return [operations.check_not_exists(key)]
+    if standing.record.owner != owner:
+        return []  # somebody else's by now: only our own pod goes
+    return [operations.delete_cas(key, standing.index)]
+
+
+def audit_bytes(g: Group[NodeChanges]) -> int:
+    """What a group adds to the audit record, in base64."""
+    return sum((len(change.node) + len(change.instance) + 4) * 4 // 3 + 1 for change in g.subject.changes)
+
+
+def places(changes: list[Change], *actions: str) -> list[str]:
+    return [f"{change.node}/{change.instance}" for change in changes if change.action in actions]
