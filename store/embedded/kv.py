@@ -28,17 +28,16 @@ class Pair(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True, kw_
 
 
 class KeyValues:
-    """The table. ``index`` is the last change, ``tombstone_index`` the last deletion."""
+    """The table. ``index`` is the last change."""
 
     def __init__(self) -> None:
         self.index = 0
-        self.tombstone_index = 0
         self._pairs: OrderedMap[Pair] = OrderedMap()
         self._tombstones: OrderedMap[int] = OrderedMap()
         self._held: dict[str, set[str]] = {}
         self._journal: list[tuple[str, Pair | None]] = []
         self._buried: list[tuple[str, int | None]] = []
-        self._before = (0, 0)
+        self._before = 0
 
     # Reading
 
@@ -73,7 +72,7 @@ class KeyValues:
 
     def table_index(self) -> int:
         """Never 0: that would mean not to block."""
-        return max(self.index, self.tombstone_index, 1)
+        return max(self.index, 1)
 
     def watched_for(self, key: str) -> str:
         """See ``OrderedMap.watched_for``."""
@@ -83,7 +82,7 @@ class KeyValues:
 
     def begin(self) -> None:
         """Start a change that ``commit`` or ``rollback`` ends."""
-        self._before = (self.index, self.tombstone_index)
+        self._before = self.index
         self._journal.clear()
         self._buried.clear()
 
@@ -91,13 +90,17 @@ class KeyValues:
         """Keep the change; the keys that it touched, each once."""
         return list(dict.fromkeys(key for key, _ in self._journal))
 
+    def buried(self) -> bool:
+        """Whether the change since ``begin`` left tombstones."""
+        return bool(self._buried)
+
     def rollback(self) -> None:
         """Undo everything since ``begin``."""
         for key, before in reversed(self._journal):
             self._place(key, before)
         for key, index in reversed(self._buried):
             self._set_tombstone(key, index)
-        self.index, self.tombstone_index = self._before
+        self.index = self._before
 
     def write(self, index: int, pair: Pair) -> Pair:
         """Store ``pair``, whose indexes are filled in here; an equal pair changes nothing.
@@ -179,7 +182,7 @@ class KeyValues:
     def _bury(self, index: int, key: str) -> None:
         self._buried.append((key, self._tombstones.get(key)))
         self._tombstones.put(key, index)
-        self.index = self.tombstone_index = index
+        self.index = index
 
     def _set_tombstone(self, key: str, index: int | None) -> None:
         if index is None:

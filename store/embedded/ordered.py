@@ -71,8 +71,10 @@ class OrderedMap(Generic[V]):
         text = absent + _END
         place = bisect_left(self._keys, absent)
         depth = max(self._shared(text, place - 1), self._shared(text, place))
+        if depth == 0:
+            return ""  # the root is a node even where nothing branches
         low, high = self._range(absent[:depth])
-        if low == high or depth == _common(self._keys[low] + _END, self._keys[high - 1] + _END):
+        if depth == _common(self._keys[low] + _END, self._keys[high - 1] + _END):
             return absent[:depth]
         parent = max(self._shared(text, low - 1), self._shared(text, high))
         return absent[: parent + 1]

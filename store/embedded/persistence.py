@@ -37,7 +37,6 @@ class _Line(msgspec.Struct):
 class _Snapshot(msgspec.Struct):
     index: int
     kv_index: int
-    tombstone_index: int
     session_index: int
     pairs: list[Pair]
     tombstones: list[tuple[str, int]]
@@ -100,7 +99,6 @@ class Log:
         snapshot = _Snapshot(
             state.raft_index,
             state.kv.index,
-            state.kv.tombstone_index,
             state.sessions.index,
             pairs,
             tombstones,
@@ -124,7 +122,7 @@ class Log:
             raise DataDirectoryBroken(f"{self._snapshot}: {error}") from error
         state.raft_index = found.index
         state.kv.load(found.pairs, found.tombstones)
-        state.kv.index, state.kv.tombstone_index = found.kv_index, found.tombstone_index
+        state.kv.index = found.kv_index
         state.sessions.load(found.sessions)
         state.sessions.index = found.session_index
 

@@ -226,7 +226,7 @@ class State:
 
     def _finish(self, index: int) -> None:
         """A change is whole: note new tombstones, then wake."""
-        if self.kv.tombstone_index == index:
+        if self.kv.buried():
             self._note_grave(index)
         self.kv_watches.changed(self.kv.commit())
 

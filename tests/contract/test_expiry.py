@@ -110,13 +110,33 @@ async def test_a_nearer_deadline_is_met_while_somebody_waits_for_a_later_one() -
         long = await face.session(TTL="1000s")
         await face.client.put(face.key("long"), b"1", acquire=long)
         index, _ = await face.client.get(face.key("long"))
-        watch = asyncio.ensure_future(face.client.list(face.prefix, index=index, wait=500))
+        idle = asyncio.ensure_future(face.client.get(face.key("long"), index=index, wait=500))
         await face.elapse(1)
         short = await face.session()
+        await face.client.put(face.key("short"), b"1", acquire=short)
+        index, _ = await face.client.get(face.key("short"))
+        watch = asyncio.ensure_future(face.client.get(face.key("short"), index=index, wait=500))
         await face.elapse(2 * TTL)
-        assert not watch.done()
-        assert await face.client.session_info(short) is None
-        watch.cancel()
+        assert watch.done()
+        assert not idle.done()
+        idle.cancel()
+
+
+async def test_a_wait_is_lengthened_by_up_to_a_sixteenth() -> None:
+    async with faces.embedded_inprocess() as face:
+        await face.client.put(face.key("a"), b"1")
+        index, _ = await face.client.get(face.key("a"))
+        watches = [
+            asyncio.ensure_future(face.client.get(face.key("a"), index=index, wait=16)) for _ in range(50)
+        ]
+        await face.elapse(16)
+        ended = [sum(watch.done() for watch in watches)]
+        for _ in range(4):
+            await face.elapse(0.25)
+            ended.append(sum(watch.done() for watch in watches))
+        assert ended[0] == 0
+        assert ended == sorted(set(ended)), "the ends of 50 waits are spread over the jitter"
+        assert ended[-1] == 50
 
 
 async def test_a_tombstone_is_forgotten_after_a_quarter_of_an_hour() -> None:

@@ -69,7 +69,8 @@ async def test_a_ttl_out_of_range_is_refused(face: Face, ttl: int) -> None:
 @pytest.mark.parametrize(
     ("given", "stored"),
     [(0, 0), ("0s", 0), (5, 5 * SECOND), (999, 999 * SECOND), (1000, 1000), ("1ms", SECOND // 1000),
-     ("15s", 15 * SECOND), ("61s", 61 * SECOND), ("500ns", 500 * SECOND), (None, 15 * SECOND), (-5, -5 * SECOND)],
+     ("15s", 15 * SECOND), ("61s", 61 * SECOND), ("500ns", 500 * SECOND),
+     (None, 15 * SECOND), (-5, -5 * SECOND)],
 )  # fmt: skip
 async def test_a_lock_delay_is_stored_as_consul_reads_it(face: Face, given: object, stored: int) -> None:
     session = await face.session(LockDelay=given)

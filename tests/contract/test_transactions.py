@@ -154,6 +154,9 @@ async def test_a_transaction_that_only_reads_answers_as_a_read(face: Face) -> No
     assert answer.headers["x-consul-knownleader"] == "true"
     assert "x-consul-index" not in answer.headers
     assert json_of(await face.raw("PUT", "/v1/txn", body=b"[]"))["Results"] == []
+    for mode in ({"stale": ""}, {"consistent": ""}):
+        assert (await face.raw("PUT", "/v1/txn", mode, b"[]")).status == 200
+    assert (await face.raw("PUT", "/v1/txn", {"stale": "", "consistent": ""}, b"[]")).status == 400
 
 
 async def test_64_operations_pass_and_65_are_413(face: Face) -> None:
