@@ -8,8 +8,7 @@ somebody else, and nothing of somebody else's is removed (W10).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Literal
 
 from scheduler.reservations import Reservation
@@ -51,7 +50,7 @@ class Note:
     index: int
     action: str
     reason: str = ""
-    fields: Mapping[str, str] = MappingProxyType({})
+    fields: Mapping[str, str] = field(default_factory=dict)
     raw: bytes = b""
 
     def operation(self) -> Operation:
