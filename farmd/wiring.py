@@ -12,7 +12,7 @@ from typing import Any
 
 from alerting.alerter import Alerter
 from farmd.farm import failsafe
-from farmd.farm.caches import Caches
+from farmd.farm.caches import OWN_TREES_PAUSE, Caches
 from farmd.farm.failsafe import FailsafeGuard
 from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
@@ -49,16 +49,18 @@ async def build_farm(
     address: str = "",
     kinds: Sequence[str] = ("rcs",),
     thaw_after: float = failsafe.THAW_AFTER,
+    own_trees_pause: float = OWN_TREES_PAUSE,
 ) -> Farm:
     """A farm that is ready to run. Registers the cluster if there is none yet.
 
-    ``address`` is where its HTTP listens, for its presence record.
+    ``address`` is where its HTTP listens, for its presence record; ``own_trees_pause`` how many seconds
+    may pass until other hands' changes of pods and intents are seen.
 
     Raises:
         StoreError: Consul cannot be reached, or the cluster is unusable; try again later.
     """
     cluster = await registration.register_cluster(client, keys, ids)
-    caches = Caches(client, keys, cluster, clock, rng, progress)
+    caches = Caches(client, keys, cluster, clock, rng, progress, own_trees_pause=own_trees_pause)
     guard = FailsafeGuard(
         "rcs",
         settings.name,
