@@ -36,6 +36,7 @@ from store.nodes import Agent, Node
 from store.rcs import ReplicationController
 from store.reality import Health, Reality
 from store.sessions import Session
+from store.status import Status
 
 KEYS = Keys()
 CLOCK = SystemClock()
@@ -83,6 +84,20 @@ class Cluster:
     client: ConsulClient
     keys: Keys = KEYS
     nodes: dict[str, Session] = field(default_factory=dict)
+
+    async def register(self) -> str:
+        """Register the cluster; returns its id."""
+        return await registration.register_cluster(self.client, self.keys, SystemIds())
+
+    async def status(self, rc: ReplicationController) -> Status:
+        """What the RC's owner last said; an empty one before it said anything."""
+        entry = await self.client.read(self.keys.status("rcs", rc.id))
+        return Status(state="progressing") if entry is None else codec.decode(Status, entry.value, entry.key)
+
+    async def locks(self) -> dict[str, Entry]:
+        """Ownership locks by RC id."""
+        found = await self.entries(self.keys.tree("locks") + "rcs/")
+        return {self.keys.last_part(key): entry for key, entry in found.items()}
 
     async def put(self, key: str, record: Any) -> int:
         entries = await self.client.transaction([operations.put(key, codec.encode(record))])
@@ -188,11 +203,16 @@ class RunningFarm:
     task: asyncio.Task[None]
     alerts: Inbox
     client: ConsulClient
+    registry: CollectorRegistry
 
     async def close(self) -> None:
         """A clean stop, awaited."""
         self.stop.set()
         await asyncio.wait_for(self.task, 30)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """A sample of this farm's metrics; 0 where there is none."""
+        return self.registry.get_sample_value(name, labels) or 0.0
 
     @property
     def owned(self) -> set[str]:
@@ -206,10 +226,12 @@ async def start_farm(
     keys: Keys = KEYS,
     seed: int = 1,
     thaw_after: float = 1.0,
+    own_trees_pause: float = 0.2,
     **settings: Any,
 ) -> RunningFarm:
     """Start a farm in this process and wait until it is ready."""
-    metrics = Metrics(CollectorRegistry())
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
     alerts = Inbox()
     farm = await build_farm(
         settings=FarmSettings(**({"name": name, "settle": 0.05, "patience": 0.3, "stable": 0.5} | settings)),
@@ -222,9 +244,10 @@ async def start_farm(
         progress=Progress(CLOCK, metrics),
         alerter=alerts,
         thaw_after=thaw_after,
+        own_trees_pause=own_trees_pause,
     )
     stop = asyncio.Event()
-    running = RunningFarm(farm, stop, asyncio.create_task(farm.run(stop)), alerts, client)
+    running = RunningFarm(farm, stop, asyncio.create_task(farm.run(stop)), alerts, client, registry)
     ready = asyncio.create_task(farm.ready.wait())
     await asyncio.wait([ready, running.task], return_when=asyncio.FIRST_COMPLETED, timeout=20)
     ready.cancel()
@@ -245,3 +268,15 @@ async def farm_on(
         yield running
     finally:
         await running.close()
+
+
+@asynccontextmanager
+async def cluster_on(address: str) -> AsyncIterator[Cluster]:
+    """A registered cluster under a prefix of its own on a server that tests share."""
+    client = client_of(address)
+    try:
+        cluster = Cluster(client, Keys(f"test-{SystemIds().new()}/"))
+        await cluster.register()
+        yield cluster
+    finally:
+        await client.close()

@@ -41,6 +41,8 @@ class Caches:
         clock: Clock,
         rng: Rng,
         progress: Progress,
+        *,
+        own_trees_pause: float = OWN_TREES_PAUSE,
     ) -> None:
         reading = asyncio.Semaphore(READ_AT_ONCE)
 
@@ -71,9 +73,9 @@ class Caches:
 
         self.rcs: PrefixCache[ReplicationController] = tree("rcs", ReplicationController, sharded=True)
         self.pods: PrefixCache[Pod] = tree(
-            "pods", Pod, sharded=True, pause=OWN_TREES_PAUSE, compact=SharedLabels().shared
+            "pods", Pod, sharded=True, pause=own_trees_pause, compact=SharedLabels().shared
         )
-        self.intent: PrefixCache[Intent] = tree("intent", Intent, pause=OWN_TREES_PAUSE, compact=shared)
+        self.intent: PrefixCache[Intent] = tree("intent", Intent, pause=own_trees_pause, compact=shared)
         self.reality: PrefixCache[Glance] = tree(
             "reality", Reality, sharded=True, pause=REALITY_PAUSE, compact=glance
         )
