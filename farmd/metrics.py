@@ -32,7 +32,7 @@ def _error_codes(root: type[StoreError]) -> set[str]:
 
 
 # The families of records that are work, as ``farmd.farm.kind.Kind.name`` says them.
-KINDS: Values = ("rcs", "nodes", "rollouts", "services", "apps", "jobs", "daemonsets")
+KINDS: Values = ("rcs", "nodes", "rollouts", "services", "apps", "jobs", "daemonsets", "housekeeping")
 STATUSES: Values = (
     "200",
     "400",
@@ -150,6 +150,12 @@ TABLE: tuple[Metric, ...] = (
         "Time of one step of a rollout.",
         {"result": ("done", "reverted", "failed")},
         CYCLE_SECONDS,
+    ),
+    Metric(
+        "farmd_housekeeping_total",
+        "counter",
+        "What house-keeping did with manifests, hours of the audit log and checkpoints.",
+        {"what": ("condemned", "absolved", "collected", "pruned", "checkpoint")},
     ),
     Metric("farmd_workqueue_depth", "gauge", "Items that wait for their worker.", {"queue": KINDS}),
     Metric(

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Audit(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Who did what to which item and why; pods are written ``<node>/<instance>``.
 
-    ``before`` and ``after`` hold the fields that changed.
+    ``before`` and ``after`` hold the fields that changed. Pods belong to the item ``id``; one of another
+    owner is written ``<owner>/<node>/<instance>``, so that replay knows whose it is (``checkpoint.py``).
     """
 
     at: float
@@ -102,7 +103,8 @@ class AuditReader:
         """The hours that have records, newest first."""
         prefix = self._keys.tree("audit")
         page = await self._client.keys(prefix, separator="/")
-        return tuple(sorted((key[len(prefix) :].strip("/") for key in page.items), reverse=True))
+        found = (key[len(prefix) :].strip("/") for key in page.items if key.endswith("/"))
+        return tuple(sorted(found, reverse=True))
 
     async def read(self, wanted: Filter, limit: int) -> tuple[Audit, ...]:
         """At most ``limit`` records that fit, newest first."""
@@ -121,6 +123,8 @@ class AuditReader:
         records = []
         # Records are never rewritten, so their creation is the order in which changes were committed.
         for raw in sorted(page.items, key=lambda raw: raw.create_index, reverse=True):
+            if not self._keys.is_audit_record(raw.key):
+                continue
             try:
                 records.append(codec.decode(Audit, raw.decoded(), raw.key))
             except RecordInvalid as error:

@@ -222,6 +222,28 @@ class Keys:
         """One audit record; ids of one hour sort by time."""
         return f"{self.prefix}audit/{hour}/{record_id}"
 
+    def is_audit_record(self, key: str) -> bool:
+        """Whether a key under ``audit/`` is a record; parts of checkpoints lie one level deeper."""
+        parts = key[len(self.prefix) + 6 :].split("/")
+        return len(parts) == 2 and all(parts)
+
+    @property
+    def checkpoint(self) -> str:
+        """The newest complete checkpoint of the pods tree: from which hour and id its chunks are."""
+        return f"{self.prefix}audit/checkpoint"
+
+    def checkpoint_parts(self, hour: str, checkpoint_id: str) -> str:
+        """The prefix of one checkpoint's parts; they go with their hour at the latest."""
+        return f"{self.prefix}audit/{hour}/checkpoint/{checkpoint_id}/"
+
+    def checkpoint_begin(self, hour: str, checkpoint_id: str) -> str:
+        """Written before the pods are read: its ModifyIndex is the checkpoint's."""
+        return f"{self.checkpoint_parts(hour, checkpoint_id)}begin"
+
+    def checkpoint_chunk(self, hour: str, checkpoint_id: str, number: int) -> str:
+        """One chunk of a checkpoint, from 0."""
+        return f"{self.checkpoint_parts(hour, checkpoint_id)}{number:05}"
+
     def last_part(self, key: str) -> str:
         """The id or name at the end of a key."""
         return key.rsplit("/", 1)[1]

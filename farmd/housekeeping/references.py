@@ -1,0 +1,104 @@
+"""Who refers to which manifest, proven by answers that bear their sentinels (R20, R24).
+
+A reference is a digest that stands anywhere in a record: also in a field that only a newer version
+knows, in a family that this version has never heard of, and in a record that does not decode. Only
+families that are known to hold none are left out. Families are read in the order in which references
+spread (a controller's record comes before its pods, a pod before its intent), because whoever copies
+a reference holds it until the copy stands: so none can slip through between two reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Set
+
+from store import codec
+from store.consul.client import ConsulClient
+from store.entry import RawEntry
+from store.errors import NotRegistered
+from store.failsafe import Failsafe, frozen
+from store.keys import PLAIN_TREES, SHARDED_TREES, Keys, is_sentinel
+from store.ports import Clock
+from store.registration import sentinel_value
+
+NEVER_REFER = frozenset(
+    {
+        "agents",
+        "audit",
+        "failsafe",
+        "farms",
+        "locks",
+        "manifests",
+        "meta",
+        "names",
+        "nodes",
+        "reserved",
+        "status",
+    }
+)
+SPREADING = ("daemonsets", "rcs", "work", "pods", "intent", "reality")
+SLICE = 500
+_DIGEST = re.compile(rb"[0-9a-f]{64}")
+
+
+async def referenced(
+    client: ConsulClient, keys: Keys, cluster: str, clock: Clock, wanted: Set[str]
+) -> frozenset[str]:
+    """Those of the wanted digests that anything refers to.
+
+    Raises:
+        NotRegistered: an answer lacks its sentinel or bears another cluster's id: it proves nothing.
+    """
+    digests = {sha.encode() for sha in wanted}
+    found: set[bytes] = set()
+    for family in await _families(client, keys):
+        for prefix in _prefixes(family, keys):
+            page = await client.list(prefix, mode="consistent")
+            if family in (*SHARDED_TREES, *PLAIN_TREES):
+                _prove(keys.sentinel(prefix), page.items, cluster)
+            for position, raw in enumerate(page.items):
+                if position % SLICE == SLICE - 1:
+                    await clock.sleep(0)
+                found |= digests.intersection(_DIGEST.findall(raw.decoded()))
+    return frozenset(digest.decode() for digest in found)
+
+
+async def freeze(client: ConsulClient, keys: Keys, cluster: str, clock: Clock) -> str:
+    """Why removals stand still for any kind of work now; empty when they do not.
+
+    Raises:
+        NotRegistered: the freezes cannot be proven to be absent.
+        RecordInvalid: one does not decode.
+    """
+    prefix = keys.tree("failsafe")
+    page = await client.list(prefix, mode="consistent")
+    _prove(keys.sentinel(prefix), page.items, cluster)
+    for raw in page.items:
+        if not is_sentinel(raw.key):
+            record = codec.decode(Failsafe, raw.decoded(), raw.key)
+            if frozen(record, clock.now()):
+                return f"{keys.last_part(raw.key)}: {record.evidence}"
+    return ""
+
+
+async def _families(client: ConsulClient, keys: Keys) -> Iterable[str]:
+    """Unknown families first, then the known ones in the order in which references spread."""
+    page = await client.keys(keys.prefix, separator="/", mode="consistent")
+    there = {key[len(keys.prefix) :].rstrip("/") for key in page.items}
+    return (*sorted(there - NEVER_REFER - set(SPREADING)), *SPREADING)
+
+
+def _prefixes(family: str, keys: Keys) -> Iterator[str]:
+    if family in SHARDED_TREES:
+        yield from keys.shards(family)
+    else:
+        yield keys.tree(family)
+
+
+def _prove(sentinel: str, items: Iterable[RawEntry], cluster: str) -> None:
+    for raw in items:
+        if raw.key == sentinel:
+            if raw.decoded() == sentinel_value(cluster):
+                return
+            raise NotRegistered(f"{sentinel}: bears another cluster's id", key=sentinel)
+    raise NotRegistered(f"{sentinel}: missing, so the answer proves nothing", key=sentinel)
