@@ -70,7 +70,7 @@ class FarmSection(Section):
     """A farm process: `farmd run`."""
 
     name: str = Field(default_factory=_this_host, description="Name of this farm, unique among live farms.")
-    kinds: Texts = Field(["rcs"], description="Kinds of work that it claims.", min_length=1)
+    kinds: Texts = Field(["rcs", "housekeeping"], description="Kinds of work that it claims.", min_length=1)
     selector: str = Field("", description="Claims only items whose labels match (Kubernetes grammar).")
     ttl: float = Field(10.0, ge=10, le=60, description="Time to live of the session, in seconds.")
 
@@ -85,6 +85,18 @@ class FarmSection(Section):
         if value:
             _as_value_error(parse_selector, value)
         return value
+
+
+class HousekeepingSection(Section):
+    """Tidying the store; whichever farm claims it does it for all. Times are seconds."""
+
+    interval: float = Field(3600.0, ge=1, description="Time between two rounds.")
+    manifest_age: float = Field(
+        24 * 3600.0, ge=0, description="How long a manifest is kept that nothing refers to."
+    )
+    audit_retention: float = Field(
+        7 * 24 * 3600.0, ge=3600, description="How far the audit log reaches back; whole hours go."
+    )
 
 
 class AgentSection(Section):
@@ -196,6 +208,7 @@ class Config(BaseSettings):
     )
 
     farm: FarmSection = Field(default_factory=FarmSection)
+    housekeeping: HousekeepingSection = Field(default_factory=HousekeepingSection)
     agent: AgentSection = Field(default_factory=AgentSection)
     store: StoreSection = Field(default_factory=StoreSection)
     log: LogSection = Field(default_factory=LogSection)

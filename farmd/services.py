@@ -25,6 +25,7 @@ from farmd.config import Config
 from farmd.config_sources import ConfigInvalid
 from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
+from farmd.housekeeping.model import HousekeepingSettings
 from farmd.lifecycle import Life, Service
 from farmd.progress import Progress
 from store.consul.client import ConsulClient
@@ -35,7 +36,7 @@ from store.ports import Clock, Ids, Recorder, Rng
 log = structlog.get_logger()
 
 T = TypeVar("T")
-KINDS = ("rcs",)
+KINDS = wiring.KINDS
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 15.0
 
 
@@ -178,6 +179,7 @@ class FarmService:
                     alerter=alerter,
                     address=frame.address,
                     kinds=section.kinds,
+                    housekeeping=HousekeepingSettings(**dict(frame.config.housekeeping)),
                 )
             except StoreError as error:
                 if error.retry is Retry.NEVER:

@@ -15,8 +15,12 @@ from farmd.farm import failsafe
 from farmd.farm.caches import OWN_TREES_PAUSE, Caches
 from farmd.farm.failsafe import FailsafeGuard
 from farmd.farm.farm import Farm
+from farmd.farm.kind import Kind
 from farmd.farm.model import FarmSettings
 from farmd.farm.world import World
+from farmd.housekeeping.kind import Housekeeping
+from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
+from farmd.housekeeping.tools import Tools as HousekeepingTools
 from farmd.placement import Placement
 from farmd.progress import Progress
 from farmd.replication.kind import ManifestCache, Replication, Tools
@@ -32,6 +36,8 @@ from store.errors import NoLeader
 from store.farms import Member
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
+
+KINDS = ("rcs", "housekeeping")
 
 
 async def build_farm(
@@ -50,6 +56,7 @@ async def build_farm(
     kinds: Sequence[str] = ("rcs",),
     thaw_after: float = failsafe.THAW_AFTER,
     own_trees_pause: float = OWN_TREES_PAUSE,
+    housekeeping: HousekeepingSettings = DEFAULTS,
 ) -> Farm:
     """A farm that is ready to run. Registers the cluster if there is none yet.
 
@@ -93,6 +100,24 @@ async def build_farm(
         rng=rng,
         recorder=recorder,
     )
+    chores = HousekeepingTools(
+        farm=settings.name,
+        client=client,
+        keys=keys,
+        cluster=cluster,
+        audit=audit,
+        settings=housekeeping,
+        known_references=lambda: known_references(caches),
+        doubt=guard.frozen,
+        clock=clock,
+        rng=rng,
+        ids=ids,
+        recorder=recorder,
+    )
+    builders: dict[str, Callable[[], Kind]] = {
+        "rcs": lambda: Replication(tools),
+        "housekeeping": lambda: Housekeeping(chores),
+    }
     member = Member(
         id=settings.name,
         version=version(),
@@ -110,7 +135,7 @@ async def build_farm(
         client=client,
         keys=keys,
         caches=caches,
-        kinds=[Replication(tools)],
+        kinds=[builders[kind]() for kind in kinds],
         guards={"rcs": guard},
         clock=clock,
         rng=rng,
@@ -118,6 +143,12 @@ async def build_farm(
         recorder=recorder,
         progress=progress,
     )
+
+
+def known_references(caches: Caches) -> set[str]:
+    """Digests of manifests that the caches see referred to; they may be a little old."""
+    trees: list[PrefixCache[Any]] = [caches.rcs, caches.pods, caches.intent]
+    return {stored.record.manifest for tree in trees for stored in tree.entries.values()}
 
 
 def evidence(caches: Caches) -> list[Callable[[], str | None]]:
