@@ -62,6 +62,7 @@ class Hold:
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     seen: Seen | None = None
+    _client: asyncio.StreamWriter | None = None
     _decided: asyncio.Event = field(default_factory=asyncio.Event)
     _drop: bool = False
 
@@ -75,15 +76,20 @@ class Hold:
         self._decided.set()
         self.finished.set()
 
+    def cut(self) -> None:
+        """Cut the client off now; the server gets the request when it is released, far too late."""
+        assert self._client is not None, "nothing is held yet"
+        _reset(self._client)
+
     def _takes(self, seen: Seen) -> bool:
         if self.reached.is_set() or not self.match(seen):
             return False
         self.countdown -= 1
         return self.countdown == 0
 
-    async def _wait(self, seen: Seen) -> bool:
+    async def _wait(self, seen: Seen, client: asyncio.StreamWriter) -> bool:
         """Hold; True if the connection is to be cut."""
-        self.seen = seen
+        self.seen, self._client = seen, client
         self.reached.set()
         await self._decided.wait()
         return self._drop
@@ -242,7 +248,7 @@ class _Connection:
         hold = self._proxy._hold_for(seen)
         if self._proxy.latency:
             await asyncio.sleep(self._proxy.latency)
-        if hold is not None and not hold.answer and await hold._wait(seen):
+        if hold is not None and not hold.answer and await hold._wait(seen, self._writer):
             return False
         await self._proxy._open.wait()
         self._answered.clear()
@@ -253,7 +259,7 @@ class _Connection:
         if hold is not None and hold.answer:
             # Held only once the server has begun to answer: it has acted by then.
             await self._answered.wait()
-            if await hold._wait(seen):
+            if await hold._wait(seen, self._writer):
                 return False
             self._gate.set()
         if hold is not None:

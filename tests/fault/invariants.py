@@ -170,7 +170,8 @@ def fenced_out_stays_out(dump: Dump) -> Iterable[str]:
         for index, audit in dump.audits:
             foreign = audit.actor.startswith("farm/") and audit.actor != f"farm/{holder.id}"
             if audit.id == item and index > entry.modify_index and foreign:
-                yield f"{audit.actor} wrote {audit.action} at {index}, {holder.id} owns it since {entry.modify_index}"
+                since = f"{holder.id} owns it since {entry.modify_index}"
+                yield f"{audit.actor} wrote {audit.action} at {index}, {since}"
 
 
 def reservations_fit(dump: Dump) -> Iterable[str]:

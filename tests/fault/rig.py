@@ -7,11 +7,11 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from farmd.clock import SystemIds
 from farmd.farm.preference import preferred
+from farmd.mutation import Call
 from store import codec, manifests, operations, registration
 from store.consul.client import ConsulClient
 from store.entry import Entry
@@ -100,6 +100,10 @@ class Rig:
         """From now on reality follows intent."""
         self.background.append(asyncio.create_task(self.cluster.obey(self.stop)))
 
+    def call(self) -> Call:
+        """A person at the command line."""
+        return Call(self.client, self.keys, CLOCK, SystemIds(), "user/ada@desk")
+
     # -- farms ---------------------------------------------------------------------------------
     def process(self, name: str, address: str = "", **settings: Any) -> FarmProcess:
         """Start a farm as a process; ``address`` may be a proxy's."""
@@ -154,7 +158,7 @@ class Rig:
         return len(await self.cluster.pods(rc_id))
 
     async def settled(self, context: str = "") -> Dump:
-        """Wait until every controller is as it should be, and check that all is well; what, else, is wrong."""
+        """Wait until every controller is as it should be, then check every invariant."""
         last: list[str] = []
 
         async def done() -> bool:
@@ -179,7 +183,8 @@ class Rig:
     async def _story(self) -> str:
         dump = await self.dump()
         records = [
-            f"{index} {a.actor} {a.action} {a.before}->{a.after} +{len(a.placed)} -{len(a.removed)} ~{len(a.relabelled)}"
+            f"{index} {a.actor} {a.action} {a.before}->{a.after}"
+            f" +{len(a.placed)} -{len(a.removed)} ~{len(a.relabelled)}"
             for index, a in dump.audits
         ]
         tails = [f"--- {process.log.name}\n{process.tail()}" for process in self.processes]
@@ -215,6 +220,3 @@ async def rig_on(address: str, nursery: Nursery | None = None, nodes: int = 0) -
         yield rig
     finally:
         await rig.close()
-
-
-__all__ = ["ASKING", "CLOCK", "PLAIN", "WITHIN", "Path", "Rig", "id_preferring", "rig_on"]

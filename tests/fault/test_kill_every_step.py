@@ -1,9 +1,9 @@
-"""A farm killed at exactly its k-th transaction while it schedules 200 pods, for every k; another takes over.
+"""A farm killed at exactly its k-th transaction while it schedules 200 pods, for every k.
 
-The farm talks through the tests' proxy, which holds that transaction (or its answer) while the farm is killed.
-What becomes of the transaction then differs from case to case. The survivor runs already, with caches that
-were read in the middle. So as not to wait for Consul's twice-the-TTL at each k, the cases end the dead farm's
-session themselves, as Consul would; one of ``test_real_expiry.py`` waits for the real thing.
+The farm talks through the tests' proxy, which holds that transaction (or its answer) while the farm is
+killed. What becomes of the transaction then differs from case to case. The survivor runs already, with
+caches that were read in the middle. So as not to wait for Consul's twice-the-TTL at each k, the cases end
+the dead farm's session themselves, as Consul would; one of ``test_real_expiry.py`` waits for the real thing.
 """
 
 from __future__ import annotations

@@ -1,0 +1,98 @@
+"""Answers that never come, and writes that arrive too late, at every transaction of a living farm (R12).
+
+For each k the k-th transaction after a change of the count is lost, or its answer is, or its connection is
+cut and it arrives once the farm has long planned anew. Whatever happened, the farm converges on exactly the
+right pods, each change is in the audit once, and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+import pytest
+
+from tests.fault.rig import ASKING, WITHIN, Rig, rig_on
+from tests.fleet import RunningFarm, eventually
+from tests.proxy import Hold, Proxy
+
+PODS = 60
+STEPS = 8  # more than there are
+AT_ONCE = 3
+
+FATES = ("never arrives", "is never answered", "arrives too late", "arrives just before the next")
+Fate = Literal["never arrives", "is never answered", "arrives too late", "arrives just before the next"]
+
+
+async def told(rig: Rig, rc_id: str, placed: int) -> None:
+    """Wait until the farm says that so many pods are placed: nothing is left for it to write."""
+
+    async def so() -> bool:
+        status = await rig.status(rc_id)
+        return status is not None and (status.placed, status.desired) == (placed, placed)
+
+    await eventually(so, within=WITHIN, what=f"a status of {placed} pods")
+
+
+async def first(hold: Hold, rig: Rig, rc_id: str, placed: int) -> bool:
+    """Whether the k-th transaction came before the farm was done."""
+    waiters = [asyncio.create_task(hold.reached.wait()), asyncio.create_task(told(rig, rc_id, placed))]
+    await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+    for waiter in waiters:
+        waiter.cancel()
+    await asyncio.gather(*waiters, return_exceptions=True)
+    return hold.reached.is_set()
+
+
+async def meet(hold: Hold, fate: Fate, rig: Rig, proxy: Proxy, context: str) -> None:
+    """Let a held transaction meet its fate."""
+    if fate in ("never arrives", "is never answered"):
+        hold.drop()
+        return
+    following = proxy.hold_transaction()
+    hold.cut()
+    if fate == "arrives just before the next":
+        # The farm has read again and planned: exactly now that reading becomes wrong.
+        await asyncio.wait_for(following.reached.wait(), WITHIN)
+    else:
+        following.release()
+        await rig.settled(context)
+    hold.release()
+    await asyncio.wait_for(hold.finished.wait(), WITHIN)
+    following.release()
+
+
+async def lose(k: int, fate: Fate, consul: str, before: int, after: int) -> bool:
+    """One case; False if the farm was done before its k-th transaction."""
+    context = f"k={k} of {before} -> {after}, the transaction {fate}"
+    async with rig_on(consul, nodes=PODS) as rig, Proxy(consul) as proxy:
+        rc = await rig.rc(before, manifest=ASKING)
+        farm: RunningFarm = await rig.farm("alive", proxy.address)
+        await told(rig, rc.id, before)
+        session = await rig.session_of("alive")
+        hold = proxy.hold_transaction(k, answer=fate == "is never answered")
+        await rig.change(rc.id, replicas_desired=after)
+        if came := await first(hold, rig, rc.id, after):
+            await meet(hold, fate, rig, proxy, context)
+        await told(rig, rc.id, after)
+        dump = await rig.settled(context)
+        assert len(dump.pods) == len(dump.intents) == after, context
+        assert await rig.session_of("alive") == session, "an unknown outcome is no reason to start again"
+        assert farm.owned == {rc.id}
+    return came
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, PODS), (PODS, 0)], ids=["up", "down"])
+@pytest.mark.parametrize("fate", FATES)
+async def test_r12_nothing_is_done_twice_and_nothing_left_out(
+    consul_dev: str, fate: Fate, before: int, after: int
+) -> None:
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def case(k: int) -> bool:
+        async with gate:
+            return await lose(k, fate, consul_dev, before, after)
+
+    came = await asyncio.gather(*(case(k) for k in range(1, STEPS + 1)))
+    assert came.index(False) >= 3, "at least two transactions of pods and a status"
+    assert not any(came[came.index(False) :]), f"every k that occurs was tried: {came}"
