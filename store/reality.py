@@ -79,3 +79,8 @@ def healthy(seen: Reality | Glance | None, manifest: str) -> bool:
         return False
     state = seen.state if isinstance(seen, Glance) else seen.health.state
     return state == "passing"
+
+
+def fails(seen: Glance) -> bool:
+    """Whether a pod is known not to work; one of which nobody knows is not meant."""
+    return seen.state == "critical" or seen.phase in ("backoff", "failed")

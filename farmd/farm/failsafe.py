@@ -31,6 +31,8 @@ THAW_AFTER = 2 * WAIT_SECONDS
 UNDECODABLE_SHARE = 0.2
 LOST_SHARE = 0.5
 LOST_AT_LEAST = 4
+FAILING_SHARE = 0.5
+FAILING_AT_LEAST = 20
 REMOVALS_SHARE_PER_MINUTE = 0.3
 REMOVALS_AT_LEAST = 20
 
@@ -50,6 +52,13 @@ def mass_loss(registered: int, present: int) -> str | None:
     absent = registered - present
     if absent >= LOST_AT_LEAST and absent > LOST_SHARE * registered:
         return f"agents: more than {LOST_SHARE:.0%} of the nodes are absent"
+    return None
+
+
+def mass_failure(failing: int, instances: int) -> str | None:
+    """Evidence: more than half of all instances fail; moving them about would mend nothing (R19)."""
+    if failing >= FAILING_AT_LEAST and failing > FAILING_SHARE * instances:
+        return f"health: more than {FAILING_SHARE:.0%} of the instances fail"
     return None
 
 

@@ -15,13 +15,15 @@ from typing import TypeVar
 
 from farmd.farm.caches import Caches
 from scheduler.fleet import Fleet
+from scheduler.ledger import Ledger
 from scheduler.model import FleetView
 from store.entry import Stored
 from store.errors import RecordInvalid
 from store.intent import Intent
 from store.keys import Keys
+from store.nodes import Drain
 from store.pods import Pod, PodKey
-from store.reality import Glance
+from store.reality import Glance, fails
 
 Place = tuple[str, str]
 """(node, instance)."""
@@ -51,12 +53,15 @@ class World:
         self._hungry: set[str] = set()
         self._held_back: set[str] = set()
         self._blocked: set[str] = set()
+        self._failing: set[str] = set()
+        self.ledger = Ledger()
         caches.pods.subscribe(self._pods_changed)
         caches.intent.subscribe(self._intents_changed)
         caches.reality.subscribe(self._realities_changed)
         caches.nodes.subscribe(self._nodes_changed)
         caches.agents.subscribe(self._agents_changed)
         caches.reserved.subscribe(self._reserved_changed)
+        caches.work.subscribe(self._work_changed)
         caches.rcs.subscribe(lambda changed: self._wake(map(keys.last_part, changed)))
 
     # -- looking things up ---------------------------------------------------------------------
@@ -82,8 +87,22 @@ class World:
         return stored.record if stored is not None else None
 
     def fleet(self) -> FleetView:
-        """All nodes, with what stands on them."""
-        return self._fleet.view()
+        """All nodes, with what stands on them, and what this process's own workers are changing (R17)."""
+        return self.ledger.overlay(self._fleet.view())
+
+    def lost_since(self, node: str) -> float:
+        """Since when the fleet gives a node up (seconds since the epoch); 0: it does not (R21)."""
+        stored = self._caches.work.get(self._keys.work("nodes", node))
+        return stored.record.lost_since if stored is not None else 0.0
+
+    def drain(self, node: str) -> Drain | None:
+        """The node's drain, if there is one."""
+        stored = self._caches.nodes.get(self._keys.node(node))
+        return stored.record.drain if stored is not None else None
+
+    def failing(self) -> tuple[int, int]:
+        """How many instances fail their health check or do not stay up, and how many there are in all."""
+        return len(self._failing), len(self._caches.reality.entries)
 
     # -- waking workers ------------------------------------------------------------------------
     def attach(self, owner: str, wake: Callable[[], None]) -> None:
@@ -112,6 +131,10 @@ class World:
     def hold_back(self, owner: str, held_back: bool) -> None:
         """Whether the owner waits for the end of a freeze."""
         (self._held_back.add if held_back else self._held_back.discard)(owner)
+
+    def ledger_changed(self) -> None:
+        """A worker's change of reservations is over: wake those that wait for places."""
+        self._wake(self._hungry)
 
     def freeze_changed(self) -> None:
         """The freeze came, went or has other evidence: wake those that it holds back."""
@@ -169,6 +192,7 @@ class World:
         owners = set()
         for key in changed:
             stored = self._caches.reality.get(key)
+            (self._failing.add if stored and fails(stored.record) else self._failing.discard)(key)
             at = (
                 self._fleet.owner_at(*self._keys.reality_parts(key))
                 if stored is None
@@ -196,6 +220,19 @@ class World:
         for name in names:
             self._fleet.set_reserved(name, self._caches.reserved.get(self._keys.reserved(name)))
         self._wake(self._hungry)
+
+    def _work_changed(self, changed: set[str]) -> None:
+        """A node was given up or came back (R21); an item's worker noted something down."""
+        nodes = set[str]()
+        for key in changed:
+            kind, item = key.rsplit("/", 2)[-2:]
+            if kind == "nodes":
+                self._fleet.set_lost(item, self.lost_since(item) > 0)
+                nodes.add(item)
+            else:
+                self._wake({item})
+        if nodes:
+            self._node_views_changed(nodes)
 
     def _node_views_changed(self, names: set[str]) -> None:
         self._wake(self._owners_on(names) | self._hungry)

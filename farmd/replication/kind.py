@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from alerting.alerter import Alerter
 from farmd.farm.caches import Caches
-from farmd.farm.failsafe import FailsafeGuard
+from farmd.farm.failsafe import FailsafeGuard, RemovalBudget
 from farmd.farm.model import Item
+from farmd.farm.moves import Moves
 from farmd.farm.world import World
 from farmd.placement import Placement
 from farmd.replication.report import Recollection
@@ -19,7 +20,7 @@ from store.consul.client import ConsulClient
 from store.keys import Keys
 from store.locks import Claim
 from store.manifests import Manifest
-from store.ports import Clock, Recorder, Rng
+from store.ports import Clock, Ids, Recorder, Rng
 from store.sessions import Session
 
 MANIFESTS_KEPT = 1024
@@ -65,6 +66,9 @@ class Tools:
     clock: Clock
     rng: Rng
     recorder: Recorder
+    ids: Ids
+    moves: Moves
+    budget: RemovalBudget
 
 
 class Replication:
@@ -100,6 +104,7 @@ class Replication:
         await caches.nodes.barrier()
         await caches.agents.barrier()
         await caches.failsafe.barrier()
+        await caches.work.barrier()
         await self._tools.recollection.read(items)
 
     def blocked(self) -> int:

@@ -12,16 +12,22 @@ from store.intent import Intent
 from store.pods import Pod
 from store.rcs import ReplicationController
 from store.reality import Glance, Reality, healthy
+from store.work import Transfer
 
 Place = tuple[str, str]
 """(node, instance)."""
+
+Cause = Literal["ineligible", "draining", "unhealthy"]
+Purpose = Literal["additions", "moves", "transfer"]
 
 
 @dataclass(frozen=True, slots=True)
 class PodState:
     """One pod of the RC with what its node must run and does run.
 
-    ``retained``: its node may keep it. ``unreadable``: there is an intent that does not decode.
+    ``retained``: its node may keep it. ``unreadable``: there is an intent that does not decode. ``lost``:
+    since when its node is given up (seconds since the epoch), ``absent``: nothing is heard of it (R21).
+    ``draining``: its node is drained; ``forced`` drains wait for no health floor.
     """
 
     pod: Stored[Pod]
@@ -29,20 +35,28 @@ class PodState:
     reality: Reality | Glance | None
     retained: bool = True
     unreadable: bool = False
+    lost: float | None = None
+    absent: bool = False
+    draining: Literal["", "gentle", "forced"] = ""
 
     @property
     def healthy(self) -> bool:
-        """Whether it runs its own manifest and passes its check."""
-        return healthy(self.reality, self.pod.record.manifest)
+        """Whether it runs its own manifest and passes its check; nobody knows that of a lost node (R21)."""
+        return self.lost is None and healthy(self.reality, self.pod.record.manifest)
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Places that the scheduler offers for missing pods; ``why`` says why there are not enough."""
+    """Places that the scheduler offers; ``why`` says why there are not enough.
+
+    ``contended``: only until other workers of this process have changed what they are changing.
+    """
 
     assignments: tuple[Assignment, ...] = ()
     missing: int = 0
     why: str = ""
+    purpose: Purpose = "additions"
+    contended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +64,10 @@ class Snapshot:
     """One RC and its world at one moment.
 
     ``frozen`` says why removals stand still; ``commanded`` that the record was changed after that, so
-    that its count is a person's explicit word (R18).
+    that its count is a person's explicit word (R18). ``transfer`` is the move under way; ``not_before``
+    when the next may start, ``locked`` who holds the mutation lock, ``crowded``: as many moves as
+    allowed are under way in the fleet, ``taken`` who has the place that the move under way reserved.
+    Times are seconds since the epoch, ``stop_after`` is the manifest's.
     """
 
     rc: ReplicationController
@@ -58,6 +75,13 @@ class Snapshot:
     offer: Offer = Offer()
     frozen: str | None = None
     commanded: bool = False
+    now: float = 0.0
+    transfer: Transfer | None = None
+    not_before: float = 0.0
+    locked: str = ""
+    crowded: bool = False
+    taken: str = ""
+    stop_after: float = 0.0
 
     @property
     def outdated(self) -> list[Place]:
@@ -66,11 +90,24 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """The next step of a move from ``old`` to ``new``; ``rollback`` is a failure, ``cancel`` is not."""
+
+    action: Literal["start", "place", "finish", "rollback", "cancel"]
+    old: Place
+    new: Place
+    cause: Cause
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What to change now.
 
     ``repairs`` are pods whose intent was lost or altered, ``replacements`` outdated pods that take the
-    RC's manifest in place. ``blocked`` says what stands in the way of the rest.
+    RC's manifest in place, ``moves`` pods that go elsewhere without waiting for their successors,
+    ``step`` that of a move that waits. ``blocked`` says what stands in the way of the rest, ``waiting``
+    what is merely not over yet; ``after`` (seconds) when time alone changes something.
     """
 
     additions: tuple[Assignment, ...] = ()
@@ -78,11 +115,16 @@ class Plan:
     repairs: tuple[Place, ...] = ()
     replacements: tuple[Place, ...] = ()
     blocked: str = ""
+    moves: tuple[tuple[Place, Assignment], ...] = ()
+    step: Step | None = None
+    waiting: str = ""
+    after: float | None = None
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to change."""
-        return not (self.additions or self.removals or self.repairs or self.replacements)
+        changes = self.additions or self.removals or self.repairs or self.replacements or self.moves
+        return not changes and self.step is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,17 @@
 """What a replication controller does next: pure (p2 ``meetDesires``, spec of its order below).
 
-Additions or removals first, then repairs of intents, then replacements in place. Disabled means no
-effect at all. Removal takes pods on nodes that may not keep them, then unhealthy ones, then the newest.
-While a rollout manages the RC only intents are repaired (R14). Frozen stops removals and replacements
-that no person asked for since (R18); it never stops additions.
+A move under way takes its next step first. Then additions or removals, pods on lost nodes, repairs of
+intents, replacements in place; a move starts when nothing is missing. Disabled means no effect at all.
+Removal takes pods on nodes that may not keep them, then unhealthy ones, then the newest. While a rollout
+manages the RC only intents are repaired (R14). Frozen stops removals and replacements that no person asked
+for since, and every move (R18); it never stops additions.
 """
 
 from __future__ import annotations
 
-from farmd.replication.model import Place, Plan, PodState, Snapshot
+from farmd.replication import healing, transfer
+from farmd.replication.model import Place, Plan, PodState, Snapshot, Step
+from scheduler.model import Assignment
 from store.status import Status
 
 
@@ -19,20 +22,86 @@ def decide(snapshot: Snapshot) -> Plan:
         return Plan()
     if rc.managed_by:
         return Plan(repairs=_repairs(snapshot, frozenset()))
-    surplus = len(snapshot.pods) - rc.replicas_desired
-    removals = _removals(snapshot, surplus) if surplus > 0 else ()
-    blocked = snapshot.offer.why if surplus < 0 and snapshot.offer.missing else ""
-    foreign = _foreign(snapshot)
+    step = transfer.advance(snapshot) or _start(snapshot)
+    if step is not None:
+        return Plan(step=step)
+    surplus = transfer.surplus(snapshot)
+    removals = _removals(snapshot, surplus) if surplus > 0 else _evictions(snapshot)
+    moves = _moves(snapshot)
     held_back = snapshot.frozen is not None and not snapshot.commanded
-    if held_back and (removals or snapshot.outdated):
-        removals, blocked = (), f"frozen: {snapshot.frozen}"
+    blocked = _short(snapshot)
+    if snapshot.frozen is not None and (
+        _would_move(snapshot) or (held_back and (removals or snapshot.outdated))
+    ):
+        blocked = f"frozen: {snapshot.frozen}"
+    if held_back:
+        removals = ()
+    leaving = frozenset(removals) | {place for place, _ in moves}
+    wait = healing.waiting(snapshot)
     return Plan(
-        additions=snapshot.offer.assignments[: -surplus if surplus < 0 else 0],
+        additions=_additions(snapshot, -surplus),
         removals=removals,
-        repairs=_repairs(snapshot, frozenset(removals)),
-        replacements=() if held_back else _replacements(snapshot, frozenset(removals)),
-        blocked=blocked or foreign,
+        repairs=_repairs(snapshot, leaving),
+        replacements=() if held_back else _replacements(snapshot, leaving),
+        blocked=blocked or _foreign(snapshot) or wait.reason,
+        moves=moves,
+        waiting=_under_way(snapshot),
+        after=min((at for at in (wait.after, transfer.look_again(snapshot)) if at is not None), default=None),
     )
+
+
+def _start(snapshot: Snapshot) -> Step | None:
+    """The start of a move for which the scheduler offered a place."""
+    offer = snapshot.offer
+    if offer.purpose != "transfer" or not offer.assignments:
+        return None
+    place = healing.candidate(snapshot)
+    if place is None:
+        return None
+    new = (offer.assignments[0].node, offer.assignments[0].instance)
+    return Step("start", place, new, healing.cause_of(snapshot, snapshot.pods[place]))
+
+
+def _moves(snapshot: Snapshot) -> tuple[tuple[Place, Assignment], ...]:
+    if snapshot.offer.purpose != "moves":
+        return ()
+    return tuple(zip(healing.evacuees(snapshot), snapshot.offer.assignments, strict=False))
+
+
+def _evictions(snapshot: Snapshot) -> tuple[Place, ...]:
+    """Pods that a forced drain sends away although there is no place for them."""
+    offer = snapshot.offer
+    if snapshot.frozen is not None or offer.purpose == "transfer" or not offer.missing or offer.contended:
+        return ()
+    placed = {place for place, _ in _moves(snapshot)}
+    return tuple(
+        place
+        for place in healing.evacuees(snapshot)
+        if place not in placed and healing.forced_out(snapshot.pods[place])
+    )
+
+
+def _additions(snapshot: Snapshot, missing: int) -> tuple[Assignment, ...]:
+    offer = snapshot.offer
+    return offer.assignments[: max(0, missing)] if offer.purpose == "additions" else ()
+
+
+def _short(snapshot: Snapshot) -> str:
+    """Why there are too few places, for missing pods and for those on lost nodes."""
+    offer = snapshot.offer
+    return offer.why if offer.missing and offer.purpose != "transfer" and not offer.contended else ""
+
+
+def _would_move(snapshot: Snapshot) -> bool:
+    return bool(snapshot.transfer or healing.evacuees(snapshot) or healing.candidate(snapshot))
+
+
+def _under_way(snapshot: Snapshot) -> str:
+    move = snapshot.transfer
+    if move is None:
+        return ""
+    held = f"; locked by {snapshot.locked}" if snapshot.locked else ""
+    return f"moving {move.old_instance} from {move.old_node} to {move.new_node} ({move.cause}){held}"
 
 
 def removal_order(place: Place, state: PodState) -> tuple[bool, bool, float, Place]:
@@ -41,7 +110,10 @@ def removal_order(place: Place, state: PodState) -> tuple[bool, bool, float, Pla
 
 
 def _removals(snapshot: Snapshot, count: int) -> tuple[Place, ...]:
-    order = sorted(snapshot.pods, key=lambda place: removal_order(place, snapshot.pods[place]))
+    exempt = transfer.moving(snapshot)
+    order = sorted(
+        snapshot.pods.keys() - exempt, key=lambda place: removal_order(place, snapshot.pods[place])
+    )
     return tuple(order[:count])
 
 
@@ -85,10 +157,13 @@ def _replacements(snapshot: Snapshot, leaving: frozenset[Place]) -> tuple[Place,
     Unhealthy ones first: replacing what does not serve costs nothing. Never over an intent of somebody
     else's.
     """
+    old = snapshot.transfer.old if snapshot.transfer is not None else None
     outdated = [
         place
         for place in snapshot.outdated
-        if place not in leaving and not _belongs_elsewhere(snapshot.rc.id, snapshot.pods[place])
+        if place not in leaving
+        and place != old
+        and not _belongs_elsewhere(snapshot.rc.id, snapshot.pods[place])
     ]
     if not outdated:
         return ()
@@ -113,7 +188,8 @@ def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
     elif plan.blocked:
         state, reason = "blocked", plan.blocked
     else:
-        state, reason = ("converged" if settled else "progressing"), ""
+        settled = settled and snapshot.transfer is None
+        state, reason = ("converged" if settled else "progressing"), plan.waiting
     return Status(
         state=state,  # type: ignore[arg-type]
         desired=rc.replicas_desired,

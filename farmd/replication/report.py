@@ -14,8 +14,9 @@ import structlog
 
 from alerting.alert import Alert
 from farmd.farm.errors import ClaimLost
+from farmd.replication import healing
 from farmd.replication import plan as planning
-from farmd.replication.model import Plan, Snapshot
+from farmd.replication.model import Plan, Snapshot, Step
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.entry import Entry
@@ -67,7 +68,7 @@ class Recollection:
 class Reporter:
     """Speaks for one RC under one claim."""
 
-    __slots__ = ("_alerted", "_claim", "_id", "_session", "_status", "_tools", "_written_at")
+    __slots__ = ("_alerted", "_claim", "_id", "_move_failing", "_session", "_status", "_tools", "_written_at")
 
     def __init__(self, claim: Claim, session: Session, tools: Tools) -> None:
         self._claim = claim
@@ -77,6 +78,7 @@ class Reporter:
         self._status = tools.recollection.take(claim.item)
         self._written_at = float("-inf")
         self._alerted = False
+        self._move_failing = False
 
     async def say(self, snapshot: Snapshot, plan: Plan, index: int) -> float | None:
         """Write the status if it changed; returns the seconds to wait when it is too early for that.
@@ -90,8 +92,37 @@ class Reporter:
         status = planning.status(snapshot, plan, self._tools.farm, self._tools.clock.now())
         return await self._write(status, index)
 
+    async def stepped(self, snapshot: Snapshot, step: Step) -> None:
+        """A step of a move was written: a failure is told, with what can be done; success ends it."""
+        if step.action == "finish":
+            await self._move_told(None)
+        elif step.action == "rollback":
+            old, new = "/".join(step.old), "/".join(step.new)
+            await self._move_told(
+                f"{snapshot.rc.name}: moving {old} to {new} failed: {step.reason}; it was taken back and is"
+                f" tried again later. Look at the pod on {step.new[0]}, cordon {step.new[0]} if the node is"
+                f" to blame, or let {step.old[0]} keep its pod"
+            )
+
+    async def _move_told(self, failure: str | None) -> None:
+        """One low alert while moves of this RC fail; None ends it."""
+        key = f"transfer_{self._id}"
+        if failure is not None:
+            await self._tools.alerter.fire(
+                Alert(
+                    summary=" ".join(failure.split())[:SUMMARY_LIMIT],
+                    incident_key=key,
+                    urgency="low",
+                    details={"rc_id": self._id, "farm": self._tools.farm},
+                )
+            )
+        elif self._move_failing:
+            await self._tools.alerter.resolve(key)
+        self._move_failing = failure is not None
+
     async def over(self) -> None:
         """The item is gone, and with it what was wrong with it."""
+        await self._move_told(None)
         if self._alerted:
             self._alerted = False
             await self._tools.alerter.resolve(self._id)
@@ -135,7 +166,16 @@ class Reporter:
     async def _raise_or_resolve(self, snapshot: Snapshot) -> None:
         """One low alert while there are not enough eligible nodes (p2's incident key: the RC's id)."""
         rc = snapshot.rc
-        short = bool(snapshot.offer.missing) and not rc.disabled
+        offer = snapshot.offer
+        if offer.purpose == "transfer" and offer.missing and not offer.contended and not self._move_failing:
+            await self._move_told(
+                f"{rc.name}: a pod should move and there is no place for it: {offer.why}. Add room, or let"
+                " its node keep it"
+            )
+        elif self._move_failing and not offer.missing and not _moves_on(snapshot):
+            await self._move_told(None)
+        short = bool(offer.missing) and offer.purpose != "transfer" and not offer.contended
+        short = short and not rc.disabled
         if short and not self._alerted:
             summary = " ".join(f"{rc.name}: not enough eligible nodes: {snapshot.offer.why}".split())
             details = {"rc_id": self._id, "farm": self._tools.farm, "pod_id": rc.pod_id}
@@ -150,6 +190,13 @@ class Reporter:
         elif not short and self._alerted:
             await self._tools.alerter.resolve(self._id)
         self._alerted = short
+
+
+def _moves_on(snapshot: Snapshot) -> bool:
+    """Whether a move is under way, put off, or due."""
+    if snapshot.transfer is not None or snapshot.now < snapshot.not_before:
+        return True
+    return healing.candidate(snapshot) is not None
 
 
 def _same(left: Status, right: Status) -> bool:

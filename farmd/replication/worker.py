@@ -11,19 +11,17 @@ import dataclasses
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-import msgspec
 import structlog
 
 from farmd.placement import Subject
-from farmd.pod_changes import Change, grouped
+from farmd.replication import changes
 from farmd.replication import plan as planning
-from farmd.replication.model import Offer, Outcome, Place, Plan, PodState, Snapshot
+from farmd.replication.model import Outcome, Place, Plan, Snapshot
+from farmd.replication.reading import Reader, Reading
 from farmd.replication.report import Reporter
 from farmd.wake import Wake, wait
 from scheduler.errors import SchedulerError
-from scheduler.model import Assignment, Request
-from scheduler.reservations import Reservation, reserve
-from store import rcs
+from store import operations, rcs
 from store.entry import Stored
 from store.errors import (
     AccessDenied,
@@ -33,11 +31,7 @@ from store.errors import (
     SessionSuspended,
     StoreError,
 )
-from store.intent import Intent
-from store.labels import pod_labels
 from store.locks import Claim
-from store.pods import Pod
-from store.selectors import parse
 from store.sessions import Session
 
 if TYPE_CHECKING:
@@ -47,6 +41,10 @@ log = structlog.get_logger()
 
 BACKOFF_START = 0.5
 BACKOFF_LIMIT = 60.0
+CONTENDED_SECONDS = 30.0
+LOCK_LOOK_SECONDS = 5.0
+# Deadlines are kept by the wall clock, waits by another one.
+TIMER_SLACK = 0.05
 # What no waiting mends: it is said in the status, and tried again all the same.
 FOR_PEOPLE = (AccessDenied, SchedulerError, NotFound, RecordInvalid, InputInvalid)
 
@@ -57,8 +55,10 @@ class ReplicationController:
     __slots__ = (
         "_backoff",
         "_claim",
+        "_contended_since",
         "_id",
         "_key",
+        "_reader",
         "_reporter",
         "_session",
         "_tools",
@@ -75,6 +75,8 @@ class ReplicationController:
         self._wake = Wake()
         self._backoff = BACKOFF_START
         self._unsettled = False
+        self._contended_since: float | None = None
+        self._reader = Reader(claim.item, tools, self._wake.set)
         self._reporter = Reporter(claim, session, tools)
 
     async def run(self) -> None:
@@ -144,19 +146,36 @@ class ReplicationController:
         if (broken := world.broken_pod(self._id)) is not None:
             due = await self._reporter.block(broken.message, stored.index)
             return Outcome("blocked", due, "a pod does not decode")
-        snapshot, reservations = await self._read(stored)
+        try:
+            return await self._converge(stored)
+        finally:
+            self._tools.moves.leave(self._id)
+
+    async def _converge(self, stored: Stored[rcs.ReplicationController]) -> Outcome:
+        world = self._tools.world
+        reading = await self._look(stored)
+        snapshot = reading.snapshot
         plan = planning.decide(snapshot)
         world.hunger(self._id, bool(snapshot.offer.missing))
         world.hold_back(self._id, plan.blocked.startswith("frozen"))
         if not plan.empty:
-            return await self._execute(stored, snapshot, plan, reservations)
+            return await self._execute(reading, plan)
+        if snapshot.offer.contended:
+            return self._rejected(snapshot.offer.why)
         # Nothing to change: now there is time to tell people, as often as is useful to them.
         status_due = await self._reporter.say(snapshot, plan, stored.index)
-        if status_due is not None:
-            return Outcome("after", status_due, plan.blocked)
-        if plan.blocked.startswith("frozen"):
-            return Outcome("frozen", None, plan.blocked)
-        return Outcome("blocked" if plan.blocked else "done", None, plan.blocked)
+        after = self._look_again(status_due, plan, snapshot)
+        if plan.blocked:
+            frozen = plan.blocked.startswith("frozen")
+            return Outcome("frozen" if frozen else "blocked", after, plan.blocked)
+        return Outcome("done" if after is None else "after", after)
+
+    def _look_again(self, status_due: float | None, plan: Plan, snapshot: Snapshot) -> float | None:
+        """When time alone changes something; a converged RC owns no timer (R23a)."""
+        due = [status_due, None if plan.after is None else plan.after + TIMER_SLACK]
+        if snapshot.locked:
+            due.append(LOCK_LOOK_SECONDS * self._tools.rng.uniform(0.75, 1.25))
+        return min((at for at in due if at is not None), default=None)
 
     # -- read ----------------------------------------------------------------------------------
     async def _reread(self) -> None:
@@ -164,85 +183,38 @@ class ReplicationController:
         caches = self._tools.caches
         await caches.rcs.barrier([self._key])
         await caches.pods.barrier([self._tools.keys.pods(self._id)])
+        await caches.work.barrier()
         self._unsettled = False
 
-    async def _read(
-        self, stored: Stored[rcs.ReplicationController]
-    ) -> tuple[Snapshot, dict[str, Reservation]]:
-        """The RC and its world. A converged RC costs no request and no question to the scheduler."""
-        tools, rc = self._tools, stored.record
-        pods = {
-            place: PodState(
-                pod,
-                tools.world.intent(place),
-                tools.world.reality(place),
-                unreadable=tools.world.unreadable(place),
-            )
-            for place, pod in tools.world.pods(self._id).items()
-        }
-        offer, reservations = Offer(), dict[str, Reservation]()
-        active = not rc.disabled and not rc.managed_by
-        if active and len(pods) < rc.replicas_desired:
-            allocation = await tools.scheduler.allocate_nodes(
-                await self._request(rc), rc.replicas_desired - len(pods), tools.world.fleet()
-            )
-            offer = Offer(allocation.assignments, allocation.missing, allocation.why)
-            reservations = {change.node: change for change in allocation.reservations}
-        if pods and self._needs_eligibility(rc, pods):
-            pods = await self._judge(rc, pods)
-        guard = tools.guard
-        frozen = guard.frozen()
-        commanded = frozen is not None and 0 < guard.frozen_index() < stored.index
-        return Snapshot(rc, pods, offer, frozen, commanded), reservations
-
-    async def _request(self, rc: rcs.ReplicationController) -> Request:
-        manifest = await self._tools.manifests.get(rc.manifest)
-        return Request(
-            manifest=manifest,
-            selector=parse(rc.node_selector),
-            owner=self._id,
-            labels=pod_labels(rc, manifest),
-            replicas_per_node=rc.replicas_per_node,
-        )
-
-    def _needs_eligibility(self, rc: rcs.ReplicationController, pods: dict[Place, PodState]) -> bool:
-        """Only removals and repairs ask whether a node may keep its pod."""
-        return len(pods) > rc.replicas_desired or any(
-            state.intent is None or state.intent.record.manifest != state.pod.record.manifest
-            for state in pods.values()
-        )
-
-    async def _judge(
-        self, rc: rcs.ReplicationController, pods: dict[Place, PodState]
-    ) -> dict[Place, PodState]:
-        among = msgspec.structs.replace(await self._request(rc), among=frozenset(node for node, _ in pods))
-        answer = await self._tools.scheduler.eligible_nodes(among, self._tools.world.fleet())
-        retained = {*answer.eligible, *answer.retained}
-        return {
-            place: dataclasses.replace(state, retained=place[0] in retained) for place, state in pods.items()
-        }
+    async def _look(self, stored: Stored[rcs.ReplicationController]) -> Reading:
+        """A reading; what other workers of this process change is waited for, but not for ever (R17)."""
+        reading = await self._reader.read(stored)
+        offer, now = reading.snapshot.offer, self._tools.clock.mono()
+        if not offer.contended:
+            self._contended_since = None
+        elif self._contended_since is None:
+            self._contended_since = now
+        elif now - self._contended_since > CONTENDED_SECONDS:
+            patient = dataclasses.replace(offer, contended=False)
+            return dataclasses.replace(reading, snapshot=dataclasses.replace(reading.snapshot, offer=patient))
+        return reading
 
     # -- execute -------------------------------------------------------------------------------
-    async def _execute(
-        self,
-        stored: Stored[rcs.ReplicationController],
-        snapshot: Snapshot,
-        plan: Plan,
-        reservations: dict[str, Reservation],
-    ) -> Outcome:
-        request = await self._request(stored.record)
-        changes = self._changes(snapshot, plan, request)
-        reservations |= await self._reservations(request, changes)
-        subject = Subject(
-            "rcs", self._id, stored.record.name, f"farm/{self._tools.farm}", self._key, stored.index
-        )
+    async def _execute(self, reading: Reading, plan: Plan) -> Outcome:
+        tools, stored, snapshot = self._tools, reading.stored, reading.snapshot
+        if not self._within_budget(plan, snapshot):
+            return Outcome("frozen", tools.rng.uniform(1.0, 2.0), "the removal budget is spent")
+        units = await changes.units(reading, plan, await self._reader.request(stored.record), tools)
+        subject = Subject("rcs", self._id, stored.record.name, f"farm/{tools.farm}", self._key, stored.index)
+        lock = tools.keys.mutation_lock("rcs", self._id)
         self._unsettled = True
-        report = await self._tools.placement.execute(
-            grouped([(change,) for change in changes], reservations),
+        report = await tools.placement.execute(
+            units,
             subject,
             self._claim,
             self._session,
             standing=len(snapshot.pods),
+            guards=[operations.check_not_exists(lock)] if plan.step is not None else (),
         )
         self._unsettled = False
         log.info(
@@ -250,44 +222,32 @@ class ReplicationController:
             rc_id=self._id,
             placed=len(plan.additions),
             removed=len(plan.removals),
+            moved=len(plan.moves),
             repaired=len(plan.repairs),
             replaced=len(plan.replacements),
+            step=plan.step.action if plan.step is not None else "",
             committed=report.committed,
             reason=report.reason or plan.blocked,
         )
         if not report.replan:
+            if plan.step is not None:
+                await self._reporter.stepped(snapshot, plan.step)
             # Own commits woke this worker already; the next cycle confirms and writes the status.
             return Outcome("done", None, plan.blocked)
+        return self._rejected(report.reason)
+
+    def _rejected(self, reason: str) -> Outcome:
         delay = self._tools.rng.uniform(0.0, self._backoff)
         self._backoff = min(self._backoff * 2, BACKOFF_LIMIT)
-        return Outcome("rejected", delay, report.reason)
+        return Outcome("rejected", delay, reason)
 
-    def _changes(self, snapshot: Snapshot, plan: Plan, request: Request) -> list[Change]:
-        rc, now, labels = snapshot.rc, self._tools.clock.now(), request.labels
-        new = Pod(manifest=rc.manifest, labels=dict(labels), at=now)
-        intent = Intent(manifest=rc.manifest, owner=self._id)
-        changes = []
-        for place in plan.removals:
-            state = snapshot.pods[place]
-            changes.append(Change("remove", *place, None, None, state.pod, state.intent))
-        changes += [Change("place", a.node, a.instance, new, intent) for a in plan.additions]
-        for place in plan.repairs:
-            state = snapshot.pods[place]
-            repaired = Intent(manifest=state.pod.record.manifest, owner=self._id)
-            changes.append(Change("repair", *place, state.pod.record, repaired, state.pod, state.intent))
-        for place in plan.replacements:
-            if place not in plan.repairs:
-                state = snapshot.pods[place]
-                pod = Pod(manifest=rc.manifest, labels=dict(labels), at=state.pod.record.at)
-                changes.append(Change("replace", *place, pod, intent, state.pod, state.intent))
-        return changes
-
-    async def _reservations(self, request: Request, changes: list[Change]) -> dict[str, Reservation]:
-        """What removals give back and replacements change, by node (R17); additions bring their own."""
-        view = self._tools.world.fleet()
-        going = [Assignment(c.node, c.instance) for c in changes if c.action == "remove"]
-        moving = [Assignment(c.node, c.instance) for c in changes if c.action == "replace"]
-        changed = reserve(moving, request.manifest.resources, view)
-        if going:
-            changed += (await self._tools.scheduler.deallocate_nodes(request, going, view)).reservations
-        return {change.node: change for change in changed}
+    def _within_budget(self, plan: Plan, snapshot: Snapshot) -> bool:
+        """Whether what no person asked for may be removed now; the evidence freezes it otherwise (R19)."""
+        removals = len(plan.moves)
+        if plan.step is not None and plan.step.action == "finish" and plan.step.cause != "draining":
+            removals += plan.step.old in snapshot.pods
+        if not removals or self._tools.budget.allows(removals, len(self._tools.caches.pods.entries)):
+            return True
+        self._tools.guard.report("pods: more replacements in a minute than the removal budget allows")
+        self._tools.guard.look()
+        return False

@@ -1,0 +1,59 @@
+"""How many moves are under way in the whole fleet, and who waits for a turn.
+
+Moves are counted over what all farms' workers noted down, and over those that this farm is just starting.
+Farms that start one at the same moment may exceed the limit by one each; it guards the load on the fleet,
+not its correctness. Who waits owns no timer: the end of a move wakes the next in line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from farmd.farm.caches import Caches
+from store.keys import Keys
+
+LIMIT = 50
+
+
+class Moves:
+    """The moves of all farms; ``limit`` is how many there may be at once."""
+
+    def __init__(self, caches: Caches, keys: Keys, limit: int = LIMIT) -> None:
+        self._caches = caches
+        self._prefix = keys.work("rcs", "")
+        self._limit = limit
+        self._under_way: set[str] = set()
+        self._starting: set[str] = set()
+        self._waiting: dict[str, Callable[[], None]] = {}
+        caches.work.subscribe(self._changed)
+
+    def __len__(self) -> int:
+        return len(self._under_way | self._starting)
+
+    def enter(self, item: str, wake: Callable[[], None]) -> bool:
+        """Whether the item may start a move now; if not, ``wake`` is called when its turn may have come."""
+        if item not in self._starting and len(self) >= self._limit:
+            self._waiting.setdefault(item, wake)
+            return False
+        self._waiting.pop(item, None)
+        self._starting.add(item)
+        return True
+
+    def leave(self, item: str) -> None:
+        """The start is over, whether it succeeded or not; what succeeded is known by its note."""
+        self._waiting.pop(item, None)
+        if item in self._starting:
+            self._starting.discard(item)
+            self._call()
+
+    def _changed(self, changed: set[str]) -> None:
+        for key in changed:
+            if key.startswith(self._prefix):
+                stored, item = self._caches.work.get(key), key[len(self._prefix) :]
+                moving = stored is not None and stored.record.transfer is not None
+                (self._under_way.add if moving else self._under_way.discard)(item)
+        self._call()
+
+    def _call(self) -> None:
+        for item in list(self._waiting)[: max(0, self._limit - len(self))]:
+            self._waiting.pop(item)()

@@ -1,0 +1,163 @@
+"""From a plan to what its transactions consist of: changes of pods, reservations, and notes on a move.
+
+Reservations of one plan are computed together, from the view that its places were chosen from: a node's
+record changes once a transaction, and a view that was overtaken is refused by Consul (R17).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from farmd.pod_changes import Change, NodeChanges, Note, grouped
+from farmd.replication import transfer
+from farmd.replication.model import Place, Plan, Step
+from farmd.replication.reading import Reading
+from scheduler.model import Assignment, Request
+from scheduler.reservations import Reservation, change_reservations
+from store.intent import Intent
+from store.pods import Pod
+from store.work import Transfer, Work
+
+if TYPE_CHECKING:
+    from farmd.replication.kind import Tools
+
+
+async def units(reading: Reading, plan: Plan, request: Request, tools: Tools) -> Iterable[NodeChanges]:
+    """What must happen together, one after the other."""
+    if plan.step is not None:
+        return [await _step(reading, plan.step, request, tools)]
+    changes = list(_changes(reading, plan, request, tools.clock.now()))
+    return grouped(changes, await _reservations(reading, request, changes, tools))
+
+
+def _changes(reading: Reading, plan: Plan, request: Request, now: float) -> Iterable[tuple[Change, ...]]:
+    snapshot = reading.snapshot
+    rc, labels = snapshot.rc, dict(request.labels)
+    new = Pod(manifest=rc.manifest, labels=labels, at=now)
+    intent = Intent(manifest=rc.manifest, owner=rc.id)
+    for place in plan.removals:
+        yield (_removal(reading, place),)
+    for place, goal in plan.moves:
+        yield _removal(reading, place), Change("place", goal.node, goal.instance, new, intent)
+    for goal in plan.additions:
+        yield (Change("place", goal.node, goal.instance, new, intent),)
+    for place in plan.repairs:
+        state = snapshot.pods[place]
+        repaired = Intent(manifest=state.pod.record.manifest, owner=rc.id)
+        yield (Change("repair", *place, state.pod.record, repaired, state.pod, state.intent),)
+    for place in plan.replacements:
+        if place not in plan.repairs:
+            state = snapshot.pods[place]
+            pod = Pod(manifest=rc.manifest, labels=labels, at=state.pod.record.at)
+            yield (Change("replace", *place, pod, intent, state.pod, state.intent),)
+
+
+def _removal(reading: Reading, place: Place) -> Change:
+    state = reading.snapshot.pods[place]
+    return Change("remove", *place, None, None, state.pod, state.intent)
+
+
+async def _reservations(
+    reading: Reading, request: Request, units: Iterable[tuple[Change, ...]], tools: Tools
+) -> dict[str, Reservation]:
+    """What a plan changes in its nodes' reservations, by node."""
+    changes = [change for unit in units for change in unit]
+    going = [Assignment(c.node, c.instance) for c in changes if c.action == "remove"]
+    coming = [
+        Assignment(c.node, c.instance)
+        for c in changes
+        if c.action in ("place", "replace") and c.node in reading.view
+    ]
+    if going:
+        await tools.scheduler.deallocate_nodes(request, going, reading.view)
+    changed = change_reservations(reading.view, add=coming, amounts=request.manifest.resources, remove=going)
+    return {change.node: change for change in changed}
+
+
+# -- moves -------------------------------------------------------------------------------------
+async def _step(reading: Reading, step: Step, request: Request, tools: Tools) -> NodeChanges:
+    """One step of a move, with what it changes and what is remembered of it."""
+    coming: list[Assignment] = []
+    going: list[Assignment] = []
+    changes: list[Change] = []
+    new = Assignment(*step.new)
+    if step.action in ("start", "place"):
+        coming = [new]
+        if step.action == "place":
+            changes = [_arrival(reading, step, request, tools)]
+    elif step.action == "finish":
+        going = [Assignment(*step.old)]
+        changes = [_removal(reading, step.old)] if step.old in reading.snapshot.pods else []
+    else:
+        # What belongs to somebody else by now is not ours to give back.
+        going = [] if reading.snapshot.taken else [new]
+        changes = [_removal(reading, step.new)] if step.new in reading.snapshot.pods else []
+    if going:
+        await tools.scheduler.deallocate_nodes(request, going, reading.view)
+    reservations = change_reservations(
+        reading.view,
+        add=[place for place in coming if place.node in reading.view],
+        amounts=request.manifest.resources,
+        remove=going,
+    )
+    return NodeChanges(tuple(changes), reservations, _note(reading, step, tools))
+
+
+def _arrival(reading: Reading, step: Step, request: Request, tools: Tools) -> Change:
+    rc, standing = reading.snapshot.rc, tools.world.intent(step.new)
+    pod = Pod(manifest=rc.manifest, labels=dict(request.labels), at=tools.clock.now())
+    intent = Intent(manifest=rc.manifest, owner=rc.id)
+    ours = standing if standing is not None and standing.record.owner == rc.id else None
+    return Change("place", *step.new, pod, intent, None, ours)
+
+
+def _note(reading: Reading, step: Step, tools: Tools) -> Note:
+    """The move as it is remembered from now on, and in the audit."""
+    known = reading.work.record if reading.work is not None else Work()
+    move, failures, not_before = known.transfer, 0, 0.0
+    if step.action == "start":
+        move = _begun(reading, step, tools)
+        failures = known.transfer_failures
+    elif move is None:
+        raise RuntimeError(f"{step.action} without a move under way")
+    else:
+        failures = known.transfer_failures + 1 if step.action == "rollback" else 0
+        if step.action == "rollback":
+            wait = transfer.backoff(failures) * tools.rng.uniform(0.8, 1.2)
+            not_before = reading.snapshot.now + wait
+        elif step.action == "place":
+            failures = known.transfer_failures
+    after = msgspec.structs.replace(move, phase="placed") if step.action == "place" else move
+    record = msgspec.structs.replace(
+        known,
+        transfer=after if step.action in ("start", "place") else None,
+        transfer_failures=failures,
+        transfer_not_before=not_before,
+    )
+    key = tools.keys.work("rcs", reading.snapshot.rc.id)
+    return Note(
+        key,
+        record if record != Work() else None,
+        reading.work.index if reading.work is not None else 0,
+        f"transfer.{step.action}",
+        step.reason or step.cause,
+        {"transfer": move.id, "from": "/".join(step.old), "to": "/".join(step.new)},
+        reading.work.raw if reading.work is not None else b"",
+    )
+
+
+def _begun(reading: Reading, step: Step, tools: Tools) -> Transfer:
+    now, rc = reading.snapshot.now, reading.snapshot.rc
+    return Transfer(
+        id=tools.ids.new(),
+        old_node=step.old[0],
+        old_instance=step.old[1],
+        new_node=step.new[0],
+        new_instance=step.new[1],
+        cause=step.cause,
+        since=now,
+        deadline=now + rc.transfer_timeout,
+    )

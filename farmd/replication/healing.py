@@ -1,0 +1,195 @@
+"""Which pods a controller replaces or moves by itself, and how many at a time: pure (W17).
+
+Pods on lost nodes go in one transaction with their successors; whoever must leave a node, or stays
+unhealthy, moves make before break, one at a time. What must never break: silence is not illness (an
+absent agent, or health that nobody could find out, replaces nothing: R21, W24), and by our own doing no
+more than ``max_unavailable`` pods are without health at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from farmd.replication import transfer
+from farmd.replication.model import Cause, Place, PodState, Purpose, Snapshot
+
+GRACE_SECONDS = 300.0
+STOP_MARGIN_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What the scheduler must be asked for: so many places, and which pods go there from where."""
+
+    purpose: Purpose
+    count: int
+    places: tuple[Place, ...] = ()
+    cause: Cause = "ineligible"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why something that should happen does not yet, and when to look again (seconds; None: at an event)."""
+
+    reason: str = ""
+    after: float | None = None
+
+
+def need(snapshot: Snapshot) -> Need | None:
+    """The one thing to ask places for now: missing pods first, then lost ones, then a move."""
+    rc = snapshot.rc
+    if rc.disabled or rc.managed_by or transfer.advance(snapshot) is not None:
+        return None
+    missing = -transfer.surplus(snapshot)
+    if missing > 0:
+        return Need("additions", missing)
+    if snapshot.frozen is not None:
+        return None
+    if missing == 0 and (places := evacuees(snapshot)):
+        return Need("moves", len(places), places)
+    if missing == 0 and (chosen := candidate(snapshot)) is not None:
+        return Need("transfer", 1, (chosen,), cause_of(snapshot, snapshot.pods[chosen]))
+    return None
+
+
+def evacuees(snapshot: Snapshot) -> tuple[Place, ...]:
+    """Pods that are replaced without waiting for their successors: on lost nodes, and of forced drains."""
+    exempt = transfer.moving(snapshot)
+    forced = [place for place, state in snapshot.pods.items() if forced_out(state) and place not in exempt]
+    lost = [place for place in _lost(snapshot) if place not in exempt and place not in forced]
+    room = max(0, snapshot.rc.max_unavailable - len(_settling(snapshot)))
+    return tuple(sorted(forced) + sorted(lost)[:room])
+
+
+def forced_out(state: PodState) -> bool:
+    """Whether a forced drain removes it, whatever becomes of the health floor."""
+    return state.draining == "forced" and not state.retained
+
+
+def candidate(snapshot: Snapshot) -> Place | None:
+    """The pod to move next: one that does not serve costs nothing and goes first."""
+    if snapshot.transfer is not None or snapshot.now < snapshot.not_before:
+        return None
+    wanted = [place for place, state in snapshot.pods.items() if _leaves(snapshot, state)]
+    wanted = [place for place in wanted if _keeps_floor(snapshot, place)]
+    return min(wanted, key=lambda place: (snapshot.pods[place].healthy, place), default=None)
+
+
+def cause_of(snapshot: Snapshot, state: PodState) -> Cause:
+    """Why a pod moves."""
+    if state.draining and not state.retained:
+        return "draining"
+    return "ineligible" if _must_leave(snapshot, state) else "unhealthy"
+
+
+def sick_since(state: PodState) -> float | None:
+    """Since when (seconds since the epoch) a pod is known not to serve; None: it serves, or nobody knows."""
+    reality, placed = state.reality, state.pod.record.at
+    if state.healthy or state.absent or state.lost is not None:
+        return None
+    if reality is None:
+        return placed or None
+    if state.intent is None or reality.intent < state.intent.index:
+        return None  # its agent has not acted on the intent yet
+    health, since = _health(state)
+    if reality.phase == "running" and health != "critical":
+        return None
+    return max(since or reality.started, placed)
+
+
+def waiting(snapshot: Snapshot) -> Waiting:
+    """What is put off, with the reason that people are told."""
+    rc, timers, reason = snapshot.rc, list[float](), ""
+    if rc.disabled or rc.managed_by or snapshot.frozen is not None:
+        return Waiting()
+    if rc.unhealthy_after > 0 and snapshot.transfer is None:
+        since = [at for state in snapshot.pods.values() if (at := sick_since(state)) is not None]
+        timers += [at + rc.unhealthy_after for at in since if at + rc.unhealthy_after > snapshot.now]
+    if rc.on_lost == "replace" and any(state.lost is not None for state in snapshot.pods.values()):
+        timers += [at + _grace(snapshot) for at in _settling(snapshot)]
+        timers += [at for state in snapshot.pods.values() if (at := _replaceable_at(snapshot, state))]
+    leaving = [place for place, state in snapshot.pods.items() if _leaves(snapshot, state)]
+    if leaving and snapshot.transfer is None and transfer.surplus(snapshot) == 0:
+        timers += [snapshot.not_before]
+        reason = _why_not(snapshot, min(leaving))
+    due = [at - snapshot.now for at in timers if at > snapshot.now]
+    return Waiting(reason, min(due, default=None))
+
+
+def _why_not(snapshot: Snapshot, place: Place) -> str:
+    where = f"{place[0]}/{place[1]} should move ({cause_of(snapshot, snapshot.pods[place])})"
+    if snapshot.now < snapshot.not_before:
+        return f"{where}: the last move failed, the next is tried later"
+    if snapshot.locked:
+        return f"{where}: locked by {snapshot.locked}"
+    if snapshot.crowded:
+        return f"{where}: as many moves as allowed are under way in the fleet"
+    if snapshot.offer.purpose == "transfer" and snapshot.offer.missing:
+        return f"{where}: {snapshot.offer.why}"
+    if candidate(snapshot) is None:
+        return f"{where}: too many of the other pods are not healthy"
+    return ""
+
+
+def _leaves(snapshot: Snapshot, state: PodState) -> bool:
+    """Whether a pod should move: its node must go, or it stays unhealthy on the right manifest."""
+    if state.lost is not None or forced_out(state):
+        return False
+    return _must_leave(snapshot, state) or _sick_for_long(snapshot, state)
+
+
+def _must_leave(snapshot: Snapshot, state: PodState) -> bool:
+    """A static controller's pod stays on a node that merely became ineligible; a drain moves everybody's."""
+    return not state.retained and (bool(state.draining) or snapshot.rc.strategy == "dynamic")
+
+
+def _sick_for_long(snapshot: Snapshot, state: PodState) -> bool:
+    limit, since = snapshot.rc.unhealthy_after, sick_since(state)
+    if limit <= 0 or since is None or state.pod.record.manifest != snapshot.rc.manifest:
+        return False
+    return snapshot.now - since >= limit
+
+
+def _keeps_floor(snapshot: Snapshot, place: Place) -> bool:
+    """A pod that serves moves only while the others keep the health floor."""
+    if not snapshot.pods[place].healthy:
+        return True
+    others = sum(not state.healthy for other, state in snapshot.pods.items() if other != place)
+    return others < snapshot.rc.max_unavailable
+
+
+def _lost(snapshot: Snapshot) -> list[Place]:
+    return [
+        place
+        for place, state in snapshot.pods.items()
+        if (at := _replaceable_at(snapshot, state)) is not None and at <= snapshot.now
+    ]
+
+
+def _replaceable_at(snapshot: Snapshot, state: PodState) -> float | None:
+    """When a pod on a lost node may be replaced: it must have stopped there by then if it ever will (R27)."""
+    if state.lost is None or snapshot.rc.on_lost != "replace":
+        return None
+    return state.lost + (snapshot.stop_after + STOP_MARGIN_SECONDS if snapshot.stop_after > 0 else 0.0)
+
+
+def _settling(snapshot: Snapshot) -> list[float]:
+    """When those pods were placed that are not healthy yet and may still become so."""
+    grace = _grace(snapshot)
+    return [
+        state.pod.record.at
+        for state in snapshot.pods.values()
+        if state.lost is None and not state.healthy and snapshot.now - state.pod.record.at < grace
+    ]
+
+
+def _grace(snapshot: Snapshot) -> float:
+    return snapshot.rc.unhealthy_after or GRACE_SECONDS
+
+
+def _health(state: PodState) -> tuple[str, float]:
+    reality = state.reality
+    if reality is None:
+        return "unknown", 0.0
+    health = getattr(reality, "health", None)
+    return (health.state, health.since) if health is not None else (reality.state, reality.since)  # type: ignore[union-attr]

@@ -1,0 +1,197 @@
+"""What one RC's decision is made from: its record, its pods, and the scheduler's answers (R15).
+
+A converged RC costs no request and no question to the scheduler. Whether nodes may keep their pods is
+asked only where that can lead to something, and for a dynamic RC once for each change of its nodes' labels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from farmd.replication import healing, transfer
+from farmd.replication.healing import Need
+from farmd.replication.model import Offer, Place, PodState, Snapshot
+from scheduler.model import FleetView, Request
+from store.entry import Stored
+from store.labels import pod_labels
+from store.locks import Holder
+from store.pods import Pod
+from store.rcs import ReplicationController
+from store.selectors import parse
+from store.work import Work
+
+if TYPE_CHECKING:
+    from farmd.replication.kind import Tools
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A snapshot, and what its plan is carried out with: the view that places were chosen from."""
+
+    stored: Stored[ReplicationController]
+    snapshot: Snapshot
+    view: FleetView
+    work: Stored[Work] | None
+
+
+class Reader:
+    """Reads for one RC under one claim. ``wake`` is called when a turn to move a pod may have come."""
+
+    __slots__ = ("_id", "_judged", "_leaving", "_tools", "_wake")
+
+    def __init__(self, item: str, tools: Tools, wake: Callable[[], None]) -> None:
+        self._id = item
+        self._tools = tools
+        self._wake = wake
+        self._judged: Any = None
+        self._leaving: frozenset[Place] = frozenset()
+
+    async def read(self, stored: Stored[ReplicationController]) -> Reading:
+        """The RC and its world, with places for what it needs most."""
+        tools, rc = self._tools, stored.record
+        view = tools.world.fleet()
+        work = tools.caches.work.get(tools.keys.work("rcs", self._id))
+        pods = {place: self._pod_state(place, pod, view) for place, pod in tools.world.pods(self._id).items()}
+        known = work.record if work is not None else Work()
+        frozen = tools.guard.frozen()
+        snapshot = Snapshot(
+            rc,
+            pods,
+            frozen=frozen,
+            commanded=frozen is not None and 0 < tools.guard.frozen_index() < stored.index,
+            now=tools.clock.now(),
+            transfer=known.transfer,
+            not_before=known.transfer_not_before,
+            taken=self._taken(known, view),
+            stop_after=await self._stop_after(pods),
+        )
+        snapshot = await self._judged_snapshot(stored, snapshot, view)
+        if transfer.advance(snapshot) is not None:
+            snapshot = await self._looked_at_lock(snapshot)
+        elif (need := healing.need(snapshot)) is not None:
+            snapshot = await self._with_offer(snapshot, need, view)
+        return Reading(stored, snapshot, view, work)
+
+    async def request(self, rc: ReplicationController) -> Request:
+        """What the scheduler is asked about this RC.
+
+        Raises:
+            NotFound: its manifest is gone.
+        """
+        manifest = await self._tools.manifests.get(rc.manifest)
+        return Request(
+            manifest=manifest,
+            selector=parse(rc.node_selector),
+            owner=self._id,
+            labels=pod_labels(rc, manifest),
+            replicas_per_node=rc.replicas_per_node,
+        )
+
+    def _pod_state(self, place: Place, pod: Stored[Pod], view: FleetView) -> PodState:
+        world, node = self._tools.world, view.get(place[0])
+        drain = world.drain(place[0]) if node is not None and node.drain else None
+        return PodState(
+            pod,
+            world.intent(place),
+            world.reality(place),
+            unreadable=world.unreadable(place),
+            lost=world.lost_since(place[0]) or None,
+            absent=node is None or node.presence != "present",
+            draining="" if drain is None else "forced" if drain.ignores_floor else "gentle",
+        )
+
+    def _taken(self, work: Work, view: FleetView) -> str:
+        """Who has the place that a move reserved, if not this RC."""
+        if work.transfer is None:
+            return ""
+        node, instance = work.transfer.new
+        here = view[node].pods.get(instance) if node in view else None
+        intent = self._tools.world.intent(work.transfer.new)
+        holders = [here.owner if here else "", intent.record.owner if intent else ""]
+        return next((holder for holder in holders if holder not in ("", self._id)), "")
+
+    async def _stop_after(self, pods: Mapping[Place, PodState]) -> float:
+        """How long an agent without contact lets the pods of lost nodes run at most (R27); 0: for ever."""
+        shas = sorted({state.pod.record.manifest for state in pods.values() if state.lost is not None})
+        return max([(await self._tools.manifests.get(sha)).stop_after for sha in shas], default=0.0)
+
+    # -- the scheduler's judgement of nodes ------------------------------------------------------
+    async def _judged_snapshot(
+        self, stored: Stored[ReplicationController], snapshot: Snapshot, view: FleetView
+    ) -> Snapshot:
+        pods, rc = snapshot.pods, snapshot.rc
+        if not pods:
+            return snapshot
+        if rc.strategy == "dynamic":
+            labels = tuple((place, view[place[0]].labels if place[0] in view else None) for place in pods)
+            if self._judged != (stored.index, labels) or self._asks(snapshot):
+                await self._judge(snapshot, view)
+                self._judged = (stored.index, labels)
+        elif self._asks(snapshot):
+            await self._judge(snapshot, view)
+        else:
+            self._leaving = frozenset()
+        if not self._leaving:
+            return snapshot
+        judged = {
+            place: dataclasses.replace(state, retained=place not in self._leaving)
+            for place, state in pods.items()
+        }
+        return dataclasses.replace(snapshot, pods=judged)
+
+    def _asks(self, snapshot: Snapshot) -> bool:
+        """Whether it matters now which nodes may keep their pods: for removals, repairs, moves and drains."""
+        if snapshot.transfer is not None or len(snapshot.pods) > snapshot.rc.replicas_desired:
+            return True
+        return any(
+            state.draining
+            or state.intent is None
+            or state.intent.record.manifest != state.pod.record.manifest
+            for state in snapshot.pods.values()
+        )
+
+    async def _judge(self, snapshot: Snapshot, view: FleetView) -> None:
+        request = await self.request(snapshot.rc)
+        among = msgspec.structs.replace(request, among=frozenset(node for node, _ in snapshot.pods))
+        answer = await self._tools.scheduler.eligible_nodes(among, view)
+        retained = {*answer.eligible, *answer.retained}
+        self._leaving = frozenset(place for place in snapshot.pods if place[0] not in retained)
+
+    # -- places ------------------------------------------------------------------------------------
+    async def _with_offer(self, snapshot: Snapshot, need: Need, view: FleetView) -> Snapshot:
+        if need.purpose != "additions":
+            # Before anything moves the evidence is looked at, not only once a second (R19).
+            self._tools.guard.look()
+            if (frozen := self._tools.guard.frozen()) is not None:
+                return dataclasses.replace(snapshot, frozen=frozen, commanded=False)
+        if need.purpose == "transfer":
+            snapshot = await self._looked_at_lock(snapshot)
+            if not snapshot.locked and not self._tools.moves.enter(self._id, self._wake):
+                snapshot = dataclasses.replace(snapshot, crowded=True)
+            if snapshot.locked or snapshot.crowded:
+                return snapshot
+        return dataclasses.replace(snapshot, offer=await self._offer(snapshot.rc, need, view))
+
+    async def _looked_at_lock(self, snapshot: Snapshot) -> Snapshot:
+        """Moves and rollouts exclude each other by the RC's mutation lock."""
+        entry = await self._tools.client.read(self._tools.keys.mutation_lock("rcs", self._id))
+        if entry is None:
+            return snapshot
+        holder = Holder.parse(entry.value)
+        return dataclasses.replace(snapshot, locked=f"{holder.kind}/{holder.id}")
+
+    async def _offer(self, rc: ReplicationController, need: Need, view: FleetView) -> Offer:
+        request = await self.request(rc)
+        if need.places:
+            left = {node for node, _ in need.places}
+            elsewhere = frozenset(view.keys() - left) if rc.replicas_per_node > 1 else None
+            request = msgspec.structs.replace(request, leaving=frozenset(need.places), among=elsewhere)
+        found = await self._tools.scheduler.allocate_nodes(request, need.count, view)
+        return Offer(
+            found.assignments, found.missing, found.why, need.purpose, contended="contended" in found.refusals
+        )

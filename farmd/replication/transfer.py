@@ -1,0 +1,110 @@
+"""Moving one pod to another node, make before break: a pure state machine (spec of p2's seed generation).
+
+start: a place is chosen, its room reserved and the move written down → place: the new pod stands beside
+the old → finish: the new one is healthy, the old one goes. Each step is one fenced transaction, so any
+farm can go on after any of them. What must never break: a healthy pod is not removed before its successor
+is healthy, and no reservation outlives a move that was given up (p2 broke before it made, and leaked: W16).
+"""
+
+from __future__ import annotations
+
+from farmd.replication.model import Place, PodState, Snapshot, Step
+from store.work import Transfer
+
+BACKOFF_START = 60.0
+BACKOFF_LIMIT = 3600.0
+
+
+def surplus(snapshot: Snapshot) -> int:
+    """Pods beyond the desired count; the pair of a move counts as one."""
+    return len(snapshot.pods) - snapshot.rc.replicas_desired - (1 if _paired(snapshot) else 0)
+
+
+def moving(snapshot: Snapshot) -> frozenset[Place]:
+    """Both places of the move under way; nothing else touches them."""
+    transfer = snapshot.transfer
+    return frozenset() if transfer is None else frozenset({transfer.old, transfer.new})
+
+
+def advance(snapshot: Snapshot) -> Step | None:
+    """The next step of the move under way; None: there is none, or it waits.
+
+    A frozen kind moves nothing, but a count that a person lowered since ends a move at once (R18).
+    """
+    transfer = snapshot.transfer
+    if transfer is None or snapshot.rc.disabled or snapshot.rc.managed_by or snapshot.locked:
+        return None
+    step = _due(snapshot, transfer)
+    if snapshot.frozen is not None and not (
+        snapshot.commanded and step is not None and step.action == "cancel" and surplus(snapshot) > 0
+    ):
+        return None
+    return step
+
+
+def look_again(snapshot: Snapshot) -> float | None:
+    """Seconds until the move under way fails by itself; None: it does not."""
+    if snapshot.transfer is None or snapshot.rc.disabled or snapshot.rc.managed_by or snapshot.locked:
+        return None
+    return max(0.0, snapshot.transfer.deadline - snapshot.now)
+
+
+def backoff(failures: int) -> float:
+    """Seconds until the next move is tried, after so many failures in a row."""
+    return float(min(BACKOFF_LIMIT, BACKOFF_START * 2 ** min(failures - 1, 10)))
+
+
+def arrived(state: PodState) -> bool:
+    """Whether a pod is healthy in the very start that its intent asked for (R22)."""
+    if not state.healthy or state.intent is None or state.reality is None:
+        return False
+    return state.reality.intent >= state.intent.index
+
+
+def _due(snapshot: Snapshot, transfer: Transfer) -> Step | None:
+    old, new = snapshot.pods.get(transfer.old), snapshot.pods.get(transfer.new)
+    if new is None:
+        return _before_placing(snapshot, transfer, old)
+    if old is None:
+        return _step("finish", transfer, "the old pod is gone")
+    if old.lost is not None or arrived(new):
+        return _step("finish", transfer)
+    if why := _pointless(snapshot, transfer, old):
+        return _step("cancel", transfer, why)
+    if new.lost is not None or not new.retained:
+        return _step("rollback", transfer, f"{transfer.new_node} may not keep it any more")
+    if snapshot.now >= transfer.deadline:
+        return _step("rollback", transfer, f"not healthy after {transfer.deadline - transfer.since:.0f} s")
+    return None
+
+
+def _before_placing(snapshot: Snapshot, transfer: Transfer, old: PodState | None) -> Step:
+    if old is None:
+        return _step("cancel", transfer, "the old pod is gone")
+    if why := _pointless(snapshot, transfer, old):
+        return _step("cancel", transfer, why)
+    if transfer.phase == "placed":
+        return _step("rollback", transfer, "the new pod was removed by another hand")
+    if snapshot.taken:
+        return _step("rollback", transfer, f"its place belongs to {snapshot.taken}")
+    if snapshot.now >= transfer.deadline:
+        return _step("rollback", transfer, f"not placed after {transfer.deadline - transfer.since:.0f} s")
+    return _step("place", transfer)
+
+
+def _pointless(snapshot: Snapshot, transfer: Transfer, old: PodState) -> str:
+    """Why the move is not needed any more."""
+    if surplus(snapshot) > 0:
+        return "fewer replicas are desired"
+    if transfer.cause == "unhealthy":
+        return f"the pod on {transfer.old_node} is healthy again" if old.healthy else ""
+    return f"{transfer.old_node} may keep its pod again" if old.retained else ""
+
+
+def _paired(snapshot: Snapshot) -> bool:
+    transfer = snapshot.transfer
+    return transfer is not None and transfer.old in snapshot.pods and transfer.new in snapshot.pods
+
+
+def _step(action: str, transfer: Transfer, reason: str = "") -> Step:
+    return Step(action, transfer.old, transfer.new, transfer.cause, reason)  # type: ignore[arg-type]
