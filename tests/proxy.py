@@ -2,7 +2,8 @@
 
 It reads requests whole (HTTP/1.1, keep-alive), so that a test can hold the k-th transaction before
 the server sees it, or hold its answer after the server acted (the outcome is then unknown to the
-client). It can also delay, refuse, cut and freeze all connections. Answers are passed on as bytes.
+client). It can also delay, refuse, cut and freeze all connections, and answer with an error itself. Answers
+are passed on as bytes.
 
     async with Proxy(consul.address) as proxy:
         hold = proxy.hold_transaction(3)
@@ -101,10 +102,17 @@ class Proxy:
     Attributes:
         latency: seconds added before each request is passed on.
         requests: every request that a client sent, oldest first.
+        turned_away: connections that the server closed without a word, as Consul does above its limit.
+
+    Args:
+        upstream: ``host:port`` of the server.
+        source: address that the server sees as its client; Consul counts connections by it.
     """
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str, *, source: str = "127.0.0.1") -> None:
         host, _, port = upstream.rpartition(":")
+        self.source = source
+        self.turned_away = 0
         self.upstream = (host, int(port))
         self.address = ""
         self.latency = 0.0
@@ -113,6 +121,7 @@ class Proxy:
         self._open = asyncio.Event()
         self._open.set()
         self._refusing = False
+        self._failing: tuple[Match, int] | None = None
         self._connections: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -140,6 +149,14 @@ class Proxy:
     def accept(self) -> None:
         """End of ``refuse``."""
         self._refusing = False
+
+    def fail(self, status: int, match: Match = lambda _: True) -> None:
+        """Answer matching requests with a status of the proxy's own, until ``recover``."""
+        self._failing = (match, status)
+
+    def recover(self) -> None:
+        """End of ``fail``."""
+        self._failing = None
 
     def freeze(self) -> None:
         """Pass nothing either way; connections stay open, as with a dead network."""
@@ -207,7 +224,9 @@ class _Connection:
     async def run(self) -> None:
         """Until either side closes."""
         try:
-            up_reader, self._up_writer = await asyncio.open_connection(*self._proxy.upstream)
+            up_reader, self._up_writer = await asyncio.open_connection(
+                *self._proxy.upstream, local_addr=(self._proxy.source, 0)
+            )
         except OSError:
             return
         both = [asyncio.create_task(self._requests()), asyncio.create_task(self._answers(up_reader))]
@@ -245,6 +264,10 @@ class _Connection:
         """Deliver one request; False when the connection is to be cut."""
         assert self._up_writer is not None
         self._proxy.requests.append(seen)
+        if self._proxy._failing is not None and self._proxy._failing[0](seen):
+            head = f"HTTP/1.1 {self._proxy._failing[1]} Refused by the test\r\nContent-Length: 0\r\n\r\n"
+            self._writer.write(head.encode())
+            return True
         hold = self._proxy._hold_for(seen)
         if self._proxy.latency:
             await asyncio.sleep(self._proxy.latency)
@@ -284,9 +307,11 @@ class _Connection:
                 return b"".join(parts)
 
     async def _answers(self, up_reader: asyncio.StreamReader) -> None:
+        spoke = False
         try:
             with contextlib.suppress(OSError):
                 while data := await up_reader.read(1 << 16):
+                    spoke = True
                     self._answered.set()
                     await self._gate.wait()
                     await self._proxy._open.wait()
@@ -294,6 +319,7 @@ class _Connection:
                     await self._writer.drain()
         finally:
             self._answered.set()
+        self._proxy.turned_away += not spoke
         await self._gate.wait()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,11 @@ from tests.fleet import CLOCK, Cluster, RunningFarm, client_of, eventually, star
 WITHIN = 60.0
 ASKING = Manifest(id="app", command=["sleep", "1000"], resources={"cpu": 1.0})
 PLAIN = Manifest(id="app", command=["sleep", "1000"])
+
+
+def named(pod_id: str) -> Manifest:
+    """A manifest of another pod: two controllers of one pod id exclude each other from a node."""
+    return Manifest(id=pod_id, command=["sleep", "1000"])
 
 
 def id_preferring(favourite: str, *others: str) -> str:
@@ -141,7 +146,14 @@ class Rig:
         async def so() -> bool:
             return {await self.owner(each) for each in rc_ids} == {farm}
 
-        await eventually(so, within=WITHIN, what=f"{farm} as owner")
+        await self.until(so, f"{farm} as owner")
+
+    async def until(self, condition: Callable[[], Awaitable[object]], what: str) -> None:
+        """Wait for a condition; its failure tells the whole story."""
+        try:
+            await eventually(condition, within=WITHIN, what=what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{await self._story()}") from None
 
     # -- looking -------------------------------------------------------------------------------
     async def dump(self) -> Dump:
@@ -187,8 +199,9 @@ class Rig:
             f" +{len(a.placed)} -{len(a.removed)} ~{len(a.relabelled)}"
             for index, a in dump.audits
         ]
+        statuses = [f"{await self.status(rc_id)}" for rc_id in dump.rcs]
         tails = [f"--- {process.log.name}\n{process.tail()}" for process in self.processes]
-        return "\n".join(["audit:", *records, *tails])
+        return "\n".join(["audit:", *records, "status:", *statuses, *tails])
 
     async def close(self) -> None:
         self.stop.set()
