@@ -22,5 +22,7 @@ def consul_dev() -> Iterator[str]:
     if offered is not None:
         yield offered
         return
-    with servers.ConsulServer(dev=True) as server:
+    # Consul counts a connection until its parked query ends, up to a minute after the client has left:
+    # many short farms on one server would meet the limit of 200.
+    with servers.ConsulServer(dev=True, http_max_conns_per_client=10_000) as server:
         yield server.address
