@@ -1,0 +1,70 @@
+"""Daemon sets, one pod on every eligible node: the record and its repository (p2 ``pkg/ds``, ``dsstore``).
+
+There is no count: the nodes are the count. What a mistake could make of that, an empty fleet or a
+selector that fits nothing, must never remove a pod; the worker sees to it (``farmd/daemonset/plan.py``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from store.keys import Keys
+from store.named import NamedRecords
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+KIND = "daemonsets"
+
+Floor = Annotated[int, msgspec.Meta(ge=0)] | Annotated[str, msgspec.Meta(pattern="^(100|[0-9]{1,2})%$")]
+
+
+class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Keep one pod of ``manifest`` on every node that is eligible and matches ``node_selector``.
+
+    ``labels`` are the daemon set's own, ``pod_labels`` go onto its pods. While the manifest changes at
+    least ``min_health`` pods stay healthy: a number, or a share such as ``"90%"``, rounded up; None: all
+    but one. ``rate`` is how many nodes may get a pod or another manifest in a minute (0: no limit),
+    ``max_in_progress`` how many may be on their way to being healthy at a time. ``needs`` are the features
+    that a farm must know to claim it (R11). ``deleting`` stands from the moment that a cascading delete
+    was asked for: it wants no pods then.
+    """
+
+    id: str
+    name: str
+    manifest: Annotated[str, msgspec.Meta(min_length=1)]
+    pod_id: str = ""
+    node_selector: str = ""
+    labels: dict[str, str] = {}
+    pod_labels: dict[str, str] = {}
+    disabled: bool = False
+    min_health: Floor | None = None
+    rate: Annotated[int, msgspec.Meta(ge=0)] = 0
+    max_in_progress: Annotated[int, msgspec.Meta(ge=1)] = 50
+    needs: list[str] = []
+    deleting: bool = False
+
+    @property
+    def wants_pods(self) -> bool:
+        """Whether its worker may add pods; only without may the record be deleted."""
+        return not self.disabled and not self.deleting
+
+    def floor(self, desired: int) -> int:
+        """How many pods must stay healthy on so many nodes."""
+        if self.min_health is None:
+            return max(0, desired - 1)
+        if isinstance(self.min_health, int):
+            return self.min_health
+        return -(-desired * int(self.min_health.removesuffix("%")) // 100)
+
+
+class DaemonSetStore(NamedRecords[DaemonSet]):
+    """Reads daemon sets and builds the operations that change them (p2 ``dsstore``).
+
+    ``delete`` is safe only for one that wants no pods.
+    """
+
+    def __init__(self, client: ConsulClient, keys: Keys) -> None:
+        super().__init__(client, keys, KIND, DaemonSet, "daemonset")
