@@ -67,6 +67,20 @@ def mirror() -> str:
     raise CannotFetch("apt's configuration names no mirror that ends in /debian")
 
 
+def codename() -> str:
+    """The suite of this machine, whose libraries fit.
+
+    Raises:
+        CannotFetch: this is no Debian.
+    """
+    release = Path("/etc/os-release")
+    lines = release.read_text().splitlines() if release.exists() else []
+    known = dict(line.split("=", 1) for line in lines if "=" in line)
+    if known.get("ID") != "debian" or "VERSION_CODENAME" not in known:
+        raise CannotFetch("this machine is no Debian")
+    return known["VERSION_CODENAME"].strip('"')
+
+
 def unpack(packages: Sequence[str], suite: str, into: Path) -> None:
     """Download ``packages`` (these only, no dependencies) of a Debian suite and unpack them.
 

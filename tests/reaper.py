@@ -20,7 +20,7 @@ _pipe = -1
 _owner = 0
 
 
-def started(pid: int, folder: Path) -> None:
+def started(pid: int, folder: Path | str = "") -> None:
     """Kill ``pid`` and remove ``folder`` when this process ends without having said ``reaped``."""
     _tell(f"+{pid} {folder}\n")
 
@@ -60,7 +60,8 @@ def _main() -> None:
     for number, folder in alive.items():
         with contextlib.suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
