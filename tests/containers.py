@@ -201,12 +201,12 @@ def copy_out(image: str, path: str, into: Path) -> Path:
     Raises:
         CannotFetch: no API answers, or the image cannot be had.
     """
-    import docker
-    import requests
-
     reason = answers()
     if reason is not None:
         raise CannotFetch(reason)
+    import docker
+    import requests
+
     client = docker.from_env(timeout=120)
     try:
         try:
