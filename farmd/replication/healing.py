@@ -67,12 +67,12 @@ def forced_out(state: PodState) -> bool:
 
 
 def candidate(snapshot: Snapshot) -> Place | None:
-    """The pod to move next: one that does not serve costs nothing and goes first."""
+    """The pod to move next: who must leave its node before who is merely unhealthy."""
     if snapshot.transfer is not None or snapshot.now < snapshot.not_before:
         return None
     wanted = [place for place, state in snapshot.pods.items() if _leaves(snapshot, state)]
     wanted = [place for place in wanted if _keeps_floor(snapshot, place)]
-    return min(wanted, key=lambda place: (snapshot.pods[place].healthy, place), default=None)
+    return min(wanted, key=lambda place: _order(snapshot, place), default=None)
 
 
 def cause_of(snapshot: Snapshot, state: PodState) -> Cause:
@@ -148,6 +148,12 @@ def _sick_for_long(snapshot: Snapshot, state: PodState) -> bool:
     if limit <= 0 or since is None or state.pod.record.manifest != snapshot.rc.manifest:
         return False
     return snapshot.now - since >= limit
+
+
+def _order(snapshot: Snapshot, place: Place) -> tuple[bool, bool, Place]:
+    """Of those that must leave, one that does not serve goes first: that costs nothing."""
+    state = snapshot.pods[place]
+    return not _must_leave(snapshot, state), state.healthy, place
 
 
 def _keeps_floor(snapshot: Snapshot, place: Place) -> bool:
