@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.faces import Face, json_of
+from tests.contract.faces import REAL, Face, json_of
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,8 @@ async def test_the_server_says_who_it_is(face: Face) -> None:
     leader = await face.client.leader()
     assert leader.startswith("127.0.0.1:")
     assert json_of(await face.raw("GET", "/v1/status/peers")) == [leader]
-    assert (await face.client.version()).split(".")[:2] == ["1", "8"]
+    version = await face.client.version()
+    assert version.startswith("1.8.") or face.name == REAL
     node = await face.client.node_name()
     nodes = json_of(await face.raw("GET", "/v1/catalog/nodes"))
     assert [each["Node"] for each in nodes] == [node]

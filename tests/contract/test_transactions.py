@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from store import operations
+from store.embedded.state import Limits
 from store.errors import TooLarge, TransactionRejected
 from store.operations import MAX_BODY_BYTES, MAX_OPERATIONS
+from tests.contract import faces
 from tests.contract.faces import Face, json_of
 
 NOWHERE = "11111111-2222-3333-4444-555555555555"
@@ -159,13 +161,27 @@ async def test_a_transaction_that_only_reads_answers_as_a_read(face: Face) -> No
     assert (await face.raw("PUT", "/v1/txn", {"stale": "", "consistent": ""}, b"[]")).status == 400
 
 
-async def test_64_operations_pass_and_65_are_413(face: Face) -> None:
-    steps = [operations.put(face.key(str(n)), b"x") for n in range(MAX_OPERATIONS + 1)]
-    assert len(await face.client.transaction(steps[:-1])) == MAX_OPERATIONS
+async def operation_limit(face: Face) -> int:
+    """Consul took 64 operations up to 1.13, 128 from 1.14 on."""
+    major, minor = map(int, (await face.client.version()).split(".")[:2])
+    return 64 if (major, minor) < (1, 14) else 128
+
+
+async def test_the_last_operation_that_fits_passes_and_one_more_is_413(face: Face) -> None:
+    most = await operation_limit(face)
+    assert most >= MAX_OPERATIONS
+    steps = [operations.put(face.key(str(n)), b"x") for n in range(most + 1)]
+    assert len(await face.client.transaction(steps[:-1])) == most
     with pytest.raises(TooLarge):
         await face.client.transaction(steps)
     answer = await face.raw("PUT", "/v1/txn", body=operations.encode(steps))
-    assert (answer.status, answer.body) == (413, b"Transaction contains too many operations (65 > 64)")
+    text = f"Transaction contains too many operations ({most + 1} > {most})"
+    assert (answer.status, answer.body.decode()) == (413, text)
+
+
+async def test_the_operation_limit_and_version_of_the_embedded_server_are_parameters() -> None:
+    async with faces.embedded_inprocess(limits=Limits(operations=128), version="1.14.0") as face:
+        await test_the_last_operation_that_fits_passes_and_one_more_is_413(face)
 
 
 async def test_a_transaction_body_has_a_limit_to_the_byte(face: Face) -> None:
