@@ -70,9 +70,14 @@ class FarmSection(Section):
     """A farm process: `farmd run`."""
 
     name: str = Field(default_factory=_this_host, description="Name of this farm, unique among live farms.")
-    kinds: Texts = Field(["rcs", "housekeeping"], description="Kinds of work that it claims.", min_length=1)
-    selector: str = Field("", description="Claims only items whose labels match (Kubernetes grammar).")
+    kinds: Texts = Field(
+        ["rcs", "nodes", "housekeeping"], description="Kinds of work that it claims.", min_length=1
+    )
+    selector: str = Field("", description="Claims only controllers whose labels match (Kubernetes grammar).")
     ttl: float = Field(10.0, ge=10, le=60, description="Time to live of the session, in seconds.")
+    lost_after: float = Field(
+        60.0, ge=1, le=86400, description="Seconds that a node's agent may be absent before the node is lost."
+    )
 
     @field_validator("name")
     @classmethod

@@ -168,7 +168,12 @@ class FarmService:
         while True:
             try:
                 return await wiring.build_farm(
-                    settings=FarmSettings(name=section.name, ttl=section.ttl, selector=section.selector),
+                    settings=FarmSettings(
+                        name=section.name,
+                        ttl=section.ttl,
+                        selector=section.selector,
+                        lost_after=section.lost_after,
+                    ),
                     client=frame.client,
                     keys=frame.keys,
                     clock=frame.clock,

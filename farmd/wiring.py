@@ -17,10 +17,12 @@ from farmd.farm.failsafe import FailsafeGuard
 from farmd.farm.farm import Farm
 from farmd.farm.kind import Kind
 from farmd.farm.model import FarmSettings
+from farmd.farm.moves import LIMIT, Moves
 from farmd.farm.world import World
 from farmd.housekeeping.kind import Housekeeping
 from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
 from farmd.housekeeping.tools import Tools as HousekeepingTools
+from farmd.nodes.kind import Nodes
 from farmd.placement import Placement
 from farmd.progress import Progress
 from farmd.replication.kind import ManifestCache, Replication, Tools
@@ -37,7 +39,8 @@ from store.farms import Member
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
 
-KINDS = ("rcs", "housekeeping")
+KINDS = ("rcs", "nodes", "housekeeping")
+SWEEP_STALL_SECONDS = 180.0
 
 
 async def build_farm(
@@ -57,31 +60,38 @@ async def build_farm(
     thaw_after: float = failsafe.THAW_AFTER,
     own_trees_pause: float = OWN_TREES_PAUSE,
     housekeeping: HousekeepingSettings = DEFAULTS,
+    max_transfers: int = LIMIT,
 ) -> Farm:
     """A farm that is ready to run. Registers the cluster if there is none yet.
 
     ``address`` is where its HTTP listens, for its presence record; ``own_trees_pause`` how many seconds
-    may pass until other hands' changes of pods and intents are seen.
+    may pass until other hands' changes of pods and intents are seen; ``max_transfers`` is how many
+    moves there may be at once in the whole fleet.
 
     Raises:
         StoreError: Consul cannot be reached, or the cluster is unusable; try again later.
     """
     cluster = await registration.register_cluster(client, keys, ids)
     caches = Caches(client, keys, cluster, clock, rng, progress, own_trees_pause=own_trees_pause)
-    guard = FailsafeGuard(
-        "rcs",
-        settings.name,
-        evidence(caches),
-        caches.failsafe,
-        client,
-        keys,
-        clock,
-        recorder,
-        alerter,
-        thaw_after,
-        present=lambda farm: keys.farm(farm) in caches.farms.entries,
-    )
     world = World(caches, keys)
+
+    def guard_of(kind: str) -> FailsafeGuard:
+        return FailsafeGuard(
+            kind,
+            settings.name,
+            [*evidence(caches, keys), lambda: failsafe.mass_failure(*world.failing())],
+            caches.failsafe,
+            client,
+            keys,
+            clock,
+            recorder,
+            alerter,
+            thaw_after,
+            present=lambda farm: keys.farm(farm) in caches.farms.entries,
+        )
+
+    guards = {kind: guard_of(kind) for kind in ("rcs", "nodes") if kind == "rcs" or kind in kinds}
+    guard = guards["rcs"]
     guard.subscribe(world.freeze_changed)
     audit = AuditLogStore(keys, clock, ids)
     tools = Tools(
@@ -91,7 +101,9 @@ async def build_farm(
         caches=caches,
         world=world,
         scheduler=scheduler or LabelSelectorScheduler(),
-        placement=Placement(client, keys, caches, caches.rcs, audit, clock),
+        placement=Placement(
+            client, keys, caches, caches.rcs, audit, clock, world.ledger, world.ledger_changed
+        ),
         guard=guard,
         manifests=ManifestCache(client, keys),
         recollection=Recollection(client, keys),
@@ -99,6 +111,9 @@ async def build_farm(
         clock=clock,
         rng=rng,
         recorder=recorder,
+        ids=ids,
+        moves=Moves(caches, keys, max_transfers),
+        budget=failsafe.RemovalBudget(clock),
     )
     chores = HousekeepingTools(
         farm=settings.name,
@@ -114,8 +129,26 @@ async def build_farm(
         ids=ids,
         recorder=recorder,
     )
+
+    def nodes() -> Nodes:
+        return Nodes(
+            farm=settings.name,
+            client=client,
+            keys=keys,
+            caches=caches,
+            guard=guards["nodes"],
+            audit=audit,
+            alerter=alerter,
+            clock=clock,
+            rng=rng,
+            recorder=recorder,
+            lost_after=settings.lost_after,
+            beat=progress.loop("sweep", SWEEP_STALL_SECONDS),
+        )
+
     builders: dict[str, Callable[[], Kind]] = {
         "rcs": lambda: Replication(tools),
+        "nodes": nodes,
         "housekeeping": lambda: Housekeeping(chores),
     }
     member = Member(
@@ -129,14 +162,16 @@ async def build_farm(
         boot=presence.boot_id(),
         pid=os.getpid(),
     )
+    working = [builders[kind]() for kind in kinds]
     return Farm(
         settings=settings,
         member=member,
         client=client,
         keys=keys,
         caches=caches,
-        kinds=[builders[kind]() for kind in kinds],
-        guards={"rcs": guard},
+        kinds=working,
+        guards=guards,
+        background=[kind.run for kind in working if isinstance(kind, Nodes)],
         clock=clock,
         rng=rng,
         ids=ids,
@@ -151,7 +186,7 @@ def known_references(caches: Caches) -> set[str]:
     return {stored.record.manifest for tree in trees for stored in tree.entries.values()}
 
 
-def evidence(caches: Caches) -> list[Callable[[], str | None]]:
+def evidence(caches: Caches, keys: Keys) -> list[Callable[[], str | None]]:
     """What makes a farm doubt that it sees the truth (R19)."""
 
     def doubtful() -> str | None:
@@ -165,9 +200,19 @@ def evidence(caches: Caches) -> list[Callable[[], str | None]]:
         return failsafe.undecodable(caches.rcs) or failsafe.undecodable(caches.nodes)
 
     def lost() -> str | None:
-        if not (caches.nodes.ready.is_set() and caches.agents.ready.is_set()):
+        nodes, agents = caches.nodes, caches.agents
+        if not (nodes.ready.is_set() and agents.ready.is_set()):
             return None
-        registered = caches.nodes.entries.keys()
-        return failsafe.mass_loss(len(registered), len(caches.agents.entries))
+        absent = failsafe.mass_loss(len(nodes.entries), len(agents.entries))
+        if absent is None:
+            return None
+        # A node that was drained may be switched off: nobody misses it.
+        retired = sum(
+            stored.record.drain is not None
+            and stored.record.drain.stage == "done"
+            and keys.agent(keys.last_part(key)) not in agents.entries
+            for key, stored in nodes.entries.items()
+        )
+        return failsafe.mass_loss(len(nodes.entries) - retired, len(agents.entries))
 
     return [doubtful, leaderless, broken, lost]

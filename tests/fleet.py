@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,7 @@ from alerting.alert import Alert
 from farmd.clock import SystemClock, SystemIds
 from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
+from farmd.farm.moves import LIMIT
 from farmd.metrics import Metrics
 from farmd.progress import Progress
 from farmd.wiring import build_farm
@@ -227,6 +228,8 @@ async def start_farm(
     seed: int = 1,
     thaw_after: float = 1.0,
     own_trees_pause: float = 0.2,
+    kinds: Sequence[str] = ("rcs",),
+    max_transfers: int = LIMIT,
     **settings: Any,
 ) -> RunningFarm:
     """Start a farm in this process and wait until it is ready."""
@@ -245,6 +248,8 @@ async def start_farm(
         alerter=alerts,
         thaw_after=thaw_after,
         own_trees_pause=own_trees_pause,
+        kinds=kinds,
+        max_transfers=max_transfers,
     )
     stop = asyncio.Event()
     running = RunningFarm(farm, stop, asyncio.create_task(farm.run(stop)), alerts, client, registry)

@@ -70,7 +70,7 @@ class ClaimLoop:
         self._ids = ids
         self._recorder = recorder
         self._beat = beat
-        self._selector = parse(settings.selector)
+        self._selector = parse(settings.selector_of(kind.name))
         self._locker = Locker(client, keys, kind.name)
         self._wake = Wake()
         self.supervisor = Supervisor(

@@ -9,7 +9,8 @@ which frees all locks at once (R4). Several farms share the work without talking
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 import msgspec.structs
 import structlog
@@ -46,7 +47,7 @@ class Farm:
     """Claims items of several kinds and runs one worker for each (seed ``Farm``).
 
     ``run`` returns when ``stop`` is set, with every lock free. ``ready`` is set while the farm holds a
-    session and its caches are filled.
+    session and its caches are filled. ``background`` are what kinds need run beside their workers.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Farm:
         ids: Ids,
         recorder: Recorder,
         progress: Progress,
+        background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         self._settings = settings
         self._member = member
@@ -77,6 +79,7 @@ class Farm:
         self._ids = ids
         self._recorder = recorder
         self._progress = progress
+        self._background = background
         self._former = ""
         self.ready = asyncio.Event()
         self.loops: list[ClaimLoop] = []
@@ -102,6 +105,7 @@ class Farm:
         """
         background = [asyncio.create_task(self._caches.run(), name="caches")]
         background += [asyncio.create_task(guard.run(), name="failsafe") for guard in self._guards.values()]
+        background += [asyncio.create_task(run(), name="background") for run in self._background]
         sessions = asyncio.create_task(self._sessions(stop), name="sessions")
         try:
             done, _ = await asyncio.wait([sessions, *background], return_when=asyncio.FIRST_COMPLETED)

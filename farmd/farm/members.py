@@ -1,15 +1,16 @@
 """The members that share the items of one kind, and whom each item prefers (R7, R9, R11).
 
-Members are the farms that are present, know the kind and bear the same selector. An item prefers one of
-those that know all the features that it needs, so that nothing is ever given to a farm that may not
-work on it. A member is settled, and may receive items, once it was seen for a while.
+Members are the farms that are present, know the kind and, where farms share its items by a selector, bear
+the same one. An item prefers one of those that know all the features that it needs, so that nothing is
+ever given to a farm that may not work on it. A member is settled, and may receive items, once it was seen
+for a while.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from farmd.farm.model import FarmSettings, Item, Peer
+from farmd.farm.model import PARTITIONED, FarmSettings, Item, Peer
 from farmd.farm.preference import preferred
 from store.cache import PrefixCache
 from store.farms import Member
@@ -42,7 +43,8 @@ class Members:
         peers = {}
         for stored in self._farms.entries.values():
             member = stored.record
-            if self._kind in member.kinds and member.selector == self._settings.selector:
+            alike = self._kind not in PARTITIONED or member.selector == self._settings.selector
+            if self._kind in member.kinds and alike:
                 since = self._since.setdefault(member.session, now)
                 settled = member.id == self._settings.name or now - since >= self._settings.stable
                 peers[member.id] = Peer(

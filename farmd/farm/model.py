@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+PARTITIONED = frozenset({"rcs"})
+"""Kinds whose items bear labels that farms select by."""
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -78,7 +81,8 @@ class FarmSettings:
 
     ``settle`` is how long a farm waits for its peers before it claims, ``patience`` the middle of the
     jittered delay before it takes an item that another farm prefers, ``stable`` how long a peer must
-    be present before items are handed to it.
+    be present before items are handed to it. ``selector`` chooses among the items of ``PARTITIONED``
+    kinds; the others belong to all farms. ``lost_after`` is how long a node's agent may be absent (R21).
     """
 
     name: str
@@ -88,3 +92,8 @@ class FarmSettings:
     stable: float = 5.0
     selector: str = ""
     features: tuple[str, ...] = ()
+    lost_after: float = 60.0
+
+    def selector_of(self, kind: str) -> str:
+        """The selector that this farm's items of a kind must match; empty: it takes all."""
+        return self.selector if kind in PARTITIONED else ""

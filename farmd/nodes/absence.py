@@ -1,0 +1,150 @@
+"""Since when this farm itself sees agents absent: the only clock that gives a node up (R21).
+
+It counts what was seen, never what was not: while the view is doubtful, late or was interrupted nothing
+is known, and all absences begin anew once it is good again. One sweep serves all nodes; it rests while
+every agent is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from farmd.farm.caches import Caches
+from farmd.nodes.model import NOTICE_SECONDS
+from farmd.progress import Loop
+from farmd.wake import Wake, wait
+from store.keys import Keys
+from store.ports import Clock
+from store.sessions import Session
+from store.watch import WAIT_SECONDS
+
+log = structlog.get_logger()
+
+TICK_SECONDS = 1.0
+IDLE_SECONDS = 30.0
+# A sweep that comes so much later than it should: the process stood still, and saw nothing meanwhile.
+LATE_SECONDS = 5.0
+# Consul stretches waits by up to 1/16, and an answer takes its time.
+STALE_SECONDS = WAIT_SECONDS * 17 / 16 + 5.0
+
+
+class Absences:
+    """Which agents this farm misses, and for how long; ``due`` is called with those that it is time for."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        keys: Keys,
+        clock: Clock,
+        grace: float,
+        due: Callable[[set[str]], None],
+        beat: Loop,
+    ) -> None:
+        self._caches = caches
+        self._keys = keys
+        self._clock = clock
+        self._due = due
+        self._beat = beat
+        self.grace = grace
+        self._steps = sorted({min(NOTICE_SECONDS, grace), grace})
+        self._since: dict[str, float] = {}
+        self._told: dict[str, int] = {}
+        self._session: Session | None = None
+        self._epoch = 0
+        self._blind = True
+        self._looked = clock.mono()
+        self._wake = Wake()
+        caches.agents.subscribe(self._changed)
+        caches.nodes.subscribe(self._changed)
+
+    def under(self, session: Session) -> None:
+        """This farm works under that session now; another one than before had a gap in front of it."""
+        if session is not self._session:
+            if self._session is not None:
+                self._blind = True
+            self._session, self._epoch = session, session.epoch
+            self._wake.set()
+
+    def seconds(self, node: str) -> float | None:
+        """For how long the agent was seen absent; None: it is there, or nobody can tell."""
+        since = self._since.get(node)
+        return None if since is None or self._blind else self._clock.mono() - since
+
+    def present(self, node: str) -> bool:
+        """Whether the agent is there; a record that a newer version wrote is one, too."""
+        key = self._keys.agent(node)
+        return key in self._caches.agents.entries or key in self._caches.agents.broken
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        await self._caches.nodes.ready.wait()
+        await self._caches.agents.ready.wait()
+        self._looked = self._clock.mono()
+        try:
+            while True:
+                pause = self.sweep()
+                self._beat.beat()
+                await wait(self._wake, self._clock, pause)
+                if self._clock.mono() - self._looked > pause + LATE_SECONDS:
+                    self._blind = True
+                self._wake.clear()
+        finally:
+            self._beat.close()
+
+    def sweep(self) -> float:
+        """Look once: call for the nodes that it is time for; returns seconds until the next look."""
+        self._looked = self._clock.mono()
+        if why := self._doubt():
+            if not self._blind:
+                log.info("absences.doubt", reason=why)
+            self._blind = True
+            return TICK_SECONDS
+        if self._blind:
+            self._blind = False
+            self._begin_anew()
+        due, pending = set(), False
+        for node, since in self._since.items():
+            passed = sum(self._looked - since >= step for step in self._steps)
+            if passed > self._told.get(node, 0):
+                self._told[node] = passed
+                due.add(node)
+            pending = pending or passed < len(self._steps)
+        if due:
+            self._due(due)
+        return TICK_SECONDS if pending else IDLE_SECONDS
+
+    def _doubt(self) -> str:
+        """Why this farm cannot tell who is absent; empty when it can."""
+        agents, session = self._caches.agents, self._session
+        if not agents.ready.is_set():
+            return "never read"
+        if agents.doubt or agents.error:
+            return str(agents.doubt or agents.error)
+        if agents.staleness() > STALE_SECONDS:
+            return "the watch is silent"
+        if session is not None and (not session.valid() or session.epoch != self._epoch):
+            self._epoch = session.epoch
+            return "the session was not renewed in time"
+        return ""
+
+    def _begin_anew(self) -> None:
+        now, nodes = self._clock.mono(), self._caches.nodes
+        known = map(self._keys.last_part, (*nodes.entries, *nodes.broken))
+        self._since = {node: now for node in known if not self.present(node)}
+        self._told = {}
+
+    def _changed(self, changed: set[str]) -> None:
+        if not (self._caches.agents.ready.is_set() and self._caches.nodes.ready.is_set()):
+            return  # halfway through the first answer everybody seems absent
+        for node in map(self._keys.last_part, changed):
+            key = self._keys.node(node)
+            known = key in self._caches.nodes.entries or key in self._caches.nodes.broken
+            if known and not self.present(node):
+                if node not in self._since:
+                    self._since[node] = self._clock.mono()
+                    self._wake.set()
+            else:
+                self._since.pop(node, None)
+                self._told.pop(node, None)

@@ -1,0 +1,102 @@
+"""What still stands on a node, and what keeps it there: read for a drain, and for whoever plans one.
+
+An intent is a pod that the node must run, a reality one that it does run: a drain waits for both. An
+answer without the node's own sentinel proves no absence (R20).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from farmd.nodes.model import Leftover
+from store import codec, manifests
+from store.entry import RawEntry
+from store.errors import NotFound, NotRegistered, RecordInvalid
+from store.keys import Keys, is_sentinel
+from store.rcs import ReplicationController
+from store.status import Status
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+UNKNOWN_OWNER = "unknown"
+
+
+class _Said(msgspec.Struct):
+    """The part that an intent and a reality have in common."""
+
+    manifest: str = ""
+    owner: str = UNKNOWN_OWNER
+
+
+class SystemPods:
+    """Which manifests are a system pod's; they never change, so each is read once."""
+
+    def __init__(self, client: ConsulClient, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+        self._known: dict[str, bool] = {}
+
+    async def __call__(self, sha: str) -> bool:
+        """Whether it is; a pod whose manifest cannot be read is not kept for later."""
+        if sha not in self._known:
+            try:
+                self._known[sha] = (await manifests.read(self._client, self._keys, sha)).system
+            except (NotFound, RecordInvalid):
+                return False
+        return self._known[sha]
+
+
+async def read(
+    client: ConsulClient, keys: Keys, node: str, system: SystemPods, *, running: bool = True
+) -> tuple[Leftover, ...]:
+    """The pods of a node by instance; ``running``: also those that merely run there still.
+
+    Raises:
+        NotRegistered: the answer has no sentinel, and says nothing about what is not in it.
+    """
+    page = await client.list(keys.intents(node))
+    sentinel = keys.sentinel(keys.intents(node))
+    if not any(raw.key == sentinel for raw in page.items):
+        raise NotRegistered(
+            f"node {node!r}: {sentinel} is missing, so an empty answer proves nothing", node=node
+        )
+    seen = (await client.list(keys.realities(node))).items if running else []
+    # What the node must run is said last: it knows better whose the pod is.
+    said = {keys.last_part(raw.key): _said(raw) for raw in (*_records(seen), *_records(page.items))}
+    return tuple(
+        [Leftover(instance, one.owner, await system(one.manifest)) for instance, one in sorted(said.items())]
+    )
+
+
+def _records(items: Iterable[RawEntry]) -> Iterable[RawEntry]:
+    return (raw for raw in items if not is_sentinel(raw.key))
+
+
+def _said(raw: RawEntry) -> _Said:
+    try:
+        return codec.decode(_Said, raw.decoded(), raw.key)
+    except RecordInvalid:
+        return _Said()  # it stands there all the same, and nobody may take it for gone
+
+
+async def reason(
+    client: ConsulClient, keys: Keys, owner: str, controller: ReplicationController | None
+) -> str:
+    """Why an owner's pods are still there, in one line for people; empty while they are on their way."""
+    if controller is None:
+        return f"{owner}: no controller of that id; its pods are nobody's to move"
+    name = f"rc/{controller.name}"
+    if controller.disabled:
+        return f"{name}: disabled, so its pods stay"
+    if controller.managed_by:
+        return f"{name}: managed by {controller.managed_by}"
+    entry = await client.read(keys.status("rcs", owner))
+    try:
+        status = codec.decode(Status, entry.value, entry.key) if entry is not None else None
+    except RecordInvalid:
+        status = None
+    return f"{name}: {status.reason}" if status is not None and status.reason else ""

@@ -1,0 +1,120 @@
+"""What a node's worker does next: pure (R21; stages of a drain).
+
+An absent agent is neither healthy nor unhealthy until this farm itself saw it absent for the grace period;
+frozen, nobody is given up. A drain waits for all pods but the system's, then for those, then it is done;
+past its deadline it says so and goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from farmd.nodes.model import LOOK_SECONDS, NOTICE_SECONDS, Plan, Snapshot
+from store.nodes import Drain, NodeStatus
+
+Verdict = Literal["", "lost", "back"]
+
+
+def decide(snapshot: Snapshot) -> Plan:
+    """Plan one cycle."""
+    verdict, held_back = _verdict(snapshot)
+    drain = _advance(snapshot)
+    now = drain or snapshot.draining
+    late = now is not None and now.overdue and now.stage != "done"
+    return Plan(
+        register=snapshot.node is None and snapshot.present and not snapshot.broken,
+        verdict=verdict,
+        drain=drain,
+        status=_status(snapshot, verdict, drain),
+        again=_again(snapshot, drain),
+        held_back=held_back,
+        blocked=late or bool(snapshot.broken),
+        newly_overdue=late and snapshot.draining is not None and not snapshot.draining.overdue,
+    )
+
+
+def _verdict(snapshot: Snapshot) -> tuple[Verdict, str]:
+    lost = snapshot.work.lost_since > 0
+    if snapshot.present:
+        return ("back" if lost else ""), ""
+    if lost or snapshot.absent_for is None or snapshot.absent_for < snapshot.grace:
+        return "", ""
+    return ("", f"frozen: {snapshot.frozen}") if snapshot.frozen is not None else ("lost", "")
+
+
+def _advance(snapshot: Snapshot) -> Drain | None:
+    """The drain's next state; None: as it is. What is left was read, and an empty answer was proven (R20)."""
+    drain, left = snapshot.draining, snapshot.left
+    if drain is None or left is None:
+        return None
+    stage = drain.stage
+    if stage == "pods" and all(pod.system for pod in left):
+        stage = "system"
+    if stage == "system" and not left:
+        stage = "done"
+    overdue = drain.overdue or (stage != "done" and 0 < drain.deadline <= snapshot.now)
+    advanced = msgspec.structs.replace(drain, stage=stage, overdue=overdue)
+    return advanced if advanced != drain else None
+
+
+def _again(snapshot: Snapshot, advanced: Drain | None) -> float | None:
+    """A drain looks again from time to time: what its pods' owners say of them wakes nobody."""
+    drain = advanced or snapshot.draining
+    if drain is None or drain.stage == "done":
+        return None
+    if drain.overdue or not drain.deadline:
+        return LOOK_SECONDS
+    return min(LOOK_SECONDS, max(0.0, drain.deadline - snapshot.now))
+
+
+# -- what people are told ------------------------------------------------------------------------
+def _status(snapshot: Snapshot, verdict: Verdict, advanced: Drain | None) -> NodeStatus | None:
+    drain = advanced or (snapshot.node.drain if snapshot.node is not None else None)
+    absent = _absent_since(snapshot, verdict)
+    lost = verdict == "lost" or (snapshot.work.lost_since > 0 and verdict != "back")
+    if snapshot.broken:
+        status = NodeStatus(state="blocked", reason=snapshot.broken)
+    elif drain is not None:
+        status = _drain_status(snapshot, drain)
+    elif lost:
+        status = NodeStatus(state="lost", reason="its agent is given up")
+    elif absent:
+        status = NodeStatus(state="absent")
+    else:
+        return None
+    before = snapshot.status
+    since = before.since if before is not None and before.state == status.state else snapshot.now
+    return msgspec.structs.replace(status, absent_since=absent, since=since, farm=snapshot.farm)
+
+
+def _absent_since(snapshot: Snapshot, verdict: Verdict) -> float:
+    """Since when to say that the agent is absent, in seconds since the epoch; 0: say nothing."""
+    if snapshot.present:
+        return 0.0
+    if snapshot.work.lost_since > 0:
+        return snapshot.work.absent_since
+    if snapshot.status is not None and snapshot.status.absent_since > 0 and verdict != "lost":
+        return snapshot.status.absent_since  # an estimate that another second would change is no news
+    if snapshot.absent_for is None or snapshot.absent_for < min(NOTICE_SECONDS, snapshot.grace):
+        return 0.0
+    if snapshot.frozen is not None:
+        return 0.0  # half of the fleet would write at once what the freeze says already
+    return snapshot.now - snapshot.absent_for
+
+
+def _drain_status(snapshot: Snapshot, drain: Drain) -> NodeStatus:
+    if drain.stage == "done":
+        return NodeStatus(state="drained")
+    left = snapshot.left or ()
+    reason = ""
+    if drain.overdue:
+        reason = "past its deadline" + (": health floors are ignored" if drain.ignores_floor else "")
+    return NodeStatus(
+        state="draining",
+        reason=reason,
+        left=len(left),
+        left_system=sum(pod.system for pod in left),
+        waiting=list(snapshot.waiting),
+    )

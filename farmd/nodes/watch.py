@@ -1,0 +1,72 @@
+"""Whom a change concerns: the worker of a node, for what happens to it (and to its pods while it drains)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from farmd.farm.caches import Caches
+from store.keys import Keys
+
+
+class Watch:
+    """The wakers of the nodes' workers of this farm."""
+
+    def __init__(self, caches: Caches, keys: Keys) -> None:
+        self._wakers: dict[str, Callable[[], None]] = {}
+        self._observed: set[str] = set()
+        self._held_back: set[str] = set()
+        self._blocked: set[str] = set()
+        verdicts = keys.work("nodes", "")
+
+        def of_nodes(changed: set[str]) -> None:
+            self.wake(map(keys.last_part, changed))
+
+        def of_work(changed: set[str]) -> None:
+            self.wake(keys.last_part(key) for key in changed if key.startswith(verdicts))
+
+        def at(position: int) -> Callable[[set[str]], None]:
+            def of_pods(changed: set[str]) -> None:
+                if self._observed:
+                    self.wake({key.split("/")[position] for key in changed} & self._observed)
+
+            return of_pods
+
+        caches.nodes.subscribe(of_nodes)
+        caches.agents.subscribe(of_nodes)
+        caches.work.subscribe(of_work)
+        # The node is the last part but one of every pod's key.
+        for tree in (caches.pods, caches.intent, caches.reality):
+            tree.subscribe(at(-2))
+
+    def attach(self, node: str, wake: Callable[[], None]) -> None:
+        """Call ``wake`` when something of this node's changed."""
+        self._wakers[node] = wake
+
+    def detach(self, node: str) -> None:
+        """The node's worker ended."""
+        self._wakers.pop(node, None)
+        for members in (self._observed, self._held_back, self._blocked):
+            members.discard(node)
+
+    def mark(self, node: str, *, observed: bool, held_back: bool, blocked: bool) -> None:
+        """Whether the worker follows its node's pods, waits for a thaw, and is blocked (for the metric)."""
+        for members, member in (
+            (self._observed, observed),
+            (self._held_back, held_back),
+            (self._blocked, blocked),
+        ):
+            (members.add if member else members.discard)(node)
+
+    def blocked(self) -> int:
+        """How many workers are blocked."""
+        return len(self._blocked)
+
+    def freeze_changed(self) -> None:
+        """The freeze came, went or has other evidence: wake those that it holds back."""
+        self.wake(tuple(self._held_back))
+
+    def wake(self, nodes: Iterable[str]) -> None:
+        """Wake the workers of these nodes, those that are here."""
+        for node in nodes:
+            if (wake := self._wakers.get(node)) is not None:
+                wake()

@@ -1,0 +1,189 @@
+"""Farms that look after nodes, over one embedded server on virtual time: for rules about grace periods."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from farmd.farm.farm import Farm
+from farmd.farm.model import FarmSettings
+from farmd.metrics import Metrics
+from farmd.progress import Progress
+from farmd.wiring import build_farm
+from store import codec, operations, registration
+from store.audit import Audit
+from store.consul.client import ConsulClient
+from store.embedded.inprocess import InProcessTransport
+from store.entry import Entry
+from store.intent import Intent
+from store.keys import Keys, is_sentinel
+from store.manifests import Manifest, canonical, digest
+from store.nodes import Agent, Drain, Node, NodeStatus
+from store.reality import Reality
+from store.work import Work
+from tests.fleet import Inbox
+from tests.toys import Faulty
+from tests.virtual import SeededIds, VirtualClock, embedded_server
+
+KEYS = Keys()
+GRACE = 60.0
+
+
+class NodeFarm:
+    """One farm of the kind ``nodes``."""
+
+    def __init__(self, farm: Farm, faults: Faulty, alerts: Inbox) -> None:
+        self.farm = farm
+        self.faults = faults
+        self.alerts = alerts
+        self.stop = asyncio.Event()
+        self.task = asyncio.create_task(farm.run(self.stop))
+
+    @property
+    def owned(self) -> set[str]:
+        return {item for loop in self.farm.loops for item in loop.supervisor.owned}
+
+
+class Fleet:
+    """Nodes and farms; time stands still unless ``clock`` is moved."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.server = embedded_server(self.clock)
+        self.client = ConsulClient(InProcessTransport(self.server), clock=self.clock)
+        self.ids = SeededIds(5)
+        self.farms: dict[str, NodeFarm] = {}
+
+    async def start(self, name: str, **settings: Any) -> NodeFarm:
+        """Start a farm, and let it claim what is free."""
+        faults, alerts = Faulty(InProcessTransport(self.server)), Inbox()
+        metrics = Metrics(CollectorRegistry())
+        chosen: dict[str, Any] = {"name": name, "settle": 0.1, "patience": 1.0, "stable": 1.0} | settings
+        farm = await build_farm(
+            settings=FarmSettings(**{"lost_after": GRACE, **chosen}),
+            client=ConsulClient(faults, clock=self.clock),
+            keys=KEYS,
+            clock=self.clock,
+            rng=random.Random(name),
+            ids=self.ids,
+            recorder=metrics,
+            progress=Progress(self.clock, metrics),
+            alerter=alerts,
+            kinds=("nodes",),
+        )
+        self.farms[name] = NodeFarm(farm, faults, alerts)
+        await self.clock.advance(0.5)
+        return self.farms[name]
+
+    async def end(self, name: str) -> None:
+        """A clean stop."""
+        farm = self.farms.pop(name)
+        farm.stop.set()
+        await self.clock.advance(0.1)
+        await farm.task
+
+    async def crash(self, name: str) -> None:
+        """The process is gone: nothing more is sent, and its session is left to expire."""
+        farm = self.farms.pop(name)
+
+        async def silence(_: object) -> None:
+            raise asyncio.CancelledError
+
+        farm.faults.before = silence
+        farm.task.cancel()
+        await asyncio.gather(farm.task, return_exceptions=True)
+
+    async def close(self) -> None:
+        for name in list(self.farms):
+            await self.crash(name)
+
+    # -- the world -----------------------------------------------------------------------------
+    async def put(self, key: str, record: Any) -> None:
+        await self.client.transaction([operations.put(key, codec.encode(record))])
+
+    async def add(self, *names: str, **said: Any) -> None:
+        """Nodes whose agents are there."""
+        for name in names:
+            await registration.register_node(self.client, KEYS, name)
+            await self.put(KEYS.node(name), Node(**said))
+            await self.arrive(name)
+
+    async def arrive(self, *names: str) -> None:
+        for name in names:
+            await self.put(KEYS.agent(name), Agent(node=name, version="1"))
+        await self.clock.settle()
+
+    async def leave(self, *names: str) -> None:
+        for name in names:
+            await self.client.delete(KEYS.agent(name))
+        await self.clock.settle()
+
+    async def place(self, node: str, instance: str, *, system: bool = False, owner: str = "c1") -> None:
+        """A pod that stands on a node and runs there."""
+        manifest = Manifest(id=instance, command=["x"], system=system)
+        body = canonical(manifest)
+        sha = digest(body)
+        await self.client.transaction(
+            [
+                operations.put(KEYS.manifest(sha), body),
+                operations.put(KEYS.intent(node, instance), codec.encode(Intent(sha, owner))),
+                operations.put(
+                    KEYS.reality(node, instance), codec.encode(Reality(manifest=sha, owner=owner))
+                ),
+            ]
+        )
+
+    async def unplace(self, node: str, instance: str) -> None:
+        """It is gone from there, for good."""
+        await self.client.delete(KEYS.intent(node, instance))
+        await self.client.delete(KEYS.reality(node, instance))
+        await self.clock.advance(12)  # changes of other hands may come that late
+
+    async def drain(self, node: str, **fields: Any) -> None:
+        """Somebody asks for it."""
+        await self.put(KEYS.node(node), Node(cordoned=True, drain=Drain(**fields)))
+        await self.clock.advance(2)
+
+    # -- what is there ----------------------------------------------------------------------------
+    async def _read(self, kind: Any, key: str) -> Any:
+        entry = await self.client.read(key)
+        return None if entry is None else codec.decode(kind, entry.value, key)
+
+    async def work(self, node: str) -> Work:
+        return await self._read(Work, KEYS.work("nodes", node)) or Work()
+
+    async def lost(self, node: str) -> bool:
+        return (await self.work(node)).lost_since > 0
+
+    async def node(self, name: str) -> Node:
+        return await self._read(Node, KEYS.node(name))
+
+    async def stage(self, name: str) -> str:
+        record = await self.node(name)
+        return record.drain.stage if record.drain is not None else ""
+
+    async def status(self, name: str) -> NodeStatus | None:
+        return await self._read(NodeStatus, KEYS.status("nodes", name))
+
+    async def audits(self, action: str) -> list[Audit]:
+        page = await self.client.list(KEYS.tree("audit"))
+        found = [Entry.of(raw) for raw in page.items if not is_sentinel(raw.key)]
+        records = [codec.decode(Audit, entry.value, entry.key) for entry in found]
+        return [record for record in records if record.action == action]
+
+
+@asynccontextmanager
+async def fleet_of(*nodes: str) -> AsyncIterator[Fleet]:
+    """A registered cluster with nodes that are there, and no farm yet."""
+    fleet = Fleet()
+    await registration.register_cluster(fleet.client, KEYS, fleet.ids)
+    await fleet.add(*nodes)
+    try:
+        yield fleet
+    finally:
+        await fleet.close()
