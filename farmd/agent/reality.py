@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import structlog
 
 from farmd.agent.link import Link
-from farmd.agent.wake import wait
 from farmd.progress import Progress
+from farmd.wake import wait
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.errors import RecordInvalid, StoreError

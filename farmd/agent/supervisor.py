@@ -25,9 +25,9 @@ from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
 from farmd.agent.processes import Processes
 from farmd.agent.state import StateDirectory
-from farmd.agent.wake import wait
 from farmd.agent.watcher import HealthWatcher
 from farmd.progress import Progress
+from farmd.wake import wait
 from store.ports import Clock, Recorder
 from store.reality import Phase, Reality
 
