@@ -52,7 +52,8 @@ class Call:
 class Change:
     """What a mutation changes, for people and for the audit: the fields before and after.
 
-    ``details`` are lines for people only. ``destructive``: ask before it is written.
+    ``details`` are lines for people only. ``destructive``: ask before it is written. ``removed`` are pods
+    of the item that go with it, each ``<node>/<instance>``.
     """
 
     kind: str
@@ -64,6 +65,7 @@ class Change:
     details: tuple[str, ...] = ()
     destructive: bool = False
     manifest: str = ""
+    removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,7 @@ async def commit(call: Call, mutation: Mutation) -> None:
             before=change.before,
             after=change.after,
             manifest=change.manifest,
+            removed=list(change.removed),
         )
     )
     try:

@@ -21,7 +21,7 @@ SHARDED_TREES = ("rcs", "pods", "reality")
 PLAIN_TREES = ("nodes", "agents", "farms", "locks", "work", "failsafe", "intent", "daemonsets", "reserved")
 
 # How many parts the keys of a family have behind its name; one where it is not said.
-_PARTS = {"pods": 3, "intent": 2, "reality": 3, "work": 2}
+_PARTS = {"pods": 3, "intent": 2, "reality": 3, "work": 2, "status": 2, "names": 2}
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SEGMENT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")

@@ -26,6 +26,7 @@ _DONE = {
     "node.cordon": "cordoned",
     "node.uncordon": "uncordoned",
     "failsafe.clear": "cleared",
+    "doctor.remove": "removed",
 }
 
 

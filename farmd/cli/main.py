@@ -20,6 +20,7 @@ _COMMANDS = {
     "node": ("farmd.cli.node:node", "Nodes: list, label, cordon."),
     "audit": ("farmd.cli.audit:audit", "Who changed what, when and why."),
     "failsafe": ("farmd.cli.failsafe:failsafe", "Freezes: why removals stand still."),
+    "doctor": ("farmd.cli.doctor:doctor", "What is wrong in the store, why, and what to do."),
     "top": ("farmd.cli.top:top", "The fleet at a glance, live."),
     "completion": ("farmd.cli.completion:completion", "Completion for bash, zsh and fish."),
 }

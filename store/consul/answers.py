@@ -44,10 +44,19 @@ class AgentConfig(msgspec.Struct, rename="pascal"):
     version: str
 
 
+class AgentLimits(msgspec.Struct, frozen=True):
+    """Limits that the agent was configured with; 0 where it does not say (bytes, and connections)."""
+
+    http_max_conns_per_client: int = msgspec.field(name="HTTPMaxConnsPerClient", default=0)
+    kv_max_value_size: int = msgspec.field(name="KVMaxValueSize", default=0)
+    txn_max_req_len: int = msgspec.field(name="TxnMaxReqLen", default=0)
+
+
 class AgentSelf(msgspec.Struct, rename="pascal"):
     """Answer of ``/v1/agent/self``."""
 
     config: AgentConfig
+    debug_config: AgentLimits = AgentLimits()
 
 
 class _Result(msgspec.Struct):

@@ -205,6 +205,10 @@ class ConsulClient:
         """Consul's version."""
         return (await self._agent()).config.version
 
+    async def limits(self) -> answers.AgentLimits:
+        """The limits that the server was configured with, as far as it tells."""
+        return (await self._agent()).debug_config
+
     async def node_name(self) -> str:
         """Name of the node whose agent answers."""
         return (await self._agent()).config.node_name

@@ -1,0 +1,76 @@
+"""``farmctl doctor``: exit 0 when all is well, 1 with findings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from farmd.cli.changes import apply
+from farmd.cli.invocation import Invocation
+from farmd.cli.options import command
+from farmd.cli.output import Column, Table, clean, document, emit, render
+from farmd.doctor import fixes
+from farmd.doctor.examine import examine
+from farmd.doctor.model import Finding, Report
+
+FINDINGS = 1
+
+
+@command("doctor", mutates=True)
+@click.option(
+    "--fix",
+    "targets",
+    multiple=True,
+    metavar="CODE|OBJECT|ID",
+    help="Remove what has this code, is this object, or belongs to this owner or node. Repeatable.",
+)
+async def doctor(invocation: Invocation, targets: tuple[str, ...]) -> None:
+    """What is wrong in the store, why, and what to do. Exits 1 when there is anything.
+
+    Looks at Consul, the cluster's sentinels and schema, farms and agents, freezes, blocked items,
+    records that do not decode, and everything whose owner is gone. Changes nothing without --fix.
+    """
+    report = await examine(invocation.client, invocation.keys, invocation.call.clock)
+    if targets:
+        chosen = fixes.choose(report.findings, targets)
+        await apply(invocation, await fixes.mutations(invocation.call, chosen))
+        return
+    _show(invocation, report)
+    if report.findings:
+        raise click.exceptions.Exit(FINDINGS)
+
+
+def _show(invocation: Invocation, report: Report) -> None:
+    if invocation.settings.output in {"json", "yaml"}:
+        items = [_plain(finding) for finding in report.findings]
+        emit(invocation, document("DoctorReport", {"facts": report.facts, "items": items}))
+        return
+    if invocation.settings.output != "name":
+        for name, value in report.facts.items():
+            invocation.say(f"{name}: {clean(value)}")
+    columns = (
+        Column("CODE", lambda finding: finding.code),
+        Column("OBJECT", lambda finding: finding.object),
+        Column("EXPLANATION", lambda finding: finding.explanation),
+        Column("FIX", lambda finding: finding.fix),
+    )
+    table = Table(
+        kind="Finding",
+        rows=report.findings,
+        columns=columns,
+        name=lambda finding: finding.object,
+        plain=_plain,
+        empty="nothing is wrong",
+    )
+    render(invocation, table)
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.code,
+        "object": finding.object,
+        "explanation": finding.explanation,
+        "fix": finding.fix,
+        "fixable": finding.removal is not None,
+    }

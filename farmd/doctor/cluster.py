@@ -1,0 +1,65 @@
+"""Is the cluster registered, whole, and of a schema that this version knows (R20)."""
+
+from __future__ import annotations
+
+from farmd.doctor.model import Finding
+from farmd.doctor.survey import Survey
+from store import codec, registration
+from store.errors import RecordInvalid
+from store.keys import is_sentinel
+
+
+def check(survey: Survey) -> list[Finding]:
+    """Registration, schema, and every sentinel that there must be."""
+    if survey.cluster is None:
+        return [
+            Finding(
+                "not-registered",
+                "meta/cluster",
+                f"no cluster is registered under {survey.keys.prefix!r}",
+                "start a farm, or restore Consul if there was one",
+            )
+        ]
+    return [*_schema(survey), *_sentinels(survey)]
+
+
+def _schema(survey: Survey) -> list[Finding]:
+    found = "missing"
+    if survey.schema is not None:
+        try:
+            schema = codec.decode(registration.Schema, survey.schema.value, survey.schema.key)
+        except RecordInvalid as error:
+            found = error.message
+        else:
+            if schema.oldest <= registration.SCHEMA_VERSION:
+                return []
+            found = f"needs {schema.oldest} or newer, this farmctl knows {registration.SCHEMA_VERSION}"
+    return [
+        Finding(
+            "schema",
+            "meta/schema",
+            f"the schema record: {found}; no farm claims anything",
+            "upgrade farmd, or restore the record",
+        )
+    ]
+
+
+def _sentinels(survey: Survey) -> list[Finding]:
+    keys = survey.keys
+    nodes = {*survey.ids("nodes"), *survey.ids("agents")}
+    nodes |= {keys.intent_parts(entry.key)[0] for entry in survey.well_formed("intent")}
+    expected = [*keys.sentinels(), *(keys.sentinel(keys.intents(node)) for node in sorted(nodes))]
+    # One that bears another id is as bad where nobody expects one.
+    others = [key for tree in survey.trees.values() for key in tree if is_sentinel(key)]
+    wrong = {key: survey.sentinel(key) for key in (*expected, *others)}
+    return [
+        Finding(
+            f"sentinel-{how}",
+            survey.short(key),
+            f"the sentinel {'is missing' if how == 'missing' else 'bears another id than the cluster'}:"
+            " nobody takes an absence under it for true, and removals freeze",
+            "something deleted or copied parts of the store: restore Consul from a snapshot",
+        )
+        for key, how in wrong.items()
+        if how
+    ]

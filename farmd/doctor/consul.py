@@ -1,0 +1,75 @@
+"""Is Consul fit for farmd: a leader, a version that was tested, limits that are high enough."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from farmd.doctor.model import Finding, Report
+from store.errors import AccessDenied
+from store.manifests import MAX_MANIFEST_BYTES
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+OLDEST = (1, 8)
+# A farm parks up to 64 queries and needs connections to write beside them.
+CONNECTIONS = 100
+VALUE_BYTES = MAX_MANIFEST_BYTES
+TRANSACTION_BYTES = MAX_MANIFEST_BYTES * 4 // 3 + 64 * 1024
+
+
+async def check(client: ConsulClient) -> Report:
+    """Ask the server.
+
+    Raises:
+        StoreError: it cannot be reached at all.
+    """
+    leader = await client.leader()
+    findings = []
+    if not leader:
+        findings.append(
+            Finding(
+                "no-leader",
+                "consul",
+                "Consul has no leader: nothing can be written, and farms freeze",
+                "look at consul operator raft list-peers and the servers' logs",
+            )
+        )
+    facts = {"consul leader": leader or "none"}
+    try:
+        version, limits = await client.version(), await client.limits()
+    except AccessDenied:
+        # The token of a reader need not see the servers' configuration.
+        return Report({**facts, "consul version": "unknown: the token may not read it"}, tuple(findings))
+    findings += _version(version)
+    for name, found, needed in (
+        ("http_max_conns_per_client", limits.http_max_conns_per_client, CONNECTIONS),
+        ("kv_max_value_size", limits.kv_max_value_size, VALUE_BYTES),
+        ("txn_max_req_len", limits.txn_max_req_len, TRANSACTION_BYTES),
+    ):
+        # 0 and absent both mean: no limit of its own.
+        if found and found < needed:
+            findings.append(
+                Finding(
+                    "consul-limit",
+                    f"consul/{name}",
+                    f"limits.{name}: found {found}, expected at least {needed}",
+                    "raise it in Consul's configuration, or remove it",
+                )
+            )
+    return Report({**facts, "consul version": version}, tuple(findings))
+
+
+def _version(version: str) -> list[Finding]:
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers is not None and (int(numbers[1]), int(numbers[2])) >= OLDEST:
+        return []
+    return [
+        Finding(
+            "consul-old",
+            "consul",
+            f"Consul {version}: expected {'.'.join(map(str, OLDEST))} or newer, older ones were never tested",
+            "upgrade Consul",
+        )
+    ]

@@ -1,0 +1,49 @@
+"""Runs all checks. What may have vanished while it was read counts only if it is there twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from farmd.doctor import cluster, consul, leftovers, orphans, presence, records, work
+from farmd.doctor.model import Finding, Report
+from farmd.doctor.survey import Survey, survey
+from store.keys import Keys
+from store.ports import Clock
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+
+async def examine(client: ConsulClient, keys: Keys, clock: Clock) -> Report:
+    """What is wrong, and a few facts.
+
+    Raises:
+        StoreError: Consul cannot be reached, or the token may not read.
+    """
+    servers = await consul.check(client)
+    seen = await survey(client, keys, clock)
+    findings = [*cluster.check(seen), *presence.check(seen), *work.check(seen), *records.check(seen)]
+    lost = [*orphans.check(seen), *leftovers.check(seen)]
+    if lost:
+        again = await survey(client, keys, clock)
+        still = {
+            (finding.code, finding.object) for finding in (*orphans.check(again), *leftovers.check(again))
+        }
+        lost = [finding for finding in lost if (finding.code, finding.object) in still]
+    facts = {**servers.facts, **_facts(seen), **presence.facts(seen)}
+    return Report(facts, _unique((*servers.findings, *findings, *lost)))
+
+
+def _facts(seen: Survey) -> dict[str, str]:
+    named = "none" if seen.cluster is None else seen.cluster.value.decode("utf-8", "replace").strip('"')
+    counts = {family: sum(1 for _ in seen.records(family)) for family in ("rcs", "pods")}
+    return {
+        "cluster": named,
+        "controllers": str(counts["rcs"]),
+        "pods": str(counts["pods"]),
+        "manifests": str(len(seen.manifests)),
+    }
+
+
+def _unique(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    return tuple({(finding.code, finding.object): finding for finding in findings}.values())

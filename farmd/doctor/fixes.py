@@ -1,0 +1,93 @@
+"""Removing what a person named: audited transactions that check once more what made it removable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from farmd.doctor.model import Finding, Removal
+from farmd.mutation import Call, Change, Mutation, registered
+from store import operations
+from store.errors import InputInvalid, NotFound
+from store.operations import MAX_OPERATIONS, Operation
+
+ACTION = "doctor.remove"
+# Beside the removals: the check of the cluster, and the audit record.
+OVERHEAD = 2
+
+
+def choose(findings: Sequence[Finding], targets: Sequence[str]) -> list[Finding]:
+    """The findings that a person means, by code, object or a part of an object such as an owner's id.
+
+    Raises:
+        NotFound: a target fits none.
+        InputInvalid: it fits only what the doctor cannot take away itself.
+    """
+    chosen: dict[tuple[str, str], Finding] = {}
+    for target in targets:
+        fitting = [finding for finding in findings if finding.fits(target)]
+        if not fitting:
+            codes = ", ".join(sorted({finding.code for finding in findings if finding.removal})) or "nothing"
+            raise NotFound(f"doctor: no finding fits {target!r}", hint=f"fixable now: {codes}")
+        removable = [finding for finding in fitting if finding.removal is not None]
+        if not removable:
+            raise InputInvalid(
+                f"{fitting[0].object}: {fitting[0].code} cannot be fixed from here",
+                field="fix",
+                hint=fitting[0].fix,
+            )
+        chosen |= {(finding.code, finding.object): finding for finding in removable}
+    return list(chosen.values())
+
+
+async def mutations(call: Call, findings: Iterable[Finding]) -> list[Mutation]:
+    """One mutation for each item, several where an item has more than one transaction holds.
+
+    Raises:
+        NotRegistered: no cluster is registered, so nothing can be proven to be absent.
+    """
+    cluster = await registered(call)
+    items: dict[tuple[str, str], list[Removal]] = {}
+    for finding in findings:
+        if finding.removal is not None:
+            items.setdefault((finding.removal.kind, finding.removal.id), []).append(finding.removal)
+    return [
+        _mutation(call, cluster, batch)
+        for removals in items.values()
+        for batch in _batches(removals, MAX_OPERATIONS - OVERHEAD)
+    ]
+
+
+def _batches(removals: Sequence[Removal], room: int) -> Iterable[list[Removal]]:
+    batch: list[Removal] = []
+    for removal in removals:
+        if batch and len(_guarded([*batch, removal])) > room:
+            yield batch
+            batch = []
+        batch.append(removal)
+    yield batch
+
+
+def _guarded(removals: Sequence[Removal]) -> list[Operation]:
+    absent = dict.fromkeys(key for removal in removals for key in removal.absent)
+    gone = dict(key for removal in removals for key in removal.keys)
+    return [
+        *(operations.check_not_exists(key) for key in absent),
+        *(operations.delete_cas(key, index) for key, index in gone.items()),
+    ]
+
+
+def _mutation(call: Call, cluster: Operation, removals: Sequence[Removal]) -> Mutation:
+    first = removals[0]
+    lines = [key.removeprefix(call.keys.prefix) for removal in removals for key, _ in removal.keys]
+    change = Change(
+        first.kind,
+        first.id,
+        first.id,
+        ACTION,
+        before={"records": len(lines)},
+        after={"records": 0},
+        details=tuple(f"removes {line}" for line in lines),
+        destructive=True,
+        removed=tuple(removal.pod for removal in removals if removal.pod),
+    )
+    return Mutation(change, (cluster, *_guarded(removals)))

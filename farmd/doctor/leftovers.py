@@ -1,0 +1,67 @@
+"""What was left behind: names, status, work and locks of items that are gone, and locks of nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from farmd.doctor.model import Finding, Removal
+from farmd.doctor.survey import OWNERS, Survey
+from store import codec
+from store.entry import Entry
+from store.errors import RecordInvalid
+from store.locks import Holder
+
+CODES = frozenset({"stale-name", "stale-status", "stale-work", "stale-lock", "lock-of-nobody"})
+
+
+def check(survey: Survey) -> list[Finding]:
+    """Nothing at all where the records themselves are in doubt."""
+    if not survey.proven("rcs", "daemonsets"):
+        return []
+    return [*_names(survey), *_states(survey), *_locks(survey)]
+
+
+def _names(survey: Survey) -> Iterator[Finding]:
+    tree = survey.keys.tree("names")
+    for entry in survey.well_formed("names"):
+        family, _, name = entry.key[len(tree) :].partition("/")
+        try:
+            item = codec.decode(str, entry.value, entry.key)
+        except RecordInvalid:
+            continue
+        record = survey.keys.record(family, item)
+        if family in OWNERS and record not in survey.trees[family]:
+            explanation = f"the name {name!r} leads to {item}, which does not exist"
+            yield _finding(survey, "stale-name", entry, family, item, explanation, record)
+
+
+def _states(survey: Survey) -> Iterator[Finding]:
+    for family in ("status", "work"):
+        tree = survey.keys.tree(family)
+        for entry in survey.well_formed(family):
+            kind, _, item = entry.key[len(tree) :].partition("/")
+            if kind in OWNERS and survey.keys.record(kind, item) not in survey.trees[kind]:
+                record = survey.keys.record(kind, item)
+                explanation = f"the {kind} record {item} does not exist"
+                yield _finding(survey, f"stale-{family}", entry, kind, item, explanation, record)
+
+
+def _locks(survey: Survey) -> Iterator[Finding]:
+    for entry in survey.records("locks"):
+        kind, item, _ = survey.keys.lock_parts(entry.key)
+        if not kind:
+            continue
+        holder = Holder.parse(entry.value)
+        if not entry.session:
+            explanation = "no session holds it, so it is never freed and nobody can take it"
+            yield _finding(survey, "lock-of-nobody", entry, kind, item, explanation)
+        elif kind in OWNERS and (record := survey.keys.record(kind, item)) not in survey.trees[kind]:
+            explanation = f"{holder.kind}/{holder.id} holds the lock of an item that does not exist"
+            yield _finding(survey, "stale-lock", entry, kind, item, explanation, record)
+
+
+def _finding(
+    survey: Survey, code: str, entry: Entry, kind: str, item: str, explanation: str, *absent: str
+) -> Finding:
+    removal = Removal(kind, item, ((entry.key, entry.modify_index),), absent)
+    return Finding(code, survey.short(entry.key), explanation, "farmctl doctor --fix removes it", removal)

@@ -1,0 +1,47 @@
+"""What the doctor finds, and what would take it away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Keys to delete at the index at which they were seen, while others are still absent.
+
+    ``kind`` and ``id`` name the item in the audit; ``pod`` is set where a pod goes, as
+    ``<node>/<instance>``, so that replay of the audit knows of it.
+    """
+
+    kind: str
+    id: str
+    keys: tuple[tuple[str, int], ...]
+    absent: tuple[str, ...] = ()
+    pod: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be.
+
+    ``code`` is stable, ``object`` the key without its prefix (or a process, or a kind of work), ``fix``
+    what to do; with a ``removal`` the doctor can do it itself.
+    """
+
+    code: str
+    object: str
+    explanation: str
+    fix: str
+    removal: Removal | None = None
+
+    def fits(self, target: str) -> bool:
+        """Whether a person means this one: by its code, its object, or one part of the object."""
+        return target in {self.code, self.object} or target in self.object.split("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Plain facts by name, and findings in the order of the checks."""
+
+    facts: dict[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()

@@ -1,0 +1,88 @@
+"""What lost its owner: pods whose controller is gone, intents without a pod, realities without an intent.
+
+Absence is believed only where the sentinels prove it, and nothing is ever removed on the ground of a
+finding alone: the removal checks in its own transaction that the owner is still absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from farmd.doctor.model import Finding, Removal
+from farmd.doctor.survey import Survey
+from store.entry import Entry
+from store.intent import Intent
+
+CODES = frozenset({"orphan-pod", "orphan-intent", "intent-without-pod", "stale-reality"})
+
+
+def check(survey: Survey) -> list[Finding]:
+    """Nothing at all where a tree that matters is in doubt."""
+    if not survey.proven("rcs", "daemonsets", "pods", "intent", "agents"):
+        return []
+    return [*_pods(survey), *_intents(survey), *_realities(survey)]
+
+
+def _pods(survey: Survey) -> Iterator[Finding]:
+    intents = {entry.key: (entry, intent) for entry, intent in survey.decoded("intent", Intent)}
+    for entry in survey.well_formed("pods"):
+        owner, node, instance = survey.keys.pod_parts(entry.key)
+        if survey.owned(owner):
+            continue
+        keys = [(entry.key, entry.modify_index)]
+        found = intents.get(survey.keys.intent(node, instance))
+        if found is not None and found[1].owner == owner:
+            keys.append((found[0].key, found[0].modify_index))
+        runs = " and its node is told to run it" if len(keys) > 1 else ""
+        yield Finding(
+            "orphan-pod",
+            survey.short(entry.key),
+            f"its owner {owner} does not exist{runs}",
+            "farmctl doctor --fix removes the pod and stops it",
+            Removal("pods", owner, tuple(keys), survey.owner_keys(owner), f"{node}/{instance}"),
+        )
+
+
+def _intents(survey: Survey) -> Iterator[Finding]:
+    for entry, intent in survey.decoded("intent", Intent):
+        node, instance = survey.keys.intent_parts(entry.key)
+        pod = survey.keys.pod(intent.owner, node, instance)
+        if pod in survey.trees["pods"]:
+            continue
+        owned = survey.owned(intent.owner)
+        yield Finding(
+            "intent-without-pod" if owned else "orphan-intent",
+            survey.short(entry.key),
+            f"its owner {intent.owner} {'does not count it among its pods' if owned else 'does not exist'}",
+            "farmctl doctor --fix stops it",
+            Removal(
+                "intent",
+                f"{node}/{instance}",
+                ((entry.key, entry.modify_index),),
+                (pod,) if owned else (pod, *survey.owner_keys(intent.owner)),
+            ),
+        )
+
+
+def _realities(survey: Survey) -> Iterator[Finding]:
+    """Only of absent agents: one that is there stops what it should not run, and says so itself."""
+    for entry in survey.well_formed("reality"):
+        node, instance = survey.keys.reality_parts(entry.key)
+        intent, agent = survey.keys.intent(node, instance), survey.keys.agent(node)
+        if intent not in survey.trees["intent"] and agent not in survey.trees["agents"]:
+            yield _stale(survey, entry, node, instance)
+
+
+def _stale(survey: Survey, entry: Entry, node: str, instance: str) -> Finding:
+    return Finding(
+        "stale-reality",
+        survey.short(entry.key),
+        f"{node} was last seen running it, should not run it any more, and its agent is absent",
+        "start the agent, which stops it; if the node is gone for good, farmctl doctor --fix",
+        Removal(
+            "reality",
+            f"{node}/{instance}",
+            ((entry.key, entry.modify_index),),
+            (survey.keys.intent(node, instance), survey.keys.agent(node)),
+        ),
+    )

@@ -1,0 +1,103 @@
+"""Who is there: farms and their versions, agents of nodes, and clocks that disagree with this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from farmd.doctor.model import Finding
+from farmd.doctor.survey import Survey
+from store.audit import utc_hour
+from store.farms import Member
+from store.nodes import Agent
+
+SKEW_SECONDS = 60.0
+
+
+def facts(survey: Survey) -> dict[str, str]:
+    """Farms with their versions, and how many nodes there are."""
+    members = sorted((member for _, member in survey.decoded("farms", Member)), key=lambda m: m.id)
+    nodes = _nodes(survey)
+    present = len(survey.ids("agents"))
+    return {
+        "farms": ", ".join(f"{member.id} ({member.version})" for member in members) or "none",
+        "nodes": f"{len(nodes)}, {present} with an agent",
+    }
+
+
+def check(survey: Survey) -> list[Finding]:
+    """Farms, nodes and clocks."""
+    if survey.cluster is None:
+        return []
+    return [*_farms(survey), *_absent(survey), *_clocks(survey)]
+
+
+def _farms(survey: Survey) -> Iterator[Finding]:
+    members = [member for _, member in survey.decoded("farms", Member)]
+    if not members:
+        yield Finding(
+            "no-farm",
+            "farms",
+            "no farm is alive: nothing repairs, moves or adds pods; what runs keeps running",
+            "start one anywhere: farmd run",
+        )
+        return
+    versions = sorted({member.version for member in members})
+    if len(versions) > 1:
+        yield Finding(
+            "mixed-versions",
+            "farms",
+            f"farms of different versions are alive: {', '.join(versions)}",
+            "finish the upgrade",
+        )
+    if any(True for _ in survey.records("rcs")) and not any("rcs" in member.kinds for member in members):
+        yield Finding(
+            "kind-unclaimed", "rcs", "no farm that is alive claims controllers", "add rcs to farm.kinds"
+        )
+    if not any("housekeeping" in member.kinds and not member.selector for member in members):
+        yield Finding(
+            "kind-unclaimed",
+            "housekeeping",
+            "no farm keeps house: manifests and the audit log grow for ever",
+            "let one farm without a selector have housekeeping in farm.kinds",
+        )
+
+
+def _nodes(survey: Survey) -> set[str]:
+    below = (key[len(survey.keys.tree("intent")) :] for key in survey.trees["intent"])
+    registered = {rest.split("/")[0] for rest in below if rest.count("/") == 1}
+    return {*survey.ids("nodes"), *survey.ids("agents"), *registered}
+
+
+def _absent(survey: Survey) -> Iterator[Finding]:
+    pods: dict[str, int] = {}
+    for entry in survey.well_formed("intent"):
+        node, _ = survey.keys.intent_parts(entry.key)
+        pods[node] = pods.get(node, 0) + 1
+    for node in sorted(_nodes(survey) - survey.ids("agents")):
+        yield Finding(
+            "node-absent",
+            f"nodes/{node}",
+            f"its agent is absent: nobody knows how its {pods.get(node, 0)} pods are",
+            "start farmd-agent there; if the node is gone for good, cordon it",
+        )
+
+
+def _clocks(survey: Survey) -> Iterator[Finding]:
+    since = [(entry, member.since) for entry, member in survey.decoded("farms", Member)]
+    since += [(entry, agent.since) for entry, agent in survey.decoded("agents", Agent)]
+    for entry, at in since:
+        if at > survey.now + SKEW_SECONDS:
+            yield Finding(
+                "clock-skew",
+                survey.short(entry.key),
+                f"it started {at - survey.now:.0f} s in the future of this machine",
+                "set the clocks right: the audit log is sorted into hours by them",
+            )
+    newest = max(survey.audit_hours, default="")
+    if newest[:4].isdigit() and newest > utc_hour(survey.now + SKEW_SECONDS):
+        yield Finding(
+            "clock-skew",
+            f"audit/{newest}",
+            "somebody wrote an audit record in the future of this machine",
+            "set the clocks right: farmctl audit list names the actor",
+        )

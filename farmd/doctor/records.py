@@ -1,0 +1,81 @@
+"""Which records do not decode, and which manifests are referred to but not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farmd.doctor.model import Finding
+from farmd.doctor.survey import Survey
+from store import codec, rcs
+from store.errors import RecordInvalid
+from store.failsafe import Failsafe
+from store.farms import Member
+from store.intent import Intent
+from store.nodes import Agent, Node, Reserved
+from store.pods import Pod
+from store.rcs import ReplicationController
+from store.reality import Reality
+from store.status import Status
+from store.work import Work
+
+KINDS: dict[str, type[Any]] = {
+    "rcs": ReplicationController,
+    "pods": Pod,
+    "intent": Intent,
+    "reality": Reality,
+    "nodes": Node,
+    "agents": Agent,
+    "reserved": Reserved,
+    "farms": Member,
+    "failsafe": Failsafe,
+    "work": Work,
+    "names": str,
+    "status": Status,
+}
+
+
+def check(survey: Survey) -> list[Finding]:
+    """Every record of the families that this version knows."""
+    return [*_undecodable(survey), *_without_manifest(survey)]
+
+
+def _undecodable(survey: Survey) -> list[Finding]:
+    findings = []
+    for family, kind in KINDS.items():
+        for entry in survey.records(family):
+            try:
+                _check_key(survey, family, entry.key)
+                codec.decode(kind, entry.value, entry.key)
+                if family == "rcs":
+                    rcs.decode(survey.keys, entry)
+            except RecordInvalid as error:
+                findings.append(
+                    Finding(
+                        "record-invalid",
+                        survey.short(entry.key),
+                        error.message,
+                        "a hand or a newer version wrote it; it is skipped until it is corrected or deleted",
+                    )
+                )
+    return findings
+
+
+def _check_key(survey: Survey, family: str, key: str) -> None:
+    if not survey.keys.well_formed(family, key):
+        raise RecordInvalid(f"{key}: no record of {family} has such a key", key=key)
+
+
+def _without_manifest(survey: Survey) -> list[Finding]:
+    referring = [(entry, rc.manifest) for entry, rc in survey.decoded("rcs", ReplicationController)]
+    referring += [(entry, pod.manifest) for entry, pod in survey.decoded("pods", Pod)]
+    referring += [(entry, intent.manifest) for entry, intent in survey.decoded("intent", Intent)]
+    return [
+        Finding(
+            "manifest-missing",
+            survey.short(entry.key),
+            f"it refers to the manifest {sha[:12]}, which is not there: it cannot be started anew",
+            "farmctl rc update -f FILE --now writes a manifest with the controller",
+        )
+        for entry, sha in referring
+        if sha not in survey.manifests
+    ]

@@ -1,0 +1,113 @@
+"""Everything that the doctor looks at, read once. What belongs to something is read before it.
+
+So a pod whose controller is created meanwhile never looks like an orphan. The other way round, a whole
+that is deleted meanwhile may; such findings count only when a second survey has them, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from store import codec
+from store.entry import Entry
+from store.errors import RecordInvalid
+from store.keys import Keys, is_sentinel
+from store.ports import Clock
+from store.registration import sentinel_value
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+T = TypeVar("T")
+
+# Families whose records own pods, status, work and names; their keys end in the owner's id.
+OWNERS = ("rcs", "daemonsets", "rollouts", "services", "apps", "jobs")
+BELONGINGS = ("locks", "names", "status", "work", "reality", "intent", "pods", "reserved")
+OTHERS = ("failsafe", "farms", "agents", "nodes")
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Entries by family and key, sentinels among them; ``audit_hours`` newest last."""
+
+    keys: Keys
+    now: float
+    cluster: Entry | None
+    schema: Entry | None
+    trees: Mapping[str, Mapping[str, Entry]]
+    manifests: frozenset[str]
+    audit_hours: tuple[str, ...]
+
+    def records(self, family: str) -> Iterator[Entry]:
+        """The records of a family, without sentinels."""
+        return (entry for key, entry in self.trees[family].items() if not is_sentinel(key))
+
+    def well_formed(self, family: str) -> Iterator[Entry]:
+        """Those of them whose keys a record of the family can have."""
+        return (entry for entry in self.records(family) if self.keys.well_formed(family, entry.key))
+
+    def decoded(self, family: str, kind: type[T]) -> Iterator[tuple[Entry, T]]:
+        """Those of them that decode."""
+        for entry in self.well_formed(family):
+            try:
+                yield entry, codec.decode(kind, entry.value, entry.key)
+            except RecordInvalid:
+                continue  # ``records.py`` reports it
+
+    def ids(self, family: str) -> frozenset[str]:
+        """The last parts of a family's keys: names of nodes, ids of controllers."""
+        return frozenset(self.keys.last_part(entry.key) for entry in self.well_formed(family))
+
+    def sentinel(self, key: str) -> str:
+        """What is wrong with a sentinel: ``missing``, ``foreign``, or nothing (R20)."""
+        family = key[len(self.keys.prefix) :].split("/", 1)[0]
+        entry = self.trees[family].get(key)
+        if entry is None:
+            return "missing"
+        ours = self.cluster is not None and entry.value == self._sentinel_value()
+        return "" if ours else "foreign"
+
+    def _sentinel_value(self) -> bytes:
+        assert self.cluster is not None
+        try:
+            return sentinel_value(codec.decode(str, self.cluster.value, self.cluster.key))
+        except RecordInvalid:
+            return b""
+
+    def proven(self, *families: str) -> bool:
+        """Whether what is not in these trees is truly absent."""
+        return not any(self.sentinel(self.keys.sentinel(self.keys.tree(family))) for family in families)
+
+    def short(self, key: str) -> str:
+        """A key without the cluster's prefix."""
+        return key.removeprefix(self.keys.prefix)
+
+    def owner_keys(self, owner: str) -> tuple[str, ...]:
+        """Where a record of this owner could be."""
+        return tuple(self.keys.record(family, owner) for family in OWNERS)
+
+    def owned(self, owner: str) -> bool:
+        """Whether that owner exists, in any family."""
+        return any(self.keys.record(family, owner) in self.trees[family] for family in OWNERS)
+
+
+async def survey(client: ConsulClient, keys: Keys, clock: Clock) -> Survey:
+    """Read it all."""
+    trees: dict[str, dict[str, Entry]] = {}
+    hours = await client.keys(keys.tree("audit"), separator="/")
+    for family in (*BELONGINGS, *OTHERS, *OWNERS):
+        page = await client.list(keys.tree(family))
+        trees[family] = {raw.key: Entry.of(raw) for raw in page.items}
+    prefix = keys.manifest("")
+    bodies = await client.keys(prefix)
+    return Survey(
+        keys=keys,
+        now=clock.now(),
+        cluster=await client.read(keys.cluster),
+        schema=await client.read(keys.schema),
+        trees=trees,
+        manifests=frozenset(key[len(prefix) :] for key in bodies.items),
+        audit_hours=tuple(sorted(key.split("/")[-2] for key in hours.items if key.endswith("/"))),
+    )

@@ -1,0 +1,229 @@
+"""Each finding of the doctor: shown when it is there, and never for a healthy store."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from farmd.doctor import leftovers, orphans
+from farmd.doctor.examine import examine
+from farmd.doctor.model import Finding, Report
+from farmd.mutation import Call
+from store import codec
+from store.audit import utc_hour
+from store.failsafe import Acknowledgement, Failsafe
+from store.farms import Member
+from store.intent import Intent
+from store.manifests import Manifest, canonical, digest
+from store.nodes import Agent, Node
+from store.pods import Pod
+from store.reality import Reality
+from store.registration import register_node
+from store.status import Status
+from store.work import Work
+from tests.people import KEYS, created, person
+
+SHA = digest(canonical(Manifest(id="hello", command=["sleep", "9"])))
+GONE = "dead0000dead0000"
+
+
+async def look(call: Call) -> Report:
+    return await examine(call.client, KEYS, call.clock)
+
+
+async def healthy(call: Call) -> str:
+    """A small fleet in which nothing is wrong: a farm, a node, a controller with its pod."""
+    rc_id = await created(call, replicas=1)
+    session = await call.client.create_session(name="present", ttl=3600)
+    farm = Member(id="one", version="1.0", kinds=["rcs", "housekeeping"], since=call.clock.now())
+    agent = Agent(node="n1", version="1.0", since=call.clock.now())
+    await call.client.put(KEYS.farm("one"), codec.encode(farm), acquire=session)
+    await call.client.put(KEYS.agent("n1"), codec.encode(agent), acquire=session)
+    await call.client.put(KEYS.lock("rcs", rc_id), b"farm/one/nonce", acquire=session)
+    await register_node(call.client, KEYS, "n1")
+    await put(call, KEYS.node("n1"), Node())
+    await place(call, rc_id)
+    await put(call, KEYS.reality("n1", "hello"), Reality(manifest=SHA, owner=rc_id))
+    await put(call, KEYS.status("rcs", rc_id), Status(state="converged"))
+    return rc_id
+
+
+async def put(call: Call, key: str, record: object) -> None:
+    await call.client.put(key, codec.encode(record))
+
+
+async def place(call: Call, owner: str, node: str = "n1", instance: str = "hello") -> None:
+    await put(call, KEYS.pod(owner, node, instance), Pod(SHA))
+    await put(call, KEYS.intent(node, instance), Intent(SHA, owner))
+
+
+async def test_nothing_is_wrong_with_a_healthy_fleet() -> None:
+    async with person() as call:
+        await healthy(call)
+        report = await look(call)
+        assert report.findings == ()
+        assert report.facts["farms"] == "one (1.0)"
+        assert report.facts["nodes"] == "1, 1 with an agent"
+        assert report.facts["consul version"] == "1.8.7"
+        assert (report.facts["controllers"], report.facts["pods"]) == ("1", "1")
+
+
+Harm = Callable[[Call, str], Awaitable[object]]
+
+
+def gone(key: str) -> Harm:
+    return lambda call, _: call.client.delete(key)
+
+
+def wrote(key: str, record: object) -> Harm:
+    return lambda call, _: put(call, key, record)
+
+
+def raw(key: str, value: bytes) -> Harm:
+    return lambda call, _: call.client.put(key, value)
+
+
+async def orphan(call: Call, _: str) -> None:
+    await place(call, GONE, instance="old")
+
+
+async def late_farm(call: Call, _: str) -> None:
+    await put(call, KEYS.farm("two"), Member(id="two", version="1.0", since=call.clock.now() + 600))
+
+
+async def late_audit(call: Call, _: str) -> None:
+    await call.client.put(KEYS.audit(utc_hour(call.clock.now() + 7200), "x"), b"{}")
+
+
+async def held_lock(call: Call, _: str) -> None:
+    session = await call.client.create_session(name="somebody", ttl=3600)
+    await call.client.put(KEYS.lock("rcs", GONE), b"farm/one/n", acquire=session)
+
+
+STALE = KEYS.reality("n2", "old").removeprefix("farmd/")
+FROZEN = Failsafe(evidence="agents: mass loss")
+SENTINEL = KEYS.sentinel(KEYS.tree("work"))
+
+CASES: list[tuple[Harm, str, str]] = [
+    (gone(SENTINEL), "sentinel-missing", "work/.present"),
+    (gone(KEYS.sentinel("farmd/pods/7")), "sentinel-missing", "pods/7.present"),
+    (wrote(SENTINEL, "another"), "sentinel-foreign", "work/.present"),
+    (gone(KEYS.sentinel(KEYS.intents("n1"))), "sentinel-missing", "intent/n1/.present"),
+    (gone(KEYS.schema), "schema", "meta/schema"),
+    (raw(KEYS.schema, b'{"version": 99, "oldest": 98}'), "schema", "meta/schema"),
+    (gone(KEYS.farm("one")), "no-farm", "farms"),
+    (wrote(KEYS.farm("two"), Member(id="two", version="2.0")), "mixed-versions", "farms"),
+    (wrote(KEYS.farm("one"), Member(id="one", version="1", kinds=["housekeeping"])), "kind-unclaimed", "rcs"),
+    (wrote(KEYS.farm("one"), Member(id="one", version="1", kinds=["rcs"])), "kind-unclaimed", "housekeeping"),
+    (late_farm, "clock-skew", "farms/two"),
+    (late_audit, "clock-skew", "audit/2027-01-15T10"),
+    (gone(KEYS.agent("n1")), "node-absent", "nodes/n1"),
+    (wrote(KEYS.failsafe("rcs"), FROZEN), "frozen", "failsafe/rcs"),
+    (raw(KEYS.intent("n1", "bad"), b'{"manifest": 3}'), "record-invalid", "intent/n1/bad"),
+    (raw("farmd/pods/zz/odd", b"{}"), "record-invalid", "pods/zz/odd"),
+    (raw("farmd/names/rcs/bad", b"{"), "record-invalid", "names/rcs/bad"),
+    (gone(KEYS.manifest(SHA)), "manifest-missing", "intent/n1/hello"),
+    (orphan, "orphan-pod", f"pods/{GONE}/n1/old"),
+    (wrote(KEYS.intent("n1", "old"), Intent(SHA, GONE)), "orphan-intent", "intent/n1/old"),
+    (wrote(KEYS.reality("n2", "old"), Reality(manifest=SHA)), "stale-reality", STALE),
+    (wrote(KEYS.name("rcs", "old"), GONE), "stale-name", "names/rcs/old"),
+    (wrote(KEYS.status("rcs", GONE), Status(state="converged")), "stale-status", f"status/rcs/{GONE}"),
+    (wrote(KEYS.work("rcs", GONE), Work(crashes=1)), "stale-work", f"work/rcs/{GONE}"),
+    (held_lock, "stale-lock", f"locks/rcs/{GONE}"),
+    (raw(KEYS.lock("housekeeping", "audit"), b"farm/x/y"), "lock-of-nobody", "locks/housekeeping/audit"),
+    (raw(KEYS.mutation_lock("rcs", "ab"), b"user/x/y"), "lock-of-nobody", "locks/rcs/ab/mutation"),
+]
+
+
+@pytest.mark.parametrize(("harm", "code", "found"), CASES, ids=[f"{c}: {o}" for _, c, o in CASES])
+async def test_each_harm_has_its_finding_with_a_reason_and_a_remedy(
+    harm: Harm, code: str, found: str
+) -> None:
+    async with person() as call:
+        await healthy(call)
+        await harm(call, "")
+        report = await look(call)
+        (finding,) = [each for each in report.findings if (each.code, each.object) == (code, found)]
+        assert finding.explanation
+        assert finding.fix
+        assert "\n" not in finding.explanation + finding.fix
+
+
+async def test_an_intent_that_its_owner_does_not_count() -> None:
+    async with person() as call:
+        rc_id = await healthy(call)
+        await put(call, KEYS.intent("n1", "extra"), Intent(SHA, rc_id))
+        (finding,) = (await look(call)).findings
+        assert (finding.code, finding.object) == ("intent-without-pod", "intent/n1/extra")
+
+
+async def test_a_blocked_item_is_named_with_its_reason() -> None:
+    async with person() as call:
+        rc_id = await healthy(call)
+        await put(call, KEYS.status("rcs", rc_id), Status(state="blocked", reason="no eligible node"))
+        (finding,) = (await look(call)).findings
+        assert (finding.code, finding.explanation) == ("blocked", "rc/hello: no eligible node")
+        assert finding.fix == "farmctl rc explain hello"
+
+
+async def test_an_acknowledged_freeze_is_no_finding() -> None:
+    async with person() as call:
+        await healthy(call)
+        word = Acknowledgement("agents: mass loss", "user/ada", call.clock.now() + 60)
+        await put(call, KEYS.failsafe("rcs"), Failsafe(evidence="agents: mass loss", acknowledgement=word))
+        assert (await look(call)).findings == ()
+
+
+async def test_a_store_without_a_cluster_is_one_finding() -> None:
+    async with person(registered=False) as call:
+        (finding,) = (await look(call)).findings
+        assert finding.code == "not-registered"
+
+
+@pytest.mark.parametrize("tree", ["rcs", "daemonsets"])
+async def test_r20_nothing_is_an_orphan_while_the_records_are_in_doubt(tree: str) -> None:
+    async with person() as call:
+        await healthy(call)
+        await orphan(call, "")
+        await wrote(KEYS.name("rcs", "old"), GONE)(call, "")
+        await call.client.delete(KEYS.tree(tree), recurse=True)
+        codes = {finding.code for finding in (await look(call)).findings}
+        assert "sentinel-missing" in codes
+        assert not codes & (orphans.CODES | leftovers.CODES)
+
+
+@pytest.mark.parametrize("family", ["daemonsets", "rollouts", "services"])
+async def test_pods_of_other_kinds_have_owners_too(family: str) -> None:
+    async with person() as call:
+        await healthy(call)
+        await place(call, GONE, instance="other")
+        await call.client.put(KEYS.record(family, GONE), b"{}")
+        assert (await look(call)).findings == ()
+
+
+async def test_an_orphan_of_one_moment_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with person() as call:
+        await healthy(call)
+        await orphan(call, "")
+        read = call.client.list
+        seen = 0
+
+        async def list_(prefix: str, **options: object) -> object:
+            nonlocal seen
+            page = await read(prefix, **options)  # type: ignore[arg-type]
+            if prefix == KEYS.tree("nodes"):
+                seen += 1
+                for key in (KEYS.pod(GONE, "n1", "old"), KEYS.intent("n1", "old")):
+                    await call.client.delete(key)
+            return page
+
+        monkeypatch.setattr(call.client, "list", list_)
+        assert (await look(call)).findings == ()
+        assert seen == 2
+
+
+def test_a_target_fits_by_code_object_or_part() -> None:
+    finding = Finding("orphan-pod", "pods/ab01/n1/hello", "why", "how")
+    assert all(map(finding.fits, ["orphan-pod", "pods/ab01/n1/hello", "ab01", "n1", "hello"]))
+    assert not any(map(finding.fits, ["orphan", "ab0", "", "pods/ab01"]))

@@ -1,0 +1,150 @@
+"""Removing what the doctor found: only what was named, audited, and only while the owner is still gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from farmd.doctor import fixes
+from farmd.doctor.examine import examine
+from farmd.mutation import Call, commit
+from store import codec
+from store.audit import Audit, AuditReader, Filter
+from store.checkpoint import replayed
+from store.errors import Conflict, InputInvalid, NotFound
+from store.intent import Intent
+from store.nodes import Agent
+from store.pods import Pod, PodKey
+from store.reality import Reality
+from tests.people import KEYS, created, person, snapshot
+
+GONE, OTHER = "dead0000dead0000", "beef0000beef0000"
+SHA = "0" * 64
+
+
+async def place(call: Call, owner: str, node: str, instance: str = "old") -> None:
+    await call.client.put(KEYS.pod(owner, node, instance), codec.encode(Pod(SHA)))
+    await call.client.put(KEYS.intent(node, instance), codec.encode(Intent(SHA, owner)))
+
+
+async def fix(call: Call, *targets: str) -> int:
+    """Fix as farmctl does; returns the number of transactions."""
+    report = await examine(call.client, KEYS, call.clock)
+    mutations = await fixes.mutations(call, fixes.choose(report.findings, targets))
+    for mutation in mutations:
+        await commit(call, mutation)
+    return len(mutations)
+
+
+async def audits(call: Call) -> tuple[Audit, ...]:
+    return await AuditReader(call.client, KEYS).read(Filter(action=fixes.ACTION), 100)
+
+
+async def test_orphans_go_with_their_intents_and_an_audit_that_replay_understands() -> None:
+    async with person(reason="node was rebuilt") as call:
+        rc_id = await created(call, replicas=1)
+        await place(call, GONE, "n1")
+        await place(call, GONE, "n2")
+        await place(call, rc_id, "n3", "hello")
+        await fix(call, "orphan-pod")
+        kept = await snapshot(call)
+        assert not [key for key in kept if GONE in key]
+        assert KEYS.intent("n1", "old") not in kept
+        assert KEYS.pod(rc_id, "n3", "hello") in kept
+        assert KEYS.intent("n3", "hello") in kept
+        (record,) = await audits(call)
+        assert (record.id, record.actor, record.reason) == (GONE, call.actor, "node was rebuilt")
+        assert sorted(record.removed) == ["n1/old", "n2/old"]
+        assert PodKey(GONE, "n1", "old") not in (await replayed(call.client, KEYS)).pods
+
+
+async def test_only_what_was_named_goes() -> None:
+    async with person() as call:
+        await place(call, GONE, "n1")
+        await place(call, OTHER, "n2")
+        await fix(call, OTHER)
+        kept = await snapshot(call)
+        assert KEYS.pod(GONE, "n1", "old") in kept
+        assert KEYS.pod(OTHER, "n2", "old") not in kept
+
+
+async def test_an_intent_of_somebody_else_stays_when_an_orphan_goes() -> None:
+    async with person() as call:
+        rc_id = await created(call, replicas=1)
+        await place(call, GONE, "n1", "hello")
+        await place(call, rc_id, "n1", "hello")
+        await fix(call, "orphan-pod")
+        kept = await snapshot(call)
+        assert KEYS.pod(GONE, "n1", "hello") not in kept
+        assert KEYS.intent("n1", "hello") in kept
+
+
+@pytest.mark.parametrize("family", ["rcs", "daemonsets", "services"])
+async def test_an_owner_that_is_back_keeps_everything(family: str) -> None:
+    async with person() as call:
+        await place(call, GONE, "n1")
+        report = await examine(call.client, KEYS, call.clock)
+        (mutation,) = await fixes.mutations(call, fixes.choose(report.findings, ["orphan-pod"]))
+        await call.client.put(KEYS.record(family, GONE), b"{}")
+        before = await snapshot(call)
+        with pytest.raises(Conflict):
+            await commit(call, mutation)
+        assert await snapshot(call) == before
+
+
+async def test_a_pod_that_changed_since_stays() -> None:
+    async with person() as call:
+        await place(call, GONE, "n1")
+        report = await examine(call.client, KEYS, call.clock)
+        (mutation,) = await fixes.mutations(call, fixes.choose(report.findings, ["orphan-pod"]))
+        await call.client.put(KEYS.intent("n1", "old"), codec.encode(Intent(SHA, OTHER)))
+        before = await snapshot(call)
+        with pytest.raises(Conflict):
+            await commit(call, mutation)
+        assert await snapshot(call) == before
+
+
+async def test_a_reality_stays_when_its_agent_is_back() -> None:
+    async with person() as call:
+        key = KEYS.reality("n1", "old")
+        await call.client.put(key, codec.encode(Reality(manifest=SHA)))
+        report = await examine(call.client, KEYS, call.clock)
+        (mutation,) = await fixes.mutations(call, fixes.choose(report.findings, ["stale-reality"]))
+        await call.client.put(KEYS.agent("n1"), codec.encode(Agent(node="n1", version="1")))
+        with pytest.raises(Conflict):
+            await commit(call, mutation)
+        await call.client.delete(KEYS.agent("n1"))
+        await fix(call, "stale-reality")
+        assert await call.client.read(key) is None
+
+
+async def test_every_kind_of_leftover_can_be_removed() -> None:
+    async with person() as call:
+        await call.client.put(KEYS.name("rcs", "old"), codec.encode(GONE))
+        await call.client.put(KEYS.status("rcs", GONE), b'{"state":"converged"}')
+        await call.client.put(KEYS.work("rcs", GONE), b"{}")
+        await call.client.put(KEYS.lock("rcs", GONE), b"farm/one/n")
+        await call.client.put(KEYS.mutation_lock("rcs", OTHER), b"user/x/y")
+        await call.client.put(KEYS.intent("n1", "old"), codec.encode(Intent(SHA, GONE)))
+        codes = ["stale-name", "stale-status", "stale-work", "lock-of-nobody", "orphan-intent"]
+        assert await fix(call, *codes) == 3  # one transaction an item
+        left = await snapshot(call)
+        assert not [key for key in left if GONE in key or OTHER in key or key.endswith(("n1/old", "rcs/old"))]
+
+
+async def test_many_orphans_take_several_transactions_of_a_size_that_consul_accepts() -> None:
+    async with person() as call:
+        for number in range(100):
+            await place(call, GONE, f"n{number}")
+        assert await fix(call, "orphan-pod") > 3
+        assert not [key for key in await snapshot(call) if GONE in key]
+        assert sum(len(record.removed) for record in await audits(call)) == 100
+
+
+async def test_a_target_that_fits_nothing_or_cannot_be_fixed_is_refused() -> None:
+    async with person() as call:
+        await place(call, GONE, "n1")
+        report = await examine(call.client, KEYS, call.clock)
+        with pytest.raises(NotFound, match="no finding fits 'nonsense'"):
+            fixes.choose(report.findings, ["orphan-pod", "nonsense"])
+        with pytest.raises(InputInvalid, match="cannot be fixed from here"):
+            fixes.choose(report.findings, ["no-farm"])
