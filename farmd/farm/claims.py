@@ -83,7 +83,7 @@ class ClaimLoop:
         self._free_since: dict[str, float] = {}
         self._doubtful = False
         self._doubt_until = float("-inf")
-        self._sweep_at = float("-inf")
+        self._sweep_at = clock.mono() + IDLE_SECONDS
         self._epoch = session.epoch
         self._patience = settings.patience * rng.uniform(0.75, 1.25)
 
