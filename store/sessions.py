@@ -41,6 +41,7 @@ class Session:
         self._recorder = recorder
         self._good = sent
         self.id = session_id
+        self._suspended = False
         self.ttl = ttl
         self.epoch = 0
         self.lost = asyncio.Event()
@@ -112,17 +113,30 @@ class Session:
             return False
         except StoreError as error:
             log.warning("session.renewal_failed", code=error.code, remaining=round(self.remaining(), 1))
+            self._note_suspension()
             return False
         finally:
             if self._recorder is not None:
                 self._recorder.observe("farmd_session_renew_seconds", self._clock.mono() - sent)
         # Asked after the answer: validity may have ended while this very renewal was under way.
-        suspended = not self.valid()
+        self._note_suspension()
         self._good = sent
-        if suspended and self.valid():
+        if self._suspended and self.valid():
+            self._suspended = False
             self.epoch += 1
+            self._count("resumed")
             log.info("session.resumed")
         return True
+
+    def _note_suspension(self) -> None:
+        if not self._suspended and not self.valid():
+            self._suspended = True
+            self._count("suspended")
+            log.warning("session.suspended")
+
+    def _count(self, event: str) -> None:
+        if self._recorder is not None:
+            self._recorder.count("farmd_session_events_total", event=event)
 
     async def destroy(self) -> None:
         """Give the session up; Consul frees its locks at once where the lock-delay is 1 ms (R4)."""

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from farmd.metrics import Metrics
 from store.errors import SessionGone, SessionSuspended, StoreUnavailable
 from store.sessions import Session
 from tests.virtual import VirtualClock, embedded_client
@@ -194,3 +196,24 @@ async def test_r21_a_known_session_is_taken_up_again_and_an_expired_one_replaced
     new = await Session.open(client, clock, name="t", ttl=10.0, session_id=first.id)
     assert new.id != first.id
     assert new.valid()
+
+
+async def test_r2_each_suspension_and_each_return_is_counted_once(
+    clock: VirtualClock, server: Server
+) -> None:
+    registry = CollectorRegistry()
+    session = await Session.open(server, clock, name="t", ttl=TTL, recorder=Metrics(registry))  # type: ignore[arg-type]
+    running = asyncio.create_task(session.run())
+    for _ in range(2):
+        server.answer = lambda: StoreUnavailable("no")
+        await clock.advance(2 * TTL)
+        server.answer = lambda: None
+        await clock.advance(TTL)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    counted = {
+        event: registry.get_sample_value("farmd_session_events_total", {"event": event})
+        for event in ("suspended", "resumed")
+    }
+    assert counted == {"suspended": 2, "resumed": 2}
+    assert session.epoch == 2
