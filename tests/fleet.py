@@ -22,6 +22,7 @@ from farmd.clock import SystemClock, SystemIds
 from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
 from farmd.farm.moves import LIMIT
+from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
 from farmd.metrics import Metrics
 from farmd.progress import Progress
 from farmd.wiring import build_farm
@@ -230,6 +231,7 @@ async def start_farm(
     own_trees_pause: float = 0.2,
     kinds: Sequence[str] = ("rcs",),
     max_transfers: int = LIMIT,
+    housekeeping: HousekeepingSettings = DEFAULTS,
     **settings: Any,
 ) -> RunningFarm:
     """Start a farm in this process and wait until it is ready."""
@@ -250,6 +252,7 @@ async def start_farm(
         own_trees_pause=own_trees_pause,
         kinds=kinds,
         max_transfers=max_transfers,
+        housekeeping=housekeeping,
     )
     stop = asyncio.Event()
     running = RunningFarm(farm, stop, asyncio.create_task(farm.run(stop)), alerts, client, registry)

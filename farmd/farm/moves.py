@@ -40,11 +40,14 @@ class Moves:
         return True
 
     def leave(self, item: str) -> None:
-        """The start is over, whether it succeeded or not; what succeeded is known by its note."""
+        """The item's cycle is over, whether it started a move or not; a start is known by its note."""
+        self._starting.discard(item)
+        self._call()
+
+    def forget(self, item: str) -> None:
+        """The item's worker ended."""
         self._waiting.pop(item, None)
-        if item in self._starting:
-            self._starting.discard(item)
-            self._call()
+        self.leave(item)
 
     def _changed(self, changed: set[str]) -> None:
         for key in changed:
@@ -55,5 +58,7 @@ class Moves:
         self._call()
 
     def _call(self) -> None:
+        if not self._waiting:
+            return
         for item in list(self._waiting)[: max(0, self._limit - len(self))]:
             self._waiting.pop(item)()

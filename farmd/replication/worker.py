@@ -106,6 +106,7 @@ class ReplicationController:
                 await wait(self._wake, tools.clock, outcome.after)
         finally:
             tools.world.detach(self._id)
+            tools.moves.forget(self._id)
 
     def current_pods(self) -> list[Place]:
         """All pods managed by this RC, as (node, instance) (seed ``CurrentPods``)."""

@@ -1,0 +1,209 @@
+"""Self-healing on a real Consul: lost nodes, pods that stay unhealthy, and when nothing may heal (W17)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from store import codec
+from store.manifests import Manifest
+from store.nodes import Node, Reserved
+from store.rcs import ReplicationController
+from store.status import Status
+from store.work import Work
+from tests.fleet import CLOCK, Cluster, cluster_on, eventually, farm_on
+from tests.obedient import Obedient, obedient
+
+ASKING = Manifest(id="hello", command=["sleep", "1000"], resources={"cpu": 1.0})
+NODES = [f"n{number}" for number in range(5)]
+
+
+@pytest.fixture
+async def cluster(consul_dev: str) -> AsyncIterator[Cluster]:
+    async with cluster_on(consul_dev) as made:
+        await made.add_nodes({name: {} for name in NODES})
+        for name in NODES:
+            await made.put(made.keys.node(name), Node(capacity={"cpu": 8.0}))
+        yield made
+
+
+@pytest.fixture
+async def agents(cluster: Cluster) -> AsyncIterator[Obedient]:
+    async with obedient(cluster) as made:
+        yield made
+
+
+async def status(cluster: Cluster, rc: ReplicationController) -> Status:
+    entry = await cluster.client.read(cluster.keys.status("rcs", rc.id))
+    return Status(state="progressing") if entry is None else codec.decode(Status, entry.value, entry.key)
+
+
+async def says(cluster: Cluster, rc: ReplicationController, state: str, text: str = "") -> None:
+    async def so() -> Status | None:
+        found = await status(cluster, rc)
+        return found if found.state == state and text in found.reason else None
+
+    await eventually(so, within=10, what=f"{state} {text}")
+
+
+async def on(cluster: Cluster, rc: ReplicationController) -> list[str]:
+    return [node for node, _ in await cluster.pods(rc.id)]
+
+
+async def give_up(cluster: Cluster, node: str, ago: float = 0.0) -> None:
+    """The fleet's verdict on a node whose agent is gone."""
+    await cluster.lose_agents(node)
+    lost = CLOCK.now() - ago
+    await cluster.put(cluster.keys.work("nodes", node), Work(absent_since=lost - 60, lost_since=lost))
+
+
+async def leaves(cluster: Cluster, rc: ReplicationController, *nodes: str) -> None:
+    """The RC is whole elsewhere, with nothing of its own left on these nodes."""
+
+    async def left() -> bool:
+        stand = await on(cluster, rc)
+        return len(stand) == rc.replicas_desired and not set(stand) & set(nodes)
+
+    await eventually(left, within=15, what=f"{nodes} left")
+    assert not {node for node, _ in await cluster.intents()} & set(nodes)
+    books = await cluster.entries(cluster.keys.tree("reserved"))
+    held = [k for k, e in books.items() if codec.decode(Reserved, e.value, k).instances]
+    assert sorted(map(cluster.keys.last_part, held)) == sorted(await on(cluster, rc))
+
+
+@pytest.mark.parametrize("strategy", ["static", "dynamic"])
+async def test_w17_a_lost_nodes_pod_is_replaced_in_one_transaction(
+    cluster: Cluster, agents: Obedient, strategy: str
+) -> None:
+    async with farm_on(cluster.client, "farm-1", keys=cluster.keys):
+        rc = await cluster.create_rc("hello", 3, manifest=ASKING, strategy=strategy)
+        await says(cluster, rc, "converged")
+        old, *_ = await on(cluster, rc)
+        await give_up(cluster, old)
+        await leaves(cluster, rc, old)
+    moved = [audit for audit in await cluster.audits() if audit.removed]
+    assert [(audit.removed, len(audit.placed)) for audit in moved] == [([f"{old}/hello"], 1)]
+
+
+async def test_r21_absence_alone_replaces_nothing(cluster: Cluster, agents: Obedient) -> None:
+    async with farm_on(cluster.client, "farm-1", keys=cluster.keys):
+        rc = await cluster.create_rc("hello", 3, manifest=ASKING)
+        waits = await cluster.create_rc(
+            "waits", 3, manifest=Manifest(id="waits", command=["x"]), on_lost="wait"
+        )
+        await says(cluster, rc, "converged")
+        await says(cluster, waits, "converged")
+        stand = await on(cluster, rc)
+        await cluster.lose_agents(stand[0])
+        await cluster.change_rc(rc, replicas_desired=4)
+
+        async def four() -> bool:
+            return len(await on(cluster, rc)) == 4
+
+        await eventually(four, within=10)
+        assert set(stand) < set(await on(cluster, rc))
+        before = await on(cluster, waits)
+        for node in before[:1]:
+            await give_up(cluster, node)
+        await says(cluster, waits, "progressing")
+        assert await on(cluster, waits) == before
+
+
+async def test_r27_a_pod_that_stops_by_itself_is_replaced_after_it_did(
+    cluster: Cluster, agents: Obedient
+) -> None:
+    async with farm_on(cluster.client, "farm-1", keys=cluster.keys):
+        stopping = Manifest(id="hello", command=["x"], stop_after=30.0)
+        rc = await cluster.create_rc("hello", 3, manifest=stopping)
+        await says(cluster, rc, "converged")
+        old, *_ = before = await on(cluster, rc)
+        await give_up(cluster, old, ago=10.0)
+        await says(cluster, rc, "progressing")
+        assert await on(cluster, rc) == before
+        # Its time is up 40 seconds after the verdict; half a second is left.
+        await give_up(cluster, old, ago=39.5)
+
+        async def left() -> bool:
+            stand = await on(cluster, rc)
+            return len(stand) == 3 and old not in stand
+
+        await eventually(left, within=10)
+
+
+async def test_w17_a_pod_that_stays_unhealthy_is_replaced(cluster: Cluster, agents: Obedient) -> None:
+    async with farm_on(cluster.client, "farm-1", keys=cluster.keys):
+        rc = await cluster.create_rc("hello", 3, manifest=ASKING, unhealthy_after=0.6)
+        await says(cluster, rc, "converged")
+        old, *_ = await on(cluster, rc)
+        agents.sick.add(old)
+        await leaves(cluster, rc, old)
+    last = (await cluster.audits())[-1]
+    assert (last.action, last.reason) == ("transfer.finish", "unhealthy")
+
+
+async def test_r19_a_mass_loss_of_health_freezes_instead(cluster: Cluster, agents: Obedient) -> None:
+    async with farm_on(cluster.client, "farm-1", keys=cluster.keys, thaw_after=60.0) as farm:
+        rcs = [
+            await cluster.create_rc(
+                f"rc-{n}", 4, manifest=Manifest(id=f"p{n}", command=["x"]), unhealthy_after=0.5
+            )
+            for n in range(6)
+        ]
+        for rc in rcs:
+            await says(cluster, rc, "converged")
+        before = [await on(cluster, rc) for rc in rcs]
+        agents.sick |= set(NODES[:4])
+        for rc in rcs:
+            await says(cluster, rc, "frozen", "instances fail")
+        assert [await on(cluster, rc) for rc in rcs] == before
+        assert "failsafe_rcs" in farm.alerts.firing
+
+
+async def test_r19_replacements_beyond_the_budget_of_a_minute_freeze(
+    cluster: Cluster, agents: Obedient
+) -> None:
+    """Twenty a minute are allowed in a small fleet; the rest waits for a person or for the thaw."""
+    async with farm_on(cluster.client, "farm-1", keys=cluster.keys, thaw_after=60.0):
+        rcs = [
+            await cluster.create_rc(
+                f"rc-{n}",
+                4,
+                manifest=Manifest(id=f"p{n}", command=["x"]),
+                max_unavailable=2,
+                replicas_per_node=2,
+            )
+            for n in range(30)
+        ]
+        for rc in rcs:
+            await says(cluster, rc, "converged")
+        for node in NODES[:2]:
+            await give_up(cluster, node)
+
+        async def frozen() -> bool:
+            states = [(await status(cluster, rc)).state for rc in rcs]
+            return "frozen" in states
+
+        await eventually(frozen, within=15)
+    removed = sum(len(audit.removed) for audit in await cluster.audits())
+    assert 0 < removed <= 36  # 30 % of 120 pods
+
+
+async def test_r17_workers_of_one_farm_do_not_collide_over_a_node(cluster: Cluster, agents: Obedient) -> None:
+    """Twenty controllers fill five nodes at once: every reservation is the first try."""
+    async with farm_on(cluster.client, "farm-1", keys=cluster.keys) as farm:
+        rcs = [
+            await cluster.create_rc(
+                f"rc-{n}", 2, manifest=Manifest(id=f"p{n}", command=["x"], resources={"cpu": 1.0})
+            )
+            for n in range(20)
+        ]
+        for rc in rcs:
+            await says(cluster, rc, "converged")
+        refused = farm.metric("farmd_store_requests_total", op="txn", code="409")
+    books = await cluster.entries(cluster.keys.tree("reserved"))
+    held = [codec.decode(Reserved, e.value, k) for k, e in books.items()]
+    assert sum(len(book.instances) for book in held) == 40
+    assert all(len(book.instances) <= 8 for book in held)
+    assert refused == 0
+    assert not [alert for alert in farm.alerts.fired if "not enough" in alert.summary]
