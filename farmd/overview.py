@@ -16,7 +16,7 @@ from store.failsafe import Failsafe, FailsafeStore, frozen
 from store.farms import Member
 from store.keys import Keys, is_sentinel
 from store.locks import Holder
-from store.nodes import Agent, Drain, NodeListing, NodeStore, Taint
+from store.nodes import Agent, Condition, Drain, Node, NodeListing, NodeStore, NodeView, Taint
 from store.pods import Pod
 from store.rcs import KIND, ReplicationController, ReplicationControllerStore
 from store.reality import Reality, healthy
@@ -71,7 +71,10 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One node: people's word on it, its agent, and how many pods stand on it."""
+    """One node: people's word on it, its agent, how many pods stand on it, and what the farms say of it.
+
+    ``left`` pods keep a drain from being done, for the reasons in ``waiting``.
+    """
 
     name: str
     state: str
@@ -81,6 +84,11 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     cordon_reason: str = ""
     drain: Drain | None = None
     agent: Agent | None = None
+    lost_since: float = 0.0
+    absent_since: float = 0.0
+    left: int = 0
+    waiting: list[str] = []
+    reason: str = ""
 
 
 class Controllers(msgspec.Struct, frozen=True):
@@ -172,28 +180,40 @@ async def nodes(client: ConsulClient, keys: Keys) -> Nodes:
         if not is_sentinel(key):
             node, _ = keys.intent_parts(key)
             counts[node] = counts.get(node, 0) + 1
-    rows = [
-        NodeRow(
-            name=name,
-            state=node_state(view.agent, view.record.cordoned, view.record.drain),
-            labels=view.labels,
-            pods=counts.get(name, 0),
-            taints=view.record.taints,
-            cordon_reason=view.record.cordon_reason,
-            drain=view.record.drain,
-            agent=view.agent,
-        )
-        for name, view in listing.items.items()
-    ]
+    said = await NodeStore(client, keys).conditions()
+    views = listing.items.values()
+    rows = [node_row(view, said.get(view.name, Condition()), counts.get(view.name, 0)) for view in views]
     return Nodes(rows, [error.message for error in listing.broken])
 
 
-def node_state(agent: Agent | None, cordoned: bool, drain: Drain | None) -> str:
-    """One or two words: ``ready``, ``absent`` and ``cordoned`` or ``draining``, by comma."""
-    words = ["absent" if agent is None else "ready"]
-    if drain is not None:
-        words.append("drained" if drain.stage == "done" else "draining")
-    elif cordoned:
+def node_row(view: NodeView, condition: Condition, pods: int) -> NodeRow:
+    """One node's row."""
+    record, status = view.record, condition.status
+    draining = record.drain is not None and record.drain.stage != "done"
+    told = status if status is not None and (draining or status.state == "blocked") else None
+    return NodeRow(
+        name=view.name,
+        state=node_state(view.agent, record, condition.lost_since > 0),
+        labels=view.labels,
+        pods=pods,
+        taints=record.taints,
+        cordon_reason=record.cordon_reason,
+        drain=record.drain,
+        agent=view.agent,
+        lost_since=condition.lost_since if view.agent is None else 0.0,
+        absent_since=condition.absent_since if view.agent is None else 0.0,
+        left=told.left if told is not None else 0,
+        waiting=told.waiting if told is not None else [],
+        reason=told.reason if told is not None else "",
+    )
+
+
+def node_state(agent: Agent | None, record: Node, lost: bool) -> str:
+    """One or two words: ``ready``, ``absent`` or ``lost``, and ``cordoned``, ``draining`` or ``drained``."""
+    words = ["ready" if agent is not None else "lost" if lost else "absent"]
+    if record.drain is not None:
+        words.append("drained" if record.drain.stage == "done" else "draining")
+    elif record.cordoned:
         words.append("cordoned")
     return ",".join(words)
 

@@ -16,6 +16,7 @@ from store.entry import Entry, Stored
 from store.errors import NotFound, RecordInvalid
 from store.keys import Keys, is_sentinel
 from store.operations import Operation
+from store.work import Work
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -133,6 +134,17 @@ class NodeView(msgspec.Struct, frozen=True):
         return effective_labels(self.record, self.agent)
 
 
+class Condition(msgspec.Struct, frozen=True):
+    """What the farms say of a node: their verdict on its agent, and its worker's status.
+
+    Times are seconds since the epoch, 0 for never.
+    """
+
+    lost_since: float = 0.0
+    absent_since: float = 0.0
+    status: NodeStatus | None = None
+
+
 class NodeListing(msgspec.Struct, frozen=True):
     """All nodes by name, and what is wrong with the records that do not decode."""
 
@@ -177,6 +189,21 @@ class NodeStore:
         }
         return NodeListing(views, [*broken, *more])
 
+    async def condition(self, name: str) -> Condition:
+        """What the farms say of one node."""
+        work = await self._client.read(self._keys.work("nodes", name))
+        status = await self._client.read(self._keys.status("nodes", name))
+        return _condition(work, status)
+
+    async def conditions(self) -> dict[str, Condition]:
+        """What the farms say, by node; those of which they say nothing are missing."""
+        found: list[dict[str, Entry]] = []
+        for prefix in (self._keys.work("nodes", ""), self._keys.status("nodes", "")):
+            page = await self._client.list(prefix)
+            found.append({self._keys.last_part(raw.key): Entry.of(raw) for raw in page.items})
+        works, statuses = found
+        return {name: _condition(works.get(name), statuses.get(name)) for name in sorted({*works, *statuses})}
+
     async def _tree(self, kind: type[T], family: str) -> tuple[dict[str, Stored[T]], Sequence[RecordInvalid]]:
         page = await self._client.list(self._keys.tree(family))
         found: dict[str, Stored[T]] = {}
@@ -196,3 +223,18 @@ class NodeStore:
             return operations.create(self._keys.node(view.name), codec.encode(record))
         stored = view.node
         return operations.cas(stored.key, codec.rewrite(record, stored.raw), stored.index, flags=stored.flags)
+
+
+def _condition(work: Entry | None, status: Entry | None) -> Condition:
+    """For people only, so what does not decode is left out: its owner reports it."""
+    said = _lenient(Work, work) or Work()
+    told = _lenient(NodeStatus, status)
+    absent = said.absent_since or (told.absent_since if told is not None else 0.0)
+    return Condition(said.lost_since, absent, told)
+
+
+def _lenient(kind: type[T], entry: Entry | None) -> T | None:
+    try:
+        return None if entry is None else codec.decode(kind, entry.value, entry.key)
+    except RecordInvalid:
+        return None

@@ -25,6 +25,8 @@ _DONE = {
     "node.label": "labelled",
     "node.cordon": "cordoned",
     "node.uncordon": "uncordoned",
+    "node.drain": "draining",
+    "node.undrain": "undrained",
     "failsafe.clear": "cleared",
     "doctor.remove": "removed",
 }

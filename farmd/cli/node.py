@@ -1,4 +1,4 @@
-"""``farmctl node``: the group; its commands live in ``node_show`` and ``node_edit``."""
+"""``farmctl node``: the group; its commands live in ``node_show``, ``node_edit`` and ``node_drain``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ _COMMANDS = {
     "describe": ("farmd.cli.node_show:describe", "One node with its pods."),
     "label": ("farmd.cli.node_edit:label", "Set and remove labels."),
     "cordon": ("farmd.cli.node_edit:cordon", "Keep new pods away from a node."),
-    "uncordon": ("farmd.cli.node_edit:uncordon", "Let pods onto a node again."),
+    "uncordon": ("farmd.cli.node_edit:uncordon", "Let pods onto a node again; ends its drain."),
+    "drain": ("farmd.cli.node_drain:drain", "Move all pods off a node."),
+    "undrain": ("farmd.cli.node_drain:undrain", "End a drain."),
 }
 
 
 @click.group("node", cls=LazyGroup, lazy=_COMMANDS)
 def node() -> None:
-    """Nodes: list, label, cordon."""
+    """Nodes: list, label, cordon, drain."""

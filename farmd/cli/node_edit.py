@@ -46,5 +46,5 @@ async def cordon(invocation: Invocation, names: tuple[str, ...]) -> None:
 @command("uncordon", mutates=True)
 @_NODES
 async def uncordon(invocation: Invocation, names: tuple[str, ...]) -> None:
-    """Let pods onto nodes again."""
+    """Let pods onto nodes again; a drain ends."""
     await apply(invocation, [await commands.uncordon(invocation.call, name) for name in names])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from farmd import overview
+from farmd.cli.audit import timestamp
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import nodes
 from farmd.cli.options import command
@@ -34,18 +35,23 @@ async def list_(invocation: Invocation, selector: str) -> None:
 @click.argument("name", shell_complete=nodes)
 async def describe(invocation: Invocation, name: str) -> None:
     """One node: people's word on it, its agent's facts, and its pods."""
-    view = await NodeStore(invocation.client, invocation.keys).get(valid_segment(name, "node"))
+    store = NodeStore(invocation.client, invocation.keys)
+    view = await store.get(valid_segment(name, "node"))
     record, agent = view.record, view.agent
     found = await overview.pods(invocation.client, invocation.keys)
     rows = [row for row in found.rows if row.node == name]
-    state = overview.node_state(agent, record.cordoned, record.drain)
+    node = overview.node_row(view, await store.condition(name), len(rows))
     if invocation.settings.output in {"json", "yaml"}:
         content = {
             "name": name,
-            "state": state,
+            "state": node.state,
             "labels": view.labels,
             "record": plain(record),
             "agent": plain(agent),
+            "lost_since": node.lost_since,
+            "absent_since": node.absent_since,
+            "left": node.left,
+            "waiting": node.waiting,
             "pods": plain(rows),
         }
         emit(invocation, document("Node", content))
@@ -54,13 +60,14 @@ async def describe(invocation: Invocation, name: str) -> None:
     capacity = {**(agent.capacity if agent is not None else {}), **record.capacity}
     facts = [
         ("Name", name),
-        ("State", state + (f": {record.cordon_reason}" if record.cordon_reason else "")),
+        ("State", _state(node, now) + (f": {record.cordon_reason}" if record.cordon_reason else "")),
         ("Labels", pairs(view.labels)),
         ("Taints", ",".join(f"{taint.key}={taint.value}:{taint.effect}" for taint in record.taints)),
         ("Capacity", pairs(capacity)),
+        *_drain_facts(node, now),
     ]
     if agent is None:
-        facts.append(("Agent", "not connected"))
+        facts.append(("Agent", f"not connected{_since(' since', node.absent_since)}"))
     else:
         facts.append(
             ("Agent", f"{agent.version} on {agent.host}, pid {agent.pid}, up {ago(now, agent.since)}")
@@ -74,10 +81,42 @@ async def describe(invocation: Invocation, name: str) -> None:
         click.echo(f"  {line}")
 
 
+def _state(row: NodeRow, now: float) -> str:
+    """``absent 12s``, ``lost 5m``, ``ready,draining 3 left``: the words of the state with their numbers."""
+    numbers = {
+        "absent": ago(now, row.absent_since),
+        "lost": ago(now, row.lost_since),
+        "draining": f"{row.left} left",
+    }
+    return ",".join(f"{word} {numbers.get(word, '')}".rstrip() for word in row.state.split(","))
+
+
+def _reason(row: NodeRow) -> str:
+    """Why it is as it is: what keeps a drain first, then why it is cordoned."""
+    return "; ".join(part for part in (row.reason, *row.waiting[:1], row.cordon_reason) if part)
+
+
+def _since(text: str, at: float) -> str:
+    return f"{text} {timestamp(at)}" if at else ""
+
+
+def _drain_facts(row: NodeRow, now: float) -> list[tuple[str, str]]:
+    drain = row.drain
+    if drain is None:
+        return []
+    asked = f"stage {drain.stage}, asked {ago(now, drain.since)} ago by {drain.by}"
+    facts = [("Drain", asked if drain.since else f"stage {drain.stage}")]
+    if drain.deadline:
+        force = ", then health floors are ignored" if drain.force else ""
+        facts.append(("Deadline", f"{timestamp(drain.deadline)}{force}{' (past)' if drain.overdue else ''}"))
+    facts += [("Left", str(row.left))] if drain.stage != "done" else []
+    return facts + [("Waits for", text) for text in row.waiting]
+
+
 def _table(rows: list[NodeRow], broken: list[str], now: float) -> Table:
     columns = (
         Column("NAME", lambda row: row.name),
-        Column("STATE", lambda row: row.state),
+        Column("STATE", lambda row: _state(row, now)),
         Column("PODS", lambda row: str(row.pods)),
         Column("LABELS", lambda row: pairs(row.labels)),
         Column("UP", lambda row: ago(now, row.agent.since) if row.agent is not None else "", wide=True),
@@ -86,7 +125,7 @@ def _table(rows: list[NodeRow], broken: list[str], now: float) -> Table:
         Column(
             "TAINTS", lambda row: ",".join(f"{t.key}={t.value}:{t.effect}" for t in row.taints), wide=True
         ),
-        Column("REASON", lambda row: row.cordon_reason),
+        Column("REASON", _reason),
     )
     return Table(
         kind="Node",

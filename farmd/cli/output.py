@@ -26,10 +26,12 @@ _STYLES = {
     "progressing": "yellow",
     "pending": "yellow",
     "deleting": "yellow",
+    "draining": "yellow",
     "unowned": "yellow",
     "blocked": "red",
     "frozen": "red",
     "absent": "red",
+    "lost": "red",
     "critical": "red",
     "failed": "red",
 }
@@ -195,7 +197,9 @@ def rich_table(invocation: Invocation, table: Table) -> Any:
         drawn.add_column(column.title, overflow="fold")
     for row in table.rows:
         texts = [clean(column.text(row)) for column in columns]
-        drawn.add_row(*[Text(text, style=_STYLES.get(text.split(",")[0], "")) for text in texts])
+        drawn.add_row(
+            *[Text(text, style=_STYLES.get(text.split(",")[0].split(" ")[0], "")) for text in texts]
+        )
     return drawn
 
 

@@ -6,17 +6,22 @@ yet. People's word lives in ``nodes/<node>``; the agent's own facts are never to
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
 from farmd.mutation import Call, Change, Mutation, Scalar, guard, registered
-from store.errors import InputInvalid
+from farmd.nodes import leftovers
+from store import rcs
+from store.errors import InputInvalid, NotRegistered, RecordInvalid
 from store.keys import valid_segment
-from store.nodes import Node, NodeStore, NodeView
+from store.nodes import Drain, Node, NodeStore, NodeView
 from store.selectors import valid_key, valid_labels
 
 KIND = "nodes"
+LONGEST_DRAIN_SECONDS = 30 * 86400.0
 
 
 async def label(call: Call, name: str, labels: Mapping[str, str], remove: Sequence[str] = ()) -> Mutation:
@@ -54,14 +59,99 @@ async def cordon(call: Call, name: str) -> Mutation:
 
 
 async def uncordon(call: Call, name: str) -> Mutation:
-    """Let pods onto a node again.
+    """Let pods onto a node again; a drain ends.
 
     Raises:
         NotFound: no such node. Locked: somebody holds its mutation lock.
     """
     view = await _view(call, name)
-    record = msgspec.structs.replace(view.record, cordoned=False, cordon_reason="")
+    record = msgspec.structs.replace(view.record, cordoned=False, cordon_reason="", drain=None)
     return await _edit(call, view, record, "node.uncordon")
+
+
+async def drain(call: Call, name: str, seconds: float) -> Mutation:
+    """Move all pods off a node, the system's last; it stays cordoned. ``seconds`` is until the deadline.
+
+    A forced call lets the pods that are left by then go below their owners' health floor.
+
+    Raises:
+        InputInvalid: a deadline that is not above 0 and at most 30 days, or force without a reason.
+        NotFound: no such node. Locked: somebody holds its mutation lock.
+    """
+    if not 0 < seconds <= LONGEST_DRAIN_SECONDS:
+        raise InputInvalid(
+            f"deadline: found {seconds:g} seconds, expected more than 0, at most {LONGEST_DRAIN_SECONDS:g}",
+            field="deadline",
+        )
+    view = await _view(call, name)
+    old, now = view.record.drain, call.clock.now()
+    under_way = old is not None and old.stage != "done"
+    new = Drain(
+        stage=old.stage if old is not None and under_way else "pods",
+        since=old.since if old is not None and under_way else now,
+        deadline=now + seconds,
+        by=call.actor,
+        reason=call.reason,
+        force=call.force,
+        cordoned=old.cordoned if old is not None else view.record.cordoned,
+    )
+    record = msgspec.structs.replace(
+        view.record, drain=new, cordoned=True, cordon_reason=view.record.cordon_reason or call.reason
+    )
+    mutation = await _edit(call, view, record, "node.drain")
+    change = dataclasses.replace(
+        mutation.change,
+        details=await _moves(call, view.name),
+        destructive=mutation.change.destructive or call.force,
+    )
+    return dataclasses.replace(mutation, change=change)
+
+
+async def undrain(call: Call, name: str) -> Mutation:
+    """End a drain; a cordon that was there before it stays.
+
+    Raises:
+        NotFound: no such node. Locked: somebody holds its mutation lock.
+    """
+    view = await _view(call, name)
+    old = view.record.drain
+    if old is None:
+        return Mutation(Change(KIND, view.name, view.name, "node.undrain"))
+    record = msgspec.structs.replace(
+        view.record,
+        drain=None,
+        cordoned=old.cordoned,
+        cordon_reason=view.record.cordon_reason if old.cordoned else "",
+    )
+    return await _edit(call, view, record, "node.undrain")
+
+
+async def _moves(call: Call, node: str) -> tuple[str, ...]:
+    """What a drain will move, and what will stay: one line an owner, system pods last."""
+    try:
+        left = await leftovers.read(
+            call.client, call.keys, node, leftovers.SystemPods(call.client, call.keys), running=False
+        )
+    except NotRegistered:
+        return ("no agent ever ran there",)
+    lines = []
+    for system in (False, True):
+        pods = [pod for pod in left if pod.system is system]
+        for owner in sorted({pod.owner for pod in pods}):
+            names = ", ".join(pod.instance for pod in pods if pod.owner == owner)
+            lines.append(await _move(call, owner, names, system))
+    return tuple(lines) or ("nothing stands there",)
+
+
+async def _move(call: Call, owner: str, names: str, system: bool) -> str:
+    entry = await call.client.read(call.keys.record("rcs", owner))
+    try:
+        rc = rcs.decode(call.keys, entry).record if entry is not None else None
+    except RecordInvalid as error:
+        return f"stays: {names} ({error.message})"
+    if rc is None or rc.disabled or rc.managed_by:
+        return f"stays: {names} ({await leftovers.reason(call.client, call.keys, owner, rc)})"
+    return f"moves{' last, a system pod' if system else ''}: {names} (rc/{rc.name})"
 
 
 async def _view(call: Call, name: str) -> NodeView:
@@ -93,7 +183,19 @@ def _difference(old: Node, new: Node) -> tuple[dict[str, Scalar], dict[str, Scal
         if old.labels.get(key) != new.labels.get(key):
             before[f"labels.{key}"] = old.labels.get(key, "")
             after[f"labels.{key}"] = new.labels.get(key, "")
+    was, becomes = _told(old.drain), _told(new.drain)
+    for field in {**was, **becomes}:
+        if was.get(field, "") != becomes.get(field, ""):
+            before[field], after[field] = was.get(field, ""), becomes.get(field, "")
     for name in ("cordoned", "cordon_reason"):
         if getattr(old, name) != getattr(new, name):
             before[name], after[name] = getattr(old, name), getattr(new, name)
     return before, after
+
+
+def _told(drain: Drain | None) -> dict[str, Scalar]:
+    """The fields of a drain that people ask for."""
+    if drain is None:
+        return {}
+    deadline = datetime.fromtimestamp(drain.deadline, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"drain": drain.stage, "deadline": deadline if drain.deadline else "", "force": drain.force}
