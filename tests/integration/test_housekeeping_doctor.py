@@ -60,7 +60,7 @@ async def test_a_healthy_fleet_exits_0_and_shows_what_it_looked_at(consul_dev: s
         await farm.close()
 
 
-async def test_findings_exit_1_and_are_removed_on_request_only(consul_dev: str, cluster: Cluster) -> None:
+async def test_w11_orphans_are_found_and_removed_on_request_only(consul_dev: str, cluster: Cluster) -> None:
     farmctl = person(consul_dev, cluster)
     farmctl.ok("rc", "create", "-f", "-", stdin=yaml.safe_dump(hello()))
     await lose_an_owner(cluster)

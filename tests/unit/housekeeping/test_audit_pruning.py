@@ -35,7 +35,7 @@ async def replay_is_true(home: House) -> checkpoint.Replay:
     return found
 
 
-async def test_r25_old_hours_go_and_replay_starts_from_the_checkpoint() -> None:
+async def test_w22_r25_old_hours_go_and_replay_starts_from_the_checkpoint() -> None:
     async with house(**KEEP) as home:
         await history(home)
         assert (await replay_is_true(home)).checkpoint is None
