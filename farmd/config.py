@@ -78,6 +78,9 @@ class FarmSection(Section):
     lost_after: float = Field(
         60.0, ge=1, le=86400, description="Seconds that a node's agent may be absent before the node is lost."
     )
+    max_transfers: int = Field(
+        50, ge=1, description="Pods of the whole fleet that may move between nodes at once."
+    )
 
     @field_validator("name")
     @classmethod

@@ -74,6 +74,9 @@ def grouped(
     units: Iterable[Sequence[Change]], reservations: Mapping[str, Reservation]
 ) -> Iterator[NodeChanges]:
     """One group a unit; units share one where they change the same node's reservations (R17)."""
+    if not reservations:
+        yield from (NodeChanges(tuple(unit)) for unit in units)
+        return
     together: dict[str, list[Change]] = {}
     for unit in units:
         if not any(change.node in reservations for change in unit):

@@ -173,6 +173,7 @@ class FarmService:
                         ttl=section.ttl,
                         selector=section.selector,
                         lost_after=section.lost_after,
+                        max_transfers=section.max_transfers,
                     ),
                     client=frame.client,
                     keys=frame.keys,

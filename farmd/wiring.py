@@ -17,7 +17,7 @@ from farmd.farm.failsafe import FailsafeGuard
 from farmd.farm.farm import Farm
 from farmd.farm.kind import Kind
 from farmd.farm.model import FarmSettings
-from farmd.farm.moves import LIMIT, Moves
+from farmd.farm.moves import Moves
 from farmd.farm.world import World
 from farmd.housekeeping.kind import Housekeeping
 from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
@@ -60,13 +60,11 @@ async def build_farm(
     thaw_after: float = failsafe.THAW_AFTER,
     own_trees_pause: float = OWN_TREES_PAUSE,
     housekeeping: HousekeepingSettings = DEFAULTS,
-    max_transfers: int = LIMIT,
 ) -> Farm:
     """A farm that is ready to run. Registers the cluster if there is none yet.
 
     ``address`` is where its HTTP listens, for its presence record; ``own_trees_pause`` how many seconds
-    may pass until other hands' changes of pods and intents are seen; ``max_transfers`` is how many
-    moves there may be at once in the whole fleet.
+    may pass until other hands' changes of pods and intents are seen.
 
     Raises:
         StoreError: Consul cannot be reached, or the cluster is unusable; try again later.
@@ -112,7 +110,7 @@ async def build_farm(
         rng=rng,
         recorder=recorder,
         ids=ids,
-        moves=Moves(caches, keys, max_transfers),
+        moves=Moves(caches, keys, settings.max_transfers),
         budget=failsafe.RemovalBudget(clock),
     )
     chores = HousekeepingTools(

@@ -21,7 +21,6 @@ from alerting.alert import Alert
 from farmd.clock import SystemClock, SystemIds
 from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
-from farmd.farm.moves import LIMIT
 from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
 from farmd.metrics import Metrics
 from farmd.progress import Progress
@@ -230,7 +229,6 @@ async def start_farm(
     thaw_after: float = 1.0,
     own_trees_pause: float = 0.2,
     kinds: Sequence[str] = ("rcs",),
-    max_transfers: int = LIMIT,
     housekeeping: HousekeepingSettings = DEFAULTS,
     **settings: Any,
 ) -> RunningFarm:
@@ -251,7 +249,6 @@ async def start_farm(
         thaw_after=thaw_after,
         own_trees_pause=own_trees_pause,
         kinds=kinds,
-        max_transfers=max_transfers,
         housekeeping=housekeeping,
     )
     stop = asyncio.Event()

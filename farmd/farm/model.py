@@ -82,7 +82,8 @@ class FarmSettings:
     ``settle`` is how long a farm waits for its peers before it claims, ``patience`` the middle of the
     jittered delay before it takes an item that another farm prefers, ``stable`` how long a peer must
     be present before items are handed to it. ``selector`` chooses among the items of ``PARTITIONED``
-    kinds; the others belong to all farms. ``lost_after`` is how long a node's agent may be absent (R21).
+    kinds; the others belong to all farms. ``lost_after`` is how long a node's agent may be absent (R21),
+    ``max_transfers`` how many pods of the whole fleet may be on the move at once.
     """
 
     name: str
@@ -93,6 +94,7 @@ class FarmSettings:
     selector: str = ""
     features: tuple[str, ...] = ()
     lost_after: float = 60.0
+    max_transfers: int = 50
 
     def selector_of(self, kind: str) -> str:
         """The selector that this farm's items of a kind must match; empty: it takes all."""

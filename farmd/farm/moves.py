@@ -12,13 +12,11 @@ from collections.abc import Callable
 from farmd.farm.caches import Caches
 from store.keys import Keys
 
-LIMIT = 50
-
 
 class Moves:
     """The moves of all farms; ``limit`` is how many there may be at once."""
 
-    def __init__(self, caches: Caches, keys: Keys, limit: int = LIMIT) -> None:
+    def __init__(self, caches: Caches, keys: Keys, limit: int) -> None:
         self._caches = caches
         self._prefix = keys.work("rcs", "")
         self._limit = limit

@@ -22,6 +22,7 @@ from store.manifests import Manifest
 from store.rcs import OnLost, ReplicationController, Strategy
 
 MAX_REPLICAS = 100_000
+MAX_SECONDS = 31 * 86_400.0
 
 
 class ControllerSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -37,6 +38,8 @@ class ControllerSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
     max_unavailable: int = 1
     strategy: Strategy = "static"
     on_lost: OnLost = "replace"
+    unhealthy_after: float = 300.0
+    transfer_timeout: float = 300.0
     disabled: bool | None = None
     needs: list[str] = []
 
@@ -75,6 +78,8 @@ def parse(data: Any, source: str) -> ControllerSpec:
         ("max_unavailable", spec.max_unavailable),
     ):
         check_count(amount, f"{source}: {name}", lowest=1)
+    check_seconds(spec.unhealthy_after, f"{source}: unhealthy_after")
+    check_seconds(spec.transfer_timeout, f"{source}: transfer_timeout", lowest=1.0)
     selectors.valid_labels(spec.labels, f"{source}: labels")
     selectors.valid_labels(spec.pod_labels, f"{source}: pod_labels")
     if taken := RESERVED_LABELS & spec.pod_labels.keys():
@@ -104,6 +109,19 @@ def check_count(value: int, field: str, lowest: int = 0) -> int:
     if not lowest <= value <= MAX_REPLICAS:
         raise InputInvalid(
             f"{field}: found {value}, expected a whole number from {lowest} to {MAX_REPLICAS}", field=field
+        )
+    return value
+
+
+def check_seconds(value: float, field: str, lowest: float = 0.0) -> float:
+    """Return a time that makes sense.
+
+    Raises:
+        InputInvalid: below ``lowest``, or longer than a month.
+    """
+    if not lowest <= value <= MAX_SECONDS:
+        raise InputInvalid(
+            f"{field}: found {value:g}, expected {lowest:g} to {MAX_SECONDS:g} seconds", field=field
         )
     return value
 
@@ -148,6 +166,8 @@ def record(
         replicas_per_node=spec.replicas_per_node,
         max_unavailable=spec.max_unavailable,
         on_lost=spec.on_lost,
+        unhealthy_after=spec.unhealthy_after,
+        transfer_timeout=spec.transfer_timeout,
         needs=spec.needs,
     )
     if existing is None:
@@ -168,6 +188,8 @@ def as_file(rc: ReplicationController, manifest: Manifest) -> dict[str, Any]:
         max_unavailable=rc.max_unavailable,
         strategy=rc.strategy,
         on_lost=rc.on_lost,
+        unhealthy_after=rc.unhealthy_after,
+        transfer_timeout=rc.transfer_timeout,
         disabled=rc.disabled or None,
         needs=rc.needs,
     )
