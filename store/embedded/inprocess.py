@@ -52,5 +52,11 @@ async def _turn() -> None:
     """Let everybody else run once, as a network would."""
     loop = asyncio.get_running_loop()
     passed: asyncio.Future[None] = loop.create_future()
-    loop.call_soon(passed.set_result, None)
+    loop.call_soon(_pass, passed)
     await passed
+
+
+def _pass(turn: asyncio.Future[None]) -> None:
+    """The end of a turn; the caller may have been cancelled in that very turn."""
+    if not turn.done():
+        turn.set_result(None)

@@ -1,0 +1,150 @@
+"""Nodes without machines: agents that obey intents on virtual time, slowly or not at all if told so."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from store import codec, registration
+from store.consul.client import ConsulClient
+from store.entry import Entry
+from store.errors import RecordInvalid, SessionGone
+from store.intent import Intent
+from store.keys import Keys, is_sentinel
+from store.nodes import Agent
+from store.ports import Clock
+from store.reality import Health, Reality
+
+TTL = 10.0
+RENEW_SECONDS = 4.0
+
+
+class SimulatedAgent:
+    """One node's agent. ``delay`` (seconds) is how long a pod takes to start, ``sick`` are instances that
+    fail their check."""
+
+    def __init__(self, node: str, client: ConsulClient, keys: Keys, clock: Clock) -> None:
+        self.node = node
+        self.delay = 0.2
+        self.sick: set[str] = set()
+        self._client = client
+        self._keys = keys
+        self._clock = clock
+        self._session = ""
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._runs: dict[str, Reality] = {}
+
+    @property
+    def alive(self) -> bool:
+        return self._task is not None
+
+    async def register(self) -> None:
+        await registration.register_node(self._client, self._keys, self.node)
+
+    async def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"agent-{self.node}")
+
+    async def die(self, *, at_once: bool) -> None:
+        """The process ends; its presence goes with its session, ``at_once`` or when that expires."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if at_once and self._session:
+            await self._client.destroy_session(self._session)
+            self._session = ""
+
+    def ail(self, instance: str, sick: bool) -> None:
+        """An instance fails its check from now on, or passes it again."""
+        (self.sick.add if sick else self.sick.discard)(instance)
+        self._changed.set()
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._stay_present())
+            tasks.create_task(self._obey())
+            tasks.create_task(self._check())
+
+    async def _stay_present(self) -> None:
+        while True:
+            try:
+                if not self._session:
+                    raise SessionGone("none yet")
+                await self._client.renew_session(self._session)
+            except SessionGone:
+                self._session = await self._client.create_session(name=self.node, ttl=TTL)
+                value = codec.encode(Agent(node=self.node, version="test"))
+                while not await self._client.put(
+                    self._keys.agent(self.node), value, acquire=self._session
+                ):
+                    await self._clock.sleep(1.0)
+            await self._clock.sleep(RENEW_SECONDS)
+
+    async def _obey(self) -> None:
+        index, prefix = 0, self._keys.intents(self.node)
+        while True:
+            page = await self._client.list(prefix, index=index, wait=55.0)
+            index = page.index
+            if not any(is_sentinel(raw.key) for raw in page.items):
+                continue  # no evidence of anything (R20)
+            entries = [Entry.of(raw) for raw in page.items if not is_sentinel(raw.key)]
+            wanted: dict[str, tuple[Intent, int]] = {}
+            kept = set[str]()
+            for entry in entries:
+                instance = self._keys.last_part(entry.key)
+                try:
+                    wanted[instance] = codec.decode(Intent, entry.value, entry.key), entry.modify_index
+                except RecordInvalid:
+                    kept.add(instance)
+            await self._follow(wanted, kept)
+
+    async def _follow(self, wanted: dict[str, tuple[Intent, int]], kept: set[str]) -> None:
+        started = []
+        for instance in sorted(self._runs.keys() - wanted.keys() - kept):
+            del self._runs[instance]
+            await self._client.delete(self._keys.reality(self.node, instance))
+        for instance, (intent, index) in sorted(wanted.items()):
+            known = self._runs.get(instance)
+            if known is not None and known.intent == index:
+                continue
+            now = self._clock.now()
+            starting = Reality(
+                manifest=intent.manifest,
+                owner=intent.owner,
+                phase="starting",
+                started=now,
+                intent=index,
+                health=Health("unknown", now),
+            )
+            if known is not None and (known.manifest, known.owner) == (intent.manifest, intent.owner):
+                await self._say(instance, msgspec.structs.replace(known, intent=index))  # a rewritten intent restarts nothing
+                continue
+            await self._say(instance, starting)
+            started.append(instance)
+        if started:
+            await self._clock.sleep(self.delay)
+        for instance in started:
+            await self._judge(instance)
+
+    async def _check(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            for instance in sorted(self._runs):
+                if self._runs[instance].phase == "running":
+                    await self._judge(instance)
+
+    async def _judge(self, instance: str) -> None:
+        """Say whether an instance passes its check, if that is news."""
+        known = self._runs.get(instance)
+        state = "critical" if instance in self.sick else "passing"
+        if known is not None and (known.phase != "running" or known.health.state != state):
+            health = Health(state, self._clock.now())  # type: ignore[arg-type]
+            await self._say(instance, msgspec.structs.replace(known, phase="running", health=health))
+
+    async def _say(self, instance: str, reality: Reality) -> None:
+        self._runs[instance] = reality
+        await self._client.put(self._keys.reality(self.node, instance), codec.encode(reality))
