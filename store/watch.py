@@ -2,7 +2,9 @@
 
 One parked query a prefix. An index lower than before starts again from 0; an unchanged index yields
 nothing; a missing index never spins. Waits are at most 60 s, because a frozen server answers nothing.
-Errors are told to the caller, and retried with jittered backoff for ever: silence is its to judge.
+Errors are told to the caller, and retried with jittered backoff for ever: silence is its to judge. After
+an error the whole prefix is read at once: a server that was wiped or restored meanwhile would keep a query
+with the old, higher index parked for all of its wait.
 """
 
 from __future__ import annotations
@@ -40,13 +42,15 @@ async def follow(
 
     ``query(index, wait)`` is one blocking query. ``pause`` is the least time between two pages, in
     seconds: what changed meanwhile comes as one page. ``on_answer`` is called for every good answer, also
-    an unchanged one, so that the caller can see a watch that went silent.
+    an unchanged one, so that the caller can see a watch that went silent. After an error the next page is
+    yielded in any case.
     """
     index, backoff = 0, BACKOFF_START
     while True:
         try:
             page = await query(index, wait if index else 0.0)
         except StoreError as error:
+            index = 0
             on_error(error)
             log.debug("watch.failed", watch=name, code=error.code, error=error.message)
             await clock.sleep(backoff * rng.uniform(0.5, 1.5))

@@ -228,6 +228,7 @@ class _Connection:
                 *self._proxy.upstream, local_addr=(self._proxy.source, 0)
             )
         except OSError:
+            _reset(self._writer)  # nobody is there: the client must learn it as from the server's own machine
             return
         both = [asyncio.create_task(self._requests()), asyncio.create_task(self._answers(up_reader))]
         try:

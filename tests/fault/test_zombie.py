@@ -98,7 +98,7 @@ async def test_a_stopped_farm_writes_nothing_after_its_session_ended(
 
 
 async def test_r2_a_lost_session_ends_all_work_before_the_next_begins(consul_dev: str) -> None:
-    """Many workers with writes in hand, the session destroyed by hand: first they end, then comes a new one."""
+    """Many workers with writes in hand, the session destroyed by hand: they end, then comes a new one."""
     async with rig_on(consul_dev, nodes=PODS) as rig, Proxy(consul_dev) as proxy:
         rcs = [await rig.rc(1, name=f"app-{n}", manifest=named(f"app-{n}")) for n in range(20)]
         farm = await rig.farm("alive", proxy.address)

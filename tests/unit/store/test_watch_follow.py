@@ -110,7 +110,8 @@ async def test_errors_are_told_and_retried_with_growing_bounded_backoff() -> Non
     assert gaps[0] <= 0.5
     assert all(0 < gap <= 1.5 * BACKOFF_LIMIT for gap in gaps)
     assert max(gaps) > BACKOFF_LIMIT / 2
-    assert watched.indexes[1:14] == [7] * 13, "an error loses no index"
+    # The server may be another one by now, and keep a query with the old index parked for all of its wait.
+    assert watched.indexes[1:14] == [7] + [0] * 12, "after an error the whole prefix is read"
 
 
 async def test_a_good_answer_ends_the_backoff() -> None:
