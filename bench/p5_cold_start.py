@@ -12,7 +12,7 @@ import time
 from bench.farm_process import FarmProcess, wait_for
 from bench.rig import add_nodes, median, note, report, rig
 from bench.seeding import seed_rcs
-from farmd.farm.claims import IN_FLIGHT
+from farmd.farm.locking import IN_FLIGHT
 from store import operations
 from store.consul.client import ConsulClient
 from store.keys import Keys

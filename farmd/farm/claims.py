@@ -15,6 +15,7 @@ import structlog
 from farmd.farm.caches import Caches
 from farmd.farm.held import HeldLocks
 from farmd.farm.kind import Kind
+from farmd.farm.locking import Locks
 from farmd.farm.members import Members
 from farmd.farm.model import ClaimPlan, FarmSettings, Item, Peer, Situation
 from farmd.farm.plan import decide
@@ -25,17 +26,14 @@ from store import registration
 from store.consul.client import ConsulClient
 from store.errors import NotRegistered, OutcomeUnknown, StoreError
 from store.keys import Keys
-from store.locks import Claim, Holder, Locker, batch_size
+from store.locks import Claim, Locker
 from store.ports import Clock, Ids, Recorder, Rng
 from store.selectors import parse
 from store.sessions import Session
 
 log = structlog.get_logger()
 
-IN_FLIGHT = 8
 IDLE_SECONDS = 30.0
-# Longer than any transaction can last: until then a lock may turn up whose answer was lost.
-DOUBT_SECONDS = 60.0
 
 
 class ClaimLoop:
@@ -67,17 +65,25 @@ class ClaimLoop:
         self._caches = caches
         self._clock = clock
         self._rng = rng
-        self._ids = ids
         self._recorder = recorder
         self._beat = beat
         self._selector = parse(settings.selector_of(kind.name))
-        self._locker = Locker(client, keys, kind.name)
         self._wake = Wake()
         self.supervisor = Supervisor(
             kind, session, client, keys, clock, rng, recorder, settings.name, self._wake.set
         )
         self._held = HeldLocks(
             client, keys, kind.name, clock, rng, on_change=self._wake.set, on_answer=beat.beat
+        )
+        self._locks = Locks(
+            kind.name,
+            session,
+            settings.name,
+            Locker(client, keys, kind.name),
+            self._held,
+            clock,
+            ids,
+            recorder,
         )
         self._members = Members(kind.name, settings, caches.farms, clock)
         self._free_since: dict[str, float] = {}
@@ -89,9 +95,6 @@ class ClaimLoop:
 
     async def run(self) -> None:
         """Claim until cancelled; then every worker has ended."""
-        self._kind.subscribe(self._records_changed)
-        for tree in (self._caches.farms, self._caches.work):
-            tree.subscribe(lambda _: self._wake.set())
         locks = asyncio.create_task(self._held.run(), name=f"locks-{self.kind}")
         locks.add_done_callback(lambda _: self._wake.set())
         try:
@@ -219,11 +222,16 @@ class ClaimLoop:
         lost += self.supervisor.take_lost()
         if lost:
             await self.supervisor.stop(lost)
-            self._doubtful = True
+            self._locks.look_again()
             self._recorder.count("farmd_lock_events_total", len(lost), event="lost")
             log.warning("claims.lost", kind=self.kind, count=len(lost))
 
-    def _records_changed(self, items: set[str], matters: bool) -> None:
+    def wake(self) -> None:
+        """Something that claiming rests on has changed."""
+        self._wake.set()
+
+    def records_changed(self, items: set[str], matters: bool) -> None:
+        """Records of these items changed; ``matters`` tells whether that can matter to claiming."""
         for item in items:
             self.supervisor.record_changed(item)
         if matters:
@@ -231,83 +239,32 @@ class ClaimLoop:
 
     async def _carry_out(self, plan: ClaimPlan, situation: Situation) -> None:
         if plan.release and self._kind.trusted():
-            await self._free(await self.supervisor.stop(plan.release))
+            await self._locks.free(await self.supervisor.stop(plan.release))
         for receiver, items in plan.give.items():
             await self._hand_over(items, situation.peers[receiver])
-        taken = await self._take(plan.take)
+        taken = await self._locks.take(plan.take, self._schema)
+        if self._locks.in_doubt():
+            self._soon(self._rng.uniform(0.5, 1.5))
         adopted = await self._adopt(situation)
         # A lock that was taken just now bears this session as well: one claim an item.
         await self._start(list({claim.item: claim for claim in (*taken, *adopted)}.values()))
 
-    async def _take(self, items: Sequence[str]) -> list[Claim]:
-        size = batch_size()
-        batches = [items[start : start + size] for start in range(0, len(items), size)]
-        gate = asyncio.Semaphore(IN_FLIGHT)
-
-        async def one(batch: Sequence[str]) -> list[Claim]:
-            async with gate:
-                self._session.require()
-                holder = Holder("farm", self._settings.name, self._ids.new())
-                claims, refused = await self._locker.take(batch, self._session.id, holder, self._schema)
-                self._held.took(batch)
-                if claims:
-                    self._held.claimed()
-                if refused:
-                    self._held.refused()
-                self._recorder.count("farmd_lock_events_total", len(claims), event="claimed")
-                self._recorder.count("farmd_lock_events_total", len(refused), event="rejected")
-                return claims
-
-        results = await asyncio.gather(*(one(batch) for batch in batches), return_exceptions=True)
-        errors = [result for result in results if isinstance(result, BaseException)]
-        if errors:
-            self._doubt()
-        for error in errors:
-            if isinstance(error, NotRegistered) or not isinstance(error, StoreError):
-                raise error
-        if errors:
-            log.warning("claims.batches_failed", kind=self.kind, failed=len(errors), error=str(errors[0]))
-            self._soon(self._rng.uniform(0.5, 1.5))
-        return [claim for result in results if not isinstance(result, BaseException) for claim in result]
-
-    def _doubt(self) -> None:
-        """A lock may bear this session without a worker, now or when a late transaction is applied."""
-        self._doubtful = True
-        self._doubt_until = self._clock.mono() + DOUBT_SECONDS
-
     async def _adopt(self, situation: Situation) -> list[Claim]:
-        """Locks that bear this session without a worker: handed over, or taken with an unknown outcome.
-
-        Looked for at once where one is to be expected, else from time to time, and only when locks moved.
-        """
-        now = self._clock.mono()
-        strangers = situation.held - situation.mine.keys()
-        expected = now < self._doubt_until or any(
-            situation.preferred.get(item) == self._settings.name for item in strangers
+        """Locks that bear this session without a worker: handed over, or taken with an unknown outcome."""
+        expected = any(
+            situation.preferred.get(item) == self._settings.name
+            for item in situation.held
+            if item not in situation.mine
         )
-        looks = self._held.moved and strangers and (expected or now >= self._sweep_at)
-        if not (self._doubtful or looks):
+        if not self._locks.worth_looking(situation.held - situation.mine.keys(), expected):
             return []
-        borne = await self._locker.borne_by(self._session.id)
-        self._doubtful = self._held.moved = False
-        self._sweep_at = now + IDLE_SECONDS
-        claims = [claim for claim in borne if claim.item not in self.supervisor]
+        claims = [claim for claim in await self._locks.borne() if claim.item not in self.supervisor]
         items = self._kind.items()
         unfit = [c for c in claims if c.item in items and not self._may_claim(items[c.item])]
-        await self._free(unfit)
+        await self._locks.free(unfit)
         claims = [claim for claim in claims if claim not in unfit]
         self._recorder.count("farmd_lock_events_total", len(claims), event="adopted")
         return claims
-
-    async def _free(self, claims: Sequence[Claim]) -> None:
-        """Free the locks of claims whose workers have ended."""
-        for claim in claims:
-            try:
-                await self._locker.free(claim)
-            except StoreError:
-                self._doubt()
-                raise
-            self._recorder.count("farmd_lock_events_total", event="released")
 
     async def _start(self, claims: Sequence[Claim]) -> None:
         """One shared barrier read, then a worker for each claim (R15)."""
@@ -319,8 +276,8 @@ class ClaimLoop:
             await self._kind.barrier([claim.item for claim in claims])
         except StoreError:
             # Without a fresh read nothing may be planned: let others, or a later round, have them.
-            self._doubt()
-            await self._free(claims)
+            self._locks.doubt()
+            await self._locks.free(claims)
             raise
         now = self._clock.mono()
         for claim in claims:
@@ -332,20 +289,17 @@ class ClaimLoop:
         log.info("claims.taken", kind=self.kind, count=len(claims), owned=len(self.supervisor))
 
     async def _hand_over(self, items: list[str], receiver: Peer) -> None:
-        """Cancel, await, then move the locks in one transaction; a dead receiver rolls it back (R9)."""
+        """Cancel and await the workers, then move their locks; what was refused gets its worker back (R9)."""
         self._session.require()
         claims = await self.supervisor.stop(items)
-        holder = Holder("farm", receiver.id, self._ids.new())
         try:
-            await self._locker.hand_over(claims, receiver.session, holder)
+            await self._locks.hand_over(claims, receiver)
         except OutcomeUnknown as error:
             # Those that are still ours are adopted again, as soon as that was read (R12).
             log.warning("claims.hand_over_unanswered", receiver=receiver.id, error=error.message)
-            self._doubt()
         except StoreError as error:
             log.info("claims.hand_over_refused", receiver=receiver.id, error=error.message)
             self._members.shun(receiver)
             await self._start(claims)
         else:
-            self._recorder.count("farmd_lock_events_total", len(claims), event="handed_over")
             log.info("claims.handed_over", kind=self.kind, receiver=receiver.id, count=len(claims))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec.structs
@@ -83,6 +84,20 @@ class Farm:
         self._former = ""
         self.ready = asyncio.Event()
         self.loops: list[ClaimLoop] = []
+        # Once, and not once a session: loops come and go, what they are told of does not.
+        for kind in kinds:
+            kind.subscribe(partial(self._records_changed, kind.name))
+        for tree in (caches.farms, caches.work):
+            tree.subscribe(self._claiming_changed)
+
+    def _records_changed(self, kind: str, items: set[str], matters: bool) -> None:
+        for loop in self.loops:
+            if loop.kind == kind:
+                loop.records_changed(items, matters)
+
+    def _claiming_changed(self, _: set[str]) -> None:
+        for loop in self.loops:
+            loop.wake()
 
     def publish(self) -> None:
         """Write what only a scrape asks for: the age of each tree, what is owned and what is blocked."""
@@ -170,6 +185,7 @@ class Farm:
 
     async def _work(self, session: Session) -> None:
         """Announce this farm and run one claim loop a kind."""
+        await self._same_cluster()
         schema = await registration.read_schema(self._client, self._keys)
         member = msgspec.structs.replace(self._member, session=session.id, since=self._clock.now())
         await presence.announce(
@@ -192,6 +208,20 @@ class Farm:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _same_cluster(self) -> None:
+        """Join no other cluster than the one whose copy this farm holds (R20).
+
+        Raises:
+            NotRegistered: the store was wiped, and perhaps registered anew, since this farm was started.
+        """
+        found = await registration.cluster_id(self._client, self._keys)
+        if found != self._caches.cluster:
+            raise NotRegistered(
+                f"{self._keys.cluster}: found {found}, expected {self._caches.cluster}: this is another cluster,"
+                " restart this farm if it shall join it",
+                key=self._keys.cluster,
+            )
 
     def _loop(self, kind: Kind, session: Session, schema: int) -> ClaimLoop:
         return ClaimLoop(

@@ -446,7 +446,8 @@ async def test_r9_whoever_bears_a_lock_adopts_it_whomever_it_prefers(farms: Farm
     claim = a.kind.running[one][0]
     receiver = next(iter(b.kind.running.values()))[0].session
     await a.farm.loops[0].supervisor.stop([one])
-    await a.farm.loops[0]._locker.hand_over([claim], receiver, Holder("farm", "b", "nonce"))
+    locker = Locker(a.client, a.keys, "rcs")
+    await locker.hand_over([claim], receiver, Holder("farm", "b", "nonce"))
     await balanced(farms, 60.0)
     assert one in b.kind.starts, "fair shares may have brought it back since"
     assert a.works_on | b.works_on == set(made)

@@ -1,0 +1,147 @@
+"""Taking, finding, freeing and handing over the locks of one kind under one session (R3, R8, R9).
+
+A transaction without an answer leaves a doubt: a lock may bear this session that nobody works on. While
+there is one, the locks are listed and looked through; no lock of a live session may stay without a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence, Set
+
+import structlog
+
+from farmd.farm.held import HeldLocks
+from farmd.farm.model import Peer
+from store.errors import NotRegistered, OutcomeUnknown, StoreError
+from store.locks import Claim, Holder, Locker, batch_size
+from store.ports import Clock, Ids, Recorder
+from store.sessions import Session
+
+log = structlog.get_logger()
+
+IN_FLIGHT = 8
+SWEEP_SECONDS = 30.0
+# Longer than any transaction can last: until then a lock may turn up whose answer was lost.
+DOUBT_SECONDS = 60.0
+
+
+class Locks:
+    """The locks that one session holds of one kind."""
+
+    def __init__(
+        self,
+        kind: str,
+        session: Session,
+        farm: str,
+        locker: Locker,
+        held: HeldLocks,
+        clock: Clock,
+        ids: Ids,
+        recorder: Recorder,
+    ) -> None:
+        self._kind = kind
+        self._session = session
+        self._farm = farm
+        self._locker = locker
+        self._held = held
+        self._clock = clock
+        self._ids = ids
+        self._recorder = recorder
+        self._look = False
+        self._failed = False
+        self._doubt_until = float("-inf")
+        self._sweep_at = float("-inf")
+
+    async def take(self, items: Sequence[str], schema: int) -> list[Claim]:
+        """Take as many as are free, in full batches, several in flight; failed batches leave a doubt.
+
+        Raises:
+            NotRegistered: the schema changed.
+        """
+        size = batch_size()
+        batches = [items[start : start + size] for start in range(0, len(items), size)]
+        gate = asyncio.Semaphore(IN_FLIGHT)
+
+        async def one(batch: Sequence[str]) -> list[Claim]:
+            async with gate:
+                self._session.require()
+                holder = Holder("farm", self._farm, self._ids.new())
+                claims, refused = await self._locker.take(batch, self._session.id, holder, schema)
+                self._note(batch, claims, refused)
+                return claims
+
+        results = await asyncio.gather(*(one(batch) for batch in batches), return_exceptions=True)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        self._failed = bool(errors)
+        if errors:
+            self.doubt()
+        for error in errors:
+            if isinstance(error, NotRegistered) or not isinstance(error, StoreError):
+                raise error
+        if errors:
+            log.warning("claims.batches_failed", kind=self._kind, failed=len(errors), error=str(errors[0]))
+        return [claim for result in results if not isinstance(result, BaseException) for claim in result]
+
+    def _note(self, batch: Sequence[str], claims: list[Claim], refused: list[str]) -> None:
+        self._held.took(batch)
+        if claims:
+            self._held.claimed()
+        if refused:
+            self._held.refused()
+        self._recorder.count("farmd_lock_events_total", len(claims), event="claimed")
+        self._recorder.count("farmd_lock_events_total", len(refused), event="rejected")
+
+    def in_doubt(self) -> bool:
+        """Whether the last ``take`` did not hear of all its batches."""
+        return self._failed
+
+    def doubt(self) -> None:
+        """A lock may bear this session without a worker, now or when a late transaction is applied."""
+        self._look = True
+        self._doubt_until = self._clock.mono() + DOUBT_SECONDS
+
+    def look_again(self) -> None:
+        """Locks of this session changed in another way than by its own doing."""
+        self._look = True
+
+    def worth_looking(self, strangers: Set[str], expected: bool) -> bool:
+        """Whether to list the locks for some that bear this session without a worker.
+
+        At once where one is ``expected``, else from time to time, and only when locks of others moved.
+        """
+        now = self._clock.mono()
+        due = expected or now < self._doubt_until or now >= self._sweep_at
+        return self._look or bool(self._held.moved and strangers and due)
+
+    async def borne(self) -> list[Claim]:
+        """All locks that bear this session."""
+        claims = await self._locker.borne_by(self._session.id)
+        self._look = self._held.moved = False
+        self._sweep_at = self._clock.mono() + SWEEP_SECONDS
+        return claims
+
+    async def free(self, claims: Sequence[Claim]) -> None:
+        """Free the locks of claims whose workers have ended."""
+        for claim in claims:
+            try:
+                await self._locker.free(claim)
+            except StoreError:
+                self.doubt()
+                raise
+            self._recorder.count("farmd_lock_events_total", event="released")
+
+    async def hand_over(self, claims: Sequence[Claim], receiver: Peer) -> None:
+        """Move locks to a peer in one transaction; a dead receiver rolls it back (R9).
+
+        Raises:
+            OutcomeUnknown: they are ours or the receiver's.
+            StoreError: they are still ours.
+        """
+        try:
+            holder = Holder("farm", receiver.id, self._ids.new())
+            await self._locker.hand_over(claims, receiver.session, holder)
+        except OutcomeUnknown:
+            self.doubt()
+            raise
+        self._recorder.count("farmd_lock_events_total", len(claims), event="handed_over")
