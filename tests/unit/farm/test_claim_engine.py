@@ -11,7 +11,7 @@ import pytest
 from farmd.farm.errors import ClaimLost
 from store import operations
 from store.errors import OutcomeUnknown, StoreUnavailable
-from store.locks import Claim, Holder
+from store.locks import Claim, Holder, Locker
 from store.ports import Request, Response
 from store.sessions import Session
 from tests.toys import KEYS, Farms, ToyFarm, is_transaction
