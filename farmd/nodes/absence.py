@@ -31,7 +31,10 @@ STALE_SECONDS = WAIT_SECONDS * 17 / 16 + 5.0
 
 
 class Absences:
-    """Which agents this farm misses, and for how long; ``due`` is called with those that it is time for."""
+    """Which agents this farm misses, and for how long.
+
+    ``due`` is called with those that it is time for, and ``look``, which weighs the evidence, before it.
+    """
 
     def __init__(
         self,
@@ -41,12 +44,14 @@ class Absences:
         grace: float,
         due: Callable[[set[str]], None],
         beat: Loop,
+        look: Callable[[], object] = lambda: None,
     ) -> None:
         self._caches = caches
         self._keys = keys
         self._clock = clock
         self._due = due
         self._beat = beat
+        self._look = look
         self.grace = grace
         self._steps = sorted({min(NOTICE_SECONDS, grace), grace})
         self._since: dict[str, float] = {}
@@ -112,6 +117,7 @@ class Absences:
                 due.add(node)
             pending = pending or passed < len(self._steps)
         if due:
+            self._look()  # before anybody acts on it: what looks like a mass loss must freeze first
             self._due(due)
         return TICK_SECONDS if pending else IDLE_SECONDS
 

@@ -81,7 +81,7 @@ class Nodes:
             keys=keys,
             caches=caches,
             watch=watch,
-            absences=Absences(caches, keys, clock, lost_after, watch.wake, beat),
+            absences=Absences(caches, keys, clock, lost_after, watch.wake, beat, guard.look),
             guard=guard,
             system=SystemPods(client, keys),
             recollection=Recollection(client, keys),
