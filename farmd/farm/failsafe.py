@@ -217,6 +217,8 @@ class FailsafeGuard:
         now = self._clock.now()
         if stored is not None and (stored.record.evidence == evidence or failsafe.frozen(stored.record, now)):
             return
+        # The evidence may be that this is another cluster by now: its failsafe is not ours to set.
+        await self._cache.barrier()
         record = failsafe.Failsafe(evidence=evidence, by=f"farm/{self._farm}", since=now)
         entries = await self._client.transaction(
             [operations.cas(self._key, codec.encode(record), stored.index if stored else 0)]
