@@ -71,7 +71,9 @@ class FarmSection(Section):
 
     name: str = Field(default_factory=_this_host, description="Name of this farm, unique among live farms.")
     kinds: Texts = Field(
-        ["rcs", "nodes", "housekeeping"], description="Kinds of work that it claims.", min_length=1
+        ["rcs", "nodes", "daemonsets", "housekeeping"],
+        description="Kinds of work that it claims.",
+        min_length=1,
     )
     selector: str = Field("", description="Claims only controllers whose labels match (Kubernetes grammar).")
     ttl: float = Field(10.0, ge=10, le=60, description="Time to live of the session, in seconds.")

@@ -11,13 +11,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from alerting.alerter import Alerter
+from farmd.daemonset.kind import DaemonSets
+from farmd.daemonset.kind import Tools as DaemonSetTools
+from farmd.daemonset.watch import Watch as DaemonSetWatch
 from farmd.farm import failsafe
 from farmd.farm.caches import OWN_TREES_PAUSE, Caches
 from farmd.farm.failsafe import FailsafeGuard
 from farmd.farm.farm import Farm
 from farmd.farm.kind import Kind
+from farmd.farm.manifests import ManifestCache
 from farmd.farm.model import FarmSettings
 from farmd.farm.moves import Moves
+from farmd.farm.statuses import Recollection
 from farmd.farm.world import World
 from farmd.housekeeping.kind import Housekeeping
 from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
@@ -25,8 +30,7 @@ from farmd.housekeeping.tools import Tools as HousekeepingTools
 from farmd.nodes.kind import Nodes
 from farmd.placement import Placement
 from farmd.progress import Progress
-from farmd.replication.kind import ManifestCache, Replication, Tools
-from farmd.replication.report import Recollection
+from farmd.replication.kind import Replication, Tools
 from farmd.version import version
 from scheduler.protocol import Scheduler
 from scheduler.selector import LabelSelectorScheduler
@@ -39,7 +43,7 @@ from store.farms import Member
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
 
-KINDS = ("rcs", "nodes", "housekeeping")
+KINDS = ("rcs", "nodes", "daemonsets", "housekeeping")
 SWEEP_STALL_SECONDS = 180.0
 
 
@@ -88,23 +92,26 @@ async def build_farm(
             present=lambda farm: keys.farm(farm) in caches.farms.entries,
         )
 
-    guards = {kind: guard_of(kind) for kind in ("rcs", "nodes") if kind == "rcs" or kind in kinds}
+    guarded = ("rcs", "nodes", "daemonsets")
+    guards = {kind: guard_of(kind) for kind in guarded if kind == "rcs" or kind in kinds}
     guard = guards["rcs"]
     guard.subscribe(world.freeze_changed)
     audit = AuditLogStore(keys, clock, ids)
+    scheduler = scheduler or LabelSelectorScheduler()
+    bodies = ManifestCache(client, keys)
     tools = Tools(
         farm=settings.name,
         client=client,
         keys=keys,
         caches=caches,
         world=world,
-        scheduler=scheduler or LabelSelectorScheduler(),
+        scheduler=scheduler,
         placement=Placement(
             client, keys, caches, caches.rcs, audit, clock, world.ledger, world.ledger_changed
         ),
         guard=guard,
-        manifests=ManifestCache(client, keys),
-        recollection=Recollection(client, keys),
+        manifests=bodies,
+        recollection=Recollection(client, keys, "rcs"),
         alerter=alerter,
         clock=clock,
         rng=rng,
@@ -144,9 +151,35 @@ async def build_farm(
             beat=progress.loop("sweep", SWEEP_STALL_SECONDS),
         )
 
+    def daemonsets() -> DaemonSets:
+        guards["daemonsets"].subscribe(world.freeze_changed)
+        return DaemonSets(
+            DaemonSetTools(
+                farm=settings.name,
+                client=client,
+                keys=keys,
+                caches=caches,
+                world=world,
+                watch=DaemonSetWatch(caches, keys),
+                scheduler=scheduler,
+                placement=Placement(
+                    client, keys, caches, caches.daemonsets, audit, clock, world.ledger, world.ledger_changed
+                ),
+                guard=guards["daemonsets"],
+                budget=failsafe.RemovalBudget(clock),
+                manifests=bodies,
+                recollection=Recollection(client, keys, "daemonsets"),
+                alerter=alerter,
+                clock=clock,
+                rng=rng,
+                recorder=recorder,
+            )
+        )
+
     builders: dict[str, Callable[[], Kind]] = {
         "rcs": lambda: Replication(tools),
         "nodes": nodes,
+        "daemonsets": daemonsets,
         "housekeeping": lambda: Housekeeping(chores),
     }
     member = Member(
@@ -180,7 +213,7 @@ async def build_farm(
 
 def known_references(caches: Caches) -> set[str]:
     """Digests of manifests that the caches see referred to; they may be a little old."""
-    trees: list[PrefixCache[Any]] = [caches.rcs, caches.pods, caches.intent]
+    trees: list[PrefixCache[Any]] = [caches.rcs, caches.daemonsets, caches.pods, caches.intent]
     return {stored.record.manifest for tree in trees for stored in tree.entries.values()}
 
 
@@ -188,14 +221,16 @@ def evidence(caches: Caches, keys: Keys) -> list[Callable[[], str | None]]:
     """What makes a farm doubt that it sees the truth (R19)."""
 
     def doubtful() -> str | None:
-        trees: list[PrefixCache[Any]] = [caches.rcs, caches.pods, caches.intent, caches.nodes, caches.agents]
+        records: list[PrefixCache[Any]] = [caches.rcs, caches.daemonsets, caches.nodes, caches.agents]
+        trees = [*records, caches.pods, caches.intent]
         return next((tree.doubt for tree in trees if tree.ready.is_set() and tree.doubt), None)
 
     def leaderless() -> str | None:
         return "store: no leader" if isinstance(caches.rcs.error, NoLeader) else None
 
     def broken() -> str | None:
-        return failsafe.undecodable(caches.rcs) or failsafe.undecodable(caches.nodes)
+        trees: list[PrefixCache[Any]] = [caches.rcs, caches.daemonsets, caches.nodes]
+        return next((text for tree in trees if (text := failsafe.undecodable(tree))), None)
 
     def lost() -> str | None:
         nodes, agents = caches.nodes, caches.agents

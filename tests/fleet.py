@@ -25,6 +25,7 @@ from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
 from farmd.metrics import Metrics
 from farmd.progress import Progress
 from farmd.wiring import build_farm
+from scheduler.protocol import Scheduler
 from store import codec, manifests, operations, registration
 from store.audit import Audit
 from store.consul.client import ConsulClient
@@ -230,6 +231,7 @@ async def start_farm(
     own_trees_pause: float = 0.2,
     kinds: Sequence[str] = ("rcs",),
     housekeeping: HousekeepingSettings = DEFAULTS,
+    scheduler: Scheduler | None = None,
     **settings: Any,
 ) -> RunningFarm:
     """Start a farm in this process and wait until it is ready."""
@@ -250,6 +252,7 @@ async def start_farm(
         own_trees_pause=own_trees_pause,
         kinds=kinds,
         housekeeping=housekeeping,
+        scheduler=scheduler,
     )
     stop = asyncio.Event()
     running = RunningFarm(farm, stop, asyncio.create_task(farm.run(stop)), alerts, client, registry)

@@ -1,7 +1,7 @@
 """The shared copies of the store that all workers of a farm read from (R15, R23).
 
-One parked query a tree while it is small, 16 when it has grown; 5 sharded and 6 plain trees make at
-most 54 parked queries. ``pods`` and ``intent`` rest between answers: this farm's own commits arrive
+One parked query a tree while it is small, 16 when it has grown; 3 sharded and 8 plain trees make at
+most 56 parked queries. ``pods`` and ``intent`` rest between answers: this farm's own commits arrive
 there from the transactions' responses, and only other hands are seen later.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 from farmd.progress import Progress
 from store.cache import READ_AT_ONCE, PrefixCache
 from store.consul.client import ConsulClient
+from store.daemonsets import DaemonSet
 from store.failsafe import Failsafe
 from store.farms import Member
 from store.intent import Intent, shared
@@ -44,6 +45,7 @@ class Caches:
         *,
         own_trees_pause: float = OWN_TREES_PAUSE,
     ) -> None:
+        self.cluster = cluster
         reading = asyncio.Semaphore(READ_AT_ONCE)
 
         def tree(
@@ -72,6 +74,7 @@ class Caches:
             )
 
         self.rcs: PrefixCache[ReplicationController] = tree("rcs", ReplicationController, sharded=True)
+        self.daemonsets: PrefixCache[DaemonSet] = tree("daemonsets", DaemonSet)
         self.pods: PrefixCache[Pod] = tree(
             "pods", Pod, sharded=True, pause=own_trees_pause, compact=SharedLabels().shared
         )

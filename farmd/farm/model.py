@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-PARTITIONED = frozenset({"rcs"})
+PARTITIONED = frozenset({"rcs", "daemonsets"})
 """Kinds whose items bear labels that farms select by."""
 
 

@@ -8,44 +8,20 @@ from dataclasses import dataclass
 from alerting.alerter import Alerter
 from farmd.farm.caches import Caches
 from farmd.farm.failsafe import FailsafeGuard, RemovalBudget
+from farmd.farm.items import RecordItems
+from farmd.farm.manifests import ManifestCache
 from farmd.farm.model import Item
 from farmd.farm.moves import Moves
+from farmd.farm.statuses import Recollection
 from farmd.farm.world import World
 from farmd.placement import Placement
-from farmd.replication.report import Recollection
 from farmd.replication.worker import ReplicationController
 from scheduler.protocol import Scheduler
-from store import manifests
 from store.consul.client import ConsulClient
 from store.keys import Keys
 from store.locks import Claim
-from store.manifests import Manifest
 from store.ports import Clock, Ids, Recorder, Rng
 from store.sessions import Session
-
-MANIFESTS_KEPT = 1024
-
-
-class ManifestCache:
-    """Manifests by digest; they never change, so what was read once is true for ever."""
-
-    def __init__(self, client: ConsulClient, keys: Keys) -> None:
-        self._client = client
-        self._keys = keys
-        self._known: dict[str, Manifest] = {}
-
-    async def get(self, sha: str) -> Manifest:
-        """The manifest of a digest.
-
-        Raises:
-            NotFound: nobody wrote it, or it was collected.
-            RecordInvalid: its body does not match the digest.
-        """
-        if sha not in self._known:
-            if len(self._known) >= MANIFESTS_KEPT:
-                del self._known[next(iter(self._known))]
-            self._known[sha] = await manifests.read(self._client, self._keys, sha)
-        return self._known[sha]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +54,19 @@ class Replication:
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self._items: dict[str, Item] = {}
-        self._subscribers: list[Callable[[set[str], bool], None]] = []
-        tools.caches.rcs.subscribe(self._changed)
-        self._changed(set(tools.caches.rcs.entries) | set(tools.caches.rcs.broken))
+        self._records = RecordItems(tools.caches.rcs, tools.keys)
 
     def items(self) -> Mapping[str, Item]:
         """All RCs; those that do not decode too, marked as broken."""
-        return self._items
+        return self._records.items()
 
     def trusted(self) -> bool:
         """Whether an RC that is missing here is truly gone (R20)."""
-        rcs = self._tools.caches.rcs
-        return rcs.ready.is_set() and rcs.doubt is None
+        return self._records.trusted()
 
     def subscribe(self, changed: Callable[[set[str], bool], None]) -> None:
         """Call back with the RCs that changed, and whether that can matter to claiming."""
-        self._subscribers.append(changed)
+        self._records.subscribe(changed)
 
     async def barrier(self, items: Sequence[str]) -> None:
         """Read the RCs, their pods, and the small trees that their plans rest on (R15)."""
@@ -114,20 +86,3 @@ class Replication:
     def worker(self, claim: Claim, session: Session) -> ReplicationController:
         """A worker for one RC."""
         return ReplicationController(claim, session, self._tools)
-
-    def _changed(self, changed: set[str]) -> None:
-        rcs, matters = self._tools.caches.rcs, False
-        items = {self._tools.keys.last_part(key): key for key in changed}
-        for item, key in items.items():
-            before = self._items.get(item)
-            if (stored := rcs.entries.get(key)) is not None:
-                rc = stored.record
-                self._items[item] = Item(item, stored.index, rc.labels, tuple(rc.needs))
-            elif (error := rcs.broken.get(key)) is not None:
-                self._items[item] = Item(item, int(error.fields.get("index", 0)), broken=error.message)
-            else:
-                self._items.pop(item, None)
-            after = self._items.get(item)
-            matters = matters or before is None or after is None or not before.claimed_like(after)
-        for callback in self._subscribers:
-            callback(set(items), matters)

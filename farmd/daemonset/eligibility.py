@@ -1,0 +1,94 @@
+"""Which nodes are a daemon set's: the scheduler's verdicts, asked again only for nodes that changed.
+
+A verdict on one node depends on that node alone, unless the manifest has rules across nodes; then every
+question is about the whole fleet. So a converged daemon set costs nothing, and a changed node one verdict.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from scheduler.model import EVICTING, FleetView, Request
+from scheduler.protocol import Scheduler
+
+# A pod stays on a node that is merely given up: it may still run there, and belongs there once it is back.
+STAYING = frozenset({"agent_lost"})
+
+
+class Verdicts:
+    """What the scheduler says of each node: the codes of its reasons against it, none if it is eligible."""
+
+    __slots__ = ("_codes", "_key")
+
+    def __init__(self) -> None:
+        self._codes: dict[str, frozenset[str]] = {}
+        self._key: Any = None
+
+    async def refresh(
+        self, scheduler: Scheduler, request: Request, view: FleetView, changed: Collection[str], key: Any
+    ) -> bool:
+        """Ask about the nodes that changed, or about all: at first, where ``key`` is another than before,
+        and where rules across nodes are. Returns whether anything was asked.
+
+        Raises:
+            SchedulerError: no trustworthy answer; all is asked again the next time.
+        """
+        undecided = {node for node, codes in self._codes.items() if "contended" in codes}
+        stale = {*changed, *undecided}
+        if key == self._key and not stale:
+            return False
+        whole = key != self._key or across_nodes(request)
+        self._key = None
+        if not whole:
+            request = msgspec.structs.replace(request, among=frozenset(stale & view.keys()))
+        answer = await scheduler.eligible_nodes(request, view)
+        if whole:
+            self._codes.clear()
+        for node in stale:
+            self._codes.pop(node, None)
+        self._codes.update((node, frozenset()) for node in answer.eligible)
+        for node, reasons in answer.refused.items():
+            self._codes[node] = frozenset(reason.code for reason in reasons)
+        self._key = key
+        return True
+
+    def eligible(self) -> set[str]:
+        """Nodes that should have a pod."""
+        return {node for node, codes in self._codes.items() if not codes}
+
+    def keeps(self, node: str) -> bool:
+        """Whether a pod that stands there may stay."""
+        codes = self._codes.get(node)
+        return codes is not None and not codes & (EVICTING - STAYING)
+
+    def draining(self, node: str) -> bool:
+        """Whether nothing but a drain sends its pod away: a person's word on that very node."""
+        return self._codes.get(node, frozenset()) & (EVICTING - STAYING) == {"draining"}
+
+    def refused(self) -> Mapping[str, int]:
+        """How many nodes there are with each reason."""
+        return Counter(code for codes in self._codes.values() for code in codes)
+
+
+def across_nodes(request: Request) -> bool:
+    """Whether pods elsewhere matter to a node's verdict."""
+    placement = request.manifest.placement
+    return bool(placement.spread or placement.anti_affinity)
+
+
+async def common(scheduler: Scheduler, request: Request, other: Request, view: FleetView) -> tuple[int, str]:
+    """How many nodes two daemon sets would both take, were the other not there, and the first of them.
+
+    Raises:
+        SchedulerError: no trustworthy answer.
+    """
+    asked = []
+    for one, rival in ((request, other), (other, request)):
+        alone = msgspec.structs.replace(one, replaces=frozenset({rival.owner}))
+        asked.append((await scheduler.eligible_nodes(alone, view)).eligible)
+    shared = sorted(set(asked[0]) & set(asked[1]))
+    return len(shared), shared[0] if shared else ""

@@ -1,0 +1,86 @@
+"""Daemon sets as a kind of work of the claim engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from alerting.alerter import Alerter
+from farmd.daemonset.watch import Watch
+from farmd.daemonset.worker import DaemonSetWorker
+from farmd.farm.caches import Caches
+from farmd.farm.failsafe import FailsafeGuard, RemovalBudget
+from farmd.farm.items import RecordItems
+from farmd.farm.manifests import ManifestCache
+from farmd.farm.model import Item
+from farmd.farm.statuses import Recollection
+from farmd.farm.world import World
+from farmd.placement import Placement
+from scheduler.protocol import Scheduler
+from store.consul.client import ConsulClient
+from store.daemonsets import KIND
+from store.keys import Keys
+from store.locks import Claim
+from store.ports import Clock, Recorder, Rng
+from store.sessions import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What every worker of this kind is built with."""
+
+    farm: str
+    client: ConsulClient
+    keys: Keys
+    caches: Caches
+    world: World
+    watch: Watch
+    scheduler: Scheduler
+    placement: Placement
+    guard: FailsafeGuard
+    budget: RemovalBudget
+    manifests: ManifestCache
+    recollection: Recollection
+    alerter: Alerter
+    clock: Clock
+    rng: Rng
+    recorder: Recorder
+
+
+class DaemonSets:
+    """The kind ``daemonsets``."""
+
+    name = KIND
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._records = RecordItems(tools.caches.daemonsets, tools.keys)
+
+    def items(self) -> Mapping[str, Item]:
+        """All daemon sets."""
+        return self._records.items()
+
+    def trusted(self) -> bool:
+        """Whether a daemon set that is missing here is truly gone (R20)."""
+        return self._records.trusted()
+
+    def subscribe(self, changed: Callable[[set[str], bool], None]) -> None:
+        """Call back with the daemon sets that changed, and whether that can matter to claiming."""
+        self._records.subscribe(changed)
+
+    async def barrier(self, items: Sequence[str]) -> None:
+        """Read the daemon sets, their pods, and the small trees that their plans rest on (R15)."""
+        caches, keys = self._tools.caches, self._tools.keys
+        await caches.daemonsets.barrier()
+        await caches.pods.barrier([keys.pods(item) for item in items])
+        for tree in (caches.nodes, caches.agents, caches.work, caches.failsafe):
+            await tree.barrier()
+        await self._tools.recollection.read(items)
+
+    def blocked(self) -> int:
+        """How many daemon sets here are blocked."""
+        return self._tools.watch.blocked()
+
+    def worker(self, claim: Claim, session: Session) -> DaemonSetWorker:
+        """A worker for one daemon set."""
+        return DaemonSetWorker(claim, session, self._tools)

@@ -1,0 +1,180 @@
+"""What a daemon set does next: pure (p2 ``pkg/ds``).
+
+Pods leave nodes that may not keep them, missing ones are added, intents repaired, outdated pods replaced
+in place; new nodes before new manifests, and both at the pace that the record allows. What must never
+break: where no node at all is eligible nothing is removed, because that is far more often a mistake than
+a wish (a drain is a person's word on its node, and does remove); frozen, nothing is removed or replaced
+that no person asked for since (R18). Disabled means no effect at all; deleting, every pod goes. While an
+older daemon set claims the same nodes nothing is added or replaced.
+"""
+
+from __future__ import annotations
+
+from farmd.daemonset.model import Place, Plan, PodState, Snapshot
+from farmd.daemonset.pace import SETTLING_SECONDS, Pace, on_its_way, pace, spare
+from store.status import Status
+
+NOWHERE = "no node is eligible"
+
+
+def decide(snapshot: Snapshot) -> Plan:
+    """Plan one cycle."""
+    daemonset = snapshot.daemonset
+    if daemonset.deleting:
+        return _delete(snapshot)
+    if daemonset.disabled:
+        return Plan()
+    removals, refusal = _removals(snapshot)
+    limit = pace(snapshot)
+    additions = snapshot.offer[: limit.allowance] if not snapshot.contention else ()
+    left = limit.allowance - len(additions)
+    replacements = _replacements(snapshot, left)
+    blocked = _frozen(snapshot) or snapshot.contention or refusal or _foreign(snapshot)
+    waiting, after = "", None
+    behind = len(snapshot.vacant) > len(additions)
+    if not blocked and (behind or len(_outdated(snapshot)) > len(replacements)):
+        blocked, waiting, after = _why_not(snapshot, limit, len(additions), len(replacements))
+    return Plan(
+        additions=additions,
+        removals=removals,
+        repairs=_repairs(snapshot),
+        replacements=replacements,
+        blocked=blocked,
+        waiting=waiting,
+        after=after,
+    )
+
+
+def _delete(snapshot: Snapshot) -> Plan:
+    if snapshot.held_back:
+        return Plan(blocked=f"frozen: {snapshot.frozen}" if snapshot.pods else "")
+    return Plan(removals=tuple(sorted(snapshot.pods)))
+
+
+def _removals(snapshot: Snapshot) -> tuple[tuple[Place, ...], str]:
+    """Pods that leave now, and why others may not although their nodes should not keep them."""
+    leaving = sorted(place for place, state in snapshot.pods.items() if state.leaving)
+    if snapshot.held_back:
+        return (), ""
+    if snapshot.vacant or snapshot.kept:
+        return tuple(leaving), ""
+    drained = tuple(place for place in leaving if snapshot.pods[place].leaving == "draining")
+    left = len(leaving) - len(drained)
+    why = f"{NOWHERE} ({_refusals(snapshot)})"
+    return drained, f"{why}: refusing to remove the pods of {left} nodes" if left else why
+
+
+def _refusals(snapshot: Snapshot) -> str:
+    """``3 nodes: selector 2, capacity 1``."""
+    ranked = sorted(snapshot.refused.items(), key=lambda item: (-item[1], item[0]))
+    parts = ", ".join(f"{code} {number}" for code, number in ranked)
+    return f"{snapshot.nodes} nodes{': ' if parts else ''}{parts}"
+
+
+def _outdated(snapshot: Snapshot) -> list[Place]:
+    """Pods that take another manifest as soon as they may: not those of nodes that nobody hears of."""
+    return [
+        place
+        for place, state in snapshot.pods.items()
+        if snapshot.outdated(state)
+        and not state.leaving
+        and state.contact == "present"
+        and not _belongs_elsewhere(snapshot.daemonset.id, state)
+    ]
+
+
+def _replacements(snapshot: Snapshot, allowance: int) -> tuple[Place, ...]:
+    """Outdated pods to replace now. Those that do not serve go first: replacing them costs nothing."""
+    if snapshot.held_back or snapshot.contention:
+        return ()
+    outdated = sorted(_outdated(snapshot))
+    idle = [place for place in outdated if not snapshot.pods[place].serves]
+    serving = [place for place in outdated if snapshot.pods[place].serves]
+    return tuple((idle + serving[: spare(snapshot)])[: max(0, allowance)])
+
+
+def _frozen(snapshot: Snapshot) -> str:
+    stands_still = any(state.leaving for state in snapshot.pods.values()) or _outdated(snapshot)
+    return f"frozen: {snapshot.frozen}" if snapshot.held_back and stands_still else ""
+
+
+def _why_not(snapshot: Snapshot, limit: Pace, added: int, replaced: int) -> tuple[str, str, float | None]:
+    """Why not everything is done at once: (blocked, waiting, when to look again)."""
+    if added + replaced >= limit.allowance:
+        return "", limit.why, limit.after
+    if len(snapshot.vacant) > added:
+        return "", "the scheduler gives no place on some of the eligible nodes yet", None
+    kept = snapshot.kept
+    serving = sum(state.serves for state in kept.values())
+    floor = snapshot.daemonset.floor(snapshot.desired)
+    text = f"{serving} of {len(kept)} pods are healthy, min_health keeps {floor} of them"
+    changed = [state.pod.record.at for state in kept.values() if on_its_way(snapshot, state)]
+    if not changed and not replaced:
+        return f"no outdated pod can be replaced: {text}", "", None
+    after = min(changed) + SETTLING_SECONDS - snapshot.now if changed else None
+    return "", f"waiting for health: {text}", after
+
+
+def _repairs(snapshot: Snapshot) -> tuple[Place, ...]:
+    """Pods whose intent is absent or says another manifest; never an intent of somebody else's."""
+    owner = snapshot.daemonset.id
+    return tuple(
+        sorted(
+            place
+            for place, state in snapshot.pods.items()
+            if not state.leaving
+            and not _belongs_elsewhere(owner, state)
+            and (state.intent is None or state.intent.record.manifest != state.pod.record.manifest)
+        )
+    )
+
+
+def _belongs_elsewhere(owner: str, state: PodState) -> bool:
+    return state.unreadable or (state.intent is not None and state.intent.record.owner != owner)
+
+
+def _foreign(snapshot: Snapshot) -> str:
+    """A pod of ours whose intent is not known to be ours: nobody's to repair but a person's."""
+    owner = snapshot.daemonset.id
+    foreign = [place for place, state in snapshot.pods.items() if _belongs_elsewhere(owner, state)]
+    if not foreign:
+        return ""
+    place = min(foreign)
+    intent = snapshot.pods[place].intent
+    what = f"belongs to {intent.record.owner}" if intent is not None else "does not decode"
+    return f"{place[0]}/{place[1]}: its intent {what}"
+
+
+def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
+    """What people are told: pods on nodes that are given up do not count, they are not there."""
+    daemonset = snapshot.daemonset
+    counted = [state for state in snapshot.pods.values() if state.contact != "lost"]
+    healthy = sum(state.serves and not snapshot.outdated(state) for state in counted)
+    outdated = sum(snapshot.outdated(state) for state in counted)
+    desired = snapshot.desired
+    settled = len(counted) == desired == healthy and not outdated and plan.empty
+    if daemonset.disabled and not daemonset.deleting:
+        state, reason = "disabled", ""
+    elif plan.blocked:
+        state, reason = ("frozen" if plan.blocked.startswith("frozen: ") else "blocked"), plan.blocked
+    elif settled:
+        state, reason = "converged", _left_out(snapshot)
+    else:
+        state, reason = "progressing", plan.waiting
+    return Status(
+        state=state,  # type: ignore[arg-type]
+        desired=desired,
+        placed=len(counted),
+        healthy=healthy,
+        outdated=outdated,
+        reason=reason,
+        farm=farm,
+        since=since,
+    )
+
+
+def _left_out(snapshot: Snapshot) -> str:
+    """Nodes that match, and still have no pod: who made the daemon set would miss it there."""
+    room = {code: snapshot.refused[code] for code in ("held", "capacity") if snapshot.refused.get(code)}
+    words = {"held": "where the instance belongs to another owner", "capacity": "short of capacity"}
+    return ", ".join(f"not on {number} nodes {words[code]}" for code, number in room.items())

@@ -1,0 +1,165 @@
+"""What one daemon set's decision is made from: its record, its pods, and the scheduler's verdicts (R15).
+
+A converged daemon set costs no request and no question to the scheduler until a node changes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from farmd.daemonset.eligibility import Verdicts, across_nodes, common
+from farmd.daemonset.model import Contact, Leaving, Place, PodState, Snapshot
+from farmd.daemonset.pace import pace
+from scheduler.errors import PlacementInvalid
+from scheduler.model import FleetView, Request
+from store.daemonsets import DaemonSet
+from store.entry import Stored
+from store.errors import NotFound, RecordInvalid
+from store.labels import DAEMON_SET_ID_LABEL, POD_ID_LABEL
+from store.pods import Pod
+from store.selectors import parse
+
+if TYPE_CHECKING:
+    from farmd.daemonset.kind import Tools
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A snapshot, and what its plan is carried out with: the view that places were chosen from."""
+
+    stored: Stored[DaemonSet]
+    snapshot: Snapshot
+    view: FleetView
+
+
+class Reader:
+    """Reads for one daemon set under one claim."""
+
+    __slots__ = ("_contention", "_contention_key", "_id", "_tools", "_verdicts")
+
+    def __init__(self, item: str, tools: Tools) -> None:
+        self._id = item
+        self._tools = tools
+        self._verdicts = Verdicts()
+        self._contention = ""
+        self._contention_key: Any = None
+
+    async def read(self, stored: Stored[DaemonSet]) -> Reading:
+        """The daemon set and its world, with places for as many pods as may be added now.
+
+        Raises:
+            NotFound: its manifest is gone. SchedulerError: the scheduler has no trustworthy answer.
+        """
+        tools, daemonset = self._tools, stored.record
+        view, frozen = tools.world.fleet(), tools.guard.frozen()
+        snapshot = Snapshot(
+            daemonset,
+            {},
+            nodes=len(view),
+            frozen=frozen,
+            commanded=frozen is not None and 0 < tools.guard.frozen_index() < stored.index,
+            now=tools.clock.now(),
+        )
+        if daemonset.wants_pods:
+            snapshot = await self._judged(stored, snapshot, view)
+        pods = {place: self._state(place, pod, view) for place, pod in tools.world.pods(self._id).items()}
+        if not daemonset.wants_pods:
+            pods = {place: dataclasses.replace(state, leaving="") for place, state in pods.items()}
+            return Reading(stored, dataclasses.replace(snapshot, pods=pods), view)
+        vacant = self._verdicts.eligible() - {node for node, _ in pods}
+        snapshot = dataclasses.replace(snapshot, pods=pods, vacant=tuple(sorted(vacant)))
+        return Reading(stored, await self._with_offer(snapshot, view), view)
+
+    async def request(self, daemonset: DaemonSet) -> Request:
+        """What the scheduler is asked about a daemon set.
+
+        Raises:
+            NotFound: its manifest is gone.
+        """
+        manifest = await self._tools.manifests.get(daemonset.manifest)
+        return Request(
+            manifest=manifest,
+            selector=parse(daemonset.node_selector),
+            owner=daemonset.id,
+            labels={
+                **daemonset.pod_labels,
+                POD_ID_LABEL: manifest.id,
+                DAEMON_SET_ID_LABEL: daemonset.id,
+            },
+        )
+
+    async def _judged(self, stored: Stored[DaemonSet], snapshot: Snapshot, view: FleetView) -> Snapshot:
+        tools = self._tools
+        request = await self.request(stored.record)
+        tools.watch.follow(
+            self._id,
+            request.manifest.id,
+            resources=bool(request.manifest.resources),
+            pods=across_nodes(request),
+        )
+        changed = tools.watch.take(self._id)
+        asked = await self._verdicts.refresh(tools.scheduler, request, view, changed, stored.index)
+        contention = await self._contends(stored, request, view, asked=asked)
+        return dataclasses.replace(snapshot, refused=self._verdicts.refused(), contention=contention)
+
+    async def _contends(
+        self, stored: Stored[DaemonSet], request: Request, view: FleetView, *, asked: bool
+    ) -> str:
+        """With which older daemon set this one claims nodes in common; asked again only for a reason."""
+        elders = self._tools.watch.elders(self._id)
+        key = (stored.index, tuple((elder.record.id, elder.index) for elder in elders))
+        if not asked and key == self._contention_key:
+            return self._contention
+        self._contention, self._contention_key = "", None
+        for elder in elders:
+            try:
+                other = await self.request(elder.record)
+                count, first = await common(self._tools.scheduler, request, other, view)
+            except (NotFound, RecordInvalid, PlacementInvalid):
+                continue  # it cannot place a pod anywhere, and its own worker says so
+            if count or _alike(request, other):
+                where = f"{count} nodes, such as {first}" if count else "every node that either may get"
+                self._contention = (
+                    f"contends with daemonset {elder.record.name!r}, which is older, for {where}"
+                )
+                break
+        self._contention_key = key
+        return self._contention
+
+    def _state(self, place: Place, pod: Stored[Pod], view: FleetView) -> PodState:
+        world, node = self._tools.world, view.get(place[0])
+        contact: Contact = "absent"
+        if node is not None and node.presence != "unknown":
+            contact = node.presence
+        leaving: Leaving = ""
+        if not self._verdicts.keeps(place[0]):
+            leaving = "draining" if self._verdicts.draining(place[0]) else "ineligible"
+        return PodState(
+            pod,
+            world.intent(place),
+            world.reality(place),
+            leaving=leaving,
+            contact=contact,
+            unreadable=world.unreadable(place),
+        )
+
+    async def _with_offer(self, snapshot: Snapshot, view: FleetView) -> Snapshot:
+        count = min(len(snapshot.vacant), pace(snapshot).allowance)
+        if not count or snapshot.contention:
+            return snapshot
+        request = await self.request(snapshot.daemonset)
+        vacant = msgspec.structs.replace(request, among=frozenset(snapshot.vacant))
+        found = await self._tools.scheduler.allocate_nodes(vacant, count, view)
+        return dataclasses.replace(snapshot, offer=found.assignments)
+
+
+def _alike(request: Request, other: Request) -> bool:
+    """Whether both must claim the same nodes, even while there are none: p2 asked for equal selectors."""
+    if request.manifest.placement.constraints or other.manifest.placement.constraints:
+        return False
+    one, two = str(request.selector), str(other.selector)
+    return one == two or not one or not two

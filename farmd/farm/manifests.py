@@ -1,0 +1,32 @@
+"""Manifests as workers need them: they never change, so what was read once is true for ever."""
+
+from __future__ import annotations
+
+from store import manifests
+from store.consul.client import ConsulClient
+from store.keys import Keys
+from store.manifests import Manifest
+
+MANIFESTS_KEPT = 1024
+
+
+class ManifestCache:
+    """Manifests by digest."""
+
+    def __init__(self, client: ConsulClient, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+        self._known: dict[str, Manifest] = {}
+
+    async def get(self, sha: str) -> Manifest:
+        """The manifest of a digest.
+
+        Raises:
+            NotFound: nobody wrote it, or it was collected.
+            RecordInvalid: its body does not match the digest.
+        """
+        if sha not in self._known:
+            if len(self._known) >= MANIFESTS_KEPT:
+                del self._known[next(iter(self._known))]
+            self._known[sha] = await manifests.read(self._client, self._keys, sha)
+        return self._known[sha]

@@ -1,0 +1,132 @@
+"""Statuses of items as their owners write them: on change only, and at most once a second.
+
+What an earlier owner wrote is recalled in bulk, so that a take-over of thousands of items writes nothing.
+Every write carries the claim's fence and the version of the record that it speaks of: no status outlives
+its record. No decision ever reads one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+
+from farmd.farm.errors import ClaimLost
+from store import codec, operations
+from store.consul.client import ConsulClient
+from store.entry import Entry
+from store.errors import RecordInvalid, StoreError, TransactionRejected
+from store.keys import Keys
+from store.locks import Claim
+from store.ports import Clock
+from store.sessions import Session
+from store.status import Status
+
+log = structlog.get_logger()
+
+STATUS_PAUSE = 1.0
+STATUS_RETRY = 5.0
+RECALL_ONE_BY_ONE = 16
+
+
+class Recollection:
+    """Statuses of one kind that earlier owners wrote, read in bulk before workers start."""
+
+    def __init__(self, client: ConsulClient, keys: Keys, kind: str) -> None:
+        self._client = client
+        self._keys = keys
+        self._kind = kind
+        self._statuses: dict[str, Status] = {}
+
+    async def read(self, items: Sequence[str]) -> None:
+        """Read the statuses of these items, with one request when there are many."""
+        wanted = {self._keys.status(self._kind, item) for item in items}
+        if len(wanted) <= RECALL_ONE_BY_ONE:
+            found = [await self._client.read(key) for key in sorted(wanted)]
+            entries = [entry for entry in found if entry is not None]
+        else:
+            page = await self._client.list(self._keys.status(self._kind, ""))
+            entries = [Entry.of(raw) for raw in page.items if raw.key in wanted]
+        for entry in entries:
+            try:
+                self._statuses[self._keys.last_part(entry.key)] = codec.decode(Status, entry.value, entry.key)
+            except RecordInvalid as error:
+                log.warning("record.invalid", error=error.message)
+
+    def take(self, item: str) -> Status | None:
+        """The status of an item, once."""
+        return self._statuses.pop(item, None)
+
+
+class StatusWriter:
+    """Writes the status of one item under one claim; ``known`` is what stands in the store."""
+
+    __slots__ = ("_claim", "_client", "_clock", "_keys", "_session", "_written_at", "known")
+
+    def __init__(
+        self,
+        claim: Claim,
+        session: Session,
+        client: ConsulClient,
+        keys: Keys,
+        clock: Clock,
+        known: Status | None,
+    ) -> None:
+        self._claim = claim
+        self._session = session
+        self._client = client
+        self._keys = keys
+        self._clock = clock
+        self._written_at = float("-inf")
+        self.known = known
+
+    async def write(self, status: Status, index: int) -> float | None:
+        """Write the status if it says something else; the seconds to wait when it is too early for that.
+
+        ``index`` is the ModifyIndex of the record that it speaks of.
+
+        Raises:
+            ClaimLost: the fence refused it.
+        """
+        if self.known is not None and same(self.known, status):
+            return None
+        early = self._written_at + STATUS_PAUSE - self._clock.mono()
+        if early > 0:
+            return early
+        kind, item, fence = self._claim.kind, self._claim.item, self._claim.fence()
+        record = operations.check_index(self._keys.record(kind, item), index)
+        put = operations.put(self._keys.status(kind, item), codec.encode(status))
+        self._session.require()
+        try:
+            await self._client.transaction([*fence, record, put])
+        except TransactionRejected as error:
+            if any(failure.index < len(fence) for failure in error.errors):
+                raise ClaimLost(str(error)) from error
+            return STATUS_RETRY  # the record changed: its watch brings the next cycle before that
+        self.known, self._written_at = status, self._clock.mono()
+        return None
+
+    async def block(self, reason: str, index: int, placed: int, farm: str) -> float | None:
+        """Say that the item cannot be worked on, and why; returns when to say it if that is not now."""
+        desired = self.known.desired if self.known is not None else 0
+        status = Status(
+            state="blocked",
+            desired=desired,
+            placed=placed,
+            reason=reason,
+            farm=farm,
+            since=self._clock.now(),
+        )
+        try:
+            return await self.write(status, index)
+        except StoreError as error:
+            log.debug("status.not_written", kind=self._claim.kind, item=self._claim.item, code=error.code)
+            return STATUS_RETRY
+
+
+def same(left: Status, right: Status) -> bool:
+    """Whether two statuses say the same; who says it since when does not count."""
+    return msgspec.structs.replace(left, since=0.0, farm="") == msgspec.structs.replace(
+        right, since=0.0, farm=""
+    )
