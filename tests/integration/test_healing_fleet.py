@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
-from store import codec
+from store import codec, operations
+from store.consul.client import ConsulClient
+from store.consul.environment import Address
+from store.consul.transport import AiohttpTransport
 from store.manifests import Manifest
 from store.nodes import Node, Reserved
+from store.ports import Request, Response
 from store.rcs import ReplicationController
 from store.status import Status
 from store.work import Work
 from tests.fleet import CLOCK, Cluster, cluster_on, eventually, farm_on
 from tests.obedient import Obedient, obedient
+from tests.toys import Faulty, is_transaction
 
 ASKING = Manifest(id="hello", command=["sleep", "1000"], resources={"cpu": 1.0})
 NODES = [f"n{number}" for number in range(5)]
@@ -189,21 +195,39 @@ async def test_r19_replacements_beyond_the_budget_of_a_minute_freeze(
     assert 0 < removed <= 36  # 30 % of 120 pods
 
 
-async def test_r17_workers_of_one_farm_do_not_collide_over_a_node(cluster: Cluster, agents: Obedient) -> None:
-    """Twenty controllers fill five nodes at once: every reservation is the first try."""
-    async with farm_on(cluster.client, "farm-1", keys=cluster.keys) as farm:
-        rcs = [
-            await cluster.create_rc(
-                f"rc-{n}", 2, manifest=Manifest(id=f"p{n}", command=["x"], resources={"cpu": 1.0})
-            )
-            for n in range(20)
-        ]
+async def test_r17_workers_of_one_farm_do_not_collide_over_a_node(
+    cluster: Cluster, agents: Obedient, consul_dev: str
+) -> None:
+    """Twenty controllers fill five nodes at once: Consul refuses no reservation, and nobody is alerted."""
+    transport = Faulty(AiohttpTransport(Address.from_environment({}, consul_dev)))
+    client = ConsulClient(transport, clock=CLOCK)
+    refused = []
+
+    async def count(request: Request, response: Response) -> None:
+        if is_transaction(request) and response.status == 409:
+            refused.append(request.body)
+
+    transport.after = count
+    async with farm_on(client, "farm-1", keys=cluster.keys) as farm:
+        rcs = []
+        for number in range(20):
+            asking = Manifest(id=f"p{number}", command=["x"], resources={"cpu": 1.0})
+            rcs.append(await cluster.create_rc(f"rc-{number}", 0, manifest=asking))
         for rc in rcs:
             await says(cluster, rc, "converged")
-        refused = farm.metric("farmd_store_requests_total", op="txn", code="409")
+        refused.clear()
+        wanted = [msgspec.structs.replace(rc, replicas_desired=2) for rc in rcs]
+        await cluster.client.transaction(
+            [operations.put(cluster.keys.record("rcs", rc.id), codec.encode(rc)) for rc in wanted]
+        )
+
+        async def full() -> bool:
+            return len(await cluster.intents()) == 40
+
+        await eventually(full, within=20)
+        assert not [alert for alert in farm.alerts.fired if "not enough" in alert.summary]
+    await client.close()
     books = await cluster.entries(cluster.keys.tree("reserved"))
     held = [codec.decode(Reserved, e.value, k) for k, e in books.items()]
-    assert sum(len(book.instances) for book in held) == 40
-    assert all(len(book.instances) <= 8 for book in held)
-    assert refused == 0
-    assert not [alert for alert in farm.alerts.fired if "not enough" in alert.summary]
+    assert [len(book.instances) for book in held] == [8] * 5
+    assert refused == []

@@ -198,6 +198,40 @@ async def test_node_transfer_noop_if_lock_held(cluster: Cluster, agents: Obedien
         await settled(cluster, rc, old)
 
 
+async def test_node_transfer_doesnt_start_if_the_lock_is_taken_in_between(
+    cluster: Cluster, agents: Obedient, consul_dev: str
+) -> None:
+    """The lock that turns up after it was looked for is met inside the transaction."""
+    transport = Faulty(AiohttpTransport(Address.from_environment({}, consul_dev)))
+    client = ConsulClient(transport, clock=CLOCK)
+    rollout = await Session.open(cluster.client, CLOCK, name="rollout", ttl=60)
+    locked = asyncio.Event()
+    async with farm_on(client, "farm-1", keys=cluster.keys):
+        rc = await three(cluster)
+        old, *_ = await converged(cluster, rc)
+        key = cluster.keys.mutation_lock("rcs", rc.id)
+
+        async def take_it(request: Request) -> None:
+            if is_transaction(request) and "transfer.start" in _said(request) and not locked.is_set():
+                locked.set()
+                value = Holder("rollouts", "7", "x").value()
+                await cluster.client.transaction([operations.lock(key, value, rollout.id)])
+
+        transport.before = take_it
+        await label(cluster, old, BAD)
+
+        async def refused() -> bool:
+            return "locked by rollouts/7" in (await status(cluster, rc)).reason
+
+        await until(refused, "the reason")
+        assert locked.is_set()
+        assert await actions(cluster) == []
+        assert (await work(cluster, rc)).transfer is None
+        await rollout.destroy()
+        await settled(cluster, rc, old)
+    await client.close()
+
+
 # -- a farm dies after each step ---------------------------------------------------------------
 @asynccontextmanager
 async def mortal_farm(
