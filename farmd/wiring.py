@@ -77,11 +77,15 @@ async def build_farm(
     caches = Caches(client, keys, cluster, clock, rng, progress, own_trees_pause=own_trees_pause)
     world = World(caches, keys)
 
+    def failing() -> str | None:
+        return failsafe.mass_failure(*world.failing())
+
     def guard_of(kind: str) -> FailsafeGuard:
         return FailsafeGuard(
             kind,
             settings.name,
-            [*evidence(caches, keys), lambda: failsafe.mass_failure(*world.failing())],
+            # Whether a node is lost does not depend on the health of what runs elsewhere.
+            evidence(caches, keys) if kind == "nodes" else [*evidence(caches, keys), failing],
             caches.failsafe,
             client,
             keys,
