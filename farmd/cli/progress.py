@@ -10,18 +10,18 @@ import click
 
 from farmd.cli.invocation import Invocation
 from farmd.cli.output import clean
-from farmd.replication.waiting import Look, Report, describe
+from farmd.waiting import Look, Report, describe
 
 
 @contextmanager
 def progress(invocation: Invocation) -> Iterator[Report]:
-    """A function that shows one look at a controller on stderr."""
+    """A function that shows one look at what owns pods on stderr."""
     if invocation.settings.quiet:
         yield lambda _: None
     elif sys.stderr.isatty():
         yield from _live(invocation)
     else:
-        yield lambda look: click.echo(f"rc/{look.name}: {clean(describe(look))}", err=True)
+        yield lambda look: click.echo(f"{look.noun}/{look.name}: {clean(describe(look))}", err=True)
 
 
 def _live(invocation: Invocation) -> Iterator[Report]:
@@ -41,7 +41,10 @@ def _live(invocation: Invocation) -> Iterator[Report]:
             if look.name not in tasks:
                 # A deletion counts down from what there was, everything else up to what is wanted.
                 total = look.desired or look.placed
-                tasks[look.name] = (int(bar.add_task(f"rc/{look.name}", total=total, state="")), total)
+                tasks[look.name] = (
+                    int(bar.add_task(f"{look.noun}/{look.name}", total=total, state="")),
+                    total,
+                )
             task, total = tasks[look.name]
             done = look.healthy if look.desired else total - look.placed
             bar.update(task, completed=done, state=clean(describe(look)))  # type: ignore[arg-type]

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import msgspec
 
-from farmd.mutation import Call, Change, Guard, Mutation, guard, registered
-from farmd.mutation import commit as write
-from farmd.replication import difference
-from farmd.replication.spec import ControllerSpec, check_count, record
+from farmd.edits import Family, commit_creation, manifest_lines, pods_left
+from farmd.mutation import Call, Change, Guard, Mutation, registered
+from farmd.replication.spec import ControllerSpec, record
+from farmd.specs import check_count
 from store import manifests
 from store.entry import Stored
-from store.errors import Conflict, InputInvalid, NotFound, NotRegistered, RecordInvalid
-from store.keys import is_sentinel
-from store.manifests import Manifest
-from store.operations import Operation
+from store.errors import Conflict, InputInvalid
 from store.rcs import KIND, ReplicationController, ReplicationControllerStore
 
 Controller = Stored[ReplicationController]
+
+_UPDATE_HINT = "farmctl rc update -f FILE --now changes it, farmctl rc set-replicas its count"
 
 
 async def create(call: Call, spec: ControllerSpec) -> Mutation:
@@ -34,14 +33,14 @@ async def create(call: Call, spec: ControllerSpec) -> Mutation:
         InputInvalid: the spec says no ``replicas``.
         NotRegistered: there is no cluster.
     """
-    store = ReplicationControllerStore(call.client, call.keys)
+    family = _family(call)
     body = manifests.canonical(spec.pod)
     sha = manifests.digest(body)
     wanted = record(spec, call.ids.new(), sha)
     cluster = await registered(call)
-    existing, name_index = await store.named(spec.name)
+    existing, name_index = await family.records.named(spec.name)
     if existing is not None:
-        return await _same(call, existing, wanted, spec.pod)
+        return await family.same(call, existing, wanted, spec.pod, _UPDATE_HINT)
     change = Change(
         KIND,
         wanted.id,
@@ -50,7 +49,11 @@ async def create(call: Call, spec: ControllerSpec) -> Mutation:
         after={"replicas": wanted.replicas_desired, **({"disabled": True} if wanted.disabled else {})},
         manifest=sha,
     )
-    operations = (cluster, manifests.ensure(call.keys, body), *store.create(wanted, name_index=name_index))
+    operations = (
+        cluster,
+        manifests.ensure(call.keys, body),
+        *family.records.create(wanted, name_index=name_index),
+    )
     return Mutation(change, operations)
 
 
@@ -60,14 +63,7 @@ async def commit_create(call: Call, mutation: Mutation, spec: ControllerSpec) ->
     Raises:
         Conflict: somebody created a different one meanwhile.
     """
-    try:
-        await write(call, mutation)
-    except Conflict:
-        again = await create(call, spec)
-        if again.needed:
-            raise
-        return again
-    return mutation
+    return await commit_creation(call, mutation, lambda: create(call, spec))
 
 
 async def set_replicas(call: Call, target: str, replicas: int) -> Mutation:
@@ -80,9 +76,8 @@ async def set_replicas(call: Call, target: str, replicas: int) -> Mutation:
     check_count(replicas, "replicas")
     stored, held = await _editable(call, target, membership=True)
     wanted = msgspec.structs.replace(stored.record, replicas_desired=replicas)
-    return _edit(
-        call, stored, wanted, held, "rc.set-replicas", destructive=replicas < stored.record.replicas_desired
-    )
+    fewer = replicas < stored.record.replicas_desired
+    return _family(call).edit(stored, wanted, held, "set-replicas", destructive=fewer)
 
 
 async def enable(call: Call, target: str) -> Mutation:
@@ -92,7 +87,8 @@ async def enable(call: Call, target: str) -> Mutation:
         Conflict: it is being deleted, or locked (R13).
     """
     stored, held = await _editable(call, target)
-    return _edit(call, stored, msgspec.structs.replace(stored.record, disabled=False), held, "rc.enable")
+    wanted = msgspec.structs.replace(stored.record, disabled=False)
+    return _family(call).edit(stored, wanted, held, "enable")
 
 
 async def disable(call: Call, target: str) -> Mutation:
@@ -102,7 +98,8 @@ async def disable(call: Call, target: str) -> Mutation:
         Conflict: it is being deleted, or locked (R13).
     """
     stored, held = await _editable(call, target)
-    return _edit(call, stored, msgspec.structs.replace(stored.record, disabled=True), held, "rc.disable")
+    wanted = msgspec.structs.replace(stored.record, disabled=True)
+    return _family(call).edit(stored, wanted, held, "disable")
 
 
 async def update(call: Call, spec: ControllerSpec, *, now: bool) -> Mutation:
@@ -133,14 +130,13 @@ async def update(call: Call, spec: ControllerSpec, *, now: bool) -> Mutation:
             f"{spec.name}: pod.id: found {wanted.pod_id!r}, expected {before.pod_id!r}, which its pods bear",
             field="pod.id",
         )
-    return _edit(
-        call,
+    return _family(call).edit(
         stored,
         wanted,
         held,
-        "rc.update",
+        "update",
         destructive=replaces or wanted.replicas_desired < before.replicas_desired,
-        details=await _manifest_lines(call, before.manifest, spec.pod) if replaces else (),
+        details=await manifest_lines(call, before.manifest, spec.pod) if replaces else (),
         extra=(manifests.ensure(call.keys, body),),
     )
 
@@ -154,23 +150,14 @@ async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
     Raises:
         Conflict: pods remain and ``cascade`` is not set; a rollout manages it; it is locked.
     """
-    stored = await ReplicationControllerStore(call.client, call.keys).find(target)
-    held = await _guard(call, stored)
+    family = _family(call)
+    stored = await family.find(target)
     rc = stored.record
+    held = await family.guard(call, rc)
     _refuse_managed(rc)
     pods = await pods_left(call, rc.id)
     if rc.replicas_desired == 0 and not pods:
-        change = Change(
-            KIND,
-            rc.id,
-            rc.name,
-            "rc.delete",
-            before={"exists": True, **held.before},
-            after={"exists": False, **held.after},
-            destructive=True,
-        )
-        store = ReplicationControllerStore(call.client, call.keys)
-        return Mutation(change, (*held.operations, *store.delete(stored)))
+        return family.removal(stored, held)
     if not cascade:
         raise Conflict(
             f"rc {rc.name!r} wants {rc.replicas_desired} replicas and has {pods} pods, expected 0 and 0",
@@ -179,90 +166,29 @@ async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
             hint="scale it to 0 first, or let --cascade remove the pods",
         )
     wanted = msgspec.structs.replace(rc, replicas_desired=0, disabled=False, deleting=True)
-    return _edit(
-        call,
+    return _family(call).edit(
         stored,
         wanted,
         held,
-        "rc.mark-deleted",
+        "mark-deleted",
         destructive=True,
         details=(f"removes {pods} pods, then the controller",),
     )
 
 
-async def pods_left(call: Call, rc_id: str) -> int:
-    """How many pods a controller has now, by a read that no stale server answers (R15).
-
-    Raises:
-        NotRegistered: nothing was found, and no sentinel proves that there is nothing (R20).
-    """
-    page = await call.client.keys(call.keys.pods(rc_id), mode="consistent")
-    if not page.items:
-        sentinel = call.keys.sentinel(call.keys.tree("pods"))
-        if await call.client.read(sentinel, mode="consistent") is None:
-            raise NotRegistered(f"pods of {rc_id}: found no sentinel, expected {sentinel}", key=sentinel)
-    return sum(not is_sentinel(key) for key in page.items)
-
-
-def _edit(
-    call: Call,
-    stored: Controller,
-    wanted: ReplicationController,
-    held: Guard,
-    action: str,
-    *,
-    destructive: bool = False,
-    details: tuple[str, ...] = (),
-    extra: tuple[Operation, ...] = (),
-) -> Mutation:
-    before, after = difference.fields(stored.record, wanted)
-    if wanted.deleting and not stored.record.deleting:
-        before, after = {**before, "deleting": False}, {**after, "deleting": True}
-    rc = stored.record
-    manifest = wanted.manifest if wanted.manifest != rc.manifest else ""
-    change = Change(
-        KIND,
-        rc.id,
-        rc.name,
-        action,
-        before={**before, **held.before},
-        after={**after, **held.after},
-        details=details,
-        destructive=destructive or bool(held.before),
-        manifest=manifest,
-    )
-    if wanted == rc:
-        return Mutation(change)
-    replace = ReplicationControllerStore(call.client, call.keys).replace(stored, wanted)
-    return Mutation(change, (*held.operations, *extra, replace))
+def _family(call: Call) -> Family[ReplicationController]:
+    return Family(KIND, "rc", ReplicationControllerStore(call.client, call.keys))
 
 
 async def _editable(
     call: Call, target: str, *, membership: bool = False, by_name: bool = False
 ) -> tuple[Controller, Guard]:
-    store = ReplicationControllerStore(call.client, call.keys)
-    if by_name:
-        named, _ = await store.named(target)
-        if named is None:
-            raise NotFound(
-                f"rc {target!r} does not exist", kind=KIND, id=target, hint="farmctl rc create makes it"
-            )
-        stored = named
-    else:
-        stored = await store.find(target)
+    family = _family(call)
+    stored = await family.find(target, by_name=by_name)
     if membership:
         _refuse_managed(stored.record)
-    if stored.record.deleting:
-        raise Conflict(
-            f"rc {stored.record.name!r} is being deleted",
-            id=stored.record.id,
-            hint=f"finish with farmctl rc delete --cascade {stored.record.name}",
-        )
-    return stored, await _guard(call, stored)
-
-
-async def _guard(call: Call, stored: Controller) -> Guard:
-    return await guard(call, KIND, stored.record.id, f"rc {stored.record.name!r}")
+    family.refuse_deleting(stored.record)
+    return stored, await family.guard(call, stored.record)
 
 
 def _refuse_managed(rc: ReplicationController) -> None:
@@ -273,33 +199,3 @@ def _refuse_managed(rc: ReplicationController) -> None:
             managed_by=rc.managed_by,
             hint="change or end the rollout instead",
         )
-
-
-async def _same(call: Call, existing: Controller, wanted: ReplicationController, pod: Manifest) -> Mutation:
-    before, after = difference.fields(existing.record, wanted)
-    if not before and not existing.record.deleting:
-        rc = existing.record
-        return Mutation(Change(KIND, rc.id, rc.name, "rc.create"))
-    if existing.record.deleting:
-        raise Conflict(
-            f"rc {wanted.name!r} is being deleted", id=existing.record.id, hint="wait until it is gone"
-        )
-    names = [f"{name} ({before[name]} -> {after[name]})" for name in after if name != "pod"]
-    if "pod" in after:
-        names += [
-            line.partition(":")[0] for line in await _manifest_lines(call, existing.record.manifest, pod)
-        ]
-    raise Conflict(
-        f"rc {wanted.name!r} exists and differs: {', '.join(names)}",
-        id=existing.record.id,
-        differs=list(after),
-        hint="farmctl rc update -f FILE --now changes it, farmctl rc set-replicas its count",
-    )
-
-
-async def _manifest_lines(call: Call, sha: str, pod: Manifest) -> tuple[str, ...]:
-    try:
-        before = await manifests.read(call.client, call.keys, sha)
-    except (NotFound, RecordInvalid):
-        before = None
-    return tuple(difference.manifest_lines(before, pod))

@@ -11,18 +11,11 @@ from typing import Any
 
 import msgspec
 
-from farmd import documents
-from scheduler.constraints import check_placement
-from scheduler.errors import PlacementInvalid
-from store import codec, manifests, selectors
+from farmd import specs
+from store import codec
 from store.errors import InputInvalid
-from store.keys import valid_name, valid_segment
-from store.labels import RESERVED_LABELS
 from store.manifests import Manifest
 from store.rcs import OnLost, ReplicationController, Strategy
-
-MAX_REPLICAS = 100_000
-MAX_SECONDS = 31 * 86_400.0
 
 
 class ControllerSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -50,15 +43,7 @@ def parse_file(text: str, source: str) -> list[tuple[str, ControllerSpec]]:
     Raises:
         InputInvalid: anything that does not fit, in any document; also one name twice.
     """
-    found = [(where, parse(data, where)) for where, data in documents.parse(text, source)]
-    names: dict[str, str] = {}
-    for where, spec in found:
-        if spec.name in names:
-            raise InputInvalid(
-                f"{where}: name: found {spec.name!r} again, expected each name once in a file", field="name"
-            )
-        names[spec.name] = where
-    return found
+    return specs.parse_all(text, source, parse)
 
 
 def parse(data: Any, source: str) -> ControllerSpec:
@@ -68,74 +53,17 @@ def parse(data: Any, source: str) -> ControllerSpec:
         InputInvalid: naming the file, the field, what was found and what was expected.
     """
     spec = codec.parse_input(ControllerSpec, data, source)
-    valid_name(spec.name, f"{source}: name")
-    manifests.check(spec.pod, source, "pod.")
-    _check_placement(spec.pod, source)
+    specs.check_common(spec, source)
     if spec.replicas is not None:
-        check_count(spec.replicas, f"{source}: replicas")
+        specs.check_count(spec.replicas, f"{source}: replicas")
     for name, amount in (
         ("replicas_per_node", spec.replicas_per_node),
         ("max_unavailable", spec.max_unavailable),
     ):
-        check_count(amount, f"{source}: {name}", lowest=1)
-    check_seconds(spec.unhealthy_after, f"{source}: unhealthy_after")
-    check_seconds(spec.transfer_timeout, f"{source}: transfer_timeout", lowest=1.0)
-    selectors.valid_labels(spec.labels, f"{source}: labels")
-    selectors.valid_labels(spec.pod_labels, f"{source}: pod_labels")
-    if taken := RESERVED_LABELS & spec.pod_labels.keys():
-        raise InputInvalid(
-            f"{source}: pod_labels: found {min(taken)!r}, expected labels other than farmd's own",
-            field="pod_labels",
-        )
-    for feature in spec.needs:
-        valid_segment(feature, f"{source}: needs")
-    canonical_selector(spec.node_selector, f"{source}: node_selector")
+        specs.check_count(amount, f"{source}: {name}", lowest=1)
+    specs.check_seconds(spec.unhealthy_after, f"{source}: unhealthy_after")
+    specs.check_seconds(spec.transfer_timeout, f"{source}: transfer_timeout", lowest=1.0)
     return spec
-
-
-def _check_placement(pod: Manifest, source: str) -> None:
-    try:
-        check_placement(pod.placement, f"{source}: pod.placement")
-    except PlacementInvalid as error:
-        raise InputInvalid(error.message, **error.fields) from error
-
-
-def check_count(value: int, field: str, lowest: int = 0) -> int:
-    """Return a count that makes sense.
-
-    Raises:
-        InputInvalid: below ``lowest`` or absurdly high.
-    """
-    if not lowest <= value <= MAX_REPLICAS:
-        raise InputInvalid(
-            f"{field}: found {value}, expected a whole number from {lowest} to {MAX_REPLICAS}", field=field
-        )
-    return value
-
-
-def check_seconds(value: float, field: str, lowest: float = 0.0) -> float:
-    """Return a time that makes sense.
-
-    Raises:
-        InputInvalid: below ``lowest``, or longer than a month.
-    """
-    if not lowest <= value <= MAX_SECONDS:
-        raise InputInvalid(
-            f"{field}: found {value:g}, expected {lowest:g} to {MAX_SECONDS:g} seconds", field=field
-        )
-    return value
-
-
-def canonical_selector(text: str, field: str) -> str:
-    """A selector in its canonical form, so that equal ones are equal text.
-
-    Raises:
-        InputInvalid: naming the field and what the parser met.
-    """
-    try:
-        return str(selectors.parse(text))
-    except InputInvalid as error:
-        raise InputInvalid(f"{field}: {error.message}", field=field) from error
 
 
 def record(
@@ -158,7 +86,7 @@ def record(
         manifest=sha,
         replicas_desired=kept_count if spec.replicas is None else spec.replicas,
         pod_id=spec.pod.id,
-        node_selector=canonical_selector(spec.node_selector, f"{spec.name}: node_selector"),
+        node_selector=specs.canonical_selector(spec.node_selector, f"{spec.name}: node_selector"),
         labels=spec.labels,
         pod_labels=spec.pod_labels,
         disabled=kept_disabled if spec.disabled is None else spec.disabled,

@@ -1,45 +1,11 @@
-"""Waiting until a controller is what somebody asked for: converged, or gone.
-
-The world is read, not the status: waiting works even while the owner's report is old. Each look is
-passed to ``report`` if it differs from the last one, so that a person sees progress and a reason
-when there is none. Time comes from the call's clock.
-"""
+"""Waiting until a controller is what somebody asked for: converged, or gone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import msgspec
-
 from farmd import overview
-from farmd.errors import WaitTimeout
-from farmd.mutation import Call, commit
+from farmd.mutation import Call
 from farmd.replication import commands
-from store.errors import Conflict, NotFound
-
-_PAUSE = 0.5
-_REPORT_LAG = 3.0
-
-
-class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at a controller. ``outdated`` pods still run or stand for another manifest."""
-
-    name: str
-    state: str
-    desired: int
-    placed: int = 0
-    healthy: int = 0
-    outdated: int = 0
-    reason: str = ""
-    owner: str = ""
-
-    @property
-    def converged(self) -> bool:
-        """As many pods as desired, all healthy, on the right manifest."""
-        return self.placed == self.desired == self.healthy and not self.outdated
-
-
-Report = Callable[[Look], None]
+from farmd.waiting import Look, Report, seen, until_converged, until_gone
 
 
 async def look(call: Call, rc_id: str) -> Look:
@@ -51,96 +17,21 @@ async def look(call: Call, rc_id: str) -> Look:
     row = await overview.controller(call.client, call.keys, rc_id)
     rc = row.record
     pods = (await overview.pods(call.client, call.keys, rc)).rows
-    current = [pod for pod in pods if pod.manifest == rc.manifest]
-    found = Look(
-        name=rc.name,
-        state=row.state,
-        desired=rc.replicas_desired,
-        placed=len(pods),
-        healthy=sum(pod.healthy for pod in current),
-        outdated=len(pods) - len(current),
-        reason=row.status.reason if row.status is not None else "",
-        owner=row.owner,
-    )
-    # The owner's report is older than the world for a moment; it must not claim what is not there.
-    stale = found.state == "converged" and not found.converged
-    return msgspec.structs.replace(found, state="pending") if stale else found
+    return seen("rc", rc.name, rc.manifest, rc.replicas_desired, row, pods)
 
 
 async def convergence(call: Call, rc_id: str, timeout: float, report: Report) -> Look:
-    """Wait until a controller is converged, at most ``timeout`` seconds; a disabled one is not waited for.
-
-    The owner's report gets a moment to say so too, so that what is looked at next tells the same.
-
-    Raises:
-        WaitTimeout: it is not; the message says how far it came and why.
-        NotFound: it was deleted meanwhile.
-    """
-    deadline = call.clock.mono() + timeout
-    settled = call.clock.mono() + _REPORT_LAG
-    last: Look | None = None
-    while True:
-        now = await look(call, rc_id)
-        if now != last:
-            report(now)
-            last = now
-        if not now.converged:
-            settled = call.clock.mono() + _REPORT_LAG
-        elif now.state == "converged" or call.clock.mono() >= min(settled, deadline):
-            return now
-        if now.state == "disabled":
-            return now
-        if call.clock.mono() >= deadline:
-            raise WaitTimeout(
-                f"rc {now.name!r} did not converge within {timeout:g} s: {describe(now)}",
-                hint=await _why(call, now),
-                look=msgspec.to_builtins(now),
-            )
-        await call.clock.sleep(_PAUSE)
+    """Wait until a controller is converged (``farmd.waiting.until_converged``)."""
+    return await until_converged(call, lambda: look(call, rc_id), timeout, report)
 
 
 async def deletion(call: Call, rc_id: str, timeout: float, report: Report) -> None:
-    """Wait until a controller that is being deleted has no pods, then delete it, audited.
-
-    Raises:
-        WaitTimeout: pods remain; says so when no farm is there to remove them. It stays marked.
-        Conflict: it is locked, or somebody changed it.
-    """
-    deadline = call.clock.mono() + timeout
-    last: Look | None = None
-    while True:
-        try:
-            if await commands.pods_left(call, rc_id) == 0:
-                await commit(call, await commands.delete(call, rc_id, cascade=False))
-                return
-            now = await look(call, rc_id)
-        except NotFound:
-            return  # somebody else finished it
-        if now.desired > 0:
-            raise Conflict(f"rc {now.name!r} was changed while it was being deleted", id=rc_id)
-        if now != last:
-            report(now)
-            last = now
-        if call.clock.mono() >= deadline:
-            raise WaitTimeout(
-                f"rc {now.name!r} still has {now.placed} pods after {timeout:g} s",
-                hint=await _why(call, now),
-                look=msgspec.to_builtins(now),
-            )
-        await call.clock.sleep(_PAUSE)
-
-
-def describe(now: Look) -> str:
-    """One line: ``3 of 5 placed, 2 healthy, 1 outdated; blocked: no eligible node``."""
-    text = f"{now.placed} of {now.desired} placed, {now.healthy} healthy"
-    if now.outdated:
-        text += f", {now.outdated} outdated"
-    return f"{text}; {now.state}{': ' + now.reason if now.reason else ''}"
-
-
-async def _why(call: Call, now: Look) -> str:
-    if not await overview.farms(call.client, call.keys):
-        return "no farm is running, so nobody acts on it: start one with farmd run; it goes on by itself then"
-    if not now.owner:
-        return "no farm has claimed it yet"
-    return f"farmctl rc describe {now.name} tells more; farm {now.owner} owns it"
+    """Wait until a controller that is being deleted has no pods, then delete it, audited."""
+    await until_gone(
+        call,
+        rc_id,
+        lambda: look(call, rc_id),
+        lambda: commands.delete(call, rc_id, cascade=False),
+        timeout,
+        report,
+    )

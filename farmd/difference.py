@@ -1,4 +1,4 @@
-"""What differs between a controller that exists and the one that a person asks for."""
+"""What differs between a record that exists and the one that a person asks for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import msgspec
 
 from farmd.mutation import Scalar
 from store.manifests import Manifest
-from store.rcs import ReplicationController
 
 # Records' names of fields where the file says it in other words.
 FILE_NAMES = {"replicas_desired": "replicas", "manifest": "pod"}
@@ -29,9 +28,7 @@ def scalar(value: Any) -> Scalar:
     return str(value)
 
 
-def fields(
-    before: ReplicationController, after: ReplicationController
-) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
+def fields(before: msgspec.Struct, after: msgspec.Struct) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
     """The fields that differ, before and after, under the names that files use.
 
     Manifests are given as the first 12 digits of their digest.

@@ -1,0 +1,193 @@
+"""Edits of records that own pods: what is the same for all families of them.
+
+Every edit names the version of the record that it was read at and respects its mutation lock (R13);
+nothing deletes a record that may still have pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from farmd import difference
+from farmd.mutation import Call, Change, Guard, Mutation, guard
+from farmd.mutation import commit as write
+from store import manifests
+from store.entry import Stored
+from store.errors import Conflict, NotFound, NotRegistered, RecordInvalid
+from store.keys import is_sentinel
+from store.manifests import Manifest
+from store.named import Named, NamedRecords
+from store.operations import Operation
+
+
+class Owner(Named, Protocol):
+    """A record that owns pods."""
+
+    @property
+    def manifest(self) -> str:
+        """Digest of what its pods run."""
+
+    @property
+    def deleting(self) -> bool:
+        """Whether a cascading delete is under way."""
+
+
+T = TypeVar("T", bound=Owner)
+
+
+@dataclass(frozen=True, slots=True)
+class Family(Generic[T]):
+    """One family of such records: its kind of work, the word that people use, and where they lie."""
+
+    kind: str
+    noun: str
+    records: NamedRecords[T]
+
+    async def find(self, target: str, *, by_name: bool = False) -> Stored[T]:
+        """One record by name, id or beginning of an id; ``by_name``: by its whole name only.
+
+        Raises:
+            NotFound: there is none. Ambiguous: several fit.
+        """
+        if not by_name:
+            return await self.records.find(target)
+        named, _ = await self.records.named(target)
+        if named is None:
+            hint = f"farmctl {self.noun} create makes it"
+            raise NotFound(f"{self.noun} {target!r} does not exist", kind=self.kind, id=target, hint=hint)
+        return named
+
+    def refuse_deleting(self, record: T) -> None:
+        """Raise ``Conflict`` for a record that is on its way out."""
+        if record.deleting:
+            raise Conflict(
+                f"{self.noun} {record.name!r} is being deleted",
+                id=record.id,
+                hint=f"finish with farmctl {self.noun} delete --cascade {record.name}",
+            )
+
+    async def guard(self, call: Call, record: T) -> Guard:
+        """What respects the record's mutation lock (R13).
+
+        Raises:
+            Locked: somebody holds it.
+        """
+        return await guard(call, self.kind, record.id, f"{self.noun} {record.name!r}")
+
+    def edit(
+        self,
+        stored: Stored[T],
+        wanted: T,
+        held: Guard,
+        action: str,
+        *,
+        destructive: bool = False,
+        details: tuple[str, ...] = (),
+        extra: tuple[Operation, ...] = (),
+    ) -> Mutation:
+        """Replace a record, if it differs. ``action`` is the verb, such as ``enable``."""
+        record = stored.record
+        assert isinstance(record, msgspec.Struct)
+        assert isinstance(wanted, msgspec.Struct)
+        before, after = difference.fields(record, wanted)
+        if wanted.deleting and not record.deleting:
+            before, after = {**before, "deleting": False}, {**after, "deleting": True}
+        change = Change(
+            self.kind,
+            record.id,
+            record.name,
+            f"{self.noun}.{action}",
+            before={**before, **held.before},
+            after={**after, **held.after},
+            details=details,
+            destructive=destructive or bool(held.before),
+            manifest=wanted.manifest if wanted.manifest != record.manifest else "",
+        )
+        if wanted == record:
+            return Mutation(change)
+        return Mutation(change, (*held.operations, *extra, self.records.replace(stored, wanted)))
+
+    def removal(self, stored: Stored[T], held: Guard) -> Mutation:
+        """Delete a record that wants no pods and has none."""
+        change = Change(
+            self.kind,
+            stored.record.id,
+            stored.record.name,
+            f"{self.noun}.delete",
+            before={"exists": True, **held.before},
+            after={"exists": False, **held.after},
+            destructive=True,
+        )
+        return Mutation(change, (*held.operations, *self.records.delete(stored)))
+
+    async def same(self, call: Call, existing: Stored[T], wanted: T, pod: Manifest, hint: str) -> Mutation:
+        """Creating what exists already: nothing to do if it is equal.
+
+        Raises:
+            Conflict: it differs, and the message and ``fields["differs"]`` name the fields; or it is
+                being deleted.
+        """
+        record = existing.record
+        if record.deleting:
+            raise Conflict(
+                f"{self.noun} {wanted.name!r} is being deleted", id=record.id, hint="wait until it is gone"
+            )
+        assert isinstance(record, msgspec.Struct)
+        assert isinstance(wanted, msgspec.Struct)
+        before, after = difference.fields(record, wanted)
+        if not before:
+            return Mutation(Change(self.kind, record.id, record.name, f"{self.noun}.create"))
+        names = [f"{name} ({before[name]} -> {after[name]})" for name in after if name != "pod"]
+        if "pod" in after:
+            names += [line.partition(":")[0] for line in await manifest_lines(call, record.manifest, pod)]
+        raise Conflict(
+            f"{self.noun} {wanted.name!r} exists and differs: {', '.join(names)}",
+            id=record.id,
+            differs=list(after),
+            hint=hint,
+        )
+
+
+async def commit_creation(
+    call: Call, mutation: Mutation, again: Callable[[], Awaitable[Mutation]]
+) -> Mutation:
+    """Commit a creation; if somebody else created an equal one meanwhile, that is as good.
+
+    Raises:
+        Conflict: somebody created a different one meanwhile.
+    """
+    try:
+        await write(call, mutation)
+    except Conflict:
+        repeated = await again()
+        if repeated.needed:
+            raise
+        return repeated
+    return mutation
+
+
+async def pods_left(call: Call, owner: str) -> int:
+    """How many pods an owner has now, by a read that no stale server answers (R15).
+
+    Raises:
+        NotRegistered: nothing was found, and no sentinel proves that there is nothing (R20).
+    """
+    page = await call.client.keys(call.keys.pods(owner), mode="consistent")
+    if not page.items:
+        sentinel = call.keys.sentinel(call.keys.tree("pods"))
+        if await call.client.read(sentinel, mode="consistent") is None:
+            raise NotRegistered(f"pods of {owner}: found no sentinel, expected {sentinel}", key=sentinel)
+    return sum(not is_sentinel(key) for key in page.items)
+
+
+async def manifest_lines(call: Call, sha: str, pod: Manifest) -> tuple[str, ...]:
+    """What a pod changes of the manifest that stands, a line a field."""
+    try:
+        before = await manifests.read(call.client, call.keys, sha)
+    except (NotFound, RecordInvalid):
+        before = None
+    return tuple(difference.manifest_lines(before, pod))

@@ -1,0 +1,169 @@
+"""Waiting until something that owns pods is what somebody asked for: converged, or gone.
+
+The world is read, not the status: waiting works even while the owner's report is old. Each look is
+passed to ``report`` if it differs from the last one, so that a person sees progress and a reason
+when there is none. Time comes from the call's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from farmd import overview
+from farmd.edits import pods_left
+from farmd.errors import WaitTimeout
+from farmd.mutation import Call, Mutation, commit
+from store.errors import Conflict, NotFound
+from store.status import Status
+
+_PAUSE = 0.5
+_REPORT_LAG = 3.0
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at it; ``noun`` says what it is. ``outdated`` pods still run or stand for another manifest."""
+
+    name: str
+    state: str
+    desired: int
+    noun: str = "rc"
+    placed: int = 0
+    healthy: int = 0
+    outdated: int = 0
+    reason: str = ""
+    owner: str = ""
+
+    @property
+    def converged(self) -> bool:
+        """As many pods as desired, all healthy, on the right manifest."""
+        return self.placed == self.desired == self.healthy and not self.outdated
+
+
+Report = Callable[[Look], None]
+Looking = Callable[[], Awaitable[Look]]
+
+
+class Row(Protocol):
+    """What ``overview`` says of it."""
+
+    @property
+    def state(self) -> str:
+        """One word."""
+
+    @property
+    def status(self) -> Status | None:
+        """Its owner's last report."""
+
+    @property
+    def owner(self) -> str:
+        """The farm that owns it."""
+
+
+def seen(
+    noun: str, name: str, manifest: str, desired: int, row: Row, pods: Sequence[overview.PodRow]
+) -> Look:
+    """A look, from what was read."""
+    current = [pod for pod in pods if pod.manifest == manifest]
+    found = Look(
+        noun=noun,
+        name=name,
+        state=row.state,
+        desired=desired,
+        placed=len(pods),
+        healthy=sum(pod.healthy for pod in current),
+        outdated=len(pods) - len(current),
+        reason=row.status.reason if row.status is not None else "",
+        owner=row.owner,
+    )
+    # The owner's report is older than the world for a moment; it must not claim what is not there.
+    stale = found.state == "converged" and not found.converged
+    return msgspec.structs.replace(found, state="pending") if stale else found
+
+
+async def until_converged(call: Call, look: Looking, timeout: float, report: Report) -> Look:
+    """Wait until it is converged, at most ``timeout`` seconds; what is disabled is not waited for.
+
+    The owner's report gets a moment to say so too, so that what is looked at next tells the same.
+
+    Raises:
+        WaitTimeout: it is not; the message says how far it came and why.
+        NotFound: it was deleted meanwhile.
+    """
+    deadline = call.clock.mono() + timeout
+    settled = call.clock.mono() + _REPORT_LAG
+    last: Look | None = None
+    while True:
+        now = await look()
+        if now != last:
+            report(now)
+            last = now
+        if not now.converged:
+            settled = call.clock.mono() + _REPORT_LAG
+        elif now.state == "converged" or call.clock.mono() >= min(settled, deadline):
+            return now
+        if now.state == "disabled":
+            return now
+        if call.clock.mono() >= deadline:
+            raise WaitTimeout(
+                f"{now.noun} {now.name!r} did not converge within {timeout:g} s: {describe(now)}",
+                hint=await _why(call, now),
+                look=msgspec.to_builtins(now),
+            )
+        await call.clock.sleep(_PAUSE)
+
+
+async def until_gone(
+    call: Call,
+    owner: str,
+    look: Looking,
+    finish: Callable[[], Awaitable[Mutation]],
+    timeout: float,
+    report: Report,
+) -> None:
+    """Wait until what is being deleted has no pods, then commit ``finish``, audited.
+
+    Raises:
+        WaitTimeout: pods remain; says so when no farm is there to remove them. It stays marked.
+        Conflict: it is locked, or somebody changed it.
+    """
+    deadline = call.clock.mono() + timeout
+    last: Look | None = None
+    while True:
+        try:
+            if await pods_left(call, owner) == 0:
+                await commit(call, await finish())
+                return
+            now = await look()
+        except NotFound:
+            return  # somebody else finished it
+        if now.desired > 0:
+            raise Conflict(f"{now.noun} {now.name!r} was changed while it was being deleted", id=owner)
+        if now != last:
+            report(now)
+            last = now
+        if call.clock.mono() >= deadline:
+            raise WaitTimeout(
+                f"{now.noun} {now.name!r} still has {now.placed} pods after {timeout:g} s",
+                hint=await _why(call, now),
+                look=msgspec.to_builtins(now),
+            )
+        await call.clock.sleep(_PAUSE)
+
+
+def describe(now: Look) -> str:
+    """One line: ``3 of 5 placed, 2 healthy, 1 outdated; blocked: no eligible node``."""
+    text = f"{now.placed} of {now.desired} placed, {now.healthy} healthy"
+    if now.outdated:
+        text += f", {now.outdated} outdated"
+    return f"{text}; {now.state}{': ' + now.reason if now.reason else ''}"
+
+
+async def _why(call: Call, now: Look) -> str:
+    if not await overview.farms(call.client, call.keys):
+        return "no farm is running, so nobody acts on it: start one with farmd run; it goes on by itself then"
+    if not now.owner:
+        return "no farm has claimed it yet"
+    return f"farmctl {now.noun} describe {now.name} tells more; farm {now.owner} owns it"
