@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,9 @@ from store.keys import Keys
 from store.locks import Claim
 from store.ports import Clock, Recorder, Rng
 from store.sessions import Session
+
+_NO_LABELS: Mapping[str, str] = {}
+"""One for all: a selector never chooses among nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ class Nodes:
 
     def _changed(self, changed: set[str]) -> None:
         matters = False
-        names = set(map(self._tools.keys.last_part, changed))
+        names = {sys.intern(self._tools.keys.last_part(key)) for key in changed}
         for name in names:
             before, after = self._items.get(name), self._item(name)
             if after is None:
@@ -145,7 +149,7 @@ class Nodes:
     def _item(self, name: str) -> Item | None:
         caches, key = self._tools.caches, self._tools.keys.node(name)
         if (stored := caches.nodes.get(key)) is not None:
-            return Item(name, stored.index)
+            return Item(name, stored.index, _NO_LABELS)
         if (error := caches.nodes.broken.get(key)) is not None:
             return Item(name, int(error.fields.get("index", 0)), broken=error.message)
-        return Item(name, 0) if self._tools.absences.present(name) else None
+        return Item(name, 0, _NO_LABELS) if self._tools.absences.present(name) else None

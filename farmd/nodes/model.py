@@ -80,3 +80,6 @@ class Outcome:
 
     result: Literal["done", "after", "backoff", "blocked", "rejected", "frozen"]
     after: float | None = None
+
+
+DONE = Outcome("done")

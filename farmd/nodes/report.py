@@ -61,13 +61,13 @@ class Recollection:
 class Reporter:
     """Speaks for one node under one claim. ``status`` is what stands in the store."""
 
-    __slots__ = ("_alerted", "_alerter", "_clock", "_key", "_node", "_written_at", "status")
+    __slots__ = ("_alerted", "_alerter", "_clock", "_keys", "_node", "_written_at", "status")
 
     def __init__(
         self, node: str, keys: Keys, clock: Clock, alerter: Alerter, status: NodeStatus | None
     ) -> None:
         self._node = node
-        self._key = keys.status("nodes", node)
+        self._keys = keys
         self._clock = clock
         self._alerter = alerter
         self.status = status
@@ -78,11 +78,8 @@ class Reporter:
         """The operation that makes the status say this; none when it says it already."""
         if _same(self.status, status):
             return []
-        return [
-            operations.delete(self._key)
-            if status is None
-            else operations.put(self._key, codec.encode(status))
-        ]
+        key = self._keys.status("nodes", self._node)
+        return [operations.delete(key) if status is None else operations.put(key, codec.encode(status))]
 
     def wrote(self, status: NodeStatus | None) -> None:
         """It stands in the store now."""

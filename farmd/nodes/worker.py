@@ -16,7 +16,7 @@ import structlog
 from farmd.farm.errors import ClaimLost
 from farmd.nodes import leftovers
 from farmd.nodes import plan as planning
-from farmd.nodes.model import Leftover, Outcome, Plan, Snapshot
+from farmd.nodes.model import DONE, Leftover, Outcome, Plan, Snapshot
 from farmd.nodes.report import Reporter
 from farmd.wake import Wake, wait
 from store import codec, operations
@@ -73,7 +73,10 @@ class NodeWorker:
                     "farmd_cycle_duration_seconds", tools.clock.mono() - started, kind="nodes"
                 )
                 tools.recorder.count("farmd_cycles_total", kind="nodes", result=outcome.result)
-                await wait(self._wake, tools.clock, outcome.after)
+                if outcome.after is None:
+                    await self._wake.wait()  # thousands sleep here: not one frame more than it takes
+                else:
+                    await wait(self._wake, tools.clock, outcome.after)
         finally:
             tools.watch.detach(self._name)
 
@@ -108,7 +111,7 @@ class NodeWorker:
     async def _cycle(self) -> Outcome:
         snapshot = await self._read()
         if snapshot is None:
-            return Outcome("done")
+            return DONE
         plan = planning.decide(snapshot)
         self._tools.watch.mark(
             self._name,
@@ -234,6 +237,8 @@ class NodeWorker:
             self._report.wrote(plan.status)
         if plan.held_back:
             return Outcome("frozen")
+        if not plan.blocked and plan.again is None:
+            return DONE
         return Outcome("blocked" if plan.blocked else "done", plan.again)
 
     async def _commit(
