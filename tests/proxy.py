@@ -16,84 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-import struct
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import TracebackType
 
+from tests.proxy_holds import Hold, Match, Seen, reset, transactions
+
+__all__ = ["Hold", "Proxy", "Seen", "transactions"]
+
 HEAD_LIMIT = 1 << 20
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One request as it passed: ``target`` is path and query as sent."""
-
-    method: str
-    target: str
-    body: bytes
-
-    @property
-    def path(self) -> str:
-        """The target without its query."""
-        return self.target.partition("?")[0]
-
-
-Match = Callable[[Seen], bool]
-
-
-def transactions(seen: Seen) -> bool:
-    """Matches ``PUT /v1/txn``."""
-    return seen.method == "PUT" and seen.path == "/v1/txn"
-
-
-@dataclass(eq=False)
-class Hold:
-    """Stops the k-th matching request, or its answer, until the test decides.
-
-    Attributes:
-        reached: set when that request is held.
-        finished: set when the server has answered it, or never will because it was dropped.
-        seen: the request, once reached.
-    """
-
-    match: Match
-    countdown: int
-    answer: bool
-    reached: asyncio.Event = field(default_factory=asyncio.Event)
-    finished: asyncio.Event = field(default_factory=asyncio.Event)
-    seen: Seen | None = None
-    _client: asyncio.StreamWriter | None = None
-    _decided: asyncio.Event = field(default_factory=asyncio.Event)
-    _drop: bool = False
-
-    def release(self) -> None:
-        """Let it pass."""
-        self._decided.set()
-
-    def drop(self) -> None:
-        """Cut the connection: the client never learns what happened."""
-        self._drop = True
-        self._decided.set()
-        self.finished.set()
-
-    def cut(self) -> None:
-        """Cut the client off now; the server gets the request when it is released, far too late."""
-        assert self._client is not None, "nothing is held yet"
-        _reset(self._client)
-
-    def _takes(self, seen: Seen) -> bool:
-        if self.reached.is_set() or not self.match(seen):
-            return False
-        self.countdown -= 1
-        return self.countdown == 0
-
-    async def _wait(self, seen: Seen, client: asyncio.StreamWriter) -> bool:
-        """Hold; True if the connection is to be cut."""
-        self.seen, self._client = seen, client
-        self.reached.set()
-        await self._decided.wait()
-        return self._drop
 
 
 class Proxy:
@@ -102,7 +31,7 @@ class Proxy:
     Attributes:
         latency: seconds added before each request is passed on.
         requests: every request that a client sent, oldest first.
-        turned_away: connections that the server closed without a word, as Consul does above its limit.
+        refused: connections that ``refuse`` cut as they came.
 
     Args:
         upstream: ``host:port`` of the server.
@@ -112,7 +41,7 @@ class Proxy:
     def __init__(self, upstream: str, *, source: str = "127.0.0.1") -> None:
         host, _, port = upstream.rpartition(":")
         self.source = source
-        self.turned_away = 0
+        self.refused = 0
         self.upstream = (host, int(port))
         self.address = ""
         self.latency = 0.0
@@ -188,7 +117,8 @@ class Proxy:
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refusing:
-            _reset(writer)
+            self.refused += 1
+            reset(writer)
             return
         task = asyncio.current_task()
         assert task is not None
@@ -205,7 +135,7 @@ class Proxy:
 
     def _hold_for(self, seen: Seen) -> Hold | None:
         """Every hold counts the request; the first whose turn it is gets it."""
-        taken = [hold for hold in self._holds if hold._takes(seen)]
+        taken = [hold for hold in self._holds if hold.takes(seen)]
         return taken[0] if taken else None
 
 
@@ -223,13 +153,18 @@ class _Connection:
 
     async def run(self) -> None:
         """Until either side closes."""
+        opening = asyncio.create_task(
+            asyncio.open_connection(*self._proxy.upstream, local_addr=(self._proxy.source, 0))
+        )
         try:
-            up_reader, self._up_writer = await asyncio.open_connection(
-                *self._proxy.upstream, local_addr=(self._proxy.source, 0)
-            )
+            up_reader, self._up_writer = await asyncio.shield(opening)
         except OSError:
-            _reset(self._writer)  # nobody is there: the client must learn it as from the server's own machine
+            reset(self._writer)  # nobody is there: the client must learn it as from the server's own machine
             return
+        except asyncio.CancelledError:
+            with contextlib.suppress(OSError):
+                (await opening)[1].close()
+            raise
         both = [asyncio.create_task(self._requests()), asyncio.create_task(self._answers(up_reader))]
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -244,7 +179,7 @@ class _Connection:
         """Cut both sides with RST."""
         for writer in (self._writer, self._up_writer):
             if writer is not None:
-                _reset(writer)
+                reset(writer)
 
     async def _requests(self) -> None:
         seen: Seen | None = None
@@ -272,7 +207,7 @@ class _Connection:
         hold = self._proxy._hold_for(seen)
         if self._proxy.latency:
             await asyncio.sleep(self._proxy.latency)
-        if hold is not None and not hold.answer and await hold._wait(seen, self._writer):
+        if hold is not None and not hold.answer and await hold.wait(seen, self._writer):
             return False
         await self._proxy._open.wait()
         self._answered.clear()
@@ -283,7 +218,7 @@ class _Connection:
         if hold is not None and hold.answer:
             # Held only once the server has begun to answer: it has acted by then.
             await self._answered.wait()
-            if await hold._wait(seen, self._writer):
+            if await hold.wait(seen, self._writer):
                 return False
             self._gate.set()
         if hold is not None:
@@ -308,11 +243,9 @@ class _Connection:
                 return b"".join(parts)
 
     async def _answers(self, up_reader: asyncio.StreamReader) -> None:
-        spoke = False
         try:
             with contextlib.suppress(OSError):
                 while data := await up_reader.read(1 << 16):
-                    spoke = True
                     self._answered.set()
                     await self._gate.wait()
                     await self._proxy._open.wait()
@@ -320,14 +253,4 @@ class _Connection:
                     await self._writer.drain()
         finally:
             self._answered.set()
-        self._proxy.turned_away += not spoke
         await self._gate.wait()
-
-
-def _reset(writer: asyncio.StreamWriter) -> None:
-    """RST instead of FIN: linger on, zero seconds."""
-    sock = writer.get_extra_info("socket")
-    if sock is not None:
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()

@@ -201,7 +201,7 @@ class Rig:
         ]
         statuses = [f"{await self.status(rc_id)}" for rc_id in dump.rcs]
         tails = [f"--- {process.log.name}\n{process.tail()}" for process in self.processes]
-        return "\n".join(["audit:", *records, "status:", *statuses, *tails])
+        return "\n".join(["audit:", *records[-30:], "status:", *statuses, *tails])
 
     async def close(self) -> None:
         self.stop.set()

@@ -173,3 +173,31 @@ async def test_chunked_bodies_are_passed_whole(upstream: tuple[Upstream, str]) -
         async with session.put(f"http://{proxy.address}/v1/txn", data=parts()) as answer:
             assert await answer.text() == "1"
         assert state.bodies == [b"a" * 70_000 + b"b"]
+
+
+async def test_a_cut_request_reaches_the_server_only_when_it_is_released(
+    upstream: tuple[Upstream, str],
+) -> None:
+    state, address = upstream
+    async with Proxy(address) as proxy, client() as session:
+        hold = proxy.hold_transaction()
+        task = asyncio.create_task(put(session, proxy, b"late"))
+        await asyncio.wait_for(hold.reached.wait(), 5)
+        hold.cut()
+        with pytest.raises(aiohttp.ClientError):
+            await asyncio.wait_for(task, 5)
+        assert await put(session, proxy, b"meanwhile") == "1"
+        hold.release()
+        await asyncio.wait_for(hold.finished.wait(), 5)
+        assert state.bodies == [b"meanwhile", b"late"]
+
+
+async def test_failing_answers_in_the_servers_place(upstream: tuple[Upstream, str]) -> None:
+    state, address = upstream
+    async with Proxy(address) as proxy, client() as session:
+        proxy.fail(429, lambda seen: seen.method == "PUT")
+        async with session.put(f"http://{proxy.address}/v1/txn", data=b"x") as answer:
+            assert answer.status == 429
+        proxy.recover()
+        assert await put(session, proxy, b"y") == "1"
+        assert state.bodies == [b"y"]
