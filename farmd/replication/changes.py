@@ -6,6 +6,7 @@ record changes once a transaction, and a view that was overtaken is refused by C
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,16 @@ from farmd.replication.model import Place, Plan, Step
 from farmd.replication.reading import Reading
 from scheduler.model import Assignment, Request
 from scheduler.reservations import Reservation, change_reservations
+from store import operations
 from store.intent import Intent
+from store.operations import Operation
 from store.pods import Pod
 from store.work import Transfer, Work
 
 if TYPE_CHECKING:
     from farmd.replication.kind import Tools
+
+CHANGES_A_NODE = 12
 
 
 async def units(reading: Reading, plan: Plan, request: Request, tools: Tools) -> Iterable[NodeChanges]:
@@ -30,6 +35,8 @@ async def units(reading: Reading, plan: Plan, request: Request, tools: Tools) ->
     if plan.step is not None:
         return [await _step(reading, plan.step, request, tools)]
     changes = list(_changes(reading, plan, request, tools.clock.now()))
+    if reading.snapshot.rc.replicas_per_node > 1:
+        changes = _bounded(changes)
     return grouped(changes, await _reservations(reading, request, changes, tools))
 
 
@@ -55,6 +62,20 @@ def _changes(reading: Reading, plan: Plan, request: Request, now: float) -> Iter
             yield (Change("replace", *place, pod, intent, state.pod, state.intent),)
 
 
+def _bounded(units: list[tuple[Change, ...]]) -> list[tuple[Change, ...]]:
+    """At most so many changes of one node: they share a transaction if its reservations change (R25).
+
+    The rest is planned again once these are committed.
+    """
+    seen = Counter[str]()
+    chosen = []
+    for unit in units:
+        if all(seen[change.node] < CHANGES_A_NODE for change in unit):
+            seen.update(change.node for change in unit)
+            chosen.append(unit)
+    return chosen
+
+
 def _removal(reading: Reading, place: Place) -> Change:
     state = reading.snapshot.pods[place]
     return Change("remove", *place, None, None, state.pod, state.intent)
@@ -75,6 +96,14 @@ async def _reservations(
         await tools.scheduler.deallocate_nodes(request, going, reading.view)
     changed = change_reservations(reading.view, add=coming, amounts=request.manifest.resources, remove=going)
     return {change.node: change for change in changed}
+
+
+def verdicts(reading: Reading, plan: Plan, tools: Tools) -> list[Operation]:
+    """Checks that the nodes of pods that are given up are still given up at that very moment (R21)."""
+    nodes = {place[0] for place, _ in plan.moves if reading.snapshot.pods[place].lost is not None}
+    keys = [tools.keys.work("nodes", node) for node in sorted(nodes)]
+    known = [(key, tools.caches.work.get(key)) for key in keys]
+    return [operations.check_index(key, stored.index if stored else 0) for key, stored in known]
 
 
 # -- moves -------------------------------------------------------------------------------------

@@ -43,8 +43,10 @@ def advance(snapshot: Snapshot) -> Step | None:
 
 
 def look_again(snapshot: Snapshot) -> float | None:
-    """Seconds until the move under way fails by itself; None: it does not."""
-    if snapshot.transfer is None or snapshot.rc.disabled or snapshot.rc.managed_by or snapshot.locked:
+    """Seconds until the move under way fails by itself; None: it does not, or the thaw comes first."""
+    if snapshot.transfer is None or snapshot.rc.disabled or snapshot.rc.managed_by:
+        return None
+    if snapshot.locked or snapshot.frozen is not None:
         return None
     return max(0.0, snapshot.transfer.deadline - snapshot.now)
 

@@ -207,7 +207,7 @@ class ReplicationController:
             return Outcome("frozen", tools.rng.uniform(1.0, 2.0), "the removal budget is spent")
         units = await changes.units(reading, plan, await self._reader.request(stored.record), tools)
         subject = Subject("rcs", self._id, stored.record.name, f"farm/{tools.farm}", self._key, stored.index)
-        lock = tools.keys.mutation_lock("rcs", self._id)
+        unlocked = operations.check_not_exists(tools.keys.mutation_lock("rcs", self._id))
         self._unsettled = True
         report = await tools.placement.execute(
             units,
@@ -215,7 +215,7 @@ class ReplicationController:
             self._claim,
             self._session,
             standing=len(snapshot.pods),
-            guards=[operations.check_not_exists(lock)] if plan.step is not None else (),
+            guards=changes.verdicts(reading, plan, tools) if plan.step is None else [unlocked],
         )
         self._unsettled = False
         log.info(

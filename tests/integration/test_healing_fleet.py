@@ -195,6 +195,61 @@ async def test_r19_replacements_beyond_the_budget_of_a_minute_freeze(
     assert 0 < removed <= 36  # 30 % of 120 pods
 
 
+async def test_r21_a_node_that_came_back_in_between_keeps_its_pod(
+    cluster: Cluster, agents: Obedient, consul_dev: str
+) -> None:
+    """The verdict is checked inside the transaction that acts on it."""
+    transport = Faulty(AiohttpTransport(Address.from_environment({}, consul_dev)))
+    client = ConsulClient(transport, clock=CLOCK)
+    back: list[str] = []
+    async with farm_on(client, "farm-1", keys=cluster.keys):
+        rc = await cluster.create_rc("hello", 3, manifest=ASKING)
+        await says(cluster, rc, "converged")
+        old, *_ = before = await on(cluster, rc)
+
+        async def come_back(request: Request) -> None:
+            if is_transaction(request) and f"work/nodes/{old}".encode() in request.body and not back:
+                back.append(old)
+                await cluster.keep_present({old: None})
+                await cluster.client.delete(cluster.keys.work("nodes", old))
+
+        transport.before = come_back
+        await give_up(cluster, old)
+
+        async def tried() -> list[str]:
+            return back
+
+        await eventually(tried, within=10)
+        await cluster.change_rc(rc, replicas_desired=4)
+
+        async def four() -> bool:
+            return len(await on(cluster, rc)) == 4
+
+        await eventually(four, within=10)
+        assert set(before) < set(await on(cluster, rc))
+    await client.close()
+
+
+async def test_many_replicas_a_node_fit_into_transactions(cluster: Cluster, agents: Obedient) -> None:
+    """A node's reservations change once a transaction, so its pods come in several (R25)."""
+    small = Manifest(id="hello", command=["x"], resources={"cpu": 0.1})
+    async with farm_on(cluster.client, "farm-1", keys=cluster.keys):
+        rc = await cluster.create_rc("hello", 200, manifest=small, replicas_per_node=40)
+
+        async def all_there() -> bool:
+            return len(await cluster.pods(rc.id)) == 200
+
+        await eventually(all_there, within=20)
+        await cluster.change_rc(rc, replicas_desired=0)
+
+        async def all_gone() -> bool:
+            return not await cluster.pods(rc.id)
+
+        await eventually(all_gone, within=20)
+    books = await cluster.entries(cluster.keys.tree("reserved"))
+    assert not [k for k, e in books.items() if codec.decode(Reserved, e.value, k).instances]
+
+
 async def test_r17_workers_of_one_farm_do_not_collide_over_a_node(
     cluster: Cluster, agents: Obedient, consul_dev: str
 ) -> None:

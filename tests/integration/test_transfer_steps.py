@@ -481,3 +481,26 @@ async def test_a_fleet_wide_limit_lets_the_next_go_when_one_ends(cluster: Cluste
         standing += {"transfer.start": 1, "transfer.place": 0}.get(action, -1)
         most = max(most, standing)
     assert (most, standing, len(order)) == (1, 0, 3 * counts[old])
+
+
+async def test_w17_a_whole_drain_system_pods_last(cluster: Cluster, agents: Obedient) -> None:
+    """The node's own worker advances the stages; every controller leaves in its turn."""
+    async with farm_on(cluster.client, "farm-1", keys=cluster.keys, kinds=("rcs", "nodes")):
+        rc = await three(cluster, strategy="static")
+        log_shipper = Manifest(id="logs", command=["x"], system=True)
+        system = await three(cluster, name="logs", manifest=log_shipper, strategy="static")
+        stand = set(await converged(cluster, rc)) & set(await converged(cluster, system))
+        old = min(stand)
+        drain = Drain(stage="pods", since=CLOCK.now(), deadline=CLOCK.now() + 600)
+        await label(cluster, old, GOOD, drain=drain)
+
+        async def done() -> bool:
+            entry = await cluster.client.read(cluster.keys.node(old))
+            assert entry is not None
+            record = codec.decode(Node, entry.value, entry.key)
+            return record.drain is not None and record.drain.stage == "done"
+
+        await until(done, "the drain is done")
+        assert old not in [*await on(cluster, rc), *await on(cluster, system)]
+    removed = [audit.removed[0] for audit in await cluster.audits() if audit.action == "transfer.finish"]
+    assert removed == [f"{old}/hello", f"{old}/logs"]

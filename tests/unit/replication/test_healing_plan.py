@@ -58,6 +58,13 @@ def test_lost_pods_are_replaced_within_their_budget(
     assert found == moved, case
 
 
+def test_r25_what_moves_at_once_fits_into_one_transaction() -> None:
+    pods = {f"n{number}": gone() for number in range(30)}
+    need = healing.need(world(controller(30, max_unavailable=30), pods))
+    assert need is not None
+    assert need.count == healing.MOVES_AT_ONCE
+
+
 def test_a_lost_pod_without_a_place_stays_and_says_why() -> None:
     pods = {"n1": gone(), "n2": pod()}
     plan = decide(world(controller(2), pods, offer=offered("moves", [], missing=1)))

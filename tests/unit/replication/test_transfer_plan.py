@@ -232,6 +232,11 @@ def test_only_a_deadline_is_a_timer() -> None:
     assert decide(world(controller(3), {name: pod() for name in ON})).after is None
 
 
+def test_a_frozen_move_past_its_deadline_waits_for_the_thaw_and_not_in_a_circle() -> None:
+    plan = decide(world(controller(3), STANDING, transfer=moving(deadline=NOW - 1), frozen="doubt"))
+    assert (plan.empty, plan.after, plan.blocked) == (True, None, "frozen: doubt")
+
+
 # -- whatever the world looks like -------------------------------------------------------------
 @st.composite
 def moves(draw: st.DrawFn) -> Snapshot:
