@@ -95,6 +95,11 @@ class World:
         stored = self._caches.work.get(self._keys.work("nodes", node))
         return stored.record.lost_since if stored is not None else 0.0
 
+    def present(self, node: str) -> bool:
+        """Whether the node's agent is there; a record that a newer version wrote is one, too."""
+        key = self._keys.agent(node)
+        return key in self._caches.agents.entries or key in self._caches.agents.broken
+
     def drain(self, node: str) -> Drain | None:
         """The node's drain, if there is one."""
         stored = self._caches.nodes.get(self._keys.node(node))

@@ -16,7 +16,7 @@ from farmd.pod_changes import Change, NodeChanges, Note, grouped
 from farmd.replication import transfer
 from farmd.replication.model import Place, Plan, Step
 from farmd.replication.reading import Reading
-from scheduler.model import Assignment, Request
+from scheduler.model import Assignment, FleetView, Request
 from scheduler.reservations import Reservation, change_reservations
 from store import operations
 from store.intent import Intent
@@ -32,12 +32,13 @@ CHANGES_A_NODE = 12
 
 async def units(reading: Reading, plan: Plan, request: Request, tools: Tools) -> Iterable[NodeChanges]:
     """What must happen together, one after the other."""
+    view = reading.view if reading.view is not None else tools.world.fleet()
     if plan.step is not None:
-        return [await _step(reading, plan.step, request, tools)]
+        return [await _step(reading, plan.step, request, view, tools)]
     changes = list(_changes(reading, plan, request, tools.clock.now()))
     if reading.snapshot.rc.replicas_per_node > 1:
         changes = _bounded(changes)
-    return grouped(changes, await _reservations(reading, request, changes, tools))
+    return grouped(changes, await _reservations(request, changes, view, tools))
 
 
 def _changes(reading: Reading, plan: Plan, request: Request, now: float) -> Iterable[tuple[Change, ...]]:
@@ -82,19 +83,17 @@ def _removal(reading: Reading, place: Place) -> Change:
 
 
 async def _reservations(
-    reading: Reading, request: Request, units: Iterable[tuple[Change, ...]], tools: Tools
+    request: Request, units: Iterable[tuple[Change, ...]], view: FleetView, tools: Tools
 ) -> dict[str, Reservation]:
     """What a plan changes in its nodes' reservations, by node."""
     changes = [change for unit in units for change in unit]
     going = [Assignment(c.node, c.instance) for c in changes if c.action == "remove"]
     coming = [
-        Assignment(c.node, c.instance)
-        for c in changes
-        if c.action in ("place", "replace") and c.node in reading.view
+        Assignment(c.node, c.instance) for c in changes if c.action in ("place", "replace") and c.node in view
     ]
     if going:
-        await tools.scheduler.deallocate_nodes(request, going, reading.view)
-    changed = change_reservations(reading.view, add=coming, amounts=request.manifest.resources, remove=going)
+        await tools.scheduler.deallocate_nodes(request, going, view)
+    changed = change_reservations(view, add=coming, amounts=request.manifest.resources, remove=going)
     return {change.node: change for change in changed}
 
 
@@ -107,7 +106,7 @@ def verdicts(reading: Reading, plan: Plan, tools: Tools) -> list[Operation]:
 
 
 # -- moves -------------------------------------------------------------------------------------
-async def _step(reading: Reading, step: Step, request: Request, tools: Tools) -> NodeChanges:
+async def _step(reading: Reading, step: Step, request: Request, view: FleetView, tools: Tools) -> NodeChanges:
     """One step of a move, with what it changes and what is remembered of it."""
     coming: list[Assignment] = []
     going: list[Assignment] = []
@@ -125,10 +124,10 @@ async def _step(reading: Reading, step: Step, request: Request, tools: Tools) ->
         going = [] if reading.snapshot.taken else [new]
         changes = [_removal(reading, step.new)] if step.new in reading.snapshot.pods else []
     if going:
-        await tools.scheduler.deallocate_nodes(request, going, reading.view)
+        await tools.scheduler.deallocate_nodes(request, going, view)
     reservations = change_reservations(
-        reading.view,
-        add=[place for place in coming if place.node in reading.view],
+        view,
+        add=[place for place in coming if place.node in view],
         amounts=request.manifest.resources,
         remove=going,
     )

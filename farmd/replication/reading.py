@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A snapshot, and what its plan is carried out with: the view that places were chosen from."""
+    """A snapshot, and what its plan is carried out with: the view that places were chosen from, if any."""
 
     stored: Stored[ReplicationController]
     snapshot: Snapshot
-    view: FleetView
     work: Stored[Work] | None
+    view: FleetView | None = None
 
 
 class Reader:
@@ -54,9 +54,8 @@ class Reader:
     async def read(self, stored: Stored[ReplicationController]) -> Reading:
         """The RC and its world, with places for what it needs most."""
         tools, rc = self._tools, stored.record
-        view = tools.world.fleet()
         work = tools.caches.work.get(tools.keys.work("rcs", self._id))
-        pods = {place: self._pod_state(place, pod, view) for place, pod in tools.world.pods(self._id).items()}
+        pods = {place: self._pod_state(place, pod) for place, pod in tools.world.pods(self._id).items()}
         known = work.record if work is not None else Work()
         frozen = tools.guard.frozen()
         snapshot = Snapshot(
@@ -67,15 +66,16 @@ class Reader:
             now=tools.clock.now(),
             transfer=known.transfer,
             not_before=known.transfer_not_before,
-            taken=self._taken(known, view),
+            taken=self._taken(known),
             stop_after=await self._stop_after(pods),
         )
-        snapshot = await self._judged_snapshot(stored, snapshot, view)
+        snapshot = await self._judged_snapshot(stored, snapshot)
         if transfer.advance(snapshot) is not None:
             snapshot = await self._looked_at_lock(snapshot)
         elif (need := healing.need(snapshot)) is not None:
-            snapshot = await self._with_offer(snapshot, need, view)
-        return Reading(stored, snapshot, view, work)
+            view = tools.world.fleet()
+            return Reading(stored, await self._with_offer(snapshot, need, view), work, view)
+        return Reading(stored, snapshot, work)
 
     async def request(self, rc: ReplicationController) -> Request:
         """What the scheduler is asked about this RC.
@@ -92,24 +92,25 @@ class Reader:
             replicas_per_node=rc.replicas_per_node,
         )
 
-    def _pod_state(self, place: Place, pod: Stored[Pod], view: FleetView) -> PodState:
-        world, node = self._tools.world, view.get(place[0])
-        drain = world.drain(place[0]) if node is not None and node.drain else None
+    def _pod_state(self, place: Place, pod: Stored[Pod]) -> PodState:
+        """One pod's; looked up where it stands, so that the cost does not grow with the fleet."""
+        world = self._tools.world
+        drain = world.drain(place[0])
         return PodState(
             pod,
             world.intent(place),
             world.reality(place),
             unreadable=world.unreadable(place),
             lost=world.lost_since(place[0]) or None,
-            absent=node is None or node.presence != "present",
+            absent=not world.present(place[0]),
             draining="" if drain is None else "forced" if drain.ignores_floor else "gentle",
         )
 
-    def _taken(self, work: Work, view: FleetView) -> str:
+    def _taken(self, work: Work) -> str:
         """Who has the place that a move reserved, if not this RC."""
         if work.transfer is None:
             return ""
-        node, instance = work.transfer.new
+        (node, instance), view = work.transfer.new, self._tools.world.fleet()
         here = view[node].pods.get(instance) if node in view else None
         intent = self._tools.world.intent(work.transfer.new)
         holders = [here.owner if here else "", intent.record.owner if intent else ""]
@@ -121,19 +122,18 @@ class Reader:
         return max([(await self._tools.manifests.get(sha)).stop_after for sha in shas], default=0.0)
 
     # -- the scheduler's judgement of nodes ------------------------------------------------------
-    async def _judged_snapshot(
-        self, stored: Stored[ReplicationController], snapshot: Snapshot, view: FleetView
-    ) -> Snapshot:
+    async def _judged_snapshot(self, stored: Stored[ReplicationController], snapshot: Snapshot) -> Snapshot:
         pods, rc = snapshot.pods, snapshot.rc
         if not pods:
             return snapshot
         if rc.strategy == "dynamic":
+            view = self._tools.world.fleet()
             labels = tuple((place, view[place[0]].labels if place[0] in view else None) for place in pods)
             if self._judged != (stored.index, labels) or self._asks(snapshot):
-                await self._judge(snapshot, view)
+                await self._judge(snapshot)
                 self._judged = (stored.index, labels)
         elif self._asks(snapshot):
-            await self._judge(snapshot, view)
+            await self._judge(snapshot)
         else:
             self._leaving = frozenset()
         if not self._leaving:
@@ -155,10 +155,10 @@ class Reader:
             for state in snapshot.pods.values()
         )
 
-    async def _judge(self, snapshot: Snapshot, view: FleetView) -> None:
+    async def _judge(self, snapshot: Snapshot) -> None:
         request = await self.request(snapshot.rc)
         among = msgspec.structs.replace(request, among=frozenset(node for node, _ in snapshot.pods))
-        answer = await self._tools.scheduler.eligible_nodes(among, view)
+        answer = await self._tools.scheduler.eligible_nodes(among, self._tools.world.fleet())
         retained = {*answer.eligible, *answer.retained}
         self._leaving = frozenset(place for place in snapshot.pods if place[0] not in retained)
 
