@@ -332,11 +332,7 @@ class PrefixCache(Generic[T]):
             return
         self.broken.pop(entry.key, None)
         kept = entry.value if self._keep_raw else b""
-        self._insert(
-            Stored(
-                entry.key, record, entry.modify_index, kept, entry.flags, entry.create_index, entry.session
-            )
-        )
+        self._insert(Stored(entry.key, record, entry.modify_index, kept, entry.flags, entry.create_index))
 
     def _set_aside(self, raw: RawEntry, error: RecordInvalid) -> None:
         error.fields["index"] = raw.modify_index

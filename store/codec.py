@@ -56,7 +56,6 @@ def stored(kind: type[T], entry: Entry) -> Stored[T]:
         raw=entry.value,
         flags=entry.flags,
         create_index=entry.create_index,
-        session=entry.session,
     )
 
 

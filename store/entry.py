@@ -69,4 +69,3 @@ class Stored(msgspec.Struct, Generic[T], frozen=True, gc=False):
     raw: bytes
     flags: int = 0
     create_index: int = 0
-    session: str = ""

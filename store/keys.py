@@ -199,7 +199,7 @@ class Keys:
         mutation = len(parts) == 3 and parts[2] == "mutation"
         if not (len(parts) == 2 or mutation) or not all(parts):
             return "", "", False
-        return parts[0], parts[1], mutation
+        return sys.intern(parts[0]), sys.intern(parts[1]), mutation
 
     def work(self, kind: str, item_id: str) -> str:
         """A worker's durable state."""
@@ -246,4 +246,4 @@ class Keys:
 
     def last_part(self, key: str) -> str:
         """The id or name at the end of a key."""
-        return key.rsplit("/", 1)[1]
+        return sys.intern(key.rsplit("/", 1)[1])

@@ -22,7 +22,7 @@ from store.keys import Keys
 from store.nodes import Agent, Node, Reserved
 from store.pods import Pod, SharedLabels
 from store.ports import Clock, Recorder, Rng
-from store.rcs import ReplicationController
+from store.rcs import ReplicationController, small
 from store.reality import Glance, Reality, glance
 from store.work import Work
 
@@ -73,7 +73,9 @@ class Caches:
                 on_answer=progress.loop("cache", STALL_SECONDS).beat,
             )
 
-        self.rcs: PrefixCache[ReplicationController] = tree("rcs", ReplicationController, sharded=True)
+        self.rcs: PrefixCache[ReplicationController] = tree(
+            "rcs", ReplicationController, sharded=True, compact=small
+        )
         self.daemonsets: PrefixCache[DaemonSet] = tree("daemonsets", DaemonSet)
         self.pods: PrefixCache[Pod] = tree(
             "pods", Pod, sharded=True, pause=own_trees_pause, compact=SharedLabels().shared
