@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from store import codec
+from store import daemonsets as daemonset_records
+from store.daemonsets import DaemonSet, DaemonSetStore
 from store.errors import RecordInvalid
 from store.failsafe import Failsafe, FailsafeStore, frozen
 from store.farms import Member
 from store.keys import Keys, is_sentinel
 from store.locks import Holder
+from store.named import Named
 from store.nodes import Agent, Condition, Drain, Node, NodeListing, NodeStore, NodeView, Taint
 from store.pods import Pod
 from store.rcs import KIND, ReplicationController, ReplicationControllerStore
@@ -48,6 +51,31 @@ class ControllerRow(msgspec.Struct, frozen=True, kw_only=True):
         if self.status is None or self.status.desired != self.record.replicas_desired:
             return "pending"
         return self.status.state
+
+
+class DaemonSetRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One daemon set: its record, what its owner last reported, and the farm that owns it."""
+
+    record: DaemonSet
+    index: int
+    status: Status | None = None
+    owner: str = ""
+
+    @property
+    def reported(self) -> bool:
+        """Whether the report speaks of the record as it is now."""
+        return self.status is not None and self.status.record in {0, self.index}
+
+    @property
+    def state(self) -> str:
+        """One word: what is happening, or why nothing is."""
+        if self.record.deleting:
+            return "deleting"
+        if not self.owner:
+            return "unowned"
+        if self.record.disabled:
+            return "disabled"
+        return self.status.state if self.status is not None and self.reported else "pending"
 
 
 class PodRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +126,13 @@ class Controllers(msgspec.Struct, frozen=True):
     broken: list[str]
 
 
+class DaemonSets(msgspec.Struct, frozen=True):
+    """Rows by name, and one line for each record that does not decode."""
+
+    rows: list[DaemonSetRow]
+    broken: list[str]
+
+
 class Pods(msgspec.Struct, frozen=True):
     """Rows by owner's name, node and instance, and one line for each record that does not decode."""
 
@@ -116,7 +151,7 @@ async def controllers(client: ConsulClient, keys: Keys) -> Controllers:
     """All controllers."""
     listing = await ReplicationControllerStore(client, keys).list()
     statuses = await StatusStore(client, keys, KIND).list()
-    owners = await _owners(client, keys)
+    owners = await _owners(client, keys, KIND)
     rows = [
         ControllerRow(
             record=stored.record,
@@ -146,10 +181,44 @@ async def controller(client: ConsulClient, keys: Keys, target: str) -> Controlle
     )
 
 
-async def pods(client: ConsulClient, keys: Keys, rc: ReplicationController | None = None) -> Pods:
-    """All pods, or those of one controller."""
+async def daemonsets(client: ConsulClient, keys: Keys) -> DaemonSets:
+    """All daemon sets."""
+    listing = await DaemonSetStore(client, keys).list()
+    statuses = await StatusStore(client, keys, daemonset_records.KIND).list()
+    owners = await _owners(client, keys, daemonset_records.KIND)
+    rows = [
+        DaemonSetRow(
+            record=stored.record,
+            index=stored.index,
+            status=statuses.get(stored.record.id),
+            owner=owners.get(stored.record.id, ""),
+        )
+        for stored in listing.items
+    ]
+    return DaemonSets(rows, [error.message for error in listing.broken])
+
+
+async def daemonset(client: ConsulClient, keys: Keys, target: str) -> DaemonSetRow:
+    """One daemon set by name, id or beginning of an id.
+
+    Raises:
+        NotFound: there is none. Ambiguous: several fit. RecordInvalid: it does not decode.
+    """
+    kind = daemonset_records.KIND
+    stored = await DaemonSetStore(client, keys).find(target)
+    lock = await client.read(keys.lock(kind, stored.record.id))
+    return DaemonSetRow(
+        record=stored.record,
+        index=stored.index,
+        status=await StatusStore(client, keys, kind).get(stored.record.id),
+        owner="" if lock is None else _holder(lock.value),
+    )
+
+
+async def pods(client: ConsulClient, keys: Keys, of: Named | None = None) -> Pods:
+    """All pods, or those of one owner."""
     broken: list[str] = []
-    page = await client.list(keys.tree("pods") if rc is None else keys.pods(rc.id))
+    page = await client.list(keys.tree("pods") if of is None else keys.pods(of.id))
     placed: dict[tuple[str, str, str], Pod] = {}
     for raw in page.items:
         if is_sentinel(raw.key):
@@ -162,7 +231,7 @@ async def pods(client: ConsulClient, keys: Keys, rc: ReplicationController | Non
             broken.append(f"{raw.key}: expected pods/<owner>/<node>/<instance>")
     nodes = {node for _, node, _ in placed}
     realities = await _realities(client, keys, nodes, broken) if placed else {}
-    names = {rc.id: rc.name} if rc is not None else await _names(client, keys)
+    names = {of.id: of.name} if of is not None else await _names(client, keys)
     rows = [
         _pod_row(owner, names.get(owner, ""), node, instance, pod, realities.get((node, instance)))
         for (owner, node, instance), pod in placed.items()
@@ -281,12 +350,15 @@ async def _realities(
 
 
 async def _names(client: ConsulClient, keys: Keys) -> dict[str, str]:
-    listing = await ReplicationControllerStore(client, keys).list()
-    return {stored.record.id: stored.record.name for stored in listing.items}
+    """Names of owners by id; a daemon set's says what it is, because controllers may bear the same."""
+    controllers = await ReplicationControllerStore(client, keys).list()
+    names = {stored.record.id: stored.record.name for stored in controllers.items}
+    sets = await DaemonSetStore(client, keys).list()
+    return names | {stored.record.id: f"daemonset/{stored.record.name}" for stored in sets.items}
 
 
-async def _owners(client: ConsulClient, keys: Keys) -> dict[str, str]:
-    page = await client.list(keys.lock(KIND, ""))
+async def _owners(client: ConsulClient, keys: Keys, kind: str) -> dict[str, str]:
+    page = await client.list(keys.lock(kind, ""))
     owners = {}
     for raw in page.items:
         _, item, mutation = keys.lock_parts(raw.key)

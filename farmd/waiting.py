@@ -24,7 +24,10 @@ _REPORT_LAG = 3.0
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at it; ``noun`` says what it is. ``outdated`` pods still run or stand for another manifest."""
+    """One look at it; ``noun`` says what it is. ``outdated`` pods still run or stand for another manifest.
+
+    ``desired`` below 0: only the owner can tell, and has not yet.
+    """
 
     name: str
     state: str
@@ -155,7 +158,8 @@ async def until_gone(
 
 def describe(now: Look) -> str:
     """One line: ``3 of 5 placed, 2 healthy, 1 outdated; blocked: no eligible node``."""
-    text = f"{now.placed} of {now.desired} placed, {now.healthy} healthy"
+    wanted = now.desired if now.desired >= 0 else "?"
+    text = f"{now.placed} of {wanted} placed, {now.healthy} healthy"
     if now.outdated:
         text += f", {now.outdated} outdated"
     return f"{text}; {now.state}{': ' + now.reason if now.reason else ''}"

@@ -19,7 +19,8 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """State of one item; ``blocked`` always comes with a reason.
 
     ``placed`` counts pods that exist, ``healthy`` those that pass on the right manifest,
-    ``outdated`` those that still run another one.
+    ``outdated`` those that still run another one. ``record`` is the ModifyIndex of the record that it
+    speaks of, where that cannot be told from ``desired``; 0: it is not said.
     """
 
     state: Literal["converged", "progressing", "blocked", "frozen", "disabled"]
@@ -30,6 +31,7 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
     farm: str = ""
     since: float = 0.0
+    record: int = 0
 
 
 class StatusStore:

@@ -13,28 +13,32 @@ from farmd.cli.output import clean, differences, document, emit
 from farmd.errors import Declined, Unconfirmed
 from farmd.mutation import Change, Mutation, commit
 
-_NOUNS = {"rcs": "rc", "nodes": "node"}
+_NOUNS = {"rcs": "rc", "daemonsets": "daemonset", "nodes": "node"}
 _DONE = {
-    "rc.create": "created",
-    "rc.set-replicas": "scaled",
-    "rc.update": "updated",
-    "rc.enable": "enabled",
-    "rc.disable": "disabled",
-    "rc.delete": "deleted",
-    "rc.mark-deleted": "marked for deletion",
-    "node.label": "labelled",
-    "node.cordon": "cordoned",
-    "node.uncordon": "uncordoned",
-    "node.drain": "draining",
-    "node.undrain": "undrained",
-    "failsafe.clear": "cleared",
-    "doctor.remove": "removed",
+    "create": "created",
+    "set-replicas": "scaled",
+    "update": "updated",
+    "enable": "enabled",
+    "disable": "disabled",
+    "delete": "deleted",
+    "mark-deleted": "marked for deletion",
+    "label": "labelled",
+    "cordon": "cordoned",
+    "uncordon": "uncordoned",
+    "drain": "draining",
+    "undrain": "undrained",
+    "clear": "cleared",
+    "remove": "removed",
 }
 
 
 def title(change: Change) -> str:
     """``rc/hello``."""
     return f"{_NOUNS.get(change.kind, change.kind)}/{change.name}"
+
+
+def _verb(change: Change) -> str:
+    return change.action.partition(".")[2]
 
 
 async def apply(
@@ -86,9 +90,7 @@ def _show(invocation: Invocation, mutation: Mutation) -> None:
         invocation.say(f"{title(change)}: nothing to change")
         return
     fields = differences(change.before, change.after)
-    invocation.say(
-        f"{title(change)}: {change.action.partition('.')[2]}{': ' if fields else ''}{', '.join(fields)}"
-    )
+    invocation.say(f"{title(change)}: {_verb(change)}{': ' if fields else ''}{', '.join(fields)}")
     for line in change.details:
         invocation.say(f"  {clean(line)}")
 
@@ -103,7 +105,7 @@ def _results(invocation: Invocation, mutations: Sequence[Mutation], *, written: 
         if output == "name":
             click.echo(title(mutation.change))
         elif written and not invocation.settings.quiet:
-            done = _DONE.get(mutation.change.action, "changed") if mutation.needed else "unchanged"
+            done = _DONE.get(_verb(mutation.change), "changed") if mutation.needed else "unchanged"
             click.echo(f"{title(mutation.change)} {done}{_id(mutation.change)}")
 
 

@@ -16,6 +16,7 @@ from farmd.cli.options import shared
 
 _COMMANDS = {
     "rc": ("farmd.cli.rc:rc", "Replication controllers: keep N copies of a pod."),
+    "daemonset": ("farmd.cli.daemonset:daemonset", "Daemon sets: one pod on every eligible node."),
     "pod": ("farmd.cli.pod:pod", "Pods: list them, read their logs."),
     "node": ("farmd.cli.node:node", "Nodes: list, label, cordon."),
     "audit": ("farmd.cli.audit:audit", "Who changed what, when and why."),

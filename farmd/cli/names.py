@@ -30,6 +30,17 @@ def controllers(ctx: click.Context, _: click.Parameter, incomplete: str) -> list
     return _complete(ctx, names, incomplete)
 
 
+def daemonsets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Names of daemon sets."""
+
+    async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
+        from store.daemonsets import DaemonSetStore
+
+        return await DaemonSetStore(client, keys).names()
+
+    return _complete(ctx, names, incomplete)
+
+
 def nodes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Names of nodes."""
 

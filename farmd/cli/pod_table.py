@@ -13,7 +13,7 @@ def pod_table(rows: Sequence[PodRow], broken: Sequence[str], now: float) -> Tabl
     columns = (
         Column("NODE", lambda row: row.node),
         Column("INSTANCE", lambda row: row.instance),
-        Column("RC", lambda row: row.owner_name or row.owner),
+        Column("OWNER", lambda row: row.owner_name or row.owner),
         Column("PHASE", lambda row: row.phase),
         Column("HEALTH", lambda row: row.health),
         Column("RESTARTS", lambda row: str(row.restarts)),

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-
 import click
 
+from farmd.cli import owners
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import controllers
 from farmd.cli.options import command
-from farmd.cli.progress import progress
 from farmd.mutation import Mutation
 from farmd.replication import commands, waiting
-from farmd.replication.spec import ControllerSpec, parse_file
-from store.errors import InputInvalid
+from farmd.replication.spec import parse_file
 
 _TARGET = click.argument("name", shell_complete=controllers)
 _FILE = click.option(
@@ -32,7 +27,7 @@ async def create(invocation: Invocation, path: str) -> None:
     All documents are checked before anything is written. Creating an equal controller again changes
     nothing; a different one under the same name is a conflict.
     """
-    specs = _specs(path)
+    specs = owners.specs(path, parse_file)
     prepared = [(await commands.create(invocation.call, spec), spec) for spec in specs]
     by_id = {mutation.change.id: spec for mutation, spec in prepared}
 
@@ -41,7 +36,7 @@ async def create(invocation: Invocation, path: str) -> None:
 
     mutations = [mutation for mutation, _ in prepared]
     await apply(invocation, mutations, write)
-    await _converge(invocation, mutations)
+    await owners.converge(invocation, mutations, waiting.convergence)
 
 
 @command("set-replicas", mutates=True, waits=True, negative_numbers=True)
@@ -51,7 +46,7 @@ async def set_replicas(invocation: Invocation, name: str, replicas: int) -> None
     """Set how many pods a controller should have. Fewer than now asks first."""
     mutation = await commands.set_replicas(invocation.call, name, replicas)
     await apply(invocation, [mutation])
-    await _converge(invocation, [mutation])
+    await owners.converge(invocation, [mutation], waiting.convergence)
 
 
 @command("update", mutates=True, waits=True)
@@ -63,9 +58,11 @@ async def update(invocation: Invocation, path: str, now: bool) -> None:
     Gated rollouts are not there yet: without --now this is refused. What the file leaves out of
     replicas and disabled stays as it is.
     """
-    mutations = [await commands.update(invocation.call, spec, now=now) for spec in _specs(path)]
+    mutations = [
+        await commands.update(invocation.call, spec, now=now) for spec in owners.specs(path, parse_file)
+    ]
     await apply(invocation, mutations)
-    await _converge(invocation, mutations)
+    await owners.converge(invocation, mutations, waiting.convergence)
 
 
 @command("enable", mutates=True, waits=True)
@@ -74,7 +71,7 @@ async def enable(invocation: Invocation, name: str) -> None:
     """Let the farms add and remove pods of a controller again."""
     mutation = await commands.enable(invocation.call, name)
     await apply(invocation, [mutation])
-    await _converge(invocation, [mutation])
+    await owners.converge(invocation, [mutation], waiting.convergence)
 
 
 @command("disable", mutates=True)
@@ -91,42 +88,4 @@ async def delete(invocation: Invocation, names: tuple[str, ...], cascade: bool) 
     """Delete controllers. Refused while pods remain, unless --cascade removes them first."""
     mutations = [await commands.delete(invocation.call, name, cascade=cascade) for name in names]
     await apply(invocation, mutations)
-    if invocation.settings.dry_run:
-        return
-    marked = [mutation for mutation in mutations if mutation.change.action != "rc.delete"]
-    if invocation.settings.wait is False:
-        for mutation in marked:
-            invocation.say(f"rc/{mutation.change.name}: marked; delete it again once its pods are gone")
-        return
-    with progress(invocation) as report:
-        for mutation in marked:
-            await waiting.deletion(invocation.call, mutation.change.id, invocation.settings.timeout, report)
-            if not invocation.settings.quiet and invocation.settings.output in {"table", "wide"}:
-                click.echo(f"rc/{mutation.change.name} deleted ({mutation.change.id})")
-
-
-async def _converge(invocation: Invocation, mutations: Sequence[Mutation]) -> None:
-    if invocation.settings.wait is not True or invocation.settings.dry_run:
-        return
-    with progress(invocation) as report:
-        for mutation in mutations:
-            # A creation that somebody else won has another id: the name tells which one it is.
-            await waiting.convergence(
-                invocation.call, mutation.change.name, invocation.settings.timeout, report
-            )
-
-
-def _specs(path: str) -> list[ControllerSpec]:
-    """The controllers of a file or of stdin.
-
-    Raises:
-        InputInvalid: it cannot be read, is no text, or something in it does not fit.
-    """
-    try:
-        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        text = raw.decode("utf-8")
-    except OSError as error:
-        raise InputInvalid(f"{path}: cannot be read: {error.strerror}", source=path) from error
-    except UnicodeDecodeError as error:
-        raise InputInvalid(f"{path}: found bytes that are no UTF-8, expected text", source=path) from error
-    return [spec for _, spec in parse_file(text, "stdin" if path == "-" else path)]
+    await owners.finish_deletions(invocation, "rc", mutations, waiting.deletion)

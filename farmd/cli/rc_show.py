@@ -7,32 +7,28 @@ from typing import Any
 import click
 
 from farmd import overview
-from farmd.cli.audit import summary
+from farmd.cli import owners
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import controllers
 from farmd.cli.options import command
 from farmd.cli.output import (
     Column,
     Table,
-    ago,
     as_yaml,
-    clean,
     document,
     emit,
     pairs,
     plain,
     show,
-    text_table,
 )
 from farmd.cli.pod_table import pod_table
 from farmd.overview import ControllerRow
 from farmd.replication.spec import as_file
 from store import manifests, selectors
-from store.audit import Audit, AuditReader, Filter
+from store.audit import AuditReader, Filter
 from store.rcs import KIND
 
 _TARGET = click.argument("name", shell_complete=controllers)
-_HISTORY = 8
 
 
 @command("list", lists=True)
@@ -91,22 +87,12 @@ async def describe(invocation: Invocation, name: str) -> None:
     row = await overview.controller(client, keys, name)
     found = await overview.pods(client, keys, row.record)
     log = AuditReader(client, keys)
-    history = await log.read(Filter(kind=KIND, item=row.record.id), _HISTORY)
+    history = await log.read(Filter(kind=KIND, item=row.record.id), owners.HISTORY)
     if invocation.settings.output in {"json", "yaml"}:
         content = {"pods": plain(found.rows), "history": plain(history), "broken": found.broken}
         emit(invocation, document("ReplicationController", _plain(row) | content))
         return
-    now = invocation.call.clock.now()
-    for title, text in _facts(row):
-        click.echo(f"{title + ':':<15}{clean(text)}".rstrip())
-    click.echo(f"\nPods ({len(found.rows)})")
-    for line in text_table(invocation, pod_table(found.rows, found.broken, now)) if found.rows else ["none"]:
-        click.echo(f"  {line}")
-    click.echo("\nHistory (newest first)")
-    for record in history:
-        click.echo(f"  {clean(_history_line(record, now))}")
-    for broken in found.broken:
-        click.echo(f"farmctl: broken record left out: {clean(broken)}", err=True)
+    owners.describe(invocation, _facts(row), found, history)
 
 
 def _facts(row: ControllerRow) -> list[tuple[str, str]]:
@@ -132,11 +118,6 @@ def _facts(row: ControllerRow) -> list[tuple[str, str]]:
     ]
 
 
-def _history_line(record: Audit, now: float) -> str:
-    reason = f" ({record.reason})" if record.reason else ""
-    return f"{ago(now, record.at):>4}  {record.action}  {record.actor}  {summary(record)}{reason}"
-
-
 def _table(rows: list[ControllerRow], broken: list[str]) -> Table:
     return Table(
         kind="ReplicationController",
@@ -159,17 +140,13 @@ def _plain(row: ControllerRow) -> dict[str, Any]:
     }
 
 
-def _count(name: str) -> Any:
-    return lambda row: "-" if row.status is None else str(getattr(row.status, name))
-
-
 _COLUMNS = (
     Column("NAME", lambda row: row.record.name),
     Column("ID", lambda row: row.record.id),
     Column("DESIRED", lambda row: str(row.record.replicas_desired)),
-    Column("PLACED", _count("placed")),
-    Column("HEALTHY", _count("healthy")),
-    Column("OUTDATED", _count("outdated"), wide=True),
+    Column("PLACED", owners.count("placed")),
+    Column("HEALTHY", owners.count("healthy")),
+    Column("OUTDATED", owners.count("outdated"), wide=True),
     Column("STATE", lambda row: row.state),
     Column("OWNER", lambda row: row.owner or "-"),
     Column("MANIFEST", lambda row: row.record.manifest[:12], wide=True),

@@ -145,7 +145,7 @@ def _foreign(snapshot: Snapshot) -> str:
     return f"{place[0]}/{place[1]}: its intent {what}"
 
 
-def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
+def status(snapshot: Snapshot, plan: Plan, farm: str, since: float, record: int) -> Status:
     """What people are told: pods on nodes that are given up do not count, they are not there."""
     daemonset = snapshot.daemonset
     counted = [state for state in snapshot.pods.values() if state.contact != "lost"]
@@ -170,6 +170,7 @@ def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
         reason=reason,
         farm=farm,
         since=since,
+        record=record,
     )
 
 

@@ -1,0 +1,98 @@
+"""What the commands of everything that owns pods share: reading files, waiting, describing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from farmd.cli.audit import summary
+from farmd.cli.invocation import Invocation
+from farmd.cli.output import ago, clean, text_table
+from farmd.cli.pod_table import pod_table
+from farmd.cli.progress import progress
+from farmd.mutation import Call, Mutation
+from farmd.overview import Pods
+from farmd.waiting import Report
+from store.audit import Audit
+from store.errors import InputInvalid
+
+T = TypeVar("T")
+Waiting = Callable[[Call, str, float, Report], Awaitable[object]]
+
+HISTORY = 8
+
+
+def specs(path: str, parse: Callable[[str, str], Sequence[tuple[str, T]]]) -> list[T]:
+    """What a file or stdin describes.
+
+    Raises:
+        InputInvalid: it cannot be read, is no text, or something in it does not fit.
+    """
+    try:
+        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        text = raw.decode("utf-8")
+    except OSError as error:
+        raise InputInvalid(f"{path}: cannot be read: {error.strerror}", source=path) from error
+    except UnicodeDecodeError as error:
+        raise InputInvalid(f"{path}: found bytes that are no UTF-8, expected text", source=path) from error
+    return [spec for _, spec in parse(text, "stdin" if path == "-" else path)]
+
+
+async def converge(invocation: Invocation, mutations: Sequence[Mutation], wait: Waiting) -> None:
+    """With ``--wait``: wait until each of them is what was asked for, with progress."""
+    if invocation.settings.wait is not True or invocation.settings.dry_run:
+        return
+    with progress(invocation) as report:
+        for mutation in mutations:
+            # A creation that somebody else won has another id: the name tells which one it is.
+            await wait(invocation.call, mutation.change.name, invocation.settings.timeout, report)
+
+
+async def finish_deletions(
+    invocation: Invocation, noun: str, mutations: Sequence[Mutation], wait: Waiting
+) -> None:
+    """Wait until those that were marked have no pods, and take their records away."""
+    if invocation.settings.dry_run:
+        return
+    marked = [mutation for mutation in mutations if mutation.change.action != f"{noun}.delete"]
+    if invocation.settings.wait is False:
+        for mutation in marked:
+            invocation.say(f"{noun}/{mutation.change.name}: marked; delete it again once its pods are gone")
+        return
+    with progress(invocation) as report:
+        for mutation in marked:
+            await wait(invocation.call, mutation.change.id, invocation.settings.timeout, report)
+            if not invocation.settings.quiet and invocation.settings.output in {"table", "wide"}:
+                click.echo(f"{noun}/{mutation.change.name} deleted ({mutation.change.id})")
+
+
+def describe(
+    invocation: Invocation, facts: Sequence[tuple[str, str]], found: Pods, history: Sequence[Audit]
+) -> None:
+    """Facts, pods and what happened last, for people."""
+    now = invocation.call.clock.now()
+    for title, text in facts:
+        click.echo(f"{title + ':':<15}{clean(text)}".rstrip())
+    click.echo(f"\nPods ({len(found.rows)})")
+    table = pod_table(found.rows, found.broken, now)
+    for line in text_table(invocation, table) if found.rows else ["none"]:
+        click.echo(f"  {line}")
+    click.echo("\nHistory (newest first)")
+    for record in history:
+        click.echo(f"  {clean(_line(record, now))}")
+    for broken in found.broken:
+        click.echo(f"farmctl: broken record left out: {clean(broken)}", err=True)
+
+
+def count(name: str) -> Any:
+    """A column of the status: a number, or ``-`` while nobody reported."""
+    return lambda row: "-" if row.status is None else str(getattr(row.status, name))
+
+
+def _line(record: Audit, now: float) -> str:
+    reason = f" ({record.reason})" if record.reason else ""
+    return f"{ago(now, record.at):>4}  {record.action}  {record.actor}  {summary(record)}{reason}"

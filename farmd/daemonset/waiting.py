@@ -1,0 +1,61 @@
+"""Waiting until a daemon set is what somebody asked for: converged, or gone."""
+
+from __future__ import annotations
+
+from farmd import overview
+from farmd.daemonset import commands
+from farmd.mutation import Call
+from farmd.waiting import Look, Report, seen, until_converged, until_gone
+from store import codec
+from store.errors import RecordInvalid
+from store.work import Work
+
+
+async def look(call: Call, target: str) -> Look:
+    """How a daemon set stands now; only its owner knows how many nodes are eligible.
+
+    Raises:
+        NotFound: it is gone.
+    """
+    row = await overview.daemonset(call.client, call.keys, target)
+    daemonset = row.record
+    lost = await _lost(call)
+    pods = [
+        pod
+        for pod in (await overview.pods(call.client, call.keys, daemonset)).rows
+        if pod.node not in lost or daemonset.deleting
+    ]
+    desired = row.status.desired if row.status is not None and row.reported else -1
+    if daemonset.deleting:
+        desired = 0
+    return seen(commands.NOUN, daemonset.name, daemonset.manifest, desired, row, pods)
+
+
+async def _lost(call: Call) -> set[str]:
+    """Nodes that the fleet has given up: what stands there is neither wanted nor missed (R21)."""
+    page = await call.client.list(call.keys.work("nodes", ""))
+    lost = set()
+    for raw in page.items:
+        try:
+            if codec.decode(Work, raw.decoded(), raw.key).lost_since > 0:
+                lost.add(call.keys.last_part(raw.key))
+        except RecordInvalid:
+            continue  # nobody knows; its pod counts until somebody does
+    return lost
+
+
+async def convergence(call: Call, target: str, timeout: float, report: Report) -> Look:
+    """Wait until a daemon set is converged (``farmd.waiting.until_converged``)."""
+    return await until_converged(call, lambda: look(call, target), timeout, report)
+
+
+async def deletion(call: Call, daemonset_id: str, timeout: float, report: Report) -> None:
+    """Wait until a daemon set that is being deleted has no pods, then delete it, audited."""
+    await until_gone(
+        call,
+        daemonset_id,
+        lambda: look(call, daemonset_id),
+        lambda: commands.delete(call, daemonset_id, cascade=False),
+        timeout,
+        report,
+    )
