@@ -59,9 +59,9 @@ class Fleet:
         self.ids = SeededIds(5)
         self.farms: dict[str, NodeFarm] = {}
 
-    async def start(self, name: str, **settings: Any) -> NodeFarm:
-        """Start a farm, and let it claim what is free."""
-        faults, alerts = Faulty(InProcessTransport(self.server)), Inbox()
+    async def start(self, name: str, *, alerts: Inbox | None = None, **settings: Any) -> NodeFarm:
+        """Start a farm, and let it claim what is free; ``alerts`` is where it tells people."""
+        faults, alerts = Faulty(InProcessTransport(self.server)), alerts or Inbox()
         metrics = Metrics(CollectorRegistry())
         chosen: dict[str, Any] = {"name": name, "settle": 0.1, "patience": 1.0, "stable": 1.0} | settings
         farm = await build_farm(

@@ -90,19 +90,22 @@ async def test_past_its_deadline_a_drain_says_so_and_goes_on(force: bool) -> Non
         assert not farm.alerts.firing
 
 
-async def test_an_alert_of_a_late_drain_ends_with_the_drain_whoever_sent_it() -> None:
+@pytest.mark.parametrize("first", ["heir", "undrain"])
+async def test_an_alert_of_a_late_drain_ends_with_the_drain_whoever_sent_it(first: str) -> None:
     async with fleet_of(*NODES) as fleet:
-        await fleet.start("a")
+        former = await fleet.start("a")
         await fleet.place("n1", "web")
         await fleet.drain("n1", deadline=fleet.clock.now() + 5)
         await fleet.clock.advance(10)
         await fleet.end("a")
-        farm = await fleet.start("b")
-        farm.alerts.firing["node_drain_n1"] = farm.alerts.firing.get("node_drain_n1")  # type: ignore[assignment]
-        assert not farm.alerts.fired
+        assert "node_drain_n1" in former.alerts.firing
+        heir = await fleet.start("b", alerts=former.alerts) if first == "heir" else None
         await fleet.put(KEYS.node("n1"), Node())
+        if heir is None:
+            await fleet.start("b", alerts=former.alerts)
         await fleet.clock.advance(2)
-        assert not farm.alerts.firing
+        assert not former.alerts.firing
+        assert len(former.alerts.fired) == 1
         assert await fleet.status("n1") is None
 
 
@@ -167,20 +170,22 @@ async def test_a_drain_names_what_keeps_the_pods(fields: dict[str, object] | Non
         assert status.waiting == [text]
 
 
-async def test_r13_an_undrain_that_comes_meanwhile_wins() -> None:
+@pytest.mark.parametrize("at", ["/v1/kv/farmd/nodes/n1", "/v1/txn"])
+async def test_r13_an_undrain_that_comes_meanwhile_wins(at: str) -> None:
     async with fleet_of(*NODES) as fleet:
         farm = await fleet.start("a")
         await fleet.place("n1", "web")
         await fleet.drain("n1")
 
         async def first(request: object) -> None:
-            if getattr(request, "path", "") == "/v1/txn":
+            if getattr(request, "path", "") == at:
                 farm.faults.before = None
                 await fleet.put(KEYS.node("n1"), Node(labels={"a": "b"}))
 
         farm.faults.before = first
         await fleet.unplace("n1", "web")
         await fleet.clock.advance(10)
+        assert farm.faults.before is None, "it never came to that"
         assert await fleet.node("n1") == Node(labels={"a": "b"})
         assert not await fleet.audits("node.drain")
 

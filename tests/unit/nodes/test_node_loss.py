@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import base64
+import heapq
+import json
+
 from store import codec
 from store.errors import StoreUnavailable
 from store.failsafe import Failsafe
-from store.nodes import Node
-from tests.node_farms import GRACE, KEYS, fleet_of
+from store.nodes import Agent, Node
+from tests.node_farms import GRACE, KEYS, Fleet, fleet_of
 
 
 async def cut(*_: object) -> None:
     """A wire that carries nothing."""
     raise StoreUnavailable("the wire is cut")
+
+
+def stand_still(fleet: Fleet, seconds: float) -> None:
+    """Time passes, and nothing in this process runs meanwhile: every timer is late."""
+    clock = fleet.clock
+    clock._seconds += seconds
+    clock._timers = [(max(due, clock._seconds), order, over) for due, order, over in clock._timers]
+    heapq.heapify(clock._timers)
 
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
@@ -110,6 +122,28 @@ async def test_r21_time_in_which_nothing_was_seen_does_not_count() -> None:
         assert await fleet.lost("n1")
 
 
+async def test_r21_time_in_which_the_process_stood_still_does_not_count() -> None:
+    async with fleet_of(*NODES) as fleet:
+        await fleet.start("a", ttl=60.0)
+        await fleet.leave("n1")
+        await fleet.clock.advance(GRACE - 15)
+        stand_still(fleet, 16)
+        await fleet.clock.advance(GRACE - 10)
+        assert not await fleet.lost("n1")
+        await fleet.clock.advance(20)
+        assert await fleet.lost("n1")
+
+
+async def test_farms_that_share_controllers_by_selectors_share_all_nodes() -> None:
+    async with fleet_of(*NODES) as fleet:
+        await fleet.start("a", selector="team=web")
+        await fleet.start("b", selector="team=db")
+        await fleet.clock.advance(10)
+        owned = [farm.owned for farm in fleet.farms.values()]
+        assert sorted(item for items in owned for item in items) == list(NODES)
+        assert all(owned)
+
+
 async def test_r21_the_verdict_stands_while_another_farm_takes_over_and_nothing_is_written_again() -> None:
     async with fleet_of(*NODES) as fleet:
         await fleet.start("a")
@@ -125,6 +159,32 @@ async def test_r21_the_verdict_stands_while_another_farm_takes_over_and_nothing_
         await fleet.arrive("n1")
         await fleet.clock.advance(2)
         assert not await fleet.lost("n1")
+
+
+async def test_r21_an_agent_that_is_back_by_the_time_of_the_verdict_is_not_given_up() -> None:
+    async with fleet_of(*NODES) as fleet:
+        farm = await fleet.start("a")
+        await fleet.leave("n1")
+        await fleet.clock.advance(GRACE - 2)
+
+        async def back_just_now(request: object) -> None:
+            if b"lost_since" in base64_of(request):
+                farm.faults.before = None
+                await fleet.put(KEYS.agent("n1"), Agent(node="n1", version="1"))
+
+        farm.faults.before = back_just_now
+        await fleet.clock.advance(10)
+        assert farm.faults.before is None, "no verdict was sent"
+        assert not await fleet.audits("node.lost")
+        assert not farm.alerts.fired
+
+
+def base64_of(request: object) -> bytes:
+    """The values of a transaction, decoded."""
+    if getattr(request, "path", "") != "/v1/txn":
+        return b""
+    operations = json.loads(getattr(request, "body", b"[]"))
+    return b"".join(base64.b64decode(op["KV"].get("Value") or "") for op in operations)
 
 
 async def test_r19_a_mass_loss_freezes_and_nobody_is_given_up() -> None:
