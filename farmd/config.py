@@ -109,6 +109,25 @@ class HousekeepingSection(Section):
     )
 
 
+class SchedulerSection(Section):
+    """Who chooses nodes: the built-in scheduler, or one that answers elsewhere over HTTP."""
+
+    url: str = Field("", description="Address of a remote scheduler; empty: the built-in one chooses.")
+    timeout: float = Field(5.0, gt=0, le=60, description="How long an answer may take, in seconds.")
+    pause: float = Field(30.0, ge=0, description="How long a failed one is left alone, in seconds.")
+    fallback: Literal["built-in", "block"] = Field(
+        "built-in", description="While it gives no usable answer: choose here, or place nothing and say why."
+    )
+    token_file: str = Field("", description="File with the bearer token for it, read anew for each request.")
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, value: str) -> str:
+        if value and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value):
+            raise ValueError("expected http:// or https:// and a host")
+        return value
+
+
 class AgentSection(Section):
     """A node agent: `farmd agent`."""
 
@@ -218,6 +237,7 @@ class Config(BaseSettings):
     )
 
     farm: FarmSection = Field(default_factory=FarmSection)
+    scheduler: SchedulerSection = Field(default_factory=SchedulerSection)
     housekeeping: HousekeepingSection = Field(default_factory=HousekeepingSection)
     agent: AgentSection = Field(default_factory=AgentSection)
     store: StoreSection = Field(default_factory=StoreSection)

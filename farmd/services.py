@@ -21,13 +21,16 @@ from farmd.agent import http as agent_http
 from farmd.agent.agent import Agent
 from farmd.agent.model import AgentConfig
 from farmd.alerts import Alerting
-from farmd.config import Config
+from farmd.config import Config, SchedulerSection
 from farmd.config_sources import ConfigInvalid
 from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
 from farmd.housekeeping.model import HousekeepingSettings
 from farmd.lifecycle import Life, Service
 from farmd.progress import Progress
+from scheduler.protocol import Scheduler
+from scheduler.remote import RemoteScheduler
+from scheduler.selector import LabelSelectorScheduler
 from store.consul.client import ConsulClient
 from store.errors import Retry, StoreError
 from store.keys import Keys
@@ -154,14 +157,15 @@ class FarmService:
             alerter = Alerting(frame.config.alerts.sinks, http, frame.clock, frame.rng, frame.recorder)
             frame.life.on_reload.append(alerter.reload)
             try:
-                farm = await _unless(stop, self._built(alerter))
+                scheduler = choose_scheduler(frame.config.scheduler, frame.clock, http)
+                farm = await _unless(stop, self._built(alerter, scheduler))
                 if farm is not None:
                     self._farm = farm
                     await farm.run(stop)
             finally:
                 await alerter.close()
 
-    async def _built(self, alerter: Alerting) -> Farm:
+    async def _built(self, alerter: Alerting, scheduler: Scheduler) -> Farm:
         """The farm, once the store answers and knows the cluster."""
         frame, section = self._frame, self._frame.config.farm
         wait = FIRST_WAIT_SECONDS
@@ -183,6 +187,7 @@ class FarmService:
                     recorder=frame.recorder,
                     progress=frame.progress,
                     alerter=alerter,
+                    scheduler=scheduler,
                     address=frame.address,
                     kinds=section.kinds,
                     housekeeping=HousekeepingSettings(**dict(frame.config.housekeeping)),
@@ -208,3 +213,23 @@ async def _unless(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
         task.cancel()
         stopping.cancel()
         await asyncio.wait([task, stopping])
+
+
+def choose_scheduler(section: SchedulerSection, clock: Clock, http: aiohttp.ClientSession) -> Scheduler:
+    """The built-in scheduler, or a remote one with the fallback that was chosen for it."""
+    built_in = LabelSelectorScheduler()
+    if not section.url:
+        return built_in
+    return RemoteScheduler(
+        http,
+        section.url,
+        clock,
+        fallback=built_in if section.fallback == "built-in" else None,
+        timeout=section.timeout,
+        pause=section.pause,
+        token=_read_token(Path(section.token_file)) if section.token_file else None,
+    )
+
+
+def _read_token(path: Path) -> Callable[[], str]:
+    return lambda: path.read_text().strip()

@@ -116,10 +116,10 @@ class RemoteScheduler:
         return await local(self._fallback)
 
     async def _post(self, what: str, body: bytes) -> bytes:
-        headers = {"Content-Type": "application/json"}
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token()}"
         try:
+            headers = {"Content-Type": "application/json"}
+            if self._token is not None:
+                headers["Authorization"] = f"Bearer {self._token()}"
             async with (
                 asyncio.timeout(self._timeout),
                 self._session.post(
@@ -133,7 +133,7 @@ class RemoteScheduler:
                 return await _limited(response)
         except TimeoutError as error:
             raise RemoteUnavailable(f"remote scheduler: no answer within {self._timeout:g} s") from error
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, OSError) as error:
             raise RemoteUnavailable(f"remote scheduler: {type(error).__name__}: {error}") from error
 
     def _recent_failure(self) -> SchedulerError | None:
