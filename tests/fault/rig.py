@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from store.status import Status
 from tests.fault.farm_process import FAST, FarmProcess, Nursery
 from tests.fault.invariants import Dump, unfinished, violations
 from tests.fleet import CLOCK, Cluster, RunningFarm, client_of, eventually, start_farm
+from tests.proxy import Hold
 
 WITHIN = 60.0
 ASKING = Manifest(id="app", command=["sleep", "1000"], resources={"cpu": 1.0})
@@ -43,6 +45,12 @@ def id_preferring(favourite: str, *others: str) -> str:
         item = SystemIds().new()
         if preferred(item, [favourite, *others]) == favourite:
             return item
+
+
+def keys_of(hold: Hold) -> list[str]:
+    """The keys that a held transaction names."""
+    assert hold.seen is not None
+    return [operation["KV"]["Key"] for operation in json.loads(hold.seen.body) if "KV" in operation]
 
 
 @dataclass
@@ -100,6 +108,19 @@ class Rig:
         sha = manifests.digest(body)
         await self.client.put(self.keys.manifest(sha), body)
         return sha
+
+    async def shun(self, hold: Hold) -> None:
+        """Close the nodes that a held transaction names.
+
+        Whoever plans anew then chooses others, so that nothing but its fence keeps that transaction out.
+        """
+        nodes = {
+            self.keys.intent_parts(key)[0]
+            for key in keys_of(hold)
+            if key.startswith(self.keys.tree("intent"))
+        }
+        closed = codec.encode(Node(capacity={"cpu": 100.0}, cordoned=True))
+        await self.write([operations.put(self.keys.node(node), closed) for node in sorted(nodes)])
 
     def obeyed(self) -> None:
         """From now on reality follows intent."""

@@ -46,7 +46,7 @@ async def reached(hold: Hold, rig: Rig, rc_id: str) -> bool:
 async def kill_at(k: int, fate: Fate, consul: str, nursery: Nursery) -> bool:
     """One case; False if the farm never came to its k-th transaction."""
     context = f"k={k}, the transaction {fate}"
-    async with rig_on(consul, nursery, nodes=PODS) as rig, Proxy(consul) as proxy:
+    async with rig_on(consul, nursery, nodes=PODS + 32) as rig, Proxy(consul) as proxy:
         hold = proxy.hold_transaction(k, answer=fate == "is never answered")
         rc = await rig.rc(PODS, manifest=ASKING, id=id_preferring("victim", "survivor"))
         victim = rig.process("victim", proxy.address)
@@ -55,6 +55,8 @@ async def kill_at(k: int, fate: Fate, consul: str, nursery: Nursery) -> bool:
             return False
         await rig.farm("survivor")
         await victim.end()
+        if fate == "arrives after it":
+            await rig.shun(hold)
         if fate in ("never arrives", "is never answered"):
             hold.drop()
         elif fate == "arrives before the take-over":

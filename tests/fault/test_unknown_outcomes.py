@@ -96,3 +96,20 @@ async def test_r12_nothing_is_done_twice_and_nothing_left_out(
     came = await asyncio.gather(*(case(k) for k in range(1, STEPS + 1)))
     assert came.index(False) >= 3, "at least two transactions of pods and a status"
     assert not any(came[came.index(False) :]), f"every k that occurs was tried: {came}"
+
+
+async def test_r12_what_a_person_changed_meanwhile_stops_what_was_planned_before(consul_dev: str) -> None:
+    """Every transaction of a plan is on its way when the count is changed: none of them counts any more."""
+    async with rig_on(consul_dev, nodes=PODS) as rig, Proxy(consul_dev) as proxy:
+        rc = await rig.rc(0)
+        await rig.farm("alive", proxy.address)
+        await told(rig, rc.id, 0)
+        holds = [proxy.hold_transaction(k) for k in (1, 2)]
+        await rig.change(rc.id, replicas_desired=PODS)
+        for hold in holds:
+            await asyncio.wait_for(hold.reached.wait(), WITHIN)
+        await rig.change(rc.id, replicas_desired=5)
+        for hold in holds:
+            hold.release()
+        dump = await rig.settled("after the change")
+        assert [(len(audit.placed), len(audit.removed)) for _, audit in dump.audits] == [(5, 0)]

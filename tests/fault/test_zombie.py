@@ -10,25 +10,22 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.fault.farm_process import FarmProcess, Nursery
-from tests.fault.rig import WITHIN, Rig, id_preferring, named, rig_on
+from tests.fault.rig import WITHIN, Rig, id_preferring, keys_of, named, rig_on
 from tests.fleet import eventually
 from tests.proxy import Hold, Proxy, Seen, transactions
 
 PODS = 60
 
 
-def keys_of(seen: Seen | None) -> list[str]:
-    """The keys that a transaction names."""
-    assert seen is not None
-    return [operation["KV"]["Key"] for operation in json.loads(seen.body) if "KV" in operation]
-
-
 @asynccontextmanager
 async def write_in_hand(
     consul: str, nursery: Nursery
 ) -> AsyncIterator[tuple[Rig, Proxy, FarmProcess, Hold, str]]:
-    """A farm process that has placed half, and whose next transaction is held before Consul; a survivor."""
-    async with rig_on(consul, nursery, nodes=PODS) as rig, Proxy(consul) as proxy:
+    """A farm process that has placed half, and whose next transaction is held before Consul; a survivor.
+
+    Only its fence keeps the held transaction out: the survivor will choose other nodes.
+    """
+    async with rig_on(consul, nursery, nodes=2 * PODS) as rig, Proxy(consul) as proxy:
         rc = await rig.rc(PODS // 2, id=id_preferring("victim", "survivor"))
         victim = rig.process("victim", proxy.address)
         await rig.owned_by("victim", rc.id)
@@ -37,18 +34,19 @@ async def write_in_hand(
         hold = proxy.hold_transaction()
         await rig.change(rc.id, replicas_desired=PODS)
         await asyncio.wait_for(hold.reached.wait(), WITHIN)
-        if not any("/audit/" in key for key in keys_of(hold.seen)):
+        if not any("/audit/" in key for key in keys_of(hold)):
             # That was a status; what is wanted is a change of pods.
             first, hold = hold, proxy.hold_transaction()
             first.release()
             await asyncio.wait_for(hold.reached.wait(), WITHIN)
+        await rig.shun(hold)
         yield rig, proxy, victim, hold, rc.id
 
 
 async def nothing_was_written(rig: Rig, hold: Hold, rc_id: str, lock: int) -> None:
     """The zombie's transaction left no trace and changed no owner."""
     dump = await rig.settled("after the zombie's write")
-    (audit,) = (key for key in keys_of(hold.seen) if "/audit/" in key)
+    (audit,) = (key for key in keys_of(hold) if "/audit/" in key)
     assert audit not in dump.entries, "the zombie's transaction was rejected as a whole"
     assert await rig.owner(rc_id) == "survivor"
     assert dump.entries[rig.keys.lock("rcs", rc_id)].modify_index == lock, "and its owner never lost it"
@@ -108,6 +106,8 @@ async def test_r2_a_lost_session_ends_all_work_before_the_next_begins(consul_dev
         for rc in rcs:
             await rig.change(rc.id, replicas_desired=3)
         await asyncio.wait_for(holds[3].reached.wait(), WITHIN)
+        for hold in holds[:4]:
+            await rig.shun(hold)
         await rig.expire("alive")
 
         async def reopened() -> bool:
@@ -128,7 +128,7 @@ async def test_r2_a_lost_session_ends_all_work_before_the_next_begins(consul_dev
         dump = await rig.well("end")
         for hold in holds:
             if hold.seen is not None and former in sessions(hold.seen):
-                assert not [key for key in keys_of(hold.seen) if "/audit/" in key and key in dump.entries]
+                assert not [key for key in keys_of(hold) if "/audit/" in key and key in dump.entries]
         entries = [dump.entries[rig.keys.lock("rcs", rc.id)] for rc in rcs]
         assert {entry.session for entry in entries} == {await rig.session_of("alive")}
 
