@@ -26,7 +26,8 @@ _REPORT_LAG = 3.0
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """One look at it; ``noun`` says what it is. ``outdated`` pods still run or stand for another manifest.
 
-    ``desired`` below 0: only the owner can tell, and has not yet.
+    ``desired`` below 0: only the owner can tell, and has not yet. ``stuck``: the owner says that what
+    there is is not what was asked for, whatever the numbers.
     """
 
     name: str
@@ -38,11 +39,12 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     outdated: int = 0
     reason: str = ""
     owner: str = ""
+    stuck: bool = False
 
     @property
     def converged(self) -> bool:
         """As many pods as desired, all healthy, on the right manifest."""
-        return self.placed == self.desired == self.healthy and not self.outdated
+        return self.placed == self.desired == self.healthy and not self.outdated and not self.stuck
 
 
 Report = Callable[[Look], None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from farmd import overview
 from farmd.daemonset import commands
 from farmd.mutation import Call
@@ -28,7 +30,9 @@ async def look(call: Call, target: str) -> Look:
     desired = row.status.desired if row.status is not None and row.reported else -1
     if daemonset.deleting:
         desired = 0
-    return seen(commands.NOUN, daemonset.name, daemonset.manifest, desired, row, pods)
+    found = seen(commands.NOUN, daemonset.name, daemonset.manifest, desired, row, pods)
+    # With no eligible node, or behind an older one, all pods that there should be are there: none.
+    return msgspec.structs.replace(found, stuck=row.state == "blocked")
 
 
 async def _lost(call: Call) -> set[str]:
