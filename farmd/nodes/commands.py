@@ -14,8 +14,7 @@ import msgspec
 
 from farmd.mutation import Call, Change, Mutation, Scalar, guard, registered
 from farmd.nodes import leftovers
-from store import rcs
-from store.errors import InputInvalid, NotRegistered, RecordInvalid
+from store.errors import InputInvalid, NotRegistered
 from store.keys import valid_segment
 from store.nodes import Drain, Node, NodeStore, NodeView
 from store.selectors import valid_key, valid_labels
@@ -143,15 +142,13 @@ async def _moves(call: Call, node: str) -> tuple[str, ...]:
     return tuple(lines) or ("nothing stands there",)
 
 
-async def _move(call: Call, owner: str, names: str, system: bool) -> str:
-    entry = await call.client.read(call.keys.record("rcs", owner))
-    try:
-        rc = rcs.decode(call.keys, entry).record if entry is not None else None
-    except RecordInvalid as error:
-        return f"stays: {names} ({error.message})"
-    if rc is None or rc.disabled or rc.managed_by:
-        return f"stays: {names} ({await leftovers.reason(call.client, call.keys, owner, rc)})"
-    return f"moves{' last, a system pod' if system else ''}: {names} (rc/{rc.name})"
+async def _move(call: Call, owner_id: str, names: str, system: bool) -> str:
+    owner = await leftovers.find_owner(call.client, call.keys, owner_id)
+    if owner.stays:
+        return f"stays: {names} ({owner.title}: {owner.stays})"
+    if owner.kind == "daemonsets":
+        return f"goes{' last, a system pod' if system else ''}: {names} ({owner.title})"
+    return f"moves{' last, a system pod' if system else ''}: {names} ({owner.title})"
 
 
 async def _view(call: Call, name: str) -> NodeView:

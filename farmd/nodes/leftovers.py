@@ -7,17 +7,18 @@ answer without the node's own sentinel proves no absence (R20).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from farmd.nodes.model import Leftover
 from store import codec, manifests
+from store.daemonsets import DaemonSet
 from store.entry import RawEntry
 from store.errors import NotFound, NotRegistered, RecordInvalid
 from store.keys import Keys, is_sentinel
 from store.rcs import ReplicationController
-from store.status import Status
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -30,6 +31,12 @@ class _Said(msgspec.Struct):
 
     manifest: str = ""
     owner: str = UNKNOWN_OWNER
+
+
+class _Reported(msgspec.Struct):
+    """The part that the statuses of all owners have in common."""
+
+    reason: str = ""
 
 
 class SystemPods:
@@ -83,20 +90,48 @@ def _said(raw: RawEntry) -> _Said:
         return _Said()  # it stands there all the same, and nobody may take it for gone
 
 
-async def reason(
-    client: ConsulClient, keys: Keys, owner: str, controller: ReplicationController | None
-) -> str:
-    """Why an owner's pods are still there, in one line for people; empty while they are on their way."""
-    if controller is None:
-        return f"{owner}: no controller of that id; its pods are nobody's to move"
-    name = f"rc/{controller.name}"
-    if controller.disabled:
-        return f"{name}: disabled, so its pods stay"
-    if controller.managed_by:
-        return f"{name}: managed by {controller.managed_by}"
-    entry = await client.read(keys.status("rcs", owner))
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose pods they are: ``kind`` and ``title`` (``rc/web``), and why they stay; empty when they move."""
+
+    kind: str
+    title: str
+    stays: str = ""
+
+
+def owner_of(controller: ReplicationController | None, daemon_set: DaemonSet | None, owner_id: str) -> Owner:
+    """What is known of an owner from its record, of either family."""
+    if controller is not None:
+        stays = "disabled, so its pods stay" if controller.disabled else ""
+        managed = f"managed by {controller.managed_by}" if controller.managed_by else ""
+        return Owner("rcs", f"rc/{controller.name}", stays or managed)
+    if daemon_set is not None:
+        stays = "disabled, so its pods stay" if daemon_set.disabled else ""
+        return Owner("daemonsets", f"daemonset/{daemon_set.name}", stays)
+    return Owner("", owner_id, "no controller of that id; its pods are nobody's to move")
+
+
+async def find_owner(client: ConsulClient, keys: Keys, owner_id: str) -> Owner:
+    """An owner, from the store; one whose record does not decode moves nothing."""
+    rc = await client.read(keys.record("rcs", owner_id))
+    daemon_set = await client.read(keys.record("daemonsets", owner_id)) if rc is None else None
     try:
-        status = codec.decode(Status, entry.value, entry.key) if entry is not None else None
+        return owner_of(
+            codec.decode(ReplicationController, rc.value, rc.key) if rc is not None else None,
+            codec.decode(DaemonSet, daemon_set.value, daemon_set.key) if daemon_set is not None else None,
+            owner_id,
+        )
+    except RecordInvalid as error:
+        return Owner("", owner_id, error.message)
+
+
+async def reason(client: ConsulClient, keys: Keys, owner_id: str, owner: Owner) -> str:
+    """Why an owner's pods are still there, in one line for people; empty while they are on their way."""
+    if owner.stays:
+        return f"{owner.title}: {owner.stays}"
+    entry = await client.read(keys.status(owner.kind, owner_id))
+    try:
+        status = codec.decode(_Reported, entry.value, entry.key) if entry is not None else _Reported()
     except RecordInvalid:
-        status = None
-    return f"{name}: {status.reason}" if status is not None and status.reason else ""
+        status = _Reported()
+    return f"{owner.title}: {status.reason}" if status.reason else ""

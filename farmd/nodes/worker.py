@@ -172,9 +172,10 @@ class NodeWorker:
     async def _reasons(self, left: tuple[Leftover, ...]) -> tuple[str, ...]:
         tools, reasons = self._tools, []
         for owner in sorted({pod.owner for pod in left})[:OWNERS_AT_MOST]:
-            stored = tools.caches.rcs.get(tools.keys.record("rcs", owner))
-            rc = stored.record if stored is not None else None
-            reasons.append(await leftovers.reason(tools.client, tools.keys, owner, rc))
+            rc = tools.caches.rcs.get(tools.keys.record("rcs", owner))
+            ds = tools.caches.daemonsets.get(tools.keys.record("daemonsets", owner))
+            known = leftovers.owner_of(rc.record if rc else None, ds.record if ds else None, owner)
+            reasons.append(await leftovers.reason(tools.client, tools.keys, owner, known))
         return tuple(text for text in reasons if text)
 
     # -- execute -------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from store.daemonsets import DaemonSet
 from store.nodes import Drain, Node
 from store.rcs import ReplicationController
 from store.status import Status
@@ -168,6 +169,19 @@ async def test_a_drain_names_what_keeps_the_pods(fields: dict[str, object] | Non
         status = await fleet.status("n1")
         assert status is not None
         assert status.waiting == [text]
+
+
+async def test_a_drain_names_the_daemon_set_that_keeps_a_pod() -> None:
+    async with fleet_of(*NODES) as fleet:
+        await fleet.start("a")
+        record = DaemonSet(id="c1", name="logs", manifest="m")
+        await fleet.put(KEYS.record("daemonsets", "c1"), record)
+        await fleet.put(KEYS.status("daemonsets", "c1"), {"reason": "waits for its turn"})
+        await fleet.place("n1", "web")
+        await fleet.drain("n1")
+        status = await fleet.status("n1")
+        assert status is not None
+        assert status.waiting == ["daemonset/logs: waits for its turn"]
 
 
 @pytest.mark.parametrize("at", ["/v1/kv/farmd/nodes/n1", "/v1/txn"])

@@ -12,6 +12,7 @@ from farmd.mutation import Call, commit
 from farmd.nodes import commands, waiting
 from farmd.nodes.waiting import Look
 from store import codec, manifests, operations
+from store.daemonsets import DaemonSet
 from store.errors import Conflict, InputInvalid, NotFound
 from store.intent import Intent
 from store.manifests import Manifest
@@ -135,10 +136,14 @@ async def test_what_would_move_and_what_would_stay_is_said_before() -> None:
         await stand(call, "quiet", logs)
         await stand(call, "node-exporter", web, system=True)
         await stand(call, "orphan", "ffff")
+        everywhere = DaemonSet(id="dddd", name="metrics", manifest="m")
+        await call.client.put(KEYS.record("daemonsets", "dddd"), codec.encode(everywhere))
+        await stand(call, "metrics", "dddd")
         details = (await commands.drain(call, "web1", HOUR)).change.details
         assert sorted(details) == sorted(
             [
                 "moves: hello, hello~1 (rc/hello)",
+                "goes: metrics (daemonset/metrics)",
                 "stays: quiet (rc/logs: disabled, so its pods stay)",
                 "stays: orphan (ffff: no controller of that id; its pods are nobody's to move)",
                 "moves last, a system pod: node-exporter (rc/hello)",
