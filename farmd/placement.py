@@ -18,7 +18,7 @@ from typing import Any
 
 from farmd.farm.caches import Caches
 from farmd.farm.errors import ClaimLost
-from farmd.pod_changes import Change, NodeChanges, Note, audit_bytes, group, places
+from farmd.pod_changes import Change, NodeChanges, Note, audit_bytes, encoder, group, places
 from scheduler.errors import ReservationContended
 from scheduler.ledger import Hold, Ledger
 from store import codec, operations
@@ -117,8 +117,9 @@ class Placement:
                     hold.committed(result.index)
 
         with ExitStack() as stack:
+            encode, held = encoder(), self._held(units, stack, holds, contended)
             batches = pack(
-                (group(each, subject.id, self._keys) for each in self._held(units, stack, holds, contended)),
+                (group(each, subject.id, self._keys, encode) for each in held),
                 fence=fence,
                 trailer=self._trailer(subject, standing),
                 trailer_bytes=audit_bytes,

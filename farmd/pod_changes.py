@@ -7,9 +7,11 @@ somebody else, and nothing of somebody else's is removed (W10).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 from scheduler.reservations import Reservation
 from store import codec, operations
@@ -22,8 +24,7 @@ from store.transaction import Group
 from store.work import Work
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One pod's change. ``pod`` and ``intent`` are the new records; None means that it goes.
 
     ``standing`` and ``standing_intent`` are what the change was planned from.
@@ -61,8 +62,7 @@ class Note:
         return operations.cas(self.key, value, self.index)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeChanges:
+class NodeChanges(msgspec.Struct, frozen=True, gc=False):
     """Changes that must happen together: one pod's, a move's, or all of a node whose reservations change."""
 
     changes: tuple[Change, ...]
@@ -95,16 +95,32 @@ def _distinct(lists: Iterable[list[Change] | None]) -> list[list[Change]]:
     return list({id(members): members for members in lists if members is not None}.values())
 
 
-def group(subject: NodeChanges, owner: str, keys: Keys) -> Group[NodeChanges]:
+Encode = Callable[[Any], bytes]
+
+
+def encoder() -> Encode:
+    """Encodes each record once: the thousands of pods of one plan share a few."""
+    known: dict[int, tuple[Any, bytes]] = {}
+
+    def encode(record: Any) -> bytes:
+        found = known.get(id(record))
+        if found is None:
+            found = known[id(record)] = (record, codec.encode(record))
+        return found[1]
+
+    return encode
+
+
+def group(subject: NodeChanges, owner: str, keys: Keys, encode: Encode = codec.encode) -> Group[NodeChanges]:
     """The operations of changes that happen together or not at all."""
-    ops = [operation for change in subject.changes for operation in _operations(change, owner, keys)]
+    ops = [op for change in subject.changes for op in _operations(change, owner, keys, encode)]
     ops += [reservation.operation(keys) for reservation in subject.reservations]
     if subject.note is not None:
         ops.append(subject.note.operation())
     return Group(tuple(ops), subject)
 
 
-def _operations(change: Change, owner: str, keys: Keys) -> list[Operation]:
+def _operations(change: Change, owner: str, keys: Keys, encode: Encode) -> list[Operation]:
     pod_key = keys.pod(owner, change.node, change.instance)
     ops: list[Operation] = []
     if change.pod is not None:
@@ -112,16 +128,16 @@ def _operations(change: Change, owner: str, keys: Keys) -> list[Operation]:
         if change.action == "repair":
             ops.append(operations.check_index(pod_key, index))
         else:
-            ops.append(operations.cas(pod_key, codec.encode(change.pod), index))
+            ops.append(operations.cas(pod_key, encode(change.pod), index))
     elif change.standing is not None:
         ops.append(operations.delete_cas(pod_key, change.standing.index))
-    return ops + _intent_operations(change, owner, keys.intent(change.node, change.instance))
+    return ops + _intent_operations(change, owner, keys.intent(change.node, change.instance), encode)
 
 
-def _intent_operations(change: Change, owner: str, key: str) -> list[Operation]:
+def _intent_operations(change: Change, owner: str, key: str, encode: Encode) -> list[Operation]:
     standing = change.standing_intent
     if change.intent is not None:
-        return [operations.cas(key, codec.encode(change.intent), standing.index if standing else 0)]
+        return [operations.cas(key, encode(change.intent), standing.index if standing else 0)]
     if standing is None:
         return [operations.check_not_exists(key)]
     if standing.record.owner != owner:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import msgspec
+
 from store.consul.client import ConsulClient
 from store.entry import Entry
 from store.errors import (
@@ -32,8 +34,7 @@ IN_FLIGHT = 8
 ATTEMPTS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Group(Generic[T]):
+class Group(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """Operations that must happen together, and what they are about."""
 
     operations: tuple[Operation, ...]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from scheduler.model import Assignment
 from store.entry import Stored
 from store.intent import Intent
@@ -21,8 +23,7 @@ Cause = Literal["ineligible", "draining", "unhealthy"]
 Purpose = Literal["additions", "moves", "transfer"]
 
 
-@dataclass(frozen=True, slots=True)
-class PodState:
+class PodState(msgspec.Struct, frozen=True, gc=False):
     """One pod of the RC with what its node must run and does run.
 
     ``retained``: its node may keep it. ``unreadable``: there is an intent that does not decode. ``lost``:

@@ -139,7 +139,7 @@ class Reader:
         if not self._leaving:
             return snapshot
         judged = {
-            place: dataclasses.replace(state, retained=place not in self._leaving)
+            place: msgspec.structs.replace(state, retained=place not in self._leaving)
             for place, state in pods.items()
         }
         return dataclasses.replace(snapshot, pods=judged)
