@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from farmd import overview
@@ -11,7 +9,7 @@ from farmd.cli import owners
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import daemonsets
 from farmd.cli.options import command
-from farmd.cli.output import Column, Table, as_yaml, document, emit, pairs, plain, show
+from farmd.cli.output import Table, as_yaml, document, emit, pairs, plain, show
 from farmd.cli.pod_table import pod_table
 from farmd.daemonset.spec import as_file
 from farmd.overview import DaemonSetRow
@@ -55,7 +53,7 @@ async def get(invocation: Invocation, name: str, as_spec: bool) -> None:
         manifest = await manifests.read(invocation.client, invocation.keys, record.manifest)
         click.echo(as_yaml(as_file(record, manifest)), nl=False)
     elif invocation.settings.output in {"json", "yaml"} and not invocation.settings.watch:
-        emit(invocation, document("DaemonSet", _plain(await row())))
+        emit(invocation, document("DaemonSet", owners.plain_row(await row())))
     else:
         await show(invocation, read)
 
@@ -83,7 +81,7 @@ async def describe(invocation: Invocation, name: str) -> None:
     history = await AuditReader(client, keys).read(Filter(kind=KIND, item=row.record.id), owners.HISTORY)
     if invocation.settings.output in {"json", "yaml"}:
         content = {"pods": plain(found.rows), "history": plain(history), "broken": found.broken}
-        emit(invocation, document("DaemonSet", _plain(row) | content))
+        emit(invocation, document("DaemonSet", owners.plain_row(row) | content))
         return
     owners.describe(invocation, _facts(row), found, history)
 
@@ -116,37 +114,4 @@ def _facts(row: DaemonSetRow) -> list[tuple[str, str]]:
 
 
 def _table(rows: list[DaemonSetRow], broken: list[str]) -> Table:
-    return Table(
-        kind="DaemonSet",
-        rows=rows,
-        columns=_COLUMNS,
-        name=lambda row: f"daemonset/{row.record.name}",
-        plain=_plain,
-        broken=broken,
-        empty="no daemon sets",
-    )
-
-
-def _plain(row: DaemonSetRow) -> dict[str, Any]:
-    return {
-        **plain(row.record),
-        "state": row.state,
-        "owner": row.owner,
-        "modify_index": row.index,
-        "status": plain(row.status),
-    }
-
-
-_COLUMNS = (
-    Column("NAME", lambda row: row.record.name),
-    Column("ID", lambda row: row.record.id),
-    Column("DESIRED", owners.count("desired")),
-    Column("PLACED", owners.count("placed")),
-    Column("HEALTHY", owners.count("healthy")),
-    Column("OUTDATED", owners.count("outdated"), wide=True),
-    Column("STATE", lambda row: row.state),
-    Column("OWNER", lambda row: row.owner or "-"),
-    Column("MANIFEST", lambda row: row.record.manifest[:12], wide=True),
-    Column("SELECTOR", lambda row: row.record.node_selector, wide=True),
-    Column("REASON", lambda row: row.status.reason if row.status is not None else ""),
-)
+    return owners.table("DaemonSet", "daemonset", "daemon sets", rows, broken, owners.count("desired"))

@@ -11,7 +11,7 @@ import click
 
 from farmd.cli.audit import summary
 from farmd.cli.invocation import Invocation
-from farmd.cli.output import ago, clean, text_table
+from farmd.cli.output import Column, Table, ago, clean, plain, text_table
 from farmd.cli.pod_table import pod_table
 from farmd.cli.progress import progress
 from farmd.mutation import Call, Mutation
@@ -88,7 +88,50 @@ def describe(
         click.echo(f"farmctl: broken record left out: {clean(broken)}", err=True)
 
 
-def count(name: str) -> Any:
+def table(
+    kind: str,
+    noun: str,
+    words: str,
+    rows: Sequence[Any],
+    broken: Sequence[str],
+    desired: Callable[[Any], str],
+) -> Table:
+    """One line each; ``words`` is what many are called, ``desired`` says how many pods there should be."""
+    return Table(
+        kind=kind,
+        rows=rows,
+        columns=(
+            Column("NAME", lambda row: row.record.name),
+            Column("ID", lambda row: row.record.id),
+            Column("DESIRED", desired),
+            Column("PLACED", count("placed")),
+            Column("HEALTHY", count("healthy")),
+            Column("OUTDATED", count("outdated"), wide=True),
+            Column("STATE", lambda row: row.state),
+            Column("OWNER", lambda row: row.owner or "-"),
+            Column("MANIFEST", lambda row: row.record.manifest[:12], wide=True),
+            Column("SELECTOR", lambda row: row.record.node_selector, wide=True),
+            Column("REASON", lambda row: row.status.reason if row.status is not None else ""),
+        ),
+        name=lambda row: f"{noun}/{row.record.name}",
+        plain=plain_row,
+        broken=broken,
+        empty=f"no {words}",
+    )
+
+
+def plain_row(row: Any) -> dict[str, Any]:
+    """For JSON: the record's own fields, and what is known beside it."""
+    return {
+        **plain(row.record),
+        "state": row.state,
+        "owner": row.owner,
+        "modify_index": row.index,
+        "status": plain(row.status),
+    }
+
+
+def count(name: str) -> Callable[[Any], str]:
     """A column of the status: a number, or ``-`` while nobody reported."""
     return lambda row: "-" if row.status is None else str(getattr(row.status, name))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from farmd import overview
@@ -12,7 +10,6 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import controllers
 from farmd.cli.options import command
 from farmd.cli.output import (
-    Column,
     Table,
     as_yaml,
     document,
@@ -57,7 +54,7 @@ async def get(invocation: Invocation, name: str, as_spec: bool) -> None:
         return
     if invocation.settings.output in {"json", "yaml"} and not invocation.settings.watch:
         row = await overview.controller(invocation.client, invocation.keys, name)
-        emit(invocation, document("ReplicationController", _plain(row)))
+        emit(invocation, document("ReplicationController", owners.plain_row(row)))
         return
 
     async def read() -> Table:
@@ -90,7 +87,7 @@ async def describe(invocation: Invocation, name: str) -> None:
     history = await log.read(Filter(kind=KIND, item=row.record.id), owners.HISTORY)
     if invocation.settings.output in {"json", "yaml"}:
         content = {"pods": plain(found.rows), "history": plain(history), "broken": found.broken}
-        emit(invocation, document("ReplicationController", _plain(row) | content))
+        emit(invocation, document("ReplicationController", owners.plain_row(row) | content))
         return
     owners.describe(invocation, _facts(row), found, history)
 
@@ -119,37 +116,11 @@ def _facts(row: ControllerRow) -> list[tuple[str, str]]:
 
 
 def _table(rows: list[ControllerRow], broken: list[str]) -> Table:
-    return Table(
-        kind="ReplicationController",
-        rows=rows,
-        columns=_COLUMNS,
-        name=lambda row: f"rc/{row.record.name}",
-        plain=_plain,
-        broken=broken,
-        empty="no controllers",
+    return owners.table(
+        "ReplicationController",
+        "rc",
+        "controllers",
+        rows,
+        broken,
+        lambda row: str(row.record.replicas_desired),
     )
-
-
-def _plain(row: ControllerRow) -> dict[str, Any]:
-    return {
-        **plain(row.record),
-        "state": row.state,
-        "owner": row.owner,
-        "modify_index": row.index,
-        "status": plain(row.status),
-    }
-
-
-_COLUMNS = (
-    Column("NAME", lambda row: row.record.name),
-    Column("ID", lambda row: row.record.id),
-    Column("DESIRED", lambda row: str(row.record.replicas_desired)),
-    Column("PLACED", owners.count("placed")),
-    Column("HEALTHY", owners.count("healthy")),
-    Column("OUTDATED", owners.count("outdated"), wide=True),
-    Column("STATE", lambda row: row.state),
-    Column("OWNER", lambda row: row.owner or "-"),
-    Column("MANIFEST", lambda row: row.record.manifest[:12], wide=True),
-    Column("SELECTOR", lambda row: row.record.node_selector, wide=True),
-    Column("REASON", lambda row: row.status.reason if row.status is not None else ""),
-)

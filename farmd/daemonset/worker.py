@@ -141,7 +141,7 @@ class DaemonSetWorker:
     async def _execute(self, reading: Reading, plan: Plan) -> Outcome:
         tools, stored, snapshot = self._tools, reading.stored, reading.snapshot
         if not self._within_budget(plan, snapshot, stored.index):
-            return Outcome("frozen", tools.rng.uniform(1.0, 2.0), "the removal budget is spent")
+            return Outcome("frozen", 0.0, "the removal budget is spent")  # the next cycle says so
         request = await self._reader.request(stored.record)
         subject = Subject(KIND, self._id, stored.record.name, f"farm/{tools.farm}", self._key, stored.index)
         self._unsettled = True
@@ -169,7 +169,10 @@ class DaemonSetWorker:
         return Outcome("done", None, plan.blocked)
 
     def _within_budget(self, plan: Plan, snapshot: Snapshot, index: int) -> bool:
-        """Whether what no person asked for may be removed now; the evidence freezes it otherwise (R19)."""
+        """Whether what no person asked for may be removed now; the evidence freezes it otherwise (R19).
+
+        It does not where a person has acknowledged this very evidence (R18).
+        """
         unasked = [place for place in plan.removals if snapshot.pods[place].leaving == "ineligible"]
         if not unasked or self._settled != index:
             return True
@@ -177,4 +180,4 @@ class DaemonSetWorker:
             return True
         self._tools.guard.report("pods: daemon sets would remove more in a minute than the budget allows")
         self._tools.guard.look()
-        return False
+        return self._tools.guard.frozen() is None

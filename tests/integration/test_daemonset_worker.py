@@ -11,13 +11,17 @@ import pytest
 
 from alerting.alert import PREEMPTIVE_DS_CONTENTION
 from farmd.clock import SystemIds
+from scheduler.model import FleetView, Request
+from scheduler.protocol import Eligibility
+from scheduler.selector import LabelSelectorScheduler
 from store import codec, manifests, operations
 from store.daemonsets import DaemonSet
 from store.labels import DAEMON_SET_ID_LABEL
 from store.manifests import Manifest
-from store.nodes import Agent, Drain, Node
+from store.nodes import Agent, Drain, Node, Reserved
 from store.pods import Pod
 from store.status import Status
+from store.work import Work
 from tests.fleet import HELLO, Cluster, RunningFarm, cluster_on, eventually, start_farm
 
 GOOD, BAD = {"nodeQuality": "good"}, {"nodeQuality": "bad"}
@@ -377,11 +381,64 @@ async def test_frozen_removes_nothing_unless_a_person_said_so_since(
     await on(cluster, daemonset, *(f"node{n}" for n in range(1, 8)))
 
 
+async def test_r19_a_fleet_that_loses_its_labels_at_once_is_no_reason_to_empty_it(
+    cluster: Cluster, farm: RunningFarm, agents: None
+) -> None:
+    names = [f"node{n:02}" for n in range(30)]
+    await cluster.add_nodes(dict.fromkeys(names, GOOD))
+    daemonset = await create(cluster)
+    await said(cluster, daemonset, "converged")
+    await cluster.client.transaction(
+        [operations.put(cluster.keys.node(name), codec.encode(Node(labels=BAD))) for name in names[1:]]
+    )
+    await said(cluster, daemonset, "frozen", "than the budget allows")
+    assert len(await cluster.pods(daemonset.id)) >= 10
+    assert "failsafe_daemonsets" in farm.alerts.firing
+    for name in names:
+        await cluster.put(cluster.keys.node(name), Node(labels=GOOD))
+    await said(cluster, daemonset, "converged")
+
+
+async def test_a_persons_selector_may_remove_as_many_as_it_says(
+    cluster: Cluster, farm: RunningFarm, agents: None
+) -> None:
+    names = [f"node{n:02}" for n in range(30)]
+    await cluster.add_nodes({name: {**GOOD, "n": name} for name in names})
+    daemonset = await create(cluster)
+    await said(cluster, daemonset, "converged")
+    await change(cluster, daemonset, node_selector="n=node07")
+    await on(cluster, daemonset, "node07")
+    assert farm.alerts.fired == []
+
+
+async def test_daemon_sets_that_reserve_on_the_same_nodes_at_once_all_get_there(
+    cluster: Cluster, farm: RunningFarm, agents: None
+) -> None:
+    names = [f"node{n}" for n in range(8)]
+    await cluster.add_nodes(dict.fromkeys(names, GOOD))
+    for name in names:
+        await cluster.put(cluster.keys.node(name), Node(labels=GOOD, capacity={"cpu": 4}))
+    made = [
+        await create(cluster, f"set-{n}", manifest=Manifest(id=f"p{n}", command=["x"], resources={"cpu": 1}))
+        for n in range(5)
+    ]
+
+    async def all_placed() -> bool:
+        counts = [len(await cluster.pods(daemonset.id)) for daemonset in made]
+        return sum(counts) == 4 * 8
+
+    await eventually(all_placed, within=15, what="four pods on each of eight nodes")
+    reserved = await cluster.entries(cluster.keys.tree("reserved"))
+    for entry in reserved.values():
+        book = codec.decode(Reserved, entry.value, entry.key)
+        assert sum(amounts["cpu"] for amounts in book.instances.values()) == 4
+    for daemonset in made:
+        await consistent(cluster, daemonset)
+
+
 async def test_a_pod_stays_on_a_node_that_is_given_up(
     cluster: Cluster, farm: RunningFarm, agents: None
 ) -> None:
-    from store.work import Work
-
     await cluster.add_nodes({"node1": GOOD, "node2": GOOD, "node3": GOOD})
     daemonset = await create(cluster)
     await said(cluster, daemonset, "converged")
@@ -419,9 +476,6 @@ async def test_a_converged_daemon_set_asks_nothing_and_a_changed_node_costs_one_
     cluster: Cluster, agents: None
 ) -> None:
     questions: list[frozenset[str] | None] = []
-    from scheduler.model import FleetView, Request
-    from scheduler.protocol import Eligibility
-    from scheduler.selector import LabelSelectorScheduler
 
     class Counting(LabelSelectorScheduler):
         async def eligible_nodes(self, request: Request, view: FleetView) -> Eligibility:
