@@ -221,8 +221,8 @@ class NodeWorker:
             "node.drain",
             plan,
             [operations.cas(key, codec.rewrite(record, entry.value), entry.modify_index, flags=entry.flags)],
-            {"drain": old.stage, "overdue": old.overdue},
-            {"drain": drain.stage, "overdue": drain.overdue},
+            _changed(old, drain),
+            _changed(drain, old),
         )
         tools.caches.nodes.wrote(key, record, index)
         tools.caches.nodes.notify({key})
@@ -295,3 +295,9 @@ class NodeWorker:
                 if failure.index < len(fence):
                     raise ClaimLost(failure.what) from error
             raise
+
+
+def _changed(drain: Drain, other: Drain) -> dict[str, int | str | bool]:
+    """What of a drain differs from another one, for the audit."""
+    stage: dict[str, int | str | bool] = {"drain": drain.stage} if drain.stage != other.stage else {}
+    return {**stage, **({"overdue": drain.overdue} if drain.overdue != other.overdue else {})}
