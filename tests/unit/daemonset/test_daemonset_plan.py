@@ -133,7 +133,8 @@ def test_r18_deleting_waits_for_the_thaw_unless_it_was_asked_for_since(commanded
 # -- contention, and what belongs to others ------------------------------------------------------
 def test_contention_adds_and_replaces_nothing_but_lets_pods_leave() -> None:
     pods = {"a": pod(), "b": pod(leaving="draining"), "c": pod(manifest=NEWER)}
-    plan = decide(snapshot(pods, ("d",), contention="contends with daemonset 'old'"))
+    record = daemonset(min_health=0)
+    plan = decide(snapshot(pods, ("d",), daemonset=record, contention="contends with daemonset 'old'"))
     assert plan.additions == plan.replacements == ()
     assert nodes_of(plan.removals) == ["b"]
     assert plan.blocked == "contends with daemonset 'old'"
