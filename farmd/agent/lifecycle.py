@@ -114,7 +114,8 @@ class Lifecycle:
         self._wake()
 
     def adopted(self, pod: Pod, identity: Identity) -> None:
-        """A process of an earlier agent was found."""
+        """A process of an earlier agent was found: why it once did not run is history."""
+        pod.change(reason="")
         self._count("adopted")
         log.info("pod.adopted", instance=pod.instance, pid=identity.pid, manifest=identity.manifest[:12])
         self.attach(pod, identity)

@@ -163,7 +163,11 @@ async def test_r19_a_mass_loss_of_health_freezes_instead(cluster: Cluster, agent
         for rc in rcs:
             await says(cluster, rc, "frozen", "instances fail")
         assert [await on(cluster, rc) for rc in rcs] == before
-        assert "failsafe_rcs" in farm.alerts.firing
+
+        async def told() -> bool:
+            return "failsafe_rcs" in farm.alerts.firing
+
+        await eventually(told, what="the alert of the freeze")
 
 
 async def test_r19_replacements_beyond_the_budget_of_a_minute_freeze(
