@@ -218,7 +218,7 @@ class Farm:
         found = await registration.cluster_id(self._client, self._keys)
         if found != self._caches.cluster:
             raise NotRegistered(
-                f"{self._keys.cluster}: found {found}, expected {self._caches.cluster}: this is another cluster,"
+                f"{self._keys.cluster}: found {found}, expected {self._caches.cluster}: another cluster,"
                 " restart this farm if it shall join it",
                 key=self._keys.cluster,
             )

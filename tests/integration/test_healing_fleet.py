@@ -263,8 +263,8 @@ async def test_r17_workers_of_one_farm_do_not_collide_over_a_node(
     refused = []
 
     async def count(request: Request, response: Response) -> None:
-        if is_transaction(request) and response.status == 409:
-            refused.append(request.body)
+        if is_transaction(request) and response.status == 409 and b"reserved/" in request.body:
+            refused.append(response.body)
 
     transport.after = count
     async with farm_on(client, "farm-1", keys=cluster.keys) as farm:
