@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import click
 
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import nodes
 from farmd.cli.options import Duration, command
-from farmd.cli.output import clean
+from farmd.cli.progress import Step, shown
 from farmd.nodes import commands, waiting
-from farmd.nodes.waiting import Look, Report, describe
+from farmd.nodes.waiting import Look, describe
 
 _NODES = click.argument("names", nargs=-1, required=True, shell_complete=nodes)
 
@@ -38,7 +34,7 @@ async def drain(invocation: Invocation, names: tuple[str, ...], deadline: float)
     await apply(invocation, prepared)
     if invocation.settings.wait is not True or invocation.settings.dry_run:
         return
-    with _progress(invocation) as report:
+    with shown(invocation, _step) as report:
         for name in names:
             await waiting.drained(invocation.call, name, invocation.settings.timeout, report)
 
@@ -50,36 +46,6 @@ async def undrain(invocation: Invocation, names: tuple[str, ...]) -> None:
     await apply(invocation, [await commands.undrain(invocation.call, name) for name in names])
 
 
-@contextmanager
-def _progress(invocation: Invocation) -> Iterator[Report]:
-    """A function that shows one look at a drain on stderr: a bar on a terminal, lines elsewhere."""
-    if invocation.settings.quiet:
-        yield lambda _: None
-    elif sys.stderr.isatty():
-        yield from _live(invocation)
-    else:
-        yield lambda look: click.echo(f"node/{look.name}: {clean(describe(look))}", err=True)
-
-
-def _live(invocation: Invocation) -> Iterator[Report]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    console = Console(stderr=True, no_color=invocation.settings.no_color)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[state]}", markup=False),
-    )
-    with Progress(*columns, console=console) as bar:
-        tasks: dict[str, tuple[int, int]] = {}
-
-        def report(look: Look) -> None:
-            if look.name not in tasks:
-                total = max(look.left, 1)
-                tasks[look.name] = (int(bar.add_task(f"node/{look.name}", total=total, state="")), total)
-            task, total = tasks[look.name]
-            gone = total if look.stage == "done" else max(0, total - look.left)
-            bar.update(task, completed=gone, state=clean(describe(look)))  # type: ignore[arg-type]
-
-        yield report
+def _step(look: Look) -> Step:
+    left = 0 if look.stage == "done" else look.left
+    return Step(f"node/{look.name}", describe(look), left, max(left, 1))

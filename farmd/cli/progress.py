@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
 
 import click
 
@@ -12,21 +13,52 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.output import clean
 from farmd.waiting import Look, Report, describe
 
+T = TypeVar("T")
+
+
+class Step(NamedTuple):
+    """One look as it is shown. The bar has the first look's ``total`` and ends when none is ``left``."""
+
+    title: str
+    text: str
+    left: int
+    total: int
+
+
+@contextmanager
+def shown(invocation: Invocation, step: Callable[[T], Step]) -> Iterator[Callable[[T], None]]:
+    """A function that shows one look on stderr, as ``step`` puts it."""
+    if invocation.settings.quiet:
+        yield lambda _: None
+    elif sys.stderr.isatty():
+        with _live(invocation) as report:
+            yield lambda look: report(step(look))
+    else:
+        yield lambda look: _echo(step(look))
+
 
 @contextmanager
 def progress(invocation: Invocation) -> Iterator[Report]:
     """A function that shows one look at what owns pods on stderr."""
-    if invocation.settings.quiet:
-        yield lambda _: None
-    elif sys.stderr.isatty():
-        yield from _live(invocation)
-    else:
-        yield lambda look: click.echo(f"{look.noun}/{look.name}: {clean(describe(look))}", err=True)
+    with shown(invocation, _owner) as report:
+        yield report
 
 
-def _live(invocation: Invocation) -> Iterator[Report]:
+def _owner(look: Look) -> Step:
+    # A deletion counts down from what there was, everything else up to what is wanted.
+    total = look.desired or look.placed
+    left = total - look.healthy if look.desired else look.placed
+    return Step(f"{look.noun}/{look.name}", describe(look), left, total)
+
+
+def _echo(step: Step) -> None:
+    click.echo(f"{step.title}: {clean(step.text)}", err=True)
+
+
+@contextmanager
+def _live(invocation: Invocation) -> Iterator[Callable[[Step], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
     console = Console(stderr=True, no_color=invocation.settings.no_color)
     columns = (
@@ -35,18 +67,12 @@ def _live(invocation: Invocation) -> Iterator[Report]:
         TextColumn("{task.fields[state]}", markup=False),
     )
     with Progress(*columns, console=console) as bar:
-        tasks: dict[str, tuple[int, int]] = {}
+        tasks: dict[str, tuple[TaskID, int]] = {}
 
-        def report(look: Look) -> None:
-            if look.name not in tasks:
-                # A deletion counts down from what there was, everything else up to what is wanted.
-                total = look.desired or look.placed
-                tasks[look.name] = (
-                    int(bar.add_task(f"{look.noun}/{look.name}", total=total, state="")),
-                    total,
-                )
-            task, total = tasks[look.name]
-            done = look.healthy if look.desired else total - look.placed
-            bar.update(task, completed=done, state=clean(describe(look)))  # type: ignore[arg-type]
+        def report(step: Step) -> None:
+            if step.title not in tasks:
+                tasks[step.title] = (bar.add_task(step.title, total=step.total, state=""), step.total)
+            task, total = tasks[step.title]
+            bar.update(task, completed=max(0, total - step.left), state=clean(step.text))
 
         yield report
