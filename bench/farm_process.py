@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry
 
 from farmd.clock import SystemIds
 from farmd.farm.model import FarmSettings
+from farmd.memory import return_large_blocks
 from farmd.metrics import Metrics
 from farmd.progress import Progress
 from farmd.wiring import build_farm
@@ -50,6 +51,7 @@ def tell(event: str, **fields: object) -> None:
 
 async def main(address: str, name: str) -> None:
     """Run until SIGTERM."""
+    return_large_blocks()
     tell("started")
     client, stop = client_of(address), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

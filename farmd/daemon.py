@@ -25,6 +25,7 @@ from farmd.clock import SystemClock, SystemIds, system_rng
 from farmd.config import Config
 from farmd.config_sources import ConfigInvalid, Loaded
 from farmd.lifecycle import Life
+from farmd.memory import return_large_blocks
 from farmd.metrics import Metrics
 from farmd.progress import Progress
 from farmd.sdnotify import Notifier
@@ -61,6 +62,7 @@ def _process(
 ) -> int:
     logs.configure(loaded.config.log.level, loaded.config.log.format)
     structlog.contextvars.bind_contextvars(role=role)
+    return_large_blocks()
     try:
         clean = asyncio.run(_live(role, build, port, loaded, load, env))
     except ConfigInvalid as error:

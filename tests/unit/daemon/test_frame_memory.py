@@ -1,0 +1,34 @@
+"""A process that read large answers keeps only what it kept of them."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+from farmd.memory import return_large_blocks
+if sys.argv[1] == "yes":
+    assert return_large_blocks()
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 // 2**20
+
+def read(megabytes):
+    body = bytearray(megabytes * 2**20)
+    return bytes(body)
+
+before = resident()
+kept = []
+for number in range(40):
+    answer = [read(1), read(2)]
+    kept.append(bytes(100_000))  # what is kept of it lies above
+print(resident() - before)
+"""
+
+
+def grown(told: str) -> int:
+    out = subprocess.run([sys.executable, "-c", PROGRAM, told], capture_output=True, text=True, check=True)
+    return int(out.stdout)
+
+
+def test_large_blocks_go_back_as_they_are_freed():
+    assert grown("yes") <= 12, "megabytes: 4 are kept, the last answer has 3"
