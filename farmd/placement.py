@@ -207,7 +207,7 @@ class Placement:
         if note.record is None:
             self._caches.work.removed(note.key, index)
         else:
-            self._caches.work.wrote(note.key, note.record, index, note.operation().value)
+            self._caches.work.wrote(note.key, note.record, index, note.value())
         return note.key
 
     def _apply_pod(self, change: Change, owner: str, index: int) -> str:

@@ -54,12 +54,17 @@ class Note:
     fields: Mapping[str, str] = field(default_factory=dict)
     raw: bytes = b""
 
-    def operation(self) -> Operation:
-        """Write or delete the state, if nobody else did since; unknown fields survive."""
+    def value(self) -> bytes:
+        """The new state; unknown fields survive. Empty when it is deleted."""
         if self.record is None:
-            return operations.delete_cas(self.key, self.index)
-        value = codec.rewrite(self.record, self.raw) if self.raw else codec.encode(self.record)
-        return operations.cas(self.key, value, self.index)
+            return b""
+        return codec.rewrite(self.record, self.raw) if self.raw else codec.encode(self.record)
+
+    def operations(self) -> list[Operation]:
+        """Write or delete the state, if nobody else did since."""
+        if self.record is None:
+            return _removal(self.key, self.index)
+        return [operations.cas(self.key, self.value(), self.index)]
 
 
 class NodeChanges(msgspec.Struct, frozen=True, gc=False):
@@ -116,8 +121,14 @@ def group(subject: NodeChanges, owner: str, keys: Keys, encode: Encode = codec.e
     ops = [op for change in subject.changes for op in _operations(change, owner, keys, encode)]
     ops += [reservation.operation(keys) for reservation in subject.reservations]
     if subject.note is not None:
-        ops.append(subject.note.operation())
+        ops += subject.note.operations()
     return Group(tuple(ops), subject)
+
+
+def _removal(key: str, index: int) -> list[Operation]:
+    """Delete what is there. ``delete-cas`` alone also succeeds on what is gone, so that a transaction which
+    arrives twice, or after the one that replaced it, would be told in the audit twice."""
+    return [operations.check_index(key, index), operations.delete(key)]
 
 
 def _operations(change: Change, owner: str, keys: Keys, encode: Encode) -> list[Operation]:
@@ -130,7 +141,7 @@ def _operations(change: Change, owner: str, keys: Keys, encode: Encode) -> list[
         else:
             ops.append(operations.cas(pod_key, encode(change.pod), index))
     elif change.standing is not None:
-        ops.append(operations.delete_cas(pod_key, change.standing.index))
+        ops += _removal(pod_key, change.standing.index)
     return ops + _intent_operations(change, owner, keys.intent(change.node, change.instance), encode)
 
 

@@ -144,6 +144,7 @@ _WORDS = {
     "drain_waiting": "draining",
     "agent_unknown": "with an absent agent",
     "agent_lost": "lost",
+    "record_invalid": "whose record does not decode",
     "full": "full",
     "held": "with this instance held by another owner",
     "contended": "with a reservation in flight",

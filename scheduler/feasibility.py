@@ -8,8 +8,9 @@ which of the reasons also send away a pod that stands there already.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 
-from scheduler.model import NodeView, Reason
+from scheduler.model import FleetView, NodeView, Reason
 from scheduler.requirement import Requirement, selects, tolerates
 
 # Amounts are decimal fractions in binary floats: 10 × 0.1 must fit into 1.
@@ -18,6 +19,8 @@ TOLERANCE = 1e-9
 
 def standing_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
     """Selector, constraints, taints, cordon, drain and the agent's absence; empty when all is well."""
+    if node.broken:
+        return [Reason("record_invalid", "what people say of the node does not decode")]
     reasons: list[Reason] = []
     request = requirement.request
     if not selects(requirement, node):
@@ -94,6 +97,33 @@ def room(requirement: Requirement, node: NodeView) -> int:
     for resource, asked in requirement.amounts:
         most = min(most, math.floor((_free(requirement, node, resource) + TOLERANCE) / asked))
     return most
+
+
+def cramped(
+    places: Collection[tuple[str, str]], amounts: Mapping[str, float], view: FleetView
+) -> frozenset[tuple[str, str]]:
+    """Which (node, instance) cannot hold ``amounts`` in place of what they have; each counts those before it.
+
+    Asking for no more than before always fits, also where the node is over its capacity already. Where
+    nobody speaks of the node nothing fits: what its pods reserve there cannot be changed.
+    """
+    found = set()
+    used = {node: dict(view[node].used) for node, _ in places if node in view}
+    for node, instance in sorted(places):
+        if node not in view:
+            found.add((node, instance))
+            continue
+        here = view[node].reserved.instances.get(instance, {})
+        more = {name: amount - here.get(name, 0.0) for name, amount in amounts.items()}
+        if any(
+            grown > 0 and used[node].get(name, 0.0) + grown > view[node].capacity.get(name, 0.0) + TOLERANCE
+            for name, grown in more.items()
+        ):
+            found.add((node, instance))
+            continue
+        for name, grown in more.items():
+            used[node][name] = used[node].get(name, 0.0) + grown
+    return frozenset(found)
 
 
 def load_value(requirement: Requirement, node: NodeView, taken: int) -> float:

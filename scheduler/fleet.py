@@ -31,6 +31,7 @@ def node_view(
     lost: bool = False,
     reserved: Stored[Reserved] | None = None,
     pods: Mapping[str, PodView] | None = None,
+    broken: bool = False,
 ) -> NodeView:
     """One node's view. ``pods`` is keyed by instance; an absent agent is *unknown* until ``lost`` (R21)."""
     said = node or _NO_NODE
@@ -51,6 +52,7 @@ def node_view(
         reserved_index=reserved.index if reserved is not None else 0,
         reserved_raw=reserved.raw if reserved is not None else b"",
         used=used_amounts(book),
+        broken=broken,
     )
 
 
@@ -108,13 +110,15 @@ class Fleet:
         self._reserved: dict[str, Stored[Reserved]] = {}
         self._pods: dict[str, dict[str, PodView]] = {}
         self._lost: set[str] = set()
+        self._broken: set[str] = set()
         self._dirty: set[str] = set()
         self._repopulated: set[str] = set()
         self._views: dict[str, NodeView] = {}
 
-    def set_node(self, name: str, node: Node | None) -> None:
-        """What people say of a node."""
-        self._set(self._nodes, name, node)
+    def set_node(self, name: str, node: Node | None, *, broken: bool = False) -> None:
+        """What people say of a node; ``broken``: they say something, and nobody can read it."""
+        (self._broken.add if broken else self._broken.discard)(name)
+        self._set(self._nodes, name, _NO_NODE if broken else node)
 
     def set_agent(self, name: str, agent: Agent | None) -> None:
         """Presence of a node's agent."""
@@ -175,6 +179,7 @@ class Fleet:
             lost=name in self._lost,
             reserved=self._reserved.get(name),
             pods=dict(self._pods.get(name, {})),
+            broken=name in self._broken,
         )
 
     def _set(self, records: dict[str, T], name: str, record: T | None) -> None:

@@ -36,7 +36,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     drain's stage, empty without one. ``pods`` maps instance to pod, ``owners`` counts them by owner;
     ``used`` sums ``reserved`` by resource. ``reserved_index`` is the ModifyIndex that a reservation
     is compared with (0: no record yet) and ``reserved_raw`` the bytes it was decoded from.
-    ``contended`` says that this process has a change of the node's reservations in flight.
+    ``contended`` says that this process has a change of the node's reservations in flight, ``broken``
+    that the record of what people say does not decode: then nothing comes, and nothing is sent away.
     Build it with ``scheduler.fleet.node_view``, which keeps the derived fields true.
     """
 
@@ -55,6 +56,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reserved_raw: bytes = b""
     used: Mapping[str, float] = {}
     contended: bool = False
+    broken: bool = False
 
 
 FleetView = Mapping[str, NodeView]

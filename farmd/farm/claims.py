@@ -34,6 +34,8 @@ from store.sessions import Session
 log = structlog.get_logger()
 
 IDLE_SECONDS = 30.0
+# After a barrier that failed nothing is taken for a while: locks would come and go as fast as they wake us.
+BARRED_START, BARRED_LIMIT = 1.0, 10.0
 
 
 class ClaimLoop:
@@ -91,6 +93,8 @@ class ClaimLoop:
         self._doubt_until = float("-inf")
         self._sweep_at = clock.mono() + IDLE_SECONDS
         self._epoch = session.epoch
+        self._barred_until = float("-inf")
+        self._barred_for = BARRED_START
         self._patience = settings.patience * rng.uniform(0.75, 1.25)
 
     async def run(self) -> None:
@@ -242,6 +246,9 @@ class ClaimLoop:
             await self._locks.free(await self.supervisor.stop(plan.release))
         for receiver, items in plan.give.items():
             await self._hand_over(items, situation.peers[receiver])
+        if (barred := self._barred_until - self._clock.mono()) > 0:
+            self._soon(barred)
+            return
         taken = await self._locks.take(plan.take, self._schema)
         if self._locks.in_doubt():
             self._soon(self._rng.uniform(0.5, 1.5))
@@ -276,9 +283,11 @@ class ClaimLoop:
             await self._kind.barrier([claim.item for claim in claims])
         except StoreError:
             # Without a fresh read nothing may be planned: let others, or a later round, have them.
+            self._bar()
             self._locks.doubt()
             await self._locks.free(claims)
             raise
+        self._barred_for = BARRED_START
         now = self._clock.mono()
         for claim in claims:
             work = self._caches.work.get(self._keys.work(self.kind, claim.item))
@@ -287,6 +296,11 @@ class ClaimLoop:
                 self._recorder.observe("farmd_lock_failover_seconds", now - since)
             self.supervisor.start(claim, work.record if work else None)
         log.info("claims.taken", kind=self.kind, count=len(claims), owned=len(self.supervisor))
+
+    def _bar(self) -> None:
+        """Take nothing for a while, longer each time in a row."""
+        self._barred_until = self._clock.mono() + self._barred_for * self._rng.uniform(0.75, 1.25)
+        self._barred_for = min(2 * self._barred_for, BARRED_LIMIT)
 
     async def _hand_over(self, items: list[str], receiver: Peer) -> None:
         """Cancel and await the workers, then move their locks; what was refused gets its worker back (R9)."""

@@ -1,8 +1,9 @@
 """Statuses of items as their owners write them: on change only, and at most once a second.
 
 What an earlier owner wrote is recalled in bulk, so that a take-over of thousands of items writes nothing.
-Every write carries the claim's fence and the version of the record that it speaks of: no status outlives
-its record. No decision ever reads one.
+Every write carries the claim's fence, the version of the record that it speaks of (no status outlives its
+record) and that of the status that it replaces: one without an answer, applied late, replaces no later one.
+No decision ever reads a status.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Recollection:
 class StatusWriter:
     """Writes the status of one item under one claim; ``known`` is what stands in the store."""
 
-    __slots__ = ("_claim", "_client", "_clock", "_keys", "_session", "_written_at", "known")
+    __slots__ = ("_claim", "_client", "_clock", "_index", "_keys", "_session", "_written_at", "known")
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class StatusWriter:
         self._keys = keys
         self._clock = clock
         self._written_at = float("-inf")
+        self._index: int | None = None
         self.known = known
 
     async def write(self, status: Status, index: int) -> float | None:
@@ -94,18 +96,37 @@ class StatusWriter:
         early = self._written_at + STATUS_PAUSE - self._clock.mono()
         if early > 0:
             return early
+        standing = await self._standing()
+        if self.known is not None and same(self.known, status):
+            return None
         kind, item, fence = self._claim.kind, self._claim.item, self._claim.fence()
+        key = self._keys.status(kind, item)
         record = operations.check_index(self._keys.record(kind, item), index)
-        put = operations.put(self._keys.status(kind, item), codec.encode(status))
         self._session.require()
+        self._index = None  # until it is answered
         try:
-            await self._client.transaction([*fence, record, put])
+            entries = await self._client.transaction(
+                [*fence, record, operations.cas(key, codec.encode(status), standing)]
+            )
         except TransactionRejected as error:
             if any(failure.index < len(fence) for failure in error.errors):
                 raise ClaimLost(str(error)) from error
             return STATUS_RETRY  # the record changed: its watch brings the next cycle before that
+        self._index = max(entry.modify_index for entry in entries)
         self.known, self._written_at = status, self._clock.mono()
         return None
+
+    async def _standing(self) -> int:
+        """ModifyIndex of the status in the store, 0 if there is none; read unless the last write told it."""
+        if self._index is None:
+            key = self._keys.status(self._claim.kind, self._claim.item)
+            entry = await self._client.read(key)
+            try:
+                self.known = None if entry is None else codec.decode(Status, entry.value, key)
+            except RecordInvalid:
+                self.known = None
+            self._index = 0 if entry is None else entry.modify_index
+        return self._index
 
     async def block(self, reason: str, index: int, placed: int, farm: str) -> float | None:
         """Say that the item cannot be worked on, and why; returns when to say it if that is not now."""

@@ -210,7 +210,8 @@ class World:
         names = {self._keys.last_part(key) for key in changed}
         for name in names:
             stored = self._caches.nodes.get(self._keys.node(name))
-            self._fleet.set_node(name, stored.record if stored else None)
+            broken = self._keys.node(name) in self._caches.nodes.broken
+            self._fleet.set_node(name, stored.record if stored else None, broken=broken)
         self._node_views_changed(names)
 
     def _agents_changed(self, changed: set[str]) -> None:

@@ -18,7 +18,7 @@ from farmd.replication.model import Place, Plan, Step
 from farmd.replication.reading import Reading
 from scheduler.model import Assignment, FleetView, Request
 from scheduler.reservations import Reservation, change_reservations
-from store import operations
+from store import codec, operations
 from store.intent import Intent
 from store.operations import Operation
 from store.pods import Pod
@@ -120,8 +120,7 @@ async def _step(reading: Reading, step: Step, request: Request, view: FleetView,
         going = [Assignment(*step.old)]
         changes = [_removal(reading, step.old)] if step.old in reading.snapshot.pods else []
     else:
-        # What belongs to somebody else by now is not ours to give back.
-        going = [] if reading.snapshot.taken else [new]
+        going = [] if await _theirs(reading, step, tools) else [new]
         changes = [_removal(reading, step.new)] if step.new in reading.snapshot.pods else []
     if going:
         await tools.scheduler.deallocate_nodes(request, going, view)
@@ -132,6 +131,16 @@ async def _step(reading: Reading, step: Step, request: Request, view: FleetView,
         remove=going,
     )
     return NodeChanges(tuple(changes), reservations, _note(reading, step, tools))
+
+
+async def _theirs(reading: Reading, step: Step, tools: Tools) -> bool:
+    """Whether the room that the move reserved is somebody else's by now; who asks for none left it ours."""
+    holder = reading.snapshot.taken
+    entry = await tools.client.read(tools.keys.pod(holder, *step.new)) if holder else None
+    if entry is None:
+        return False
+    pod = codec.decode(Pod, entry.value, entry.key)
+    return bool((await tools.manifests.get(pod.manifest)).resources)
 
 
 def _arrival(reading: Reading, step: Step, request: Request, tools: Tools) -> Change:

@@ -68,7 +68,8 @@ class Snapshot:
     that its count is a person's explicit word (R18). ``transfer`` is the move under way; ``not_before``
     when the next may start, ``locked`` who holds the mutation lock, ``crowded``: as many moves as
     allowed are under way in the fleet, ``taken`` who has the place that the move under way reserved.
-    Times are seconds since the epoch, ``stop_after`` is the manifest's.
+    Times are seconds since the epoch, ``stop_after`` is the manifest's. ``cramped`` are outdated pods
+    whose nodes have no room for what the RC's manifest asks for.
     """
 
     rc: ReplicationController
@@ -83,6 +84,7 @@ class Snapshot:
     crowded: bool = False
     taken: str = ""
     stop_after: float = 0.0
+    cramped: frozenset[Place] = frozenset()
 
     @property
     def outdated(self) -> list[Place]:

@@ -27,7 +27,7 @@ def decide(snapshot: Snapshot) -> Plan:
         return Plan(step=step)
     surplus = transfer.surplus(snapshot)
     removals = _removals(snapshot, surplus) if surplus > 0 else _evictions(snapshot)
-    moves = _moves(snapshot)
+    moves, additions = _moves(snapshot), _additions(snapshot, -surplus)
     held_back = snapshot.frozen is not None and not snapshot.commanded
     blocked = _short(snapshot)
     if snapshot.frozen is not None and (
@@ -39,11 +39,11 @@ def decide(snapshot: Snapshot) -> Plan:
     leaving = frozenset(removals) | {place for place, _ in moves}
     wait = healing.waiting(snapshot)
     return Plan(
-        additions=_additions(snapshot, -surplus),
+        additions=additions,
         removals=removals,
         repairs=_repairs(snapshot, leaving),
-        replacements=() if held_back else _replacements(snapshot, leaving),
-        blocked=blocked or _foreign(snapshot) or wait.reason,
+        replacements=() if held_back else _replacements(snapshot, leaving, len(moves) + len(additions)),
+        blocked=blocked or _foreign(snapshot) or _cramped(snapshot) or _left_alone(snapshot) or wait.reason,
         moves=moves,
         waiting=_under_way(snapshot),
         after=min((at for at in (wait.after, transfer.look_again(snapshot)) if at is not None), default=None),
@@ -151,11 +151,31 @@ def _foreign(snapshot: Snapshot) -> str:
     return f"{node}/{instance}: its intent {what}"
 
 
-def _replacements(snapshot: Snapshot, leaving: frozenset[Place]) -> tuple[Place, ...]:
+def _left_alone(snapshot: Snapshot) -> str:
+    """A pod that stays although its node may not keep it, and whose intent is not repaired there."""
+    alone = [
+        place
+        for place, state in snapshot.pods.items()
+        if not state.retained and state.lost is None and _altered(snapshot.rc.id, state)
+    ]
+    if not alone or snapshot.transfer is not None:
+        return ""
+    node, instance = min(alone)
+    return f"{node}/{instance}: its intent was lost or altered, and the node may not keep the pod"
+
+
+def _cramped(snapshot: Snapshot) -> str:
+    if not snapshot.cramped:
+        return ""
+    node, instance = min(snapshot.cramped)
+    return f"{node}/{instance}: the node has no room for what the new manifest asks for"
+
+
+def _replacements(snapshot: Snapshot, leaving: frozenset[Place], arriving: int) -> tuple[Place, ...]:
     """Outdated pods to replace now, so that at most ``max_unavailable`` pods do not serve.
 
-    Unhealthy ones first: replacing what does not serve costs nothing. Never over an intent of somebody
-    else's.
+    The ``arriving`` ones of this very plan do not serve yet either. Unhealthy ones first: replacing what
+    does not serve costs nothing. Never over an intent of somebody else's.
     """
     old = snapshot.transfer.old if snapshot.transfer is not None else None
     outdated = [
@@ -163,12 +183,13 @@ def _replacements(snapshot: Snapshot, leaving: frozenset[Place]) -> tuple[Place,
         for place in snapshot.outdated
         if place not in leaving
         and place != old
+        and place not in snapshot.cramped
         and not _belongs_elsewhere(snapshot.rc.id, snapshot.pods[place])
     ]
     if not outdated:
         return ()
     staying = [state for place, state in snapshot.pods.items() if place not in leaving]
-    unavailable = sum(not state.healthy for state in staying)
+    unavailable = sum(not state.healthy for state in staying) + arriving
     idle = sorted(place for place in outdated if not snapshot.pods[place].healthy)
     serving = sorted(place for place in outdated if snapshot.pods[place].healthy)
     return tuple(idle + serving[: max(0, snapshot.rc.max_unavailable - unavailable)])

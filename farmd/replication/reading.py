@@ -16,7 +16,8 @@ import msgspec
 from farmd.replication import healing, transfer
 from farmd.replication.healing import Need
 from farmd.replication.model import Offer, Place, PodState, Snapshot
-from scheduler.model import FleetView, Request
+from scheduler.feasibility import cramped
+from scheduler.model import FleetView, NodeView, Request
 from store.entry import Stored
 from store.labels import pod_labels
 from store.locks import Holder
@@ -70,6 +71,7 @@ class Reader:
             stop_after=await self._stop_after(pods),
         )
         snapshot = await self._judged_snapshot(stored, snapshot)
+        snapshot = await self._with_cramped(snapshot)
         if transfer.advance(snapshot) is not None:
             snapshot = await self._looked_at_lock(snapshot)
         elif (need := healing.need(snapshot)) is not None:
@@ -128,10 +130,10 @@ class Reader:
             return snapshot
         if rc.strategy == "dynamic":
             view = self._tools.world.fleet()
-            labels = tuple((place, view[place[0]].labels if place[0] in view else None) for place in pods)
-            if self._judged != (stored.index, labels) or self._asks(snapshot):
+            nodes = tuple((place, _standing(view.get(place[0]))) for place in pods)
+            if self._judged != (stored.index, nodes) or self._asks(snapshot):
                 await self._judge(snapshot)
-                self._judged = (stored.index, labels)
+                self._judged = (stored.index, nodes)
         elif self._asks(snapshot):
             await self._judge(snapshot)
         else:
@@ -161,6 +163,14 @@ class Reader:
         answer = await self._tools.scheduler.eligible_nodes(among, self._tools.world.fleet())
         retained = {*answer.eligible, *answer.retained}
         self._leaving = frozenset(place for place in snapshot.pods if place[0] not in retained)
+
+    async def _with_cramped(self, snapshot: Snapshot) -> Snapshot:
+        """Never over capacity, in place either (R17)."""
+        outdated = snapshot.outdated
+        if not outdated or snapshot.rc.disabled:
+            return snapshot
+        amounts = (await self._tools.manifests.get(snapshot.rc.manifest)).resources
+        return dataclasses.replace(snapshot, cramped=cramped(outdated, amounts, self._tools.world.fleet()))
 
     # -- places ------------------------------------------------------------------------------------
     async def _with_offer(self, snapshot: Snapshot, need: Need, view: FleetView) -> Snapshot:
@@ -195,3 +205,8 @@ class Reader:
         return Offer(
             found.assignments, found.missing, found.why, need.purpose, contended="contended" in found.refusals
         )
+
+
+def _standing(node: NodeView | None) -> object:
+    """What may send pods away that stand on a node: a judgement holds while this stays as it is."""
+    return None if node is None else (node.labels, node.presence, node.drain)

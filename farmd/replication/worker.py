@@ -157,7 +157,7 @@ class ReplicationController:
         reading = await self._look(stored)
         snapshot = reading.snapshot
         plan = planning.decide(snapshot)
-        world.hunger(self._id, bool(snapshot.offer.missing))
+        world.hunger(self._id, bool(snapshot.offer.missing or snapshot.cramped))
         world.hold_back(self._id, plan.blocked.startswith("frozen"))
         if not plan.empty:
             return await self._execute(reading, plan)

@@ -77,9 +77,7 @@ class SimulatedAgent:
             except SessionGone:
                 self._session = await self._client.create_session(name=self.node, ttl=TTL)
                 value = codec.encode(Agent(node=self.node, version="test"))
-                while not await self._client.put(
-                    self._keys.agent(self.node), value, acquire=self._session
-                ):
+                while not await self._client.put(self._keys.agent(self.node), value, acquire=self._session):
                     await self._clock.sleep(1.0)
             await self._clock.sleep(RENEW_SECONDS)
 
@@ -109,6 +107,8 @@ class SimulatedAgent:
         for instance, (intent, index) in sorted(wanted.items()):
             known = self._runs.get(instance)
             if known is not None and known.intent == index:
+                if known.phase == "starting":
+                    started.append(instance)  # it died while it waited for that
                 continue
             now = self._clock.now()
             starting = Reality(
@@ -120,7 +120,9 @@ class SimulatedAgent:
                 health=Health("unknown", now),
             )
             if known is not None and (known.manifest, known.owner) == (intent.manifest, intent.owner):
-                await self._say(instance, msgspec.structs.replace(known, intent=index))  # a rewritten intent restarts nothing
+                await self._say(
+                    instance, msgspec.structs.replace(known, intent=index)
+                )  # a rewritten intent restarts nothing
                 continue
             await self._say(instance, starting)
             started.append(instance)

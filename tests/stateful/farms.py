@@ -23,8 +23,8 @@ from tests.stateful.lines import Door, Gate, Hourglass, Line
 from tests.virtual import SeededIds
 
 RESTART_SECONDS = 5.0
-TIMES = {"ttl": 10.0, "settle": 0.1, "patience": 1.0, "stable": 1.0, "lost_after": 30.0}
-THAW_AFTER = 5.0
+TIMES = {"ttl": 10.0, "settle": 0.1, "patience": 1.0, "stable": 1.0, "lost_after": 8.0}
+THAW_AFTER = 3.0
 OWN_TREES_PAUSE = 2.0
 
 

@@ -7,6 +7,7 @@ every moment is asked by ``check``, what must come true once all is well again b
 from __future__ import annotations
 
 import random
+import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -68,7 +69,8 @@ class Fleet:
 
     def _log(self, logger: Any, method: str, event: dict[str, Any]) -> Any:
         if event.get("event") == "worker.crashed":
-            self.failures.append(f"a worker crashed: {event.get('exc_info')!r} {event}")
+            text = "".join(traceback.format_exception(event["exc_info"]))
+            self.failures.append(f"a worker crashed: {text}")
         self.logged.append(f"{self.clock.now() % 100_000:.2f} {event}")
         raise structlog.DropEvent
 

@@ -34,7 +34,16 @@ class Sight:
 
     @cached_property
     def dump(self) -> Dump:
-        return Dump(self.keys, self.entries)
+        audit = self.keys.tree("audit")
+        return Dump(
+            self.keys,
+            {
+                key: entry
+                for key, entry in self.entries.items()
+                if not key.startswith(audit)
+                or (self.keys.is_audit_record(key) and key != self.keys.checkpoint)
+            },
+        )
 
     @cached_property
     def rcs(self) -> dict[str, ReplicationController]:
@@ -99,7 +108,11 @@ class Sight:
         at = {(node, instance): (owner, pod) for (owner, node, instance), pod in self.pods.items()}
         for place in sorted((at.keys() | self.intents.keys()) - self.tampered):
             said, intent = at.get(place), self.intents.get(place)
-            if said is None or intent is None or (intent.owner, intent.manifest) != (said[0], said[1].manifest):
+            if (
+                said is None
+                or intent is None
+                or (intent.owner, intent.manifest) != (said[0], said[1].manifest)
+            ):
                 yield f"at {place} the pod is {said}, the intent {intent}"
 
     def _reservations(self) -> Iterable[str]:
@@ -140,7 +153,12 @@ class Sight:
                 yield f"{rc.name} is disabled, its status says {status}"
             return
         outdated = [place for place, pod in mine.items() if pod.manifest != rc.manifest]
+        cramped = [place for place in outdated if not self._room_to_grow(rc, place)]
+        outdated = [place for place in outdated if place not in cramped]
+        # A pod whose node became ineligible is left alone by its static controller, intent and all.
+        alone = [place for place in mine if place in self.tampered and not self._fits_labels(rc, place[0])]
         idle = [place for place, pod in mine.items() if not self._healthy(place, pod)]
+        idle = [place for place in idle if place not in alone]
         misplaced = [place for place in mine if not self._may_stay(rc, place[0])]
         room = self.room(rc)
         if len(mine) > rc.replicas_desired or outdated or idle:
@@ -151,7 +169,7 @@ class Sight:
             yield f"{rc.name}: pods on {misplaced} may not stay, although there is room on {room}"
         if f"rcs/{rc.id}" in self.work and self.work[f"rcs/{rc.id}"].transfer is not None:
             yield f"{rc.name}: a move is under way: {self.work[f'rcs/{rc.id}'].transfer}"
-        whole = len(mine) == rc.replicas_desired and not misplaced
+        whole = len(mine) == rc.replicas_desired and not misplaced and not cramped and not alone
         yield from self._said(rc, status, len(mine), whole=whole)
 
     def _said(
@@ -185,8 +203,12 @@ class Sight:
         record = self.nodes.get(node)
         if record is None or record.drain is not None:
             return record is None
-        fits = parse(rc.node_selector).matches(effective_labels(record, self.agents.get(node)))
-        return fits or rc.strategy == "static"
+        return self._fits_labels(rc, node) or rc.strategy == "static"
+
+    def _fits_labels(self, rc: ReplicationController, node: str) -> bool:
+        record = self.nodes.get(node)
+        labels = effective_labels(record, self.agents.get(node))
+        return record is not None and parse(rc.node_selector).matches(labels)
 
     def _fits(self, rc: ReplicationController, node: str) -> bool:
         instances = {instance for at, instance in self.pods_of(rc.id) if at == node}
@@ -198,6 +220,14 @@ class Sight:
         used = sum(amounts.get("cpu", 0.0) for amounts in book.instances.values())
         asked = manifest.resources.get("cpu", 0.0)
         return used + asked <= self.nodes[node].capacity.get("cpu", 0.0) + 1e-9
+
+    def _room_to_grow(self, rc: ReplicationController, place: Place) -> bool:
+        """Whether a pod may take its controller's manifest where it stands."""
+        node, instance = place
+        book, asked = self.reserved.get(node, Reserved()).instances, self.manifests[rc.manifest].resources
+        grown = asked.get("cpu", 0.0) - book.get(instance, {}).get("cpu", 0.0)
+        used = sum(amounts.get("cpu", 0.0) for amounts in book.values())
+        return grown <= 0 or used + grown <= self.nodes[node].capacity.get("cpu", 0.0) + 1e-9
 
     def _taken(self, node: str, instance: str) -> bool:
         return (node, instance) in self.intents or any(at[1:] == (node, instance) for at in self.pods)

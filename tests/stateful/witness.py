@@ -29,6 +29,7 @@ from store.ports import Clock
 from store.rcs import ReplicationController
 from store.reality import Reality, healthy
 from store.selectors import parse
+from store.work import Work
 
 T = TypeVar("T")
 Place = tuple[str, str]
@@ -239,9 +240,7 @@ class Witness:
 
     def disagreement(self, place: Place) -> str:
         """How the pods and the intent of a place contradict each other; empty: they do not."""
-        owners = [
-            owner for owner in self.owners() if self._kv.get(self._keys.pod(owner, *place)) is not None
-        ]
+        owners = [owner for owner in self.owners() if self._kv.get(self._keys.pod(owner, *place)) is not None]
         if len(owners) > 1:
             return f"{place} has the owners {owners}"
         pair = self._kv.get(self._keys.intent(*place))
@@ -311,8 +310,9 @@ class Witness:
 
     def _gently(self, moment: _Moment, rc: ReplicationController) -> Iterable[str]:
         """By our own doing at most ``max_unavailable`` pods do not serve."""
-        down = self._down.get(rc.id, set())
-        down &= {self._keys.pod_parts(key)[1:] for key in self._pods if self._keys.pod_parts(key)[0] == rc.id}
+        mine = {parts[1:] for key in self._pods if (parts := self._keys.pod_parts(key))[0] == rc.id}
+        gone = {(node, instance) for owner, node, instance in moment.gone if owner == rc.id}
+        down = (self._down.get(rc.id, set()) & mine) - gone
         fresh = {
             place
             for owner, *rest in moment.changed
@@ -321,10 +321,18 @@ class Witness:
             and self._served(owner, place)
             and self._settled(self._keys.reality(*place))
         }
-        if fresh and len(fresh | down) > rc.max_unavailable:
-            yield f"{rc.name}: {sorted(fresh)} taken down while {sorted(down)} still are, of {rc.max_unavailable}"
+        moving = any(audit.action.startswith("transfer") for audit in moment.audits)
+        coming = 0 if moving else len({pod for pod in moment.added if pod[0] == rc.id})
+        if fresh and len(fresh | down) + coming > rc.max_unavailable:
+            yield (
+                f"{rc.name}: {sorted(fresh)} taken down while {sorted(down)} still are and {coming} come,"
+                f" of {rc.max_unavailable}"
+            )
 
     def _served(self, owner: str, place: Place) -> bool:
-        """Whether what runs there passes its check, whatever it should run from now on."""
+        """Whether what runs there passes its check, whatever it should run from now on; the lost do not."""
+        work = self._record(Work, self._kv.get(self._keys.work("nodes", place[0])))
+        if work is not None and work.lost_since > 0:
+            return False
         reality = self._record(Reality, self._kv.get(self._keys.reality(*place)))
         return reality is not None and reality.owner == owner and healthy(reality, reality.manifest)
