@@ -153,7 +153,7 @@ def _child(order: dict[str, Any]) -> None:
         structlog.configure(logger_factory=structlog.WriteLoggerFactory(sys.stderr))
         asyncio.run(_farm(order["address"], order["prefix"], order["settings"]))
         code = 0
-    except BaseException:  # noqa: BLE001 - a forked child must not return into its parent's loop
+    except BaseException:
         import traceback
 
         traceback.print_exc()

@@ -101,7 +101,7 @@ class Sight:
     def violations(self) -> list[str]:
         checks = [one_owner_a_place, fenced_out_stays_out, names_are_unique]
         found = [f"{check.__name__}: {line}" for check in checks for line in check(self.dump)]
-        return found + [*self._agree(), *self._reservations(), *self._unknown_fields()]
+        return [*found, *self._agree(), *self._reservations(), *self._unknown_fields()]
 
     def _agree(self) -> Iterable[str]:
         """Every pod's intent names its owner and its manifest, every intent has its pod."""
@@ -144,7 +144,14 @@ class Sight:
         found += [f"orphans of {owner}" for owner in sorted(owners - self.rcs.keys())]
         found += [f"the freeze of {key} lasts" for key in self._under("failsafe")]
         found += [f"{node} counts as lost" for node in self.agents if self._lost(node)]
-        return found
+        return [*found, *self._drains()]
+
+    def _drains(self) -> Iterable[str]:
+        """A node that nothing stands on any more is drained."""
+        for node, record in self.nodes.items():
+            holds = any(place[0] == node for place in self.intents)
+            if record.drain is not None and not holds and record.drain.stage != "done":
+                yield f"{node} is empty and its drain is not over: {record.drain}"
 
     def _rc(self, rc: ReplicationController) -> Iterable[str]:
         mine, status = self.pods_of(rc.id), self._status(rc.id)
@@ -155,8 +162,8 @@ class Sight:
         outdated = [place for place, pod in mine.items() if pod.manifest != rc.manifest]
         cramped = [place for place in outdated if not self._room_to_grow(rc, place)]
         outdated = [place for place in outdated if place not in cramped]
-        # A pod whose node became ineligible is left alone by its static controller, intent and all.
-        alone = [place for place in mine if place in self.tampered and not self._fits_labels(rc, place[0])]
+        # A pod that stays although its node may not keep it is left alone, intent and all.
+        alone = [place for place in mine if place in self.tampered and not self._may_keep(rc, place[0])]
         idle = [place for place, pod in mine.items() if not self._healthy(place, pod)]
         idle = [place for place in idle if place not in alone]
         misplaced = [place for place in mine if not self._may_stay(rc, place[0])]
@@ -183,9 +190,9 @@ class Sight:
             yield f"{rc.name} is converged, its status says {status}"
         elif not whole and status.state == "blocked" and not status.reason:
             yield f"{rc.name} is blocked without a reason: {status}"
-        elif not whole and status.state not in ("blocked", "progressing", "converged"):
-            yield f"{rc.name} is short, its status says {status}"
-        elif placed < rc.replicas_desired and status.state != "blocked":
+        elif (not whole and status.state not in ("blocked", "progressing", "converged")) or (
+            placed < rc.replicas_desired and status.state != "blocked"
+        ):
             yield f"{rc.name} is short, its status says {status}"
 
     def room(self, rc: ReplicationController) -> list[str]:
@@ -204,6 +211,9 @@ class Sight:
         if record is None or record.drain is not None:
             return record is None
         return self._fits_labels(rc, node) or rc.strategy == "static"
+
+    def _may_keep(self, rc: ReplicationController, node: str) -> bool:
+        return self._fits_labels(rc, node) and self.nodes[node].drain is None
 
     def _fits_labels(self, rc: ReplicationController, node: str) -> bool:
         record = self.nodes.get(node)

@@ -2,12 +2,13 @@
 
 Hypothesis chooses what happens; after every step the world must be as the protocol promises, and once the
 faults stop it must become what was asked for. The same seeds try the same in every run (of one
-``PYTHONHASHSEED``); ``FARMD_STATEFUL_EXAMPLES`` asks for more of them, ``FARMD_STATEFUL_SEED`` where to begin.
+``PYTHONHASHSEED``); ``FARMD_STATEFUL_EXAMPLES`` asks for more, ``FARMD_STATEFUL_SEED`` where to begin.
 A failure prints its steps, to be pasted into a test of its own, and the last commits of the store.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from typing import Any
@@ -215,6 +216,17 @@ class FleetMachine(RuleBasedStateMachine):
         command = node_commands.cordon if cordoned else node_commands.uncordon
         self.fleet.ask(lambda: command(self.fleet.call, node))
 
+    @rule(number=which, seconds=st.sampled_from([2.0, 600.0]), force=st.booleans())
+    def drain(self, number: int, seconds: float, force: bool) -> None:
+        node = self.one(self.fleet.agents, number)
+        call = dataclasses.replace(self.fleet.call, force=force)
+        self.fleet.ask(lambda: node_commands.drain(call, node, seconds))
+
+    @rule(number=which)
+    def undrain(self, number: int) -> None:
+        node = self.one(self.fleet.agents, number)
+        self.fleet.ask(lambda: node_commands.undrain(self.fleet.call, node))
+
     @rule(number=which, zone=st.sampled_from(ZONES))
     def relabel(self, number: int, zone: str) -> None:
         node = self.one(self.fleet.agents, number)
@@ -304,7 +316,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule(number=which, how=st.sampled_from(["delete", "steal", "garbage", "retarget"]))
     def intent_by_hand(self, number: int, how: str) -> None:
-        place = self.one([p for p in self.fleet.sight.intents], number)
+        place = self.one(list(self.fleet.sight.intents), number)
         if place is None:
             return
         key = KEYS.intent(*place)

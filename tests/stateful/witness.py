@@ -78,7 +78,7 @@ class Witness:
         self._commit = server.state.commit
         self._who = ""
         self._touched: dict[str, float] = {}
-        self._pods: set[str] = set()
+        self._pods: dict[str, str] = {}
         self._down: dict[str, set[Place]] = {}
         server.state.commit = self._seen  # type: ignore[method-assign]
 
@@ -121,9 +121,13 @@ class Witness:
         self._touched[key] = self._clock.mono()
 
     def _mirror(self, key: str) -> None:
-        """Keep the set of pods up to date; also forget what came back to health."""
+        """Keep the pods' manifests up to date; also forget what came back to health."""
         if key.startswith(self._keys.tree("pods")) and not is_sentinel(key):
-            (self._pods.add if self._kv.get(key) is not None else self._pods.discard)(key)
+            pair = self._kv.get(key)
+            pod = self._record(Pod, pair)
+            self._pods.pop(key, None)
+            if pair is not None:
+                self._pods[key] = pod.manifest if pod is not None else ""
         if key.startswith(self._keys.tree("reality")) and not is_sentinel(key):
             place = self._keys.reality_parts(key)
             for owner, places in self._down.items():
@@ -269,7 +273,8 @@ class Witness:
         mine = [key for key in self._pods if self._keys.pod_parts(key)[0] == rc.id]
         before, gone = len(mine), len({p for p in moment.gone if p[0] == rc.id})
         after = before - gone + len({p for p in moment.added if p[0] == rc.id})
-        if gone and after < min(before, rc.replicas_desired) and not self._forced(moment):
+        pair = any(audit.action == "transfer.finish" for audit in moment.audits)
+        if gone and after < min(before - pair, rc.replicas_desired) and not self._forced(moment):
             yield f"{rc.name}: from {before} to {after} pods, desired are {rc.replicas_desired}"
         moving = 1 if any(audit.action.startswith("transfer") for audit in moment.audits) else 0
         if moment.added and after > max(before, rc.replicas_desired + moving):
@@ -297,7 +302,8 @@ class Witness:
             elif agent is None:
                 yield f"{rc.name}: placed on {node}, whose agent is not there"
             elif not selector.matches(effective_labels(record, agent)):
-                yield f"{rc.name}: placed on {node}, whose labels {record.labels} do not fit {rc.node_selector!r}"
+                wanted = rc.node_selector
+                yield f"{rc.name}: placed on {node}, whose labels {record.labels} do not fit {wanted!r}"
 
     def _thawed(self, moment: _Moment, rc: ReplicationController, audit: Audit) -> Iterable[str]:
         """While frozen nothing is removed or moved, but by a person's command (R18)."""
@@ -319,7 +325,11 @@ class Witness:
             if owner == rc.id
             and (place := (rest[0], rest[1])) not in down
             and self._served(owner, place)
-            and self._settled(self._keys.reality(*place))
+            and self._settled(
+                self._keys.reality(*place),
+                self._keys.work("nodes", place[0]),
+                self._keys.pod(owner, *place),
+            )
         }
         moving = any(audit.action.startswith("transfer") for audit in moment.audits)
         coming = 0 if moving else len({pod for pod in moment.added if pod[0] == rc.id})
@@ -330,9 +340,9 @@ class Witness:
             )
 
     def _served(self, owner: str, place: Place) -> bool:
-        """Whether what runs there passes its check, whatever it should run from now on; the lost do not."""
+        """Whether what the pod said before runs there and passes its check; of lost nodes nobody knows."""
         work = self._record(Work, self._kv.get(self._keys.work("nodes", place[0])))
         if work is not None and work.lost_since > 0:
             return False
         reality = self._record(Reality, self._kv.get(self._keys.reality(*place)))
-        return reality is not None and reality.owner == owner and healthy(reality, reality.manifest)
+        return healthy(reality, self._pods.get(self._keys.pod(owner, *place), ""))
