@@ -4,8 +4,8 @@ of a decision grows with what changed, never with the fleet).
 It also knows whom a change concerns: the owner of a pod, of an intent, of a reality; for a changed node,
 the owners of its pods; and whoever is still hungry for a place, for whatever may have made room.
 
-An intent without a pod, somebody else's or one that does not decode, keeps its place for its owner: nobody
-else may have it.
+An intent without a pod, somebody else's or one that does not decode, keeps its place for its owner, and so
+does a pod that does not decode: nobody else may have it.
 """
 
 from __future__ import annotations
@@ -156,7 +156,9 @@ class World:
         for key in changed:
             owner, node, instance = self._keys.pod_parts(key)
             place, stored = (node, instance), self._caches.pods.get(key)
-            self._fleet.set_pod(PodKey(owner, node, instance), stored.record if stored else None)
+            error = self._caches.pods.broken.get(key)
+            pod = stored.record if stored is not None else _NO_POD if error is not None else None
+            self._fleet.set_pod(PodKey(owner, node, instance), pod)
             if stored is not None:
                 self._pods.setdefault(owner, {})[place] = stored
                 self._bare.pop(place, None)
@@ -164,7 +166,7 @@ class World:
                 _drop(self._pods, owner, place)
                 self._keep_place(place)
                 went = True
-            if (error := self._caches.pods.broken.get(key)) is not None:
+            if error is not None:
                 self._broken.setdefault(owner, {})[place] = error
             elif self._broken:
                 _drop(self._broken, owner, place)

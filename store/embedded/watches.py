@@ -1,7 +1,8 @@
 """Who waits for which keys: blocking queries register here and are woken once.
 
 A wake-up says "look again", not what happened; the query decides by its index. Finding whom to wake
-costs the number of distinct lengths of watched prefixes, never the number of waiting queries.
+costs the number of distinct lengths of watched prefixes, never the number of waiting queries. Who waits
+longer is woken first, so that a test on virtual time does the same in every run.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ class Watches:
     """One registry for each table."""
 
     def __init__(self) -> None:
-        self._exact: dict[str, set[Wake]] = {}
-        self._prefixes: dict[str, set[Wake]] = {}
+        self._exact: dict[str, dict[Wake, None]] = {}
+        self._prefixes: dict[str, dict[Wake, None]] = {}
         self._lengths: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -25,24 +26,24 @@ class Watches:
 
     def key(self, key: str, wake: Wake) -> Wake:
         """Wake when that very key changes; returns what takes the watch back."""
-        self._exact.setdefault(key, set()).add(wake)
+        self._exact.setdefault(key, {})[wake] = None
         return lambda: self._forget(self._exact, key, wake)
 
     def prefix(self, prefix: str, wake: Wake) -> Wake:
         """Wake when any key under a prefix changes; returns what takes the watch back."""
         if prefix not in self._prefixes:
             self._lengths[len(prefix)] = self._lengths.get(len(prefix), 0) + 1
-        self._prefixes.setdefault(prefix, set()).add(wake)
+        self._prefixes.setdefault(prefix, {})[wake] = None
         return lambda: self._forget_prefix(prefix, wake)
 
     def changed(self, keys: Iterable[str]) -> None:
         """Wake everybody who waits for one of these keys, each once."""
-        woken: set[Wake] = set()
+        woken: dict[Wake, None] = {}
         for key in keys:
-            woken |= self._exact.get(key, set())
+            woken |= self._exact.get(key, {})
             for length in self._lengths:
                 if length <= len(key):
-                    woken |= self._prefixes.get(key[:length], set())
+                    woken |= self._prefixes.get(key[:length], {})
         for wake in woken:
             wake()
 
@@ -54,8 +55,8 @@ class Watches:
                 del self._lengths[len(prefix)]
 
     @staticmethod
-    def _forget(registry: dict[str, set[Wake]], key: str, wake: Wake) -> None:
+    def _forget(registry: dict[str, dict[Wake, None]], key: str, wake: Wake) -> None:
         waiting = registry[key]
-        waiting.remove(wake)
+        del waiting[wake]
         if not waiting:
             del registry[key]
