@@ -73,7 +73,7 @@ async def is_a_healthy_member_again(rig: Rig, former: str) -> None:
 
 
 @pytest.mark.parametrize("order", ["wakes first", "its write arrives first"])
-async def test_a_stopped_farm_writes_nothing_after_its_session_ended(
+async def test_w2_a_stopped_farm_writes_nothing_after_its_session_ended(
     consul_dev: str, nursery: Nursery, order: str
 ) -> None:
     """The session is ended by hand; ``test_real_expiry.py`` lets Consul do it."""

@@ -63,7 +63,7 @@ def farm(start):
     return program
 
 
-def test_r4_a_stopped_farm_leaves_no_lock_and_no_presence(farm, consul_dev, prefix):
+def test_w3_r4_a_stopped_farm_leaves_no_lock_and_no_presence(farm, consul_dev, prefix):
     assert f"{prefix}farms/f1" in keys(consul_dev, prefix)
     assert term(farm) == 0
     left = keys(consul_dev, prefix)

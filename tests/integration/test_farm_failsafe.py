@@ -170,7 +170,7 @@ async def test_r19_a_share_of_records_that_do_not_decode_is_evidence(fleet: Flee
     assert len(await fleet.cluster.pods(fleet.rc.id)) == 4
 
 
-async def test_r19_a_count_of_zero_and_the_last_deletion_are_meant(fleet: Fleet) -> None:
+async def test_w4_r19_a_count_of_zero_and_the_last_deletion_are_meant(fleet: Fleet) -> None:
     """p2 panicked on both (W4)."""
     fleet.rc = await fleet.cluster.change_rc(fleet.rc, replicas_desired=0)
     await fleet.count(fleet.rc, 0)
@@ -193,7 +193,7 @@ async def test_r20_the_sentinel_of_another_cluster_freezes(fleet: Fleet) -> None
     await fleet.thawed()
 
 
-async def test_r18_a_whole_store_that_was_wiped_removes_nothing_registers_nothing_and_ends_no_farm(
+async def test_w4_r18_a_wiped_store_removes_nothing_registers_nothing_and_ends_no_farm(
     fleet: Fleet,
 ) -> None:
     await fleet.cluster.client.delete(fleet.cluster.keys.prefix, recurse=True)

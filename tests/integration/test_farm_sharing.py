@@ -177,7 +177,7 @@ async def test_w1_idle_items_of_a_destroyed_session_are_taken_over(fleet: Fleet)
     await fleet.all_owned(items, a, b, within=15)
 
 
-async def test_r4_a_clean_stop_frees_all_at_once_and_the_other_takes_all(fleet: Fleet) -> None:
+async def test_w3_r4_a_clean_stop_frees_all_at_once_and_the_other_takes_all(fleet: Fleet) -> None:
     items = await fleet.items(60)
     a, b = await fleet.start("a", patience=30.0), await fleet.start("b", patience=30.0)
     await fleet.all_owned(items, a, b, within=10)
@@ -220,7 +220,7 @@ async def test_r12_a_changed_record_rejects_a_plan_that_is_under_way(fleet: Flee
         await fleet.farms[0].close()
 
 
-async def test_r12_a_claim_that_is_lost_under_a_write_writes_nothing(fleet: Fleet) -> None:
+async def test_w2_r12_a_claim_that_is_lost_under_a_write_writes_nothing(fleet: Fleet) -> None:
     await fleet.cluster.add_nodes({f"n{number}": {} for number in range(3)})
     async with Proxy(fleet.address) as proxy:
         hold = proxy.hold(places_pods)
@@ -336,7 +336,7 @@ async def test_a_mutation_lock_that_outlived_its_holder_keeps_no_worker_from_its
     await client.destroy_session(session)
 
 
-async def test_the_place_of_another_owners_intent_is_never_written(fleet: Fleet) -> None:
+async def test_w10_the_place_of_another_owners_intent_is_never_written(fleet: Fleet) -> None:
     """Also not while the intent is not known yet: creating one is compare-and-set 0."""
     await fleet.cluster.add_nodes({"n1": {}, "n2": {}})
     async with Proxy(fleet.address) as proxy:

@@ -163,11 +163,16 @@ async def test_schedule_twice_then_unschedule(cluster: Cluster, farm: RunningFar
     await consistent(cluster, rc)
 
 
-async def test_many_pods_come_in_full_transactions_and_go_again(cluster: Cluster, farm: RunningFarm) -> None:
+async def test_w8_many_pods_come_in_full_transactions_and_go_again(
+    cluster: Cluster, farm: RunningFarm
+) -> None:
     await cluster.add_nodes({f"node{n:03}": GOOD for n in range(100)})
     rc = await create(cluster, 100)
     await placed(cluster, rc, 100)
-    assert len(await pod_audits(cluster)) == 4, "30 pods of two operations each, a fence of three, one audit"
+    told = await pod_audits(cluster)
+    assert len(told) == 4, "30 pods of two operations each, a fence of three, one audit"
+    assert sum(len(audit.placed) for audit in told) == len({place for a in told for place in a.placed}) == 100
+    assert sorted(audit.after["pods"] for audit in told) == [30, 60, 90, 100]
     await consistent(cluster, rc)
     rc = await cluster.change_rc(rc, replicas_desired=0)
     await placed(cluster, rc, 0)
@@ -250,7 +255,7 @@ async def test_consistency_no_change(cluster: Cluster, farm: RunningFarm) -> Non
 
 
 # -- ours --------------------------------------------------------------------------------------
-async def test_a_foreign_intent_makes_a_node_ineligible_with_that_reason(
+async def test_w10_a_foreign_intent_makes_a_node_ineligible_with_that_reason(
     cluster: Cluster, farm: RunningFarm
 ) -> None:
     await cluster.add_nodes({"node1": GOOD, "node2": GOOD})

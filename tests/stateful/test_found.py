@@ -2,68 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import msgspec
 import pytest
 
-from farmd.housekeeping.model import DEFAULTS
 from farmd.nodes import commands as node_commands
 from farmd.replication import commands
 from farmd.replication.spec import parse
 from store import codec
 from store.intent import Intent
 from store.pods import Pod
-from store.status import Status
 from tests.people import hello
-from tests.stateful.fleet import KEYS, Fleet
-
-
-class Scene(Fleet):
-    """A fleet with shorthands for a test that knows what happens."""
-
-    def rc(self, **fields: Any) -> str:
-        made = self.ask(lambda: commands.create(self.call, parse(hello(**fields), "test")))
-        assert made is not None
-        key = KEYS.record("rcs", made.change.id)
-        self.change(key, **{"x-team": "a", "unhealthy_after": 6.0, "transfer_timeout": 30.0})
-        return made.change.id
-
-    def change(self, key: str, **fields: Any) -> None:
-        entry = self.read(key)
-        assert entry is not None
-        self.put(key, msgspec.json.encode(msgspec.json.decode(entry.value) | fields))
-
-    def nodes(self, count: int, cpu: float = 4.0) -> None:
-        for number in range(count):
-            self.add_node(f"n{number}", {"zone": "a"}, cpu)
-
-    def farm(self, name: str = "ash") -> Any:
-        self.run(self.farms[name].start())
-        self.advance(3.0)
-        return self.farms[name]
-
-    def places(self, rc: str) -> list[tuple[str, str]]:
-        return sorted(self.sight.pods_of(rc))
-
-    def status(self, rc: str) -> Status:
-        entry = self.read(KEYS.status("rcs", rc))
-        assert entry is not None
-        return codec.decode(Status, entry.value, entry.key)
-
-    def audits(self, action: str) -> int:
-        return sum(audit.action == action for _, audit in self.sight.dump.audits)
-
-
-@pytest.fixture
-def scene() -> Iterator[Scene]:
-    made = Scene(DEFAULTS)
-    try:
-        yield made
-        made.check(replay=False)
-    finally:
-        made.close()
+from tests.stateful.fleet import KEYS
+from tests.stateful.scene import Scene
 
 
 def test_r6_locks_do_not_come_and_go_while_a_tree_cannot_be_read(scene: Scene) -> None:

@@ -173,7 +173,9 @@ async def test_r13_w13_an_edit_under_a_mutation_lock_is_refused_with_its_holder(
         for ask in (
             commands.set_replicas(call, "hello", 5),
             commands.disable(call, "hello"),
+            commands.enable(call, "hello"),
             commands.update(call, parse(hello(pod_args=["x"]), "x"), now=True),
+            commands.delete(call, "hello", cascade=False),
             commands.delete(call, "hello", cascade=True),
             commit(call, prepared),
         ):

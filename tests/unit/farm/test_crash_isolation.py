@@ -55,7 +55,7 @@ async def blocked(farms: Farms) -> tuple[ToyFarm, str]:
     return a, bad
 
 
-async def test_r10_a_crash_touches_no_other_item(farms: Farms) -> None:
+async def test_w5_r10_a_crash_touches_no_other_item(farms: Farms) -> None:
     a, bad, others = await crashing(farms)
     await farms.clock.advance(60.0)
     assert a.works_on == set(others)
