@@ -34,6 +34,8 @@ from tests.fleet import client_of, eventually
 
 CLOCK = SystemClock()
 FAST = Restart(initial=0.05, maximum=0.2, reset=60)
+# A range of its own for each process of the test run: two agents with one seed ask for the same ports.
+FIRST_PORT = 10000 + 1000 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 SERVER = (
     "import os,http.server as h\n"
     "class H(h.BaseHTTPRequestHandler):\n"
@@ -110,7 +112,12 @@ class Rig:
         client = client_of(consul or self.address)
         metrics = Metrics(CollectorRegistry())
         progress = Progress(CLOCK, metrics)
-        settings: dict[str, Any] = {"node": node, "state_dir": self.root / node, "session_ttl": 10.0}
+        settings: dict[str, Any] = {
+            "node": node,
+            "state_dir": self.root / node,
+            "session_ttl": 10.0,
+            "port_range": (FIRST_PORT, FIRST_PORT + 999),
+        }
         agent = Agent(
             AgentConfig(**(settings | {"retry_unusable": 0.2} | config)),
             client=client,
