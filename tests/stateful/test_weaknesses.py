@@ -1,0 +1,183 @@
+"""Weaknesses of p2's replication controllers that show only over time, shown to be gone on virtual time.
+
+The others have their tests where the part is that mends them; each bears the weakness's number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from farmd.nodes import commands as node_commands
+from farmd.replication import commands
+from store import codec, operations
+from store.intent import Intent
+from store.locks import Holder
+from store.ports import Request, Response
+from tests.stateful.fleet import KEYS
+from tests.stateful.scene import Scene
+
+THEIRS = Intent("f" * 64, "feedfeedfeedfeed")
+
+
+def requests_of(scene: Scene, name: str) -> list[Request]:
+    """Everything that a farm sends from now on, but for its parked queries and its renewals."""
+    sent: list[Request] = []
+    line = scene.farms[name].line
+    send = line.send
+
+    async def noted(request: Request, timeout: float) -> Response:
+        params = dict(request.params)
+        if int(params.get("index", "0")) == 0 and "/session/renew/" not in request.path:
+            sent.append(request)
+        return await send(request, timeout)
+
+    line.send = noted  # type: ignore[method-assign]
+    return sent
+
+
+@pytest.mark.parametrize("strategy", ["static", "dynamic"])
+def test_w7_a_cycle_that_changes_nothing_asks_consul_nothing(scene: Scene, strategy: str) -> None:
+    """p2 listed all pod and node labels several times a cycle; here the caches know."""
+    scene.nodes(6)
+    rc = scene.rc(name="web", replicas=3, strategy=strategy, node_selector="zone=a")
+    scene.rc(name="other", replicas=3, pod_id="other")
+    scene.farm()
+    scene.advance(20.0)
+    sent = requests_of(scene, "ash")
+    for number in range(6):
+        assert scene.ask(lambda n=number: node_commands.label(scene.call, f"n{n}", {"rack": "r1"}))  # type: ignore[misc]
+    scene.change(KEYS.record("rcs", rc), labels={"team": "b"})
+    scene.advance(30.0)
+    assert scene.status(rc).state == "converged"
+    assert [(request.method, request.path) for request in sent] == []
+
+
+@pytest.mark.parametrize("strategy", ["static", "dynamic"])
+def test_w9_a_node_that_becomes_eligible_is_used_at_once(scene: Scene, strategy: str) -> None:
+    """By event: p2 saw it when its watch returned, half a minute later."""
+    scene.nodes(2)
+    rc = scene.rc(name="web", replicas=1, strategy=strategy, node_selector="zone=b")
+    scene.farm()
+    scene.advance(20.0)
+    assert scene.status(rc).state == "blocked"
+    assert scene.ask(lambda: node_commands.label(scene.call, "n1", {"zone": "b"}))
+    scene.advance(0.5)
+    assert scene.places(rc) == [("n1", "hello")]
+
+
+def test_w9_a_node_that_becomes_ineligible_is_left_at_once(scene: Scene) -> None:
+    scene.nodes(2)
+    rc = scene.rc(name="web", replicas=1, strategy="dynamic", node_selector="zone=a")
+    scene.farm()
+    scene.advance(20.0)
+    (old,) = scene.places(rc)
+    assert scene.ask(lambda: node_commands.label(scene.call, old[0], {"zone": "b"}))
+    scene.advance(0.5)
+    assert len(scene.places(rc)) == 2, "the new pod stands beside the old"
+    scene.advance(3.0)
+    assert scene.places(rc) not in ([], [old])
+
+
+def test_w9_what_fails_for_one_controller_backs_off_and_delays_no_other(scene: Scene) -> None:
+    scene.nodes(3)
+    bad = scene.rc(name="bad", replicas=0, pod_id="bad")
+    manifest = scene.sight.rcs[bad].manifest
+    scene.farm()
+    scene.change(KEYS.record("rcs", bad), manifest="0" * 64, replicas_desired=1)
+    scene.advance(60.0)
+    assert scene.status(bad).state == "blocked"
+    sent = requests_of(scene, "ash")
+    scene.advance(600.0)
+    asked = [request for request in sent if KEYS.manifest("0" * 64) in request.path]
+    assert 5 <= len(asked) <= 20, "once a minute at last, with jitter"
+    good = scene.rc(name="good", replicas=2, pod_id="good")
+    scene.advance(1.0)
+    assert len(scene.places(good)) == 2
+    scene.change(KEYS.record("rcs", bad), manifest=manifest)
+    scene.advance(1.0)
+    assert len(scene.places(bad)) == 1, "a change of the record ends the wait"
+
+
+@pytest.mark.parametrize("meanwhile", [False, True], ids=["seen before", "while the removal is on its way"])
+def test_w10_a_removal_leaves_an_intent_of_somebody_else(scene: Scene, meanwhile: bool) -> None:
+    """p2 deleted the intent of whoever had taken the place."""
+    scene.nodes(1)
+    rc = scene.rc(name="web", replicas=1)
+    farm = scene.farm()
+    (place,) = scene.places(rc)
+    scene.witness.tampered.add(place)
+    if meanwhile:
+        farm.line.delay = 1.0
+        assert scene.ask(lambda: commands.set_replicas(scene.call, "web", 0))
+        scene.advance(1.2)
+    scene.put(KEYS.intent(*place), codec.encode(THEIRS))
+    if not meanwhile:
+        scene.advance(5.0)
+        assert THEIRS.owner in scene.status(rc).reason
+        assert scene.ask(lambda: commands.set_replicas(scene.call, "web", 0))
+    scene.advance(60.0)
+    assert scene.places(rc) == []
+    assert scene.sight.intents[place] == THEIRS
+
+
+def test_w10_an_update_never_takes_an_intent_of_somebody_else_over(scene: Scene) -> None:
+    scene.nodes(1)
+    rc = scene.rc(name="web", replicas=1)
+    farm = scene.farm()
+    (place,) = scene.places(rc)
+    other = scene.rc(name="other", replicas=0, pod_id="hello", pod_command=["other"])
+    scene.witness.tampered.add(place)
+    farm.line.delay = 1.0
+    scene.change(KEYS.record("rcs", rc), manifest=scene.sight.rcs[other].manifest)
+    scene.advance(1.2)
+    scene.put(KEYS.intent(*place), codec.encode(THEIRS))
+    scene.advance(60.0)
+    assert scene.sight.intents[place] == THEIRS
+    assert THEIRS.owner in scene.status(rc).reason
+
+
+def test_w21_moves_that_cannot_start_leave_neither_sessions_nor_tasks(scene: Scene) -> None:
+    """p2 opened a session and left a goroutine behind at each attempt."""
+    scene.nodes(3)
+    rc = scene.rc(name="web", replicas=2, strategy="dynamic", node_selector="zone=a")
+    scene.farm()
+    old, _ = scene.places(rc)
+    lock = KEYS.mutation_lock("rcs", rc)
+    session = scene.run(scene.hand.create_session(name="a rollout", ttl=3600))
+    scene.run(scene.hand.transaction([operations.lock(lock, Holder("rollouts", "7", "x").value(), session)]))
+    scene.advance(20.0)
+
+    def standing() -> tuple[int, int]:
+        return len(asyncio.all_tasks(scene.loop)), len(scene.server.state.sessions.all())
+
+    assert scene.ask(lambda: node_commands.label(scene.call, old[0], {"zone": "b"}))
+    scene.advance(10.0)
+    sent, before = requests_of(scene, "ash"), standing()
+    scene.advance(300.0)
+    assert "locked by rollouts/7" in scene.status(rc).reason
+    assert sum(lock in request.path for request in sent) >= 20, "it looked for the end of the lock"
+    assert standing() == before
+    scene.run(scene.hand.destroy_session(session))
+    scene.advance(30.0)
+    assert old not in scene.places(rc)
+    assert scene.status(rc).state == "converged"
+    tasks, sessions = standing()
+    assert tasks <= before[0]
+    assert sessions == before[1] - 1
+
+
+def test_w22_a_starved_controller_writes_and_says_nothing_for_hours(scene: Scene) -> None:
+    """p2 wrote an audit record and sent an alert every half minute."""
+    scene.nodes(2)
+    rc = scene.rc(name="web", replicas=5)
+    farm = scene.farm()
+    scene.advance(20.0)
+    status, told = scene.read(KEYS.status("rcs", rc)), scene.audits("pods.place")
+    sent = requests_of(scene, "ash")
+    scene.advance(2 * 3600.0)
+    assert scene.read(KEYS.status("rcs", rc)) == status
+    assert scene.audits("pods.place") == told == 1
+    assert [alert.incident_key for alert in farm.inbox.fired] == [rc]
+    assert not [request for request in sent if b"rcs" in request.body]
