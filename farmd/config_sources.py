@@ -131,15 +131,17 @@ def _present(values: Mapping[str, Any]) -> dict[str, Any]:
 def _file_layers(path: Path | None, env: Mapping[str, str], mistakes: list[str]) -> Iterator[Layer]:
     named = path or (Path(env["FARMD_CONFIG"]) if env.get("FARMD_CONFIG") else None)
     main = named or DEFAULT_PATH
-    if named is not None or main.exists():
+    if named is not None or _is_file(main, mistakes):
         yield from _file_layer(main, mistakes)
     for extra in sorted((main.parent / "conf.d").glob("*.toml")):
         yield from _file_layer(extra, mistakes)
 
 
 def _file_layer(path: Path, mistakes: list[str]) -> Iterator[Layer]:
-    if not path.is_file():
-        mistakes.append(f"{path}: found no such file, expected a TOML file")
+    known = len(mistakes)
+    if not _is_file(path, mistakes):
+        if len(mistakes) == known:
+            mistakes.append(f"{path}: found no such file, expected a TOML file")
         return
     try:
         found = TomlConfigSettingsSource(Config, toml_file=path)()
@@ -152,6 +154,15 @@ def _file_layer(path: Path, mistakes: list[str]) -> Iterator[Layer]:
             mistakes.append(f"{path}: {section}: found {shown(values)}, expected a table [{section}]")
             del found[section]
     yield Layer(str(path), found)
+
+
+def _is_file(path: Path, mistakes: list[str]) -> bool:
+    """Whether there is such a file; a place that may not even be looked at is a mistake, not an absence."""
+    try:
+        return path.is_file()
+    except OSError as error:
+        mistakes.append(f"{path}: {error.strerror or error}")
+        return False
 
 
 # -- the environment -------------------------------------------------------------------------------
@@ -175,7 +186,7 @@ class _Environment(EnvSettingsSource):
 
 def _environment_layers(env: Mapping[str, str], mistakes: list[str]) -> Iterator[Layer]:
     credential = Path(env.get("CREDENTIALS_DIRECTORY", "/nonexistent")) / CREDENTIAL
-    if credential.is_file():
+    if _is_file(credential, mistakes):
         yield Layer(f"credential {CREDENTIAL}", {"store": {"token_file": str(credential)}})
     if env.get("CONSUL_HTTP_TOKEN_FILE"):
         file = {"token_file": env["CONSUL_HTTP_TOKEN_FILE"]}

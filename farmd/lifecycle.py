@@ -112,6 +112,7 @@ def _apply(life: Life, after: Loaded) -> None:
     for change in found:
         event = "config.changed" if change.reloadable else "config.restart_needed"
         log.info(event, key=change.key, before=change.before, after=change.after)
+    log.info("config.reloaded", changed=len(found))
     life.recorder.count("farmd_config_reloads_total", result="applied" if found else "unchanged")
     logs.set_level(after.config.log.level)
     for tell in life.on_reload:

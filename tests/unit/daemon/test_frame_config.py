@@ -65,6 +65,15 @@ def test_a_credential_of_systemd_is_the_token_file(tmp_path):
     assert load(None, {"CREDENTIALS_DIRECTORY": str(tmp_path)}).config.store.token_file == str(token)
 
 
+@pytest.mark.parametrize(
+    "env", [{"CREDENTIALS_DIRECTORY": "/" + "d" * 300}, {"FARMD_CONFIG": "/" + "f" * 300}]
+)
+def test_a_place_that_may_not_be_looked_at_is_a_mistake_in_one_line(env):
+    with pytest.raises(ConfigInvalid) as caught:
+        load(None, env)
+    assert [line.rpartition(": ")[2] for line in caught.value.lines] == ["File name too long"]
+
+
 def test_text_of_the_environment_stands_for_lists_and_tables():
     env = {
         "FARMD_FARM__KINDS": "rcs, nodes",
