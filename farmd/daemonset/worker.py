@@ -176,7 +176,7 @@ class DaemonSetWorker:
         unasked = [place for place in plan.removals if snapshot.pods[place].leaving == "ineligible"]
         if not unasked or self._settled != index:
             return True
-        if self._tools.budget.allows(len(unasked), len(self._tools.caches.pods.entries)):
+        if self._tools.budget.allows(len(unasked), self._tools.world.pods_here()):
             return True
         self._tools.guard.report("pods: daemon sets would remove more in a minute than the budget allows")
         self._tools.guard.look()

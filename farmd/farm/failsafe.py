@@ -70,7 +70,10 @@ class RemovalBudget:
         self._spent: list[tuple[float, int]] = []
 
     def allows(self, removals: int, population: int) -> bool:
-        """Whether so many more removals stay within the budget; spends them if so."""
+        """Whether so many more removals stay within the budget; spends them if so.
+
+        ``population`` is how many pods this farm owns: each has its own budget, and none sees the others'.
+        """
         now = self._clock.mono()
         self._spent = [(at, count) for at, count in self._spent if now - at < 60]
         limit = max(REMOVALS_AT_LEAST, REMOVALS_SHARE_PER_MINUTE * population)

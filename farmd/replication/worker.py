@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from farmd.placement import Subject
-from farmd.replication import changes
+from farmd.replication import changes, healing
 from farmd.replication import plan as planning
 from farmd.replication.model import Outcome, Place, Plan, Snapshot
 from farmd.replication.reading import Reader, Reading
@@ -244,10 +244,10 @@ class ReplicationController:
 
     def _within_budget(self, plan: Plan, snapshot: Snapshot) -> bool:
         """Whether what no person asked for may be removed now; the evidence freezes it otherwise (R19)."""
-        removals = len(plan.moves)
+        removals = sum(not healing.forced_out(snapshot.pods[place]) for place, _ in plan.moves)
         if plan.step is not None and plan.step.action == "finish" and plan.step.cause != "draining":
             removals += plan.step.old in snapshot.pods
-        if not removals or self._tools.budget.allows(removals, len(self._tools.caches.pods.entries)):
+        if not removals or self._tools.budget.allows(removals, self._tools.world.pods_here()):
             return True
         self._tools.guard.report("pods: more replacements in a minute than the removal budget allows")
         self._tools.guard.look()

@@ -1,0 +1,56 @@
+"""R19: how many pods the farms replace by themselves in a minute, all of them together (W17)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farmd.nodes import commands as node_commands
+from store import codec
+from store.failsafe import Failsafe
+from tests.stateful.fleet import FARMS, KEYS
+from tests.stateful.scene import Scene
+
+
+def replaced(scene: Scene) -> int:
+    return sum(len(audit.removed) for _, audit in scene.sight.dump.audits)
+
+
+def freeze(scene: Scene) -> str:
+    """What removals of RCs stand still for; empty while they do not."""
+    entry = scene.read(KEYS.failsafe("rcs"))
+    return "" if entry is None else codec.decode(Failsafe, entry.value, entry.key).evidence
+
+
+def test_w17_the_farms_together_keep_the_budget_of_a_minute(scene: Scene) -> None:
+    """Each replaces a share of its own pods: shares of all pods would add up to more than all."""
+    scene.nodes(5)
+    for name in FARMS:
+        scene.run(scene.farms[name].start())
+    for number in range(60):
+        scene.rc(name=f"rc-{number}", replicas=5, pod_id=f"p{number}", replicas_per_node=5, max_unavailable=5)
+    scene.advance(20.0)
+    assert len(scene.sight.pods) == 300
+    assert all(farm.farm is not None and farm.farm.loops for farm in scene.farms.values())
+    for node in ("n0", "n1", "n2"):
+        scene.run(scene.agents[node].die(at_once=True))
+    scene.advance(40.0)
+    told = [alert for farm in scene.farms.values() for alert in farm.inbox.fired]
+    assert [alert for alert in told if alert.urgency == "high" and "budget" in alert.summary], told
+    assert 0 < replaced(scene) <= 90, "30 % of 300 in a minute"
+
+
+def test_w17_a_forced_drain_is_a_persons_word_and_spends_no_budget(scene: Scene) -> None:
+    """Fifty pods are on the move when its time is over; the hundred others leave at once."""
+    scene.nodes(3)
+    scene.farm()
+    for number in range(240):
+        scene.rc(name=f"rc-{number}", replicas=1, pod_id=f"p{number}")
+        scene.advance(0.1)
+    scene.agents["n2"].delay = 2.0
+    forced = dataclasses.replace(scene.call, force=True)
+    for node in ("n0", "n1"):
+        assert scene.ask(lambda n=node: node_commands.drain(forced, n, 0.5))  # type: ignore[misc]
+    scene.advance(10.0)
+    assert freeze(scene) == ""
+    assert {node for _, node, _ in scene.sight.pods} == {"n2"}
+    assert scene.audits("pods.retarget") + scene.audits("transfer.finish") >= 160
