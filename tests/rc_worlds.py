@@ -48,12 +48,14 @@ def pod(
     acted: int = 5,
     state: str = "critical",
     phase: str = "running",
+    started: float = 1.0,
     manifest: str = SHA,
     reality: bool = True,
     **fields: Any,
 ) -> PodState:
     """A pod whose agent acted on intent ``acted``; its intent's index is ``intent``."""
-    seen = Glance(manifest, RC, phase, 1.0, "passing" if healthy else state, acted, since)  # type: ignore[arg-type]
+    health = "passing" if healthy else state
+    seen = Glance(manifest, RC, phase, started, health, acted, since)  # type: ignore[arg-type]
     return PodState(
         Stored("pod", Pod(manifest=manifest, at=at), 4, b""),
         Stored("intent", Intent(manifest, RC), intent, b""),

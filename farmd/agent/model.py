@@ -45,8 +45,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``manifest``, ``owner`` and ``intent`` (its ModifyIndex) are the newest intent that could be acted on;
     ``acted`` is the one that was. ``running`` is the digest of the last start; ``start`` is that start's
-    id and empty once its end was recorded. ``failures`` counts ends in a row, ``not_before`` is when it
-    may start again; ``started`` and ``not_before`` are seconds since the epoch.
+    id and empty once its end was recorded. ``failures`` counts ends in a row, ``failing_since`` is when the
+    first of them came, ``not_before`` is when it may start again; times are seconds since the epoch.
     """
 
     instance: str
@@ -61,6 +61,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ports: dict[str, int] = {}
     restarts: int = 0
     failures: int = 0
+    failing_since: float = 0.0
     not_before: float = 0.0
     exits: list[Exit] = []
     reason: str = ""

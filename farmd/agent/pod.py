@@ -87,7 +87,8 @@ class Pod:
             ports=record.ports,
             restarts=record.restarts,
             exits=record.exits,
-            health=self.damper.published if alive else Health(),
+            # A pod that is down has failed since its first end in a row: farms act on how long that is (W17).
+            health=self.damper.published if alive else Health(since=record.failing_since),
             reason=self._reason(),
         )
 
@@ -117,6 +118,7 @@ class Pod:
             start="",
             exits=[*self.record.exits, end][-EXITS_KEPT:],
             failures=failures,
+            failing_since=_failing_since(self.record, failures, end.at),
             not_before=end.at + pause if pause else 0.0,
             reason=why if not asked else self.record.reason,
         )
@@ -129,8 +131,16 @@ class Pod:
         failures = self.record.failures + 1
         pause = backoff(restart, failures)
         self.start_failed = True
-        self.change(start="", failures=failures, not_before=now + pause, reason=reason)
+        since = _failing_since(self.record, failures, now)
+        self.change(start="", failures=failures, failing_since=since, not_before=now + pause, reason=reason)
         self.not_before = mono + pause
+
+
+def _failing_since(record: Record, failures: int, now: float) -> float:
+    """When the first of so many failures in a row came; 0 without any."""
+    if failures == 0:
+        return 0.0
+    return now if failures == 1 else record.failing_since or now
 
 
 def describe(end: Exit, started: float) -> str:

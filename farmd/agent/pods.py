@@ -115,7 +115,7 @@ class Pods:
             pod.change(acted=intent.index)
         elif record.manifest != intent.sha:
             # Another manifest deserves a first try of its own.
-            pod.change(failures=0, not_before=0.0, reason="")
+            pod.change(failures=0, failing_since=0.0, not_before=0.0, reason="")
             pod.not_before, pod.start_failed = -math.inf, False
         self.save(pod)
 

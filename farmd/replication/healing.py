@@ -96,7 +96,10 @@ def sick_since(state: PodState) -> float | None:
     health, since = _health(state)
     if reality.phase == "running" and health != "critical":
         return None
-    return max(since or reality.started, placed)
+    began = since or reality.started
+    if not began and reality.phase != "failed":
+        return None  # it is down, and its agent does not say since when: between two starts, for one
+    return max(began, placed)
 
 
 def waiting(snapshot: Snapshot) -> Waiting:

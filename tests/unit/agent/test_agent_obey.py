@@ -23,6 +23,7 @@ from store.errors import StoreUnavailable
 from store.keys import Keys
 from store.manifests import Manifest
 from store.ports import Request, Response
+from store.reality import Exit
 from tests.still_clock import StillClock
 
 OLD = Manifest(id="web", command=["old"])
@@ -132,6 +133,25 @@ def test_another_manifest_gets_a_first_try_at_once(bench: Bench) -> None:
     assert pod.not_before > bench.clock.mono()
     bench.obey(wanted(8, NEW))
     assert (pod.not_before, pod.record.failures, pod.record.reason) == (-math.inf, 0, "")
+
+
+def test_w17_a_pod_that_is_down_says_since_when_it_does_not_stay_up(bench: Bench) -> None:
+    bench.obey(wanted(7, OLD))
+    pod = bench.pods.get("web")
+    assert pod is not None
+
+    def end(started: float, at: float, *, asked: bool = False) -> float:
+        pod.change(started=started)
+        pod.stopping = 1.0 if asked else None
+        pod.ended(Exit(at, 1), why="exited", mono=at)
+        return pod.report(at).health.since
+
+    assert end(started=100.0, at=5000.0) == 5000.0
+    assert end(started=5001.0, at=5002.0) == 5000.0
+    pod.failed("no such file", now=5010.0, mono=5010.0)
+    assert pod.report(5010.0).health.since == 5000.0
+    assert end(started=5011.0, at=6000.0) == 6000.0
+    assert end(started=6001.0, at=7000.0, asked=True) == 0.0
 
 
 def test_backoff_goes_on_across_a_restart_of_the_agent_but_never_longer_than_its_maximum(

@@ -101,6 +101,12 @@ def test_r18_a_freeze_that_holds_healing_back_is_said() -> None:
         ("critical since the start", pod(healthy=False), 1.0),
         ("counted from its placing at the earliest", pod(healthy=False, since=5.0, at=LONG), LONG),
         ("it does not stay up", pod(healthy=False, state="unknown", phase="backoff", since=LONG), LONG),
+        ("between two starts", pod(healthy=False, state="unknown", phase="starting", started=0.0), None),
+        (
+            "no start succeeds",
+            pod(healthy=False, state="unknown", phase="failed", started=0.0, at=LONG),
+            LONG,
+        ),
         ("W24: nobody could find out", pod(healthy=False, state="unknown", since=LONG), None),
         ("a warning serves", pod(healthy=False, state="warning", since=LONG), None),
         ("R21: its agent is absent", pod(healthy=False, since=LONG, absent=True), None),
