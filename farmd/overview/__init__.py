@@ -1,0 +1,42 @@
+"""What the fleet looks like to people: what owns pods, pods, nodes and farms, joined from what is stored.
+
+Reads only, and only for people: no decision is made from these rows. A record that does not decode
+stands beside the others as broken, and hides none of them.
+"""
+
+from farmd.overview.nodes import NodeRow, Nodes, node_row, node_state, nodes
+from farmd.overview.owners import (
+    ControllerRow,
+    Controllers,
+    DaemonSetRow,
+    DaemonSets,
+    controller,
+    controllers,
+    daemonset,
+    daemonsets,
+)
+from farmd.overview.pods import PodRow, Pods, pods
+from farmd.overview.processes import FarmRow, farm_rows, farms, freezes
+
+__all__ = [
+    "ControllerRow",
+    "Controllers",
+    "DaemonSetRow",
+    "DaemonSets",
+    "FarmRow",
+    "NodeRow",
+    "Nodes",
+    "PodRow",
+    "Pods",
+    "controller",
+    "controllers",
+    "daemonset",
+    "daemonsets",
+    "farm_rows",
+    "farms",
+    "freezes",
+    "node_row",
+    "node_state",
+    "nodes",
+    "pods",
+]

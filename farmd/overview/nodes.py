@@ -1,0 +1,88 @@
+"""Nodes: people's word on them, their agents, how many pods stand there, what the farms say of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from store.keys import Keys, is_sentinel
+from store.nodes import Agent, Condition, Drain, Node, NodeListing, NodeStore, NodeView, Taint
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+
+class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One node: people's word on it, its agent, how many pods stand on it, and what the farms say of it.
+
+    ``left`` pods keep a drain from being done, for the reasons in ``waiting``.
+    """
+
+    name: str
+    state: str
+    labels: dict[str, str]
+    pods: int = 0
+    taints: list[Taint] = []
+    cordon_reason: str = ""
+    drain: Drain | None = None
+    agent: Agent | None = None
+    lost_since: float = 0.0
+    absent_since: float = 0.0
+    left: int = 0
+    waiting: list[str] = []
+    reason: str = ""
+
+
+class Nodes(msgspec.Struct, frozen=True):
+    """Rows by name, and one line for each record that does not decode."""
+
+    rows: list[NodeRow]
+    broken: list[str]
+
+
+async def nodes(client: ConsulClient, keys: Keys) -> Nodes:
+    """All nodes that people or agents know."""
+    listing: NodeListing = await NodeStore(client, keys).list()
+    page = await client.keys(keys.tree("intent"))
+    counts: dict[str, int] = {}
+    for key in page.items:
+        if not is_sentinel(key):
+            node, _ = keys.intent_parts(key)
+            counts[node] = counts.get(node, 0) + 1
+    said = await NodeStore(client, keys).conditions()
+    views = listing.items.values()
+    rows = [node_row(view, said.get(view.name, Condition()), counts.get(view.name, 0)) for view in views]
+    return Nodes(rows, [error.message for error in listing.broken])
+
+
+def node_row(view: NodeView, condition: Condition, pods: int) -> NodeRow:
+    """One node's row."""
+    record, status = view.record, condition.status
+    draining = record.drain is not None and record.drain.stage != "done"
+    told = status if status is not None and (draining or status.state == "blocked") else None
+    return NodeRow(
+        name=view.name,
+        state=node_state(view.agent, record, condition.lost_since > 0),
+        labels=view.labels,
+        pods=pods,
+        taints=record.taints,
+        cordon_reason=record.cordon_reason,
+        drain=record.drain,
+        agent=view.agent,
+        lost_since=condition.lost_since if view.agent is None else 0.0,
+        absent_since=condition.absent_since if view.agent is None else 0.0,
+        left=told.left if told is not None else 0,
+        waiting=told.waiting if told is not None else [],
+        reason=told.reason if told is not None else "",
+    )
+
+
+def node_state(agent: Agent | None, record: Node, lost: bool) -> str:
+    """One or two words: ``ready``, ``absent`` or ``lost``, and ``cordoned``, ``draining`` or ``drained``."""
+    words = ["ready" if agent is not None else "lost" if lost else "absent"]
+    if record.drain is not None:
+        words.append("drained" if record.drain.stage == "done" else "draining")
+    elif record.cordoned:
+        words.append("cordoned")
+    return ",".join(words)

@@ -1,0 +1,158 @@
+"""Pods: whose they are, where they stand, and what their nodes say of them.
+
+What the agent of a node said last counts only while it is heard of: without it a pod is of unknown health,
+neither healthy nor unhealthy (R21).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from store import codec
+from store.daemonsets import DaemonSetStore
+from store.errors import RecordInvalid
+from store.keys import Keys, is_sentinel
+from store.pods import Pod
+from store.rcs import ReplicationController, ReplicationControllerStore
+from store.reality import Reality, healthy
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+    from store.named import Named
+
+_MANY_NODES = 16
+ABSENT = "its node's agent is absent"
+
+
+class PodRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod: who owns it, where it stands, and what its node says of it."""
+
+    owner: str
+    owner_name: str
+    node: str
+    instance: str
+    manifest: str
+    labels: dict[str, str] = {}
+    placed_at: float = 0.0
+    phase: str = "waiting"
+    health: str = "unknown"
+    healthy: bool = False
+    reason: str = ""
+    started: float = 0.0
+    restarts: int = 0
+    pid: int = 0
+    ports: dict[str, int] = {}
+
+
+class Pods(msgspec.Struct, frozen=True):
+    """Rows by owner's name, node and instance, and one line for each record that does not decode."""
+
+    rows: list[PodRow]
+    broken: list[str]
+
+
+async def pods(client: ConsulClient, keys: Keys, of: Named | None = None) -> Pods:
+    """All pods, or those of one owner."""
+    broken: list[str] = []
+    page = await client.list(keys.tree("pods") if of is None else keys.pods(of.id))
+    placed: dict[tuple[str, str, str], Pod] = {}
+    for raw in page.items:
+        if is_sentinel(raw.key):
+            continue
+        try:
+            placed[keys.pod_parts(raw.key)] = codec.decode(Pod, raw.decoded(), raw.key)
+        except RecordInvalid as error:
+            broken.append(error.message)
+        except ValueError:
+            broken.append(f"{raw.key}: expected pods/<owner>/<node>/<instance>")
+    nodes = {node for _, node, _ in placed}
+    realities = await _realities(client, keys, nodes, broken) if placed else {}
+    present = await _present(client, keys) if placed else frozenset()
+    names = {of.id: _title(of)} if of is not None else await _names(client, keys)
+    rows = [
+        _row(owner, names.get(owner, ""), (node, instance), pod, realities, heard=node in present)
+        for (owner, node, instance), pod in placed.items()
+    ]
+    rows.sort(key=lambda row: (row.owner_name, row.owner, row.node, row.instance))
+    return Pods(rows, broken)
+
+
+def _row(
+    owner: str,
+    name: str,
+    place: tuple[str, str],
+    pod: Pod,
+    realities: Mapping[tuple[str, str], Reality],
+    *,
+    heard: bool,
+) -> PodRow:
+    row = PodRow(
+        owner=owner,
+        owner_name=name,
+        node=place[0],
+        instance=place[1],
+        manifest=pod.manifest,
+        labels=pod.labels,
+        placed_at=pod.at,
+        reason="" if heard else ABSENT,
+    )
+    reality = realities.get(place)
+    if reality is None or (reality.owner and reality.owner != owner):
+        return row
+    row = msgspec.structs.replace(
+        row,
+        phase=reality.phase if reality.manifest == pod.manifest else "replacing",
+        started=reality.started,
+        restarts=reality.restarts,
+        pid=reality.pid,
+        ports=reality.ports,
+    )
+    if not heard:
+        return row
+    return msgspec.structs.replace(
+        row,
+        health=reality.health.state,
+        healthy=healthy(reality, pod.manifest),
+        reason=reality.reason or reality.health.reason,
+    )
+
+
+async def _present(client: ConsulClient, keys: Keys) -> frozenset[str]:
+    """Nodes whose agents are heard of."""
+    page = await client.keys(keys.tree("agents"))
+    return frozenset(keys.last_part(key) for key in page.items if not is_sentinel(key))
+
+
+async def _realities(
+    client: ConsulClient, keys: Keys, wanted: set[str], broken: list[str]
+) -> dict[tuple[str, str], Reality]:
+    """What nodes run: one read a node, or of the whole tree where that is cheaper."""
+    few = len(wanted) <= _MANY_NODES
+    prefixes = [keys.realities(node) for node in sorted(wanted)] if few else [keys.tree("reality")]
+    found: dict[tuple[str, str], Reality] = {}
+    for prefix in prefixes:
+        for raw in (await client.list(prefix)).items:
+            if is_sentinel(raw.key):
+                continue
+            try:
+                found[keys.reality_parts(raw.key)] = codec.decode(Reality, raw.decoded(), raw.key)
+            except RecordInvalid as error:
+                broken.append(error.message)
+    return found
+
+
+async def _names(client: ConsulClient, keys: Keys) -> dict[str, str]:
+    """Names of owners by id."""
+    controllers = await ReplicationControllerStore(client, keys).list()
+    sets = await DaemonSetStore(client, keys).list()
+    owners: list[Named] = [stored.record for stored in controllers.items]
+    owners += [stored.record for stored in sets.items]
+    return {owner.id: _title(owner) for owner in owners}
+
+
+def _title(owner: Named) -> str:
+    """What an owner is called: a daemon set's says what it is, because controllers may bear the same."""
+    return owner.name if isinstance(owner, ReplicationController) else f"daemonset/{owner.name}"
