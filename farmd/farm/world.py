@@ -10,7 +10,8 @@ does a pod that does not decode: nobody else may have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 from farmd.farm.caches import Caches
@@ -115,6 +116,22 @@ class World:
     def failing(self) -> tuple[int, int]:
         """How many instances fail their health check or do not stay up, and how many there are in all."""
         return len(self._failing), len(self._caches.reality.entries)
+
+    @contextmanager
+    def expecting(self, owner: str, places: Iterable[Place]) -> Iterator[None]:
+        """Let pods weigh on their nodes already while they are being placed.
+
+        Workers that choose at the same moment would all find the same node the emptiest (W25). They hold
+        no place: whether they come is not known yet.
+        """
+        coming = [PodKey("", node, f"coming-{owner}-{instance}") for node, instance in places]
+        for key in coming:
+            self._fleet.set_pod(key, _NO_POD)
+        try:
+            yield
+        finally:
+            for key in coming:
+                self._fleet.set_pod(key, None)
 
     # -- waking workers ------------------------------------------------------------------------
     def attach(self, owner: str, wake: Callable[[], None]) -> None:

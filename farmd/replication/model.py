@@ -124,6 +124,14 @@ class Plan:
     after: float | None = None
 
     @property
+    def arriving(self) -> tuple[Place, ...]:
+        """Where a pod comes that is not there yet; the start of a move chooses its place."""
+        if self.step is not None:
+            return (self.step.new,) if self.step.action in ("start", "place") else ()
+        goals = [*self.additions, *(goal for _, goal in self.moves)]
+        return tuple((goal.node, goal.instance) for goal in goals)
+
+    @property
     def empty(self) -> bool:
         """Whether there is nothing to change."""
         changes = self.additions or self.removals or self.repairs or self.replacements or self.moves

@@ -43,13 +43,14 @@ class Reading:
 class Reader:
     """Reads for one RC under one claim. ``wake`` is called when a turn to move a pod may have come."""
 
-    __slots__ = ("_id", "_judged", "_leaving", "_tools", "_wake")
+    __slots__ = ("_id", "_judged", "_leaving", "_looked", "_tools", "_wake")
 
     def __init__(self, item: str, tools: Tools, wake: Callable[[], None]) -> None:
         self._id = item
         self._tools = tools
         self._wake = wake
         self._judged: Any = None
+        self._looked = False
         self._leaving: frozenset[Place] = frozenset()
 
     async def read(self, stored: Stored[ReplicationController]) -> Reading:
@@ -72,6 +73,7 @@ class Reader:
         )
         snapshot = await self._judged_snapshot(stored, snapshot)
         snapshot = await self._with_cramped(snapshot)
+        snapshot = await self._prepared(snapshot)
         if transfer.advance(snapshot) is not None:
             snapshot = await self._looked_at_lock(snapshot)
         elif (need := healing.need(snapshot)) is not None:
@@ -172,6 +174,15 @@ class Reader:
         amounts = (await self._tools.manifests.get(snapshot.rc.manifest)).resources
         return dataclasses.replace(snapshot, cramped=cramped(outdated, amounts, self._tools.world.fleet()))
 
+    async def _prepared(self, snapshot: Snapshot) -> Snapshot:
+        """What takes time comes before the view: others place pods meanwhile, which it must show."""
+        need = healing.need(snapshot)
+        self._looked = need is not None and need.purpose == "transfer"
+        if need is None:
+            return snapshot
+        await self._tools.manifests.get(snapshot.rc.manifest)
+        return await self._looked_at_lock(snapshot) if self._looked else snapshot
+
     # -- places ------------------------------------------------------------------------------------
     async def _with_offer(self, snapshot: Snapshot, need: Need, view: FleetView) -> Snapshot:
         if need.purpose != "additions":
@@ -180,7 +191,8 @@ class Reader:
             if (frozen := self._tools.guard.frozen()) is not None:
                 return dataclasses.replace(snapshot, frozen=frozen, commanded=False)
         if need.purpose == "transfer":
-            snapshot = await self._looked_at_lock(snapshot)
+            if not self._looked:
+                snapshot = await self._looked_at_lock(snapshot)
             if not snapshot.locked and not self._tools.moves.enter(self._id, self._wake):
                 snapshot = dataclasses.replace(snapshot, crowded=True)
             if snapshot.locked or snapshot.crowded:

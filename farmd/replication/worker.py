@@ -160,7 +160,8 @@ class ReplicationController:
         world.hunger(self._id, bool(snapshot.offer.missing or snapshot.cramped))
         world.hold_back(self._id, plan.blocked.startswith("frozen"))
         if not plan.empty:
-            return await self._execute(reading, plan)
+            with world.expecting(self._id, plan.arriving):
+                return await self._execute(reading, plan)
         if snapshot.offer.contended:
             return self._rejected(snapshot.offer.why)
         # Nothing to change: now there is time to tell people, as often as is useful to them.

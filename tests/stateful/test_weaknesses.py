@@ -6,7 +6,9 @@ The others have their tests where the part is that mends them; each bears the we
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
+import msgspec
 import pytest
 
 from farmd.nodes import commands as node_commands
@@ -15,6 +17,7 @@ from store import codec, operations
 from store.intent import Intent
 from store.locks import Holder
 from store.ports import Request, Response
+from store.rcs import ReplicationController
 from tests.stateful.fleet import KEYS
 from tests.stateful.scene import Scene
 
@@ -181,3 +184,52 @@ def test_w22_a_starved_controller_writes_and_says_nothing_for_hours(scene: Scene
     assert scene.audits("pods.place") == told == 1
     assert [alert.incident_key for alert in farm.inbox.fired] == [rc]
     assert not [request for request in sent if b"rcs" in request.body]
+
+
+def with_team(rc: ReplicationController) -> bytes:
+    """A record with the field of a newer version that every record of a scene bears."""
+    return msgspec.json.encode({**msgspec.to_builtins(rc), "x-team": "a"})
+
+
+def spread(scene: Scene) -> dict[str, int]:
+    """How many pods each node has."""
+    return dict(sorted(Counter(node for _, node, _ in scene.sight.pods).items()))
+
+
+def even(scene: Scene, nodes: int) -> bool:
+    """Whether no node has more than its share and what farms that do not see each other may add."""
+    counts = spread(scene)
+    return len(counts) == nodes and max(counts.values()) - min(counts.values()) <= 2
+
+
+def test_w25_controllers_that_start_at_once_do_not_pile_their_pods_on_one_node(scene: Scene) -> None:
+    """Each sees what the others are just placing: after a cold start as well as in the middle of the day."""
+    scene.nodes(5)
+    ids = [scene.rc(name=f"rc-{number}", replicas=1, pod_id=f"p{number}") for number in range(30)]
+    scene.farm()
+    scene.advance(10.0)
+    assert even(scene, 5), spread(scene)
+    wanted = [msgspec.structs.replace(scene.sight.rcs[rc], replicas_desired=2) for rc in ids]
+    more = [operations.put(KEYS.record("rcs", rc.id), with_team(rc)) for rc in wanted]
+    scene.run(scene.hand.transaction(more))
+    scene.advance(10.0)
+    assert even(scene, 5), spread(scene)
+
+
+@pytest.mark.parametrize("why", ["lost", "ineligible"])
+def test_w25_what_leaves_a_node_does_not_pile_up_on_the_next(scene: Scene, why: str) -> None:
+    scene.nodes(5)
+    for number in range(40):
+        scene.rc(
+            name=f"rc-{number}", replicas=1, pod_id=f"p{number}", strategy="dynamic", node_selector="zone=a"
+        )
+    scene.farm()
+    scene.advance(10.0)
+    assert even(scene, 5), spread(scene)
+    if why == "lost":
+        scene.run(scene.agents["n0"].die(at_once=True))
+    else:
+        assert scene.ask(lambda: node_commands.label(scene.call, "n0", {"zone": "b"}))
+    scene.advance(60.0)
+    assert "n0" not in spread(scene)
+    assert even(scene, 4), spread(scene)
