@@ -1,4 +1,4 @@
-# One image for farms, agents and farmctl. Not built by the project's tests: see docs/operations.md.
+# One image for farms, agents and farmctl. The project's tests do not build it: see docs/operations.md.
 ARG PYTHON=3.12-slim-bookworm
 
 FROM python:${PYTHON} AS build

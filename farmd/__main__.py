@@ -1,8 +1,8 @@
-"""``farmd``: the daemon, the node agent, the one-machine cluster and the check of the configuration.
+"""``farmd``: the daemon, the node agent, the one-machine cluster, checks of configuration and health.
 
 Flags become the last layer of the configuration and nothing else happens here. Heavy imports stand
-inside the commands: ``farmd --version`` must be instant. Exit codes: 0 stopped cleanly, 1 crashed,
-2 wrong usage, 75 try again later, 78 bad configuration.
+inside the commands: ``farmd --version`` must be instant. Exit codes: 0 stopped cleanly, 1 crashed
+or unhealthy, 2 wrong usage, 75 try again later, 78 bad configuration.
 """
 
 from __future__ import annotations
@@ -119,6 +119,22 @@ def check_config(path: Path | None, show: bool, key: str | None) -> None:
     if show:
         lines += config_report.printed(loaded)
     click.echo("\n".join(lines) if lines else "the configuration is valid")
+
+
+@main.command()
+@_CONFIG
+@click.option("--port", type=click.IntRange(1, 65535), help="Port of its HTTP; default: the configured one.")
+@click.argument("role", type=click.Choice(["farm", "agent"]))
+def health(path: Path | None, port: int | None, role: str) -> None:
+    """Ask the farm or the agent of this machine whether it works; exit 1 if it does not."""
+    web = _loaded(path, {}).config.web
+    from farmd.web.probe import Unhealthy, ask
+
+    try:
+        click.echo(ask(web, port or (web.farm_port if role == "farm" else web.agent_port)))
+    except Unhealthy as error:
+        click.echo(f"farmd: {error}", err=True)
+        sys.exit(1)
 
 
 def _load(path: Path | None, flags: Values) -> Loaded:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import urllib.request
 
 import pytest
@@ -45,6 +47,17 @@ def url(program: Program) -> str:
     return f"http://127.0.0.1:{program.wait_for('web.listening')['port']}"
 
 
+def asked_health(port: str, role: str = "farm") -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "farmd", "health", role, "--port", port],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
 def keys(consul: str, prefix: str) -> list[str]:
     try:
         with urllib.request.urlopen(f"http://{consul}/v1/kv/{prefix}?keys") as answer:
@@ -74,6 +87,7 @@ def test_w3_r4_a_stopped_farm_leaves_no_lock_and_no_presence(farm, consul_dev, p
 def test_the_faces_tell_what_a_farm_does(farm):
     assert get(farm.url + "/ready") == (200, '{"ready": true, "reason": ""}')
     assert json.loads(get(farm.url + "/health")[1])["health"] == "ok"
+    assert asked_health(farm.url.rpartition(":")[2]) == (0, "ok\n", "")
     status = json.loads(get(farm.url + "/v1/status")[1])
     assert (status["role"], status["farm"], status["ready"]) == ("farm", "f1", True)
     metrics = get(farm.url + "/metrics")[1]

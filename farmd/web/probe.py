@@ -1,0 +1,48 @@
+"""Asking a farm or an agent of this machine whether it works: what a container's health check runs.
+
+It speaks HTTP to the configured port of this host and nothing else: an image needs no curl for it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+
+from farmd.config import WebSection
+
+TIMEOUT_SECONDS = 4.0
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+
+
+class Unhealthy(Exception):
+    """It does not answer, or says that it is stalled; one line for people."""
+
+
+def ask(web: WebSection, port: int, *, timeout: float = TIMEOUT_SECONDS) -> str:
+    """One line of good news from ``/health``; ``timeout`` in seconds bounds each step.
+
+    Raises:
+        Unhealthy: nobody answers there, or a loop is stalled.
+    """
+    host = EVERYWHERE.get(web.bind, web.bind)
+    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    try:
+        connection.request("GET", "/health")
+        answer = connection.getresponse()
+        status, body = answer.status, answer.read(65_536)
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise Unhealthy(f"{host}:{port}: {reason}") from error
+    finally:
+        connection.close()
+    if status == 200:
+        return "ok"
+    raise Unhealthy(f"{host}:{port}: {_stalled(body) or f'answered {status}'}")
+
+
+def _stalled(body: bytes) -> str:
+    try:
+        loops = json.loads(body)["stalled"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return f"stalled: {', '.join(map(str, loops))}"
