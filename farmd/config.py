@@ -14,7 +14,15 @@ import socket
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from store.errors import InputInvalid
@@ -125,6 +133,16 @@ class SchedulerSection(Section):
     def _url(cls, value: str) -> str:
         if value and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value):
             raise ValueError("expected http:// or https:// and a host")
+        return value
+    preemption: bool = Field(
+        False, description="Pods of higher priority have room made for them by pods of lower priority."
+    )
+
+    @field_validator("preemption")
+    @classmethod
+    def _preemption(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("url"):
+            raise ValueError("expected false with a remote scheduler, which never preempts")
         return value
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from farmd.farm.caches import Caches
 from farmd.farm.errors import ClaimLost
-from farmd.pod_changes import Change, NodeChanges, Note, audit_bytes, encoder, group, places
+from farmd.pod_changes import Change, NodeChanges, Note, audit_bytes, encoder, group, places, told
 from scheduler.errors import ReservationContended
 from scheduler.ledger import Hold, Ledger
 from store import codec, operations
@@ -159,7 +159,8 @@ class Placement:
         def record(groups: list[Group[NodeChanges]]) -> list[Operation]:
             nonlocal count
             changes = [change for g in groups for change in g.subject.changes]
-            note = next((g.subject.note for g in groups if g.subject.note is not None), None)
+            notes = [g.subject.note for g in groups if g.subject.note is not None]
+            note = notes[0] if notes else None
             before = count
             placed, removed = places(changes, "place"), places(changes, "remove")
             count += len(placed) - len(removed)
@@ -174,7 +175,7 @@ class Placement:
                 name=subject.name,
                 reason=note.reason if note is not None else "",
                 before={"pods": before},
-                after={"pods": count, **(note.fields if note is not None else {})},
+                after={"pods": count, **told(notes)},
                 placed=placed,
                 removed=removed,
                 relabelled=places(changes, "replace", "repair"),
@@ -194,9 +195,9 @@ class Placement:
                 intents |= {self._apply_intent(change, owner, index) for change in subject.changes}
                 for reservation in subject.reservations:
                     key = self._keys.reserved(reservation.node)
-                    self._caches.reserved.wrote(key, reservation.record, index)
+                    self._caches.reserved.wrote(key, reservation.record, index, reservation.value())
                     reserved.add(key)
-                if subject.note is not None:
+                if subject.note is not None and subject.note.key:
                     work.add(self._apply_note(subject.note, index))
         self._caches.pods.notify(pods)
         self._caches.intent.notify(intents)
@@ -204,6 +205,7 @@ class Placement:
         self._caches.work.notify(work)
 
     def _apply_note(self, note: Note, index: int) -> str:
+        """Returns the key of the state that it changed."""
         if note.record is None:
             self._caches.work.removed(note.key, index)
         else:

@@ -192,6 +192,7 @@ class FarmService:
                     kinds=section.kinds,
                     housekeeping=HousekeepingSettings(**dict(frame.config.housekeeping)),
                 )
+                    preemption=frame.config.scheduler.preemption,
             except StoreError as error:
                 if error.retry is Retry.NEVER:
                     raise

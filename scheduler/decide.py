@@ -78,7 +78,7 @@ def allocation(request: Request, count: int, view: FleetView) -> Allocation:
         else:
             candidates.append(node)
     places = tuple(choose(requirement, candidates, rules, count))
-    reservations = reserve(places, request.manifest.resources, view)
+    reservations = reserve(places, request, view)
     missing = max(0, count - len(places))
     if not missing:
         return Allocation(places, reservations=reservations)

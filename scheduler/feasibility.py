@@ -8,9 +8,9 @@ which of the reasons also send away a pod that stands there already.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
-from scheduler.model import FleetView, NodeView, Reason
+from scheduler.model import FleetView, NodeView, Reason, Request
 from scheduler.requirement import Requirement, selects, tolerates
 
 # Amounts are decimal fractions in binary floats: 10 × 0.1 must fit into 1.
@@ -100,14 +100,16 @@ def room(requirement: Requirement, node: NodeView) -> int:
 
 
 def cramped(
-    places: Collection[tuple[str, str]], amounts: Mapping[str, float], view: FleetView
+    places: Collection[tuple[str, str]], request: Request, view: FleetView
 ) -> frozenset[tuple[str, str]]:
-    """Which (node, instance) cannot hold ``amounts`` in place of what they have; each counts those before it.
+    """Which (node, instance) cannot hold what is asked for in place of what they have; each counts those
+    before it.
 
     Asking for no more than before always fits, also where the node is over its capacity already. Where
     nobody speaks of the node nothing fits: what its pods reserve there cannot be changed.
     """
     found = set()
+    amounts, owner, priority = request.manifest.resources, request.owner, request.manifest.priority
     used = {node: dict(view[node].used) for node, _ in places if node in view}
     for node, instance in sorted(places):
         if node not in view:
@@ -116,7 +118,9 @@ def cramped(
         here = view[node].reserved.instances.get(instance, {})
         more = {name: amount - here.get(name, 0.0) for name, amount in amounts.items()}
         if any(
-            grown > 0 and used[node].get(name, 0.0) + grown > view[node].capacity.get(name, 0.0) + TOLERANCE
+            grown > 0
+            and used[node].get(name, 0.0) + promised(view[node], name, owner, priority) + grown
+            > view[node].capacity.get(name, 0.0) + TOLERANCE
             for name, grown in more.items()
         ):
             found.add((node, instance))
@@ -141,8 +145,20 @@ def load_value(requirement: Requirement, node: NodeView, taken: int) -> float:
     return max(0.0, left)
 
 
+def promised(node: NodeView, resource: str, owner: str, priority: int) -> float:
+    """What is nominated on a node to others of at least that priority: room that is made is not stolen."""
+    return sum(
+        nomination.amounts.get(resource, 0.0)
+        for _, nomination in sorted(node.reserved.nominations.items())
+        if nomination.owner != owner and nomination.priority >= priority
+    )
+
+
 def _free(requirement: Requirement, node: NodeView, resource: str) -> float:
     free = node.capacity.get(resource, 0.0) - node.used.get(resource, 0.0)
+    if node.reserved.nominations:
+        request = requirement.request
+        free -= promised(node, resource, request.owner, request.manifest.priority)
     if requirement.exclusive:  # our own reservation under this name would be overwritten
         mine = node.reserved.instances.get(requirement.pod_id)
         if mine is not None:

@@ -18,7 +18,6 @@ from scheduler.errors import ReservationContended
 from scheduler.fleet import used_amounts
 from scheduler.model import FleetView
 from scheduler.reservations import Reservation
-from store import codec
 
 
 class Ledger:
@@ -45,9 +44,7 @@ class Ledger:
                     node,
                     reserved=change.record,
                     reserved_index=index,
-                    reserved_raw=codec.encode(change.record)
-                    if not change.raw
-                    else codec.rewrite(change.record, change.raw),
+                    reserved_raw=change.value(),
                     used=used_amounts(change.record),
                 )
             contended = name in self._in_flight or name in self._outdated

@@ -201,6 +201,4 @@ def _allocation(said: wire.AllocateAnswer, request: Request, count: int, view: F
         raise RemoteAnswerInvalid(f"remote scheduler's answer: assignments: {wrong[0]}", violations=wrong)
     missing = count - len(places)
     why = f"{missing} of {count} pods found no place: {said.why or 'the remote scheduler gave no reason'}"
-    return Allocation(
-        places, missing, why if missing else "", {}, reserve(places, request.manifest.resources, view)
-    )
+    return Allocation(places, missing, why if missing else "", {}, reserve(places, request, view))

@@ -16,7 +16,6 @@ from scheduler.feasibility import room_reasons, standing_reasons
 from scheduler.fleet import used_amounts
 from scheduler.model import Assignment, FleetView, NodeView, PodView, Request
 from scheduler.requirement import Requirement, compile_request
-from store.nodes import Reserved
 
 
 def violations(request: Request, assignments: Sequence[Assignment], count: int, view: FleetView) -> list[str]:
@@ -75,7 +74,7 @@ def _after(requirement: Requirement, place: Assignment, node: NodeView) -> NodeV
     for pod in pods.values():
         owners[pod.owner] = owners.get(pod.owner, 0) + 1
     instances = {**node.reserved.instances, place.instance: dict(requirement.amounts)}
-    reserved = Reserved(instances=instances, generation=node.reserved.generation)
+    reserved = msgspec.structs.replace(node.reserved, instances=instances)
     return msgspec.structs.replace(
         node, pods=pods, owners=owners, reserved=reserved, used=used_amounts(reserved)
     )

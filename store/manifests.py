@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MAX_MANIFEST_BYTES = 256 * 1024
 MAX_SECONDS = 1e9
+DEFAULT_PRIORITY = 50
+MAX_PRIORITY = 100
 
 Operator = Literal["=", "!=", "in", "not-in", "exists", "not-exists", "<", "<=", ">", ">=", "version"]
 
@@ -137,6 +139,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``user`` and ``working_directory`` empty mean the agent's own user and the instance's directory;
     ``ulimits`` are the names of ``setrlimit`` without ``RLIMIT_``. ``stop_after`` (seconds, 0 = never):
     how long the agent may be out of contact before it stops the pod (R27). ``system`` pods are drained last.
+    ``priority``: where preemption is on, room is made for higher ones by lower ones (0 to 100).
     """
 
     id: str
@@ -156,6 +159,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     resources: dict[str, float] = {}
     placement: Placement = Placement()
     system: bool = False
+    priority: int = DEFAULT_PRIORITY
 
 
 def canonical(manifest: Manifest) -> bytes:
@@ -212,6 +216,8 @@ def check(manifest: Manifest, source: str, within: str = "") -> None:
     for name, amount in manifest.resources.items():
         if not 0 <= amount < math.inf:
             refuse(f"resources.{name}", amount, "zero or more, and finite")
+    if not 0 <= manifest.priority <= MAX_PRIORITY:
+        refuse("priority", manifest.priority, f"0 to {MAX_PRIORITY}")
     for name, limit in manifest.ulimits.items():
         if not -1 <= limit < 2**63:
             refuse(f"ulimits.{name}", limit, "-1 (unlimited) to 2^63 - 1")

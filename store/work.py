@@ -19,7 +19,7 @@ class Transfer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     old_instance: str
     new_node: str
     new_instance: str
-    cause: Literal["ineligible", "draining", "unhealthy"] = "ineligible"
+    cause: Literal["ineligible", "draining", "unhealthy", "preempted"] = "ineligible"
     phase: Literal["reserved", "placed"] = "reserved"
     since: float = 0.0
     deadline: float = 0.0

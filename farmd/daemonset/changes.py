@@ -22,8 +22,7 @@ def units(reading: Reading, plan: Plan, request: Request, now: float) -> Iterabl
         for c in changes
         if c.action in ("place", "replace") and c.node in reading.view
     ]
-    amounts = request.manifest.resources if coming else {}
-    reservations = change_reservations(reading.view, add=coming, amounts=amounts, remove=going)
+    reservations = change_reservations(reading.view, add=coming, request=request, remove=going)
     return grouped([(change,) for change in changes], {change.node: change for change in reservations})
 
 

@@ -86,7 +86,7 @@ class Caches:
         )
         self.nodes: PrefixCache[Node] = tree("nodes", Node)
         self.agents: PrefixCache[Agent] = tree("agents", Agent)
-        self.reserved: PrefixCache[Reserved] = tree("reserved", Reserved)
+        self.reserved: PrefixCache[Reserved] = tree("reserved", Reserved, keep_raw=True)
         self.farms: PrefixCache[Member] = tree("farms", Member)
         self.failsafe: PrefixCache[Failsafe] = tree("failsafe", Failsafe)
         self.work: PrefixCache[Work] = tree("work", Work, keep_raw=True)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from farmd.farm.caches import Caches
+from farmd.farm.nominations import Nominations
 from scheduler.fleet import Fleet
 from scheduler.ledger import Ledger
 from scheduler.model import FleetView
@@ -56,6 +57,7 @@ class World:
         self._blocked: set[str] = set()
         self._failing: set[str] = set()
         self.ledger = Ledger()
+        self.nominations = Nominations(caches, keys)
         caches.pods.subscribe(self._pods_changed)
         caches.intent.subscribe(self._intents_changed)
         caches.reality.subscribe(self._realities_changed)
@@ -63,7 +65,7 @@ class World:
         caches.agents.subscribe(self._agents_changed)
         caches.reserved.subscribe(self._reserved_changed)
         caches.work.subscribe(self._work_changed)
-        caches.rcs.subscribe(lambda changed: self._wake(map(keys.last_part, changed)))
+        caches.rcs.subscribe(self._controllers_changed)
 
     # -- looking things up ---------------------------------------------------------------------
     def pods(self, owner: str) -> Mapping[Place, Stored[Pod]]:
@@ -248,10 +250,25 @@ class World:
         self._node_views_changed(names)
 
     def _reserved_changed(self, changed: set[str]) -> None:
-        names = {self._keys.last_part(key) for key in changed}
-        for name in names:
+        nominees, crowded = set[str](), set[str]()
+        for name in {self._keys.last_part(key) for key in changed}:
             self._fleet.set_reserved(name, self._caches.reserved.get(self._keys.reserved(name)))
-        self._wake(self._hungry)
+            if waiting := self.nominations.changed(name):
+                nominees |= waiting
+                crowded.add(name)
+        self._wake(self._hungry | nominees | self._owners_on(crowded))
+
+    def _controllers_changed(self, changed: set[str]) -> None:
+        """Whoever may not be preempted any more, or may again, concerns those who wait where it has pods."""
+        items = {self._keys.last_part(key) for key in changed}
+        concerned = set[str]()
+        if (turned := self.nominations.controllers_changed(items)) and self.nominations.nodes():
+            view = self._fleet.view()
+            for name in self.nominations.nodes():
+                if name in view and turned & view[name].owners.keys():
+                    concerned |= view[name].owners.keys()
+            concerned |= self._hungry if concerned else set()
+        self._wake(items | concerned)
 
     def _work_changed(self, changed: set[str]) -> None:
         """A node was given up or came back (R21); an item's worker noted something down."""

@@ -81,6 +81,8 @@ def cause_of(snapshot: Snapshot, state: PodState) -> Cause:
     """Why a pod moves."""
     if state.draining and not state.retained:
         return "draining"
+    if state.preempted and state.lost is None:
+        return "preempted"
     return "ineligible" if _must_leave(snapshot, state) else "unhealthy"
 
 
@@ -144,7 +146,10 @@ def _leaves(snapshot: Snapshot, state: PodState) -> bool:
 
 
 def _must_leave(snapshot: Snapshot, state: PodState) -> bool:
-    """A static controller's pod stays on a node that merely became ineligible; a drain moves everybody's."""
+    """A static controller's pod stays on a node that merely became ineligible; a drain moves everybody's, and
+    so does a pod of higher priority."""
+    if state.preempted:
+        return True
     return not state.retained and (bool(state.draining) or snapshot.rc.strategy == "dynamic")
 
 

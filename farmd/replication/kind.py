@@ -45,6 +45,7 @@ class Tools:
     ids: Ids
     moves: Moves
     budget: RemovalBudget
+    preemption: bool = False
 
 
 class Replication:

@@ -3,13 +3,16 @@
 A move under way takes its next step first. Then additions or removals, pods on lost nodes, repairs of
 intents, replacements in place; a move starts when nothing is missing. Disabled means no effect at all.
 Removal takes pods on nodes that may not keep them, then unhealthy ones, then the newest. While a rollout
-manages the RC only intents are repaired (R14). Frozen stops removals and replacements that no person asked
-for since, and every move (R18); it never stops additions.
+manages the RC only intents are repaired (R14). Room that others wait for, and room that is waited for,
+comes last. Frozen stops removals and replacements that no person asked for since, and every move (R18); it
+never stops additions.
 """
 
 from __future__ import annotations
 
-from farmd.replication import healing, transfer
+import dataclasses
+
+from farmd.replication import healing, preempting, transfer
 from farmd.replication.model import Place, Plan, PodState, Snapshot, Step
 from scheduler.model import Assignment
 from store.status import Status
@@ -17,6 +20,19 @@ from store.status import Status
 
 def decide(snapshot: Snapshot) -> Plan:
     """Plan one cycle."""
+    plan = _pods(snapshot)
+    if plan.changes_pods:
+        return plan
+    evicted = preempting.evictions(snapshot) if not (snapshot.rc.disabled or snapshot.rc.managed_by) else ()
+    if evicted:
+        return dataclasses.replace(plan, evictions=evicted)
+    return dataclasses.replace(
+        plan, nominations=preempting.nominations(snapshot), withdrawals=preempting.withdrawals(snapshot)
+    )
+
+
+def _pods(snapshot: Snapshot) -> Plan:
+    """What the RC's own pods need."""
     rc = snapshot.rc
     if rc.disabled:
         return Plan()
@@ -38,6 +54,7 @@ def decide(snapshot: Snapshot) -> Plan:
         removals = ()
     leaving = frozenset(removals) | {place for place, _ in moves}
     wait = healing.waiting(snapshot)
+    due = (wait.after, transfer.look_again(snapshot), preempting.look_again(snapshot))
     return Plan(
         additions=additions,
         removals=removals,
@@ -46,7 +63,7 @@ def decide(snapshot: Snapshot) -> Plan:
         blocked=blocked or _foreign(snapshot) or _cramped(snapshot) or _left_alone(snapshot) or wait.reason,
         moves=moves,
         waiting=_under_way(snapshot),
-        after=min((at for at in (wait.after, transfer.look_again(snapshot)) if at is not None), default=None),
+        after=min((at for at in due if at is not None), default=None),
     )
 
 
@@ -89,7 +106,10 @@ def _additions(snapshot: Snapshot, missing: int) -> tuple[Assignment, ...]:
 def _short(snapshot: Snapshot) -> str:
     """Why there are too few places, for missing pods and for those on lost nodes."""
     offer = snapshot.offer
-    return offer.why if offer.missing and offer.purpose != "transfer" and not offer.contended else ""
+    if not offer.missing or offer.purpose == "transfer" or offer.contended:
+        return ""
+    told = (preempting.waiting_for_room(snapshot), offer.why, preempting.kept_back(snapshot))
+    return "; ".join(text for text in told if text)
 
 
 def _would_move(snapshot: Snapshot) -> bool:
@@ -106,7 +126,7 @@ def _under_way(snapshot: Snapshot) -> str:
 
 def removal_order(place: Place, state: PodState) -> tuple[bool, bool, float, Place]:
     """Who goes first: nodes that may not keep it, then unhealthy, then the newest; by name in the end."""
-    return state.retained, state.healthy, -state.pod.record.at, place
+    return state.retained and not state.preempted, state.healthy, -state.pod.record.at, place
 
 
 def _removals(snapshot: Snapshot, count: int) -> tuple[Place, ...]:

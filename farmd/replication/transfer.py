@@ -100,6 +100,8 @@ def _pointless(snapshot: Snapshot, transfer: Transfer, old: PodState) -> str:
         return "fewer replicas are desired"
     if transfer.cause == "unhealthy":
         return f"the pod on {transfer.old_node} is healthy again" if old.healthy else ""
+    if transfer.cause == "preempted":
+        return "" if old.preempted else f"nobody waits for the room on {transfer.old_node} any more"
     return f"{transfer.old_node} may keep its pod again" if old.retained else ""
 
 

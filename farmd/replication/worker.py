@@ -43,6 +43,8 @@ BACKOFF_START = 0.5
 BACKOFF_LIMIT = 60.0
 CONTENDED_SECONDS = 30.0
 LOCK_LOOK_SECONDS = 5.0
+# Moves that a person's word asked for, that of a priority too, are no evidence that something is wrong.
+COMMANDED = ("draining", "preempted")
 # Deadlines are kept by the wall clock, waits by another one.
 TIMER_SLACK = 0.05
 # What no waiting mends: it is said in the status, and tried again all the same.
@@ -206,6 +208,8 @@ class ReplicationController:
         tools, stored, snapshot = self._tools, reading.stored, reading.snapshot
         if not self._within_budget(plan, snapshot):
             return Outcome("frozen", tools.rng.uniform(1.0, 2.0), "the removal budget is spent")
+        if plan.evictions and not tools.budget.allows(len(plan.evictions), tools.world.pods_here()):
+            return Outcome("after", tools.rng.uniform(5.0, 10.0), "the removal budget is spent")
         units = await changes.units(reading, plan, await self._reader.request(stored.record), tools)
         subject = Subject("rcs", self._id, stored.record.name, f"farm/{tools.farm}", self._key, stored.index)
         unlocked = operations.check_not_exists(tools.keys.mutation_lock("rcs", self._id))
@@ -216,7 +220,7 @@ class ReplicationController:
             self._claim,
             self._session,
             standing=len(snapshot.pods),
-            guards=changes.verdicts(reading, plan, tools) if plan.step is None else [unlocked],
+            guards=[unlocked] if plan.step or plan.evictions else changes.verdicts(reading, plan, tools),
         )
         self._unsettled = False
         log.info(
@@ -227,6 +231,9 @@ class ReplicationController:
             moved=len(plan.moves),
             repaired=len(plan.repairs),
             replaced=len(plan.replacements),
+            evicted=len(plan.evictions),
+            nominated=len(plan.nominations),
+            withdrawn=len(plan.withdrawals),
             step=plan.step.action if plan.step is not None else "",
             committed=report.committed,
             reason=report.reason or plan.blocked,
@@ -246,7 +253,7 @@ class ReplicationController:
     def _within_budget(self, plan: Plan, snapshot: Snapshot) -> bool:
         """Whether what no person asked for may be removed now; the evidence freezes it otherwise (R19)."""
         removals = sum(not healing.forced_out(snapshot.pods[place]) for place, _ in plan.moves)
-        if plan.step is not None and plan.step.action == "finish" and plan.step.cause != "draining":
+        if plan.step is not None and plan.step.action == "finish" and plan.step.cause not in COMMANDED:
             removals += plan.step.old in snapshot.pods
         if not removals or self._tools.budget.allows(removals, self._tools.world.pods_here()):
             return True

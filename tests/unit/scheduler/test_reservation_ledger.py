@@ -59,7 +59,7 @@ def test_giving_back_twice_changes_nothing() -> None:
 def test_removals_and_additions_of_one_plan_are_one_change_a_node() -> None:
     view = fleet(node("a", reserved={"web~0": {"cpu": 1}}, index=7))
     gone, new = Assignment("a", "web~0"), Assignment("a", "web~1")
-    [change] = change_reservations(view, add=[new], amounts={"cpu": 2}, remove=[gone])
+    [change] = change_reservations(view, add=[new], request=request(resources={"cpu": 2}), remove=[gone])
     assert change.record.instances == {"web~1": {"cpu": 2}}
     [change] = change_reservations(view, add=[gone])  # a new version that asks for nothing
     assert change.record.instances == {}
