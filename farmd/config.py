@@ -127,13 +127,6 @@ class SchedulerSection(Section):
         "built-in", description="While it gives no usable answer: choose here, or place nothing and say why."
     )
     token_file: str = Field("", description="File with the bearer token for it, read anew for each request.")
-
-    @field_validator("url")
-    @classmethod
-    def _url(cls, value: str) -> str:
-        if value and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value):
-            raise ValueError("expected http:// or https:// and a host")
-        return value
     preemption: bool = Field(
         False, description="Pods of higher priority have room made for them by pods of lower priority."
     )
@@ -143,6 +136,13 @@ class SchedulerSection(Section):
     def _preemption(cls, value: bool, info: ValidationInfo) -> bool:
         if value and info.data.get("url"):
             raise ValueError("expected false with a remote scheduler, which never preempts")
+        return value
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, value: str) -> str:
+        if value and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value):
+            raise ValueError("expected http:// or https:// and a host")
         return value
 
 
