@@ -91,6 +91,13 @@ class FarmSection(Section):
     max_transfers: int = Field(
         50, ge=1, description="Pods of the whole fleet that may move between nodes at once."
     )
+    drain: float = Field(
+        0.0,
+        ge=0,
+        le=3600,
+        description="Seconds that a farm may take to hand its work over when it is stopped, less than"
+        " systemd's `TimeoutStopSec`; 0: it frees all at once, and others take it within a second.",
+    )
 
     @field_validator("name")
     @classmethod

@@ -178,6 +178,7 @@ class FarmService:
                         selector=section.selector,
                         lost_after=section.lost_after,
                         max_transfers=section.max_transfers,
+                        drain=section.drain,
                     ),
                     client=frame.client,
                     keys=frame.keys,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import structlog
 
@@ -17,9 +18,10 @@ from farmd.farm.held import HeldLocks
 from farmd.farm.kind import Kind
 from farmd.farm.locking import Locks
 from farmd.farm.members import Members
-from farmd.farm.model import ClaimPlan, FarmSettings, Item, Peer, Situation
+from farmd.farm.model import ClaimPlan, FarmSettings, Peer, Situation
 from farmd.farm.plan import decide
-from farmd.farm.supervisor import Supervisor, due_in
+from farmd.farm.situation import Surroundings
+from farmd.farm.supervisor import Supervisor
 from farmd.progress import Loop
 from farmd.wake import Wake, wait
 from store import registration
@@ -28,7 +30,6 @@ from store.errors import NotRegistered, OutcomeUnknown, StoreError
 from store.keys import Keys
 from store.locks import Claim, Locker
 from store.ports import Clock, Ids, Recorder, Rng
-from store.selectors import parse
 from store.sessions import Session
 
 log = structlog.get_logger()
@@ -51,6 +52,7 @@ class ClaimLoop:
         client: ConsulClient,
         keys: Keys,
         caches: Caches,
+        held: HeldLocks,
         clock: Clock,
         rng: Rng,
         ids: Ids,
@@ -69,99 +71,51 @@ class ClaimLoop:
         self._rng = rng
         self._recorder = recorder
         self._beat = beat
-        self._selector = parse(settings.selector_of(kind.name))
+        self._held = held
         self._wake = Wake()
+        held.on_change = self._wake.set
         self.supervisor = Supervisor(
             kind, session, client, keys, clock, rng, recorder, settings.name, self._wake.set
-        )
-        self._held = HeldLocks(
-            client, keys, kind.name, clock, rng, on_change=self._wake.set, on_answer=beat.beat
         )
         self._locks = Locks(
             kind.name,
             session,
             settings.name,
             Locker(client, keys, kind.name),
-            self._held,
+            held,
             clock,
             ids,
             recorder,
         )
         self._members = Members(kind.name, settings, caches.farms, clock)
-        self._free_since: dict[str, float] = {}
-        self._doubtful = False
-        self._doubt_until = float("-inf")
-        self._sweep_at = clock.mono() + IDLE_SECONDS
+        self._around = Surroundings(kind, settings, keys, caches, held, self._members, clock, rng)
+        self._above_since: float | None = None
+        self._draining = False
+        self.drained = asyncio.Event()
         self._epoch = session.epoch
         self._barred_until = float("-inf")
         self._barred_for = BARRED_START
-        self._patience = settings.patience * rng.uniform(0.75, 1.25)
 
     async def run(self) -> None:
         """Claim until cancelled; then every worker has ended."""
-        locks = asyncio.create_task(self._held.run(), name=f"locks-{self.kind}")
-        locks.add_done_callback(lambda _: self._wake.set())
         try:
             await self._clock.sleep(self._settings.settle)
             self._wake.set()
             while True:
-                await self._wait_for_wake(locks)
+                await wait(self._wake, self._clock, self._due_in)
+                self._wake.clear()
                 await self._round()
                 self._beat.beat()
         finally:
-            locks.cancel()
-            await asyncio.gather(locks, return_exceptions=True)
             await self.supervisor.stop(list(self.supervisor.owned))
             self._beat.close()
 
-    # -- what there is -------------------------------------------------------------------------
-    async def _wait_for_wake(self, locks: asyncio.Task[None]) -> None:
-        await wait(self._wake, self._clock, self._due_in)
-        if locks.done():
-            locks.result()
-        self._wake.clear()
-
     _due_in = IDLE_SECONDS
 
-    async def _situation(self) -> Situation:
-        now = self._clock.mono()
-        peers = self._members.peers()
-        items = self._kind.items()
-        claimable = {item.id: item for item in items.values() if self._may_claim(item)}
-        held = self._held.items or set()
-        preferred = await self._members.prefer(claimable, peers)
-        for item in claimable:
-            if item in held:
-                self._free_since.pop(item, None)
-            else:
-                self._free_since.setdefault(item, now)
-        for gone in [item for item in self._free_since if item not in claimable]:
-            del self._free_since[gone]
-        return Situation(
-            me=self._settings.name,
-            claimable=claimable,
-            held=held,
-            mine=dict.fromkeys(self.supervisor.owned, 0),
-            peers=peers,
-            preferred=preferred,
-            free_since=self._free_since,
-            not_before=self._not_before(now),
-            patience=self._patience,
-            now=now,
-        )
-
-    def _may_claim(self, item: Item) -> bool:
-        if item.broken:
-            return True  # nobody can tell its labels or needs; its one owner reports it and does no more
-        return set(item.needs) <= set(self._settings.features) and self._selector.matches(item.labels)
-
-    def _not_before(self, now: float) -> dict[str, float]:
-        wall, mine = self._clock.now(), self._keys.work(self.kind, "")
-        due = {}
-        for key, stored in self._caches.work.entries.items():
-            if (seconds := due_in(stored.record, wall)) > 0 and key.startswith(mine):
-                due[self._keys.last_part(key)] = now + seconds
-        return due
+    def drain(self) -> None:
+        """From now on take nothing, and hand over what others may have (R9); then ``drained`` is set."""
+        self._draining = True
+        self._wake.set()
 
     # -- what is done about it -----------------------------------------------------------------
     async def _round(self) -> None:
@@ -169,15 +123,19 @@ class ClaimLoop:
         if self._held.items is None or not self._session.valid():
             self._due_in = 0.5
             return
-        self._held.rest()
         try:
             await self._held.refresh()
             await self._resumed()
             await self._drop_lost()
-            situation = await self._situation()
+            situation = await self._around.situation(
+                self.supervisor.owned, above_since=self._above_since, draining=self._draining
+            )
             plan = decide(situation)
+            self._above_since = (self._above_since or situation.now) if plan.above else None
             await self._carry_out(plan, situation)
             self._plan_next(plan, situation)
+            if situation.draining and not plan.give:
+                self.drained.set()
         except NotRegistered as error:
             log.warning("claims.round_failed", kind=self.kind, code=error.code, error=error.message)
             self._soon(self._rng.uniform(0.5, 1.5))
@@ -185,15 +143,13 @@ class ClaimLoop:
         except StoreError as error:
             log.warning("claims.round_failed", kind=self.kind, code=error.code, error=error.message)
             self._soon(self._rng.uniform(0.5, 1.5))
-        finally:
-            self._held.resume()
         self._recorder.set("farmd_owned", len(self.supervisor), kind=self.kind)
 
     def _plan_next(self, plan: ClaimPlan, situation: Situation) -> None:
         if plan.wake_at is not None:
             self._soon(plan.wake_at - self._clock.mono())
         if any(not peer.settled for peer in situation.peers.values()) or plan.give:
-            self._soon(1.0)
+            self._soon(0.0 if plan.give and situation.draining else 1.0)
         if (due := self._held.due_in()) is not None:
             self._soon(due)
 
@@ -249,7 +205,8 @@ class ClaimLoop:
         if (barred := self._barred_until - self._clock.mono()) > 0:
             self._soon(barred)
             return
-        taken = await self._locks.take(plan.take, self._schema)
+        with self._held.resting() if plan.take else nullcontext():
+            taken = await self._locks.take(plan.take, self._schema)
         if self._locks.in_doubt():
             self._soon(self._rng.uniform(0.5, 1.5))
         adopted = await self._adopt(situation)
@@ -259,7 +216,7 @@ class ClaimLoop:
     async def _adopt(self, situation: Situation) -> list[Claim]:
         """Locks that bear this session without a worker: handed over, or taken with an unknown outcome."""
         expected = any(
-            situation.preferred.get(item) == self._settings.name
+            situation.targets.get(item) == self._settings.name
             for item in situation.held
             if item not in situation.mine
         )
@@ -267,7 +224,7 @@ class ClaimLoop:
             return []
         claims = [claim for claim in await self._locks.borne() if claim.item not in self.supervisor]
         items = self._kind.items()
-        unfit = [c for c in claims if c.item in items and not self._may_claim(items[c.item])]
+        unfit = [c for c in claims if c.item in items and not self._around.may_claim(items[c.item])]
         await self._locks.free(unfit)
         claims = [claim for claim in claims if claim not in unfit]
         self._recorder.count("farmd_lock_events_total", len(claims), event="adopted")
@@ -288,12 +245,10 @@ class ClaimLoop:
             await self._locks.free(claims)
             raise
         self._barred_for = BARRED_START
-        now = self._clock.mono()
         for claim in claims:
             work = self._caches.work.get(self._keys.work(self.kind, claim.item))
-            since = self._free_since.pop(claim.item, None)
-            if since is not None:
-                self._recorder.observe("farmd_lock_failover_seconds", now - since)
+            if (free_for := self._around.taken(claim.item)) is not None:
+                self._recorder.observe("farmd_lock_failover_seconds", free_for)
             self.supervisor.start(claim, work.record if work else None)
         log.info("claims.taken", kind=self.kind, count=len(claims), owned=len(self.supervisor))
 

@@ -19,9 +19,11 @@ import structlog
 from farmd.farm.caches import Caches
 from farmd.farm.claims import ClaimLoop
 from farmd.farm.failsafe import FailsafeGuard
+from farmd.farm.held import HeldLocks, LockTree
 from farmd.farm.kind import Kind
 from farmd.farm.model import FarmSettings
 from farmd.progress import Progress
+from farmd.wake import wait
 from store import presence, registration
 from store.consul.client import ConsulClient
 from store.errors import (
@@ -40,6 +42,7 @@ from store.sessions import Session
 log = structlog.get_logger()
 
 STALL_SECONDS = 180.0
+PAUSE_START, PAUSE_LIMIT = 1.0, 30.0
 # NotRegistered too: whoever finds the store wiped stays, frozen, and never registers it anew (R18, R20).
 TRANSIENT = (StoreUnavailable, OutcomeUnknown, UnexpectedAnswer, SessionGone, NotRegistered)
 
@@ -82,6 +85,7 @@ class Farm:
         self._progress = progress
         self._background = background
         self._former = ""
+        self._pause_seconds = PAUSE_START
         self.ready = asyncio.Event()
         self.loops: list[ClaimLoop] = []
         # Once, and not once a session: loops come and go, what they are told of does not.
@@ -135,6 +139,7 @@ class Farm:
         """One session after the other; nothing of the next starts before all of the last has ended."""
         while not stop.is_set():
             try:
+                await self._same_cluster()
                 session = await Session.open(
                     self._client,
                     self._clock,
@@ -144,17 +149,26 @@ class Farm:
                 )
             except StoreError as error:
                 log.warning("session.not_opened", code=error.code, error=error.message)
-                await self._clock.sleep(self._rng.uniform(0.5, 2.0))
+                await self._pause(stop)
                 continue
             self._recorder.count("farmd_session_events_total", event="created")
             try:
-                await self._serve(session, stop)
+                await self._served(session, stop)
             except TRANSIENT as error:
                 log.warning("farm.interrupted", code=error.code, error=error.message)
-                await self._clock.sleep(self._rng.uniform(0.5, 2.0))
-            finally:
-                self.ready.clear()
-                await self._give_up(session)
+                await self._pause(stop)
+
+    async def _pause(self, stop: asyncio.Event) -> None:
+        """Spare a store that cannot be used now: longer each time, until the farm was ready once more."""
+        await wait(stop, self._clock, self._pause_seconds * self._rng.uniform(0.5, 1.5))
+        self._pause_seconds = min(2 * self._pause_seconds, PAUSE_LIMIT)
+
+    async def _served(self, session: Session, stop: asyncio.Event) -> None:
+        try:
+            await self._serve(session, stop)
+        finally:
+            self.ready.clear()
+            await self._give_up(session)
 
     async def _give_up(self, session: Session) -> None:
         if session.lost.is_set():
@@ -175,6 +189,8 @@ class Farm:
             await asyncio.wait([renewal, work, stopping], return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 work.result()
+            elif stop.is_set() and self._settings.drain and self.ready.is_set():
+                await self._drain(session, renewal, work)
         finally:
             # Workers end before renewal does: they may still be finishing a write.
             work.cancel()
@@ -183,11 +199,39 @@ class Farm:
             stopping.cancel()
             await asyncio.gather(renewal, stopping, return_exceptions=True)
 
-    async def _work(self, session: Session) -> None:
-        """Announce this farm and run one claim loop a kind."""
-        await self._same_cluster()
-        schema = await registration.read_schema(self._client, self._keys)
-        member = msgspec.structs.replace(self._member, session=session.id, since=self._clock.now())
+    async def _drain(self, session: Session, *ends: asyncio.Task[None]) -> None:
+        """Hand over what others may have, without a gap, for as long as the settings allow (R9)."""
+        log.info("farm.draining", farm=self._member.id, seconds=self._settings.drain)
+        drained = [asyncio.create_task(self._handed_over(session), name="drain")]
+        drained += [asyncio.create_task(self._clock.sleep(self._settings.drain))]
+        try:
+            await asyncio.wait([*drained, *ends], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in drained:
+                task.cancel()
+            await asyncio.gather(*drained, return_exceptions=True)
+        left = sum(len(loop.supervisor) for loop in self.loops)
+        log.info("farm.drained", farm=self._member.id, left=left)
+
+    async def _handed_over(self, session: Session) -> None:
+        try:
+            await self._announce(session, draining=True)
+        except StoreError as error:
+            log.warning("farm.not_drained", code=error.code, error=error.message)
+            return
+        for loop in self.loops:
+            loop.drain()
+        await asyncio.gather(*(loop.drained.wait() for loop in self.loops))
+
+    async def _announce(self, session: Session, *, draining: bool = False) -> None:
+        """Be present under this farm's name (R7).
+
+        Raises:
+            Conflict: another live farm bears it.
+        """
+        member = msgspec.structs.replace(
+            self._member, session=session.id, since=self._clock.now(), draining=draining
+        )
         await presence.announce(
             self._client,
             self._keys.farm(member.id),
@@ -196,18 +240,22 @@ class Farm:
             clock=self._clock,
             former=self._former,
         )
+
+    async def _work(self, session: Session) -> None:
+        """Announce this farm and run one claim loop a kind."""
+        schema = await registration.read_schema(self._client, self._keys)
+        await self._announce(session)
         self._former = session.id
         await self._caches.filled()
-        self.loops = [self._loop(kind, session, schema.modify_index) for kind in self._kinds]
-        self.ready.set()
-        log.info("farm.ready", farm=member.id)
-        tasks = [asyncio.create_task(loop.run(), name=f"claims-{loop.kind}") for loop in self.loops]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        with self._progress.loop("watch", STALL_SECONDS) as watching:
+            locks = LockTree(self._client, self._keys, self._clock, self._rng, watching)
+            self.loops = [
+                self._loop(kind, session, schema.modify_index, locks.of(kind.name)) for kind in self._kinds
+            ]
+            self.ready.set()
+            self._pause_seconds = PAUSE_START
+            log.info("farm.ready", farm=self._member.id)
+            await _until_one_fails([locks.run(), *(loop.run() for loop in self.loops)])
 
     async def _same_cluster(self) -> None:
         """Join no other cluster than the one whose copy this farm holds (R20).
@@ -223,7 +271,7 @@ class Farm:
                 key=self._keys.cluster,
             )
 
-    def _loop(self, kind: Kind, session: Session, schema: int) -> ClaimLoop:
+    def _loop(self, kind: Kind, session: Session, schema: int, held: HeldLocks) -> ClaimLoop:
         return ClaimLoop(
             kind=kind,
             session=session,
@@ -232,9 +280,21 @@ class Farm:
             client=self._client,
             keys=self._keys,
             caches=self._caches,
+            held=held,
             clock=self._clock,
             rng=self._rng,
             ids=self._ids,
             recorder=self._recorder,
             beat=self._progress.loop("claims", STALL_SECONDS),
         )
+
+
+async def _until_one_fails(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run all of it; none outlives the first that fails."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

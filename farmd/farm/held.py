@@ -1,17 +1,22 @@
-"""Which items of one kind are held: a parked ``?keys`` query, where existence means held (R7, R23).
+"""Which items are held: one parked ``?keys`` query a farm, where existence means held (R7, R23).
 
-The query rests while a round claims, so that a farm's own locks do not wake it in a storm. What a farm
-takes or is refused counts as held at once; a refusal is looked into by a timer, because the end of a
-lock-delay wakes nobody (R5) and nobody polls ``acquire`` (R6).
+All kinds of work share the query, because a process may park only so many. It rests while one of them
+takes locks, so that a farm's own locks do not wake it in a storm; but never for long, so that no kind that
+hangs keeps the others from seeing what came free. What a farm takes or is refused counts as held at once;
+a refusal is looked into by a timer, because the end of a lock-delay wakes nobody (R5) and nobody polls
+``acquire`` (R6).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import structlog
 
+from farmd.progress import Loop
+from farmd.wake import wait
 from store.consul.client import ConsulClient
 from store.entry import Page
 from store.keys import Keys
@@ -21,69 +26,112 @@ from store.watch import follow
 log = structlog.get_logger()
 
 PAUSE = 0.05
+LONGEST_REST = 1.0
 REFUSED_START = 0.1
 REFUSED_LIMIT = 5.0
+
+
+class LockTree:
+    """All locks of the fleet, as last seen; ``of`` gives each kind its own."""
+
+    def __init__(self, client: ConsulClient, keys: Keys, clock: Clock, rng: Rng, beat: Loop) -> None:
+        self._client = client
+        self._keys = keys
+        self._clock = clock
+        self._rng = rng
+        self._beat = beat
+        self._prefix = keys.tree("locks")
+        self._kinds: dict[str, HeldLocks] = {}
+        self._index = 0
+        self._taking = 0
+        self._awake = asyncio.Event()
+        self._awake.set()
+
+    def of(self, kind: str) -> HeldLocks:
+        """The held items of one kind."""
+        return self._kinds.setdefault(kind, HeldLocks(self, self._clock, self._rng))
+
+    async def run(self) -> None:
+        """Follow the locks until cancelled."""
+
+        async def query(index: int, seconds: float) -> Page[str]:
+            await wait(self._awake, self._clock, LONGEST_REST)
+            return await self._client.keys(self._prefix, index=index, wait=seconds)
+
+        pages = follow(
+            query,
+            name=self._prefix,
+            clock=self._clock,
+            rng=self._rng,
+            pause=PAUSE,
+            on_answer=self._beat.beat,
+            # An outage is no stalled loop: the query goes on asking, and restarting helps nobody.
+            on_error=lambda _: self._beat.beat(),
+        )
+        async for page in pages:
+            self._see(page)
+            for held in self._kinds.values():
+                held.on_change()
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Start no new query meanwhile, for a while at most."""
+        self._taking += 1
+        self._awake.clear()
+        try:
+            yield
+        finally:
+            self._taking -= 1
+            if not self._taking:
+                self._awake.set()
+
+    async def look(self) -> None:
+        """Read the locks now; every kind learns what is found.
+
+        Raises:
+            StoreError: they could not be read.
+        """
+        asked = self._index
+        page = await self._client.keys(self._prefix)
+        if not asked <= page.index < self._index:  # else a newer answer has overtaken it
+            self._see(page)
+
+    def _see(self, page: Page[str]) -> None:
+        self._index = page.index
+        if self._keys.sentinel(self._prefix) not in page.items:
+            log.warning("locks.doubt", reason="the answer lacks the sentinel")
+            for held in self._kinds.values():
+                held.items = None
+            return
+        found: dict[str, set[str]] = {kind: set() for kind in self._kinds}
+        for kind, item, mutation in map(self._keys.lock_parts, page.items):
+            if not mutation and kind in found:
+                found[kind].add(item)
+        for kind, held in self._kinds.items():
+            held.seen(found[kind], page.index)
 
 
 class HeldLocks:
     """The held items of one kind, as last seen; ``items`` is None while nothing is known of them.
 
-    ``index`` is that of the answer; ``moved`` is set by every answer, for whoever clears it.
+    ``index`` is that of the answer; ``moved`` is set by every answer, for whoever clears it: a hand-over
+    changes no key. ``on_change`` is called after each answer of the parked query.
     """
 
-    def __init__(
-        self,
-        client: ConsulClient,
-        keys: Keys,
-        kind: str,
-        clock: Clock,
-        rng: Rng,
-        *,
-        on_change: Callable[[], None],
-        on_answer: Callable[[], None],
-    ) -> None:
-        self._client = client
-        self._keys = keys
-        self._kind = kind
+    def __init__(self, tree: LockTree, clock: Clock, rng: Rng) -> None:
+        self._tree = tree
         self._clock = clock
         self._rng = rng
-        self._on_change = on_change
-        self._on_answer = on_answer
-        self._prefix = keys.tree("locks")
-        self._awake = asyncio.Event()
-        self._awake.set()
         self._refusals = 0
         self._look_at: float | None = None
+        self.on_change: Callable[[], None] = lambda: None
         self.items: set[str] | None = None
         self.index = 0
         self.moved = False
 
-    async def run(self) -> None:
-        """Follow the locks until cancelled."""
-
-        async def query(index: int, wait: float) -> Page[str]:
-            await self._awake.wait()
-            return await self._client.keys(self._prefix, index=index, wait=wait)
-
-        pages = follow(
-            query,
-            name=f"locks/{self._kind}",
-            clock=self._clock,
-            rng=self._rng,
-            pause=PAUSE,
-            on_answer=self._on_answer,
-        )
-        async for page in pages:
-            self._see(page)
-            self._on_change()
-
-    def rest(self) -> None:
-        """Start no new query until ``resume``."""
-        self._awake.clear()
-
-    def resume(self) -> None:
-        """End of ``rest``."""
-        self._awake.set()
+    def resting(self) -> AbstractContextManager[None]:
+        """While this kind takes locks."""
+        return self._tree.resting()
 
     # -- what this farm does ---------------------------------------------------------------------
     def took(self, items: Iterable[str]) -> None:
@@ -112,15 +160,11 @@ class HeldLocks:
             StoreError: the locks could not be read.
         """
         if self._look_at is not None and self._clock.mono() >= self._look_at:
-            self._see(await self._client.keys(self._prefix))
+            await self._tree.look()
 
-    def _see(self, page: Page[str]) -> None:
+    def seen(self, items: set[str], index: int) -> None:
+        """What an answer says of this kind."""
         self._look_at = None
-        if self._keys.sentinel(self._prefix) not in page.items:
-            log.warning("locks.doubt", kind=self._kind, reason="the answer lacks the sentinel")
-            self.items = None
-            return
-        parts = map(self._keys.lock_parts, page.items)
-        self.items = {item for kind, item, mutation in parts if kind == self._kind and not mutation}
-        self.index = page.index
+        self.items = items
+        self.index = index
         self.moved = True

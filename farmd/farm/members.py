@@ -1,22 +1,22 @@
-"""The members that share the items of one kind, and whom each item prefers (R7, R9, R11).
+"""The members that share the items of one kind, and whose each item shall be (R7, R9, R11).
 
 Members are the farms that are present, know the kind and, where farms share its items by a selector, bear
-the same one. An item prefers one of those that know all the features that it needs, so that nothing is
+the same one. An item goes to one of those that know all the features that it needs, so that nothing is
 ever given to a farm that may not work on it. A member is settled, and may receive items, once it was seen
 for a while.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from farmd.farm.model import PARTITIONED, FarmSettings, Item, Peer
-from farmd.farm.preference import preferred
+from farmd.farm.preference import Shares, preferred, rooms
 from store.cache import PrefixCache
 from store.farms import Member
 from store.ports import Clock
 
-SLICE = 2000
+SLICE = 1000
 SHUN_SECONDS = 10.0
 
 Features = tuple[tuple[str, frozenset[str]], ...]
@@ -24,7 +24,11 @@ Features = tuple[tuple[str, frozenset[str]], ...]
 
 
 class Members:
-    """Peers of one farm for one kind, as they come and go."""
+    """Peers of one farm for one kind, as they come and go.
+
+    ``preferred`` is the member that each item prefers, ``targets`` the one whose it shall be for loads to be
+    even; "" where nobody knows what it needs.
+    """
 
     def __init__(self, kind: str, settings: FarmSettings, farms: PrefixCache[Member], clock: Clock) -> None:
         self._kind = kind
@@ -33,9 +37,10 @@ class Members:
         self._clock = clock
         self._since: dict[str, float] = {}
         self._shunned: dict[str, float] = {}
-        self._preferred: dict[str, str] = {}
+        self.preferred: dict[str, str] = {}
         self._needs: dict[str, tuple[str, ...]] = {}
         self._preferred_by: Features = ()
+        self.targets: dict[str, str] = {}
 
     def peers(self) -> dict[str, Peer]:
         """All members by name, this farm included as soon as it is present."""
@@ -53,6 +58,7 @@ class Members:
                     settled and now >= self._shunned.get(member.session, now),
                     member.draining,
                     frozenset(member.features),
+                    since,
                 )
         sessions = {peer.session for peer in peers.values()}
         self._since = {session: at for session, at in self._since.items() if session in sessions}
@@ -63,33 +69,81 @@ class Members:
         """It could not receive: offer it nothing for a while."""
         self._shunned[peer.session] = self._clock.mono() + SHUN_SECONDS
 
-    async def prefer(self, items: Mapping[str, Item], peers: Mapping[str, Peer]) -> Mapping[str, str]:
-        """The preferred member of each item; computed anew only where members or needs changed.
+    async def share(
+        self, items: Mapping[str, Item], peers: Mapping[str, Peer], *, draining: bool = False
+    ) -> None:
+        """Compute ``preferred`` and ``targets``, anew only where members, items or needs changed.
 
-        This farm always counts itself, so that all agree also before it sees its own presence.
+        This farm counts itself unless it is ``draining``, so that all agree also before it sees its own
+        presence.
         """
         able = {peer.id: peer.features for peer in peers.values() if not peer.draining}
-        able.setdefault(self._settings.name, frozenset(self._settings.features))
+        if draining:
+            able.pop(self._settings.name, None)
+        else:
+            able.setdefault(self._settings.name, frozenset(self._settings.features))
+        if await self._prefer(items, able):
+            self.targets = await self._dealt(items, able)
+
+    async def _prefer(self, items: Mapping[str, Item], able: Mapping[str, frozenset[str]]) -> bool:
+        """The preferred member of each item; whether any of it is new."""
         members = tuple(sorted(able.items()))
-        if members != self._preferred_by:
-            self._preferred, self._needs, self._preferred_by = {}, {}, members
-        everybody = tuple(able)
+        changed = members != self._preferred_by
+        if changed:
+            self.preferred, self._needs, self._preferred_by = {}, {}, members
         missing = [
             item
             for item in items.values()
-            if item.id not in self._preferred or self._needs.get(item.id, ()) != item.needs
+            if item.id not in self.preferred or self._needs.get(item.id, ()) != item.needs
         ]
         for position, item in enumerate(missing):
             if position % SLICE == SLICE - 1:
                 await self._clock.sleep(0)
             if item.needs:
                 self._needs[item.id] = item.needs
-                knowing = [name for name in everybody if able[name].issuperset(item.needs)]
-                self._preferred[item.id] = preferred(item.id, knowing)
             else:
                 self._needs.pop(item.id, None)
-                self._preferred[item.id] = preferred(item.id, everybody)
-        for gone in [item for item in self._preferred if item not in items]:
-            del self._preferred[gone]
-            self._needs.pop(gone, None)
-        return self._preferred
+            self.preferred[item.id] = preferred(item.id, _knowing(able, item.needs))
+        gone = self.preferred.keys() - items.keys()
+        for name in gone:
+            del self.preferred[name]
+            self._needs.pop(name, None)
+        return changed or bool(missing or gone)
+
+    async def _dealt(self, items: Mapping[str, Item], able: Mapping[str, frozenset[str]]) -> dict[str, str]:
+        """Bounded loads, those first that fewest members may have."""
+        await self._clock.sleep(0)
+        groups = self._grouped(items, able)
+        targets, loads = dict(self.preferred), dict.fromkeys(able, 0)
+        for members in sorted(groups, key=lambda members: (len(members), members)):
+            wanted = groups[members]
+            room = rooms({member: len(of_it) for member, of_it in wanted.items()}, loads)
+            shares = Shares(wanted, room)
+            for member in () if shares.even() else members:
+                await self._clock.sleep(0)
+                shares.rank(member)
+            targets.update(shares.moved())
+            for member, more in room.items():
+                loads[member] += more
+        return targets
+
+    def _grouped(
+        self, items: Mapping[str, Item], able: Mapping[str, frozenset[str]]
+    ) -> dict[tuple[str, ...], dict[str, list[str]]]:
+        """By the members that may have them: items by the member that they prefer."""
+        groups: dict[tuple[str, ...], dict[str, list[str]]] = {}
+        of: dict[tuple[str, ...], dict[str, list[str]]] = {}
+        for item in items.values():
+            if (wanted := of.get(item.needs)) is None:
+                members = _knowing(able, item.needs)
+                wanted = of[item.needs] = groups.setdefault(members, {member: [] for member in members})
+            if wanted:
+                wanted[self.preferred[item.id]].append(item.id)
+        return groups
+
+
+def _knowing(able: Mapping[str, frozenset[str]], needs: Sequence[str]) -> tuple[str, ...]:
+    """Members that know all that is needed."""
+    if not needs:
+        return tuple(sorted(able))
+    return tuple(sorted(name for name, features in able.items() if features.issuperset(needs)))

@@ -1,17 +1,20 @@
 """What a farm claims, releases and hands over: pure (R7, R9, R10, R11).
 
-A farm takes free items that prefer it at once, and others' only after they stayed free for its patience.
-It hands an item to the settled member that the item prefers, while it holds more than its fair share and
-in bounded batches. Preference depends on the members alone, so an item never moves back and forth.
+A farm takes free items that prefer it at once, and others' only after they stayed free for its patience: all
+farms agree on that whatever they have seen of other items. Once it holds more than its share for as long, it
+hands items to the settled members whose they shall be, in bounded batches. Whose an item shall be depends on
+members and items alone, so it never moves back and forth.
 """
 
 from __future__ import annotations
 
-from math import ceil
+from collections.abc import Iterable, Mapping
 
-from farmd.farm.model import ClaimPlan, Situation
+from farmd.farm.model import ClaimPlan, Peer, Situation
 
 HAND_OVER_BATCH = 20
+# A twentieth above its share is no reason to move anything: items come and go.
+SLACK = 20
 
 
 def decide(situation: Situation) -> ClaimPlan:
@@ -20,7 +23,13 @@ def decide(situation: Situation) -> ClaimPlan:
     if situation.draining:
         return ClaimPlan([], release, _give_all(situation), None)
     take, wake_at = _take(situation)
-    return ClaimPlan(take, release, _give(situation), wake_at)
+    surplus = _surplus(situation)
+    if surplus <= 0:
+        return ClaimPlan(take, release, {}, wake_at)
+    due = (situation.now if situation.above_since is None else situation.above_since) + situation.patience
+    if due > situation.now:
+        return ClaimPlan(take, release, {}, due if wake_at is None else min(due, wake_at), above=True)
+    return ClaimPlan(take, release, _give(situation, surplus), wake_at, above=True)
 
 
 def _take(situation: Situation) -> tuple[list[str], float | None]:
@@ -40,36 +49,68 @@ def _take(situation: Situation) -> tuple[list[str], float | None]:
     return take, min(later, default=None)
 
 
-def _give(situation: Situation) -> dict[str, list[str]]:
-    """Items above the fair share, to the members that they prefer."""
-    receivers = {peer.id for peer in situation.peers.values() if peer.settled and not peer.draining}
-    farms = len(receivers | {situation.me})
-    share = ceil(len(situation.claimable) / farms)
-    surplus = len(situation.mine) - share
-    give: dict[str, list[str]] = {}
-    for item in sorted(situation.mine):
+def _surplus(situation: Situation) -> int:
+    """How many items this farm has above its share; it shrugs at a few, but once it gives, it gives all."""
+    share = sum(owner == situation.me for owner in situation.targets.values())
+    surplus = sum(item in situation.claimable for item in situation.mine) - share
+    return surplus if surplus > (share // SLACK if situation.above_since is None else 0) else 0
+
+
+def _give(situation: Situation, surplus: int) -> dict[str, list[str]]:
+    """So many items to the members whose they shall be, as far as those may receive.
+
+    Whoever came last has most room; an older member might only pass on what it gets.
+    """
+    receivers = _receivers(situation)
+    offers = [
+        (-receivers[owner].since, item, owner)
+        for item in situation.mine
+        if (owner := situation.targets.get(item, "")) in receivers and item in situation.claimable
+    ]
+    batches = _Batches()
+    for _, item, owner in sorted(offers):
         if surplus <= 0:
             break
-        owner = situation.preferred.get(item, "")
-        if owner == situation.me or owner not in receivers or item not in situation.claimable:
-            continue
-        if len(give.setdefault(owner, [])) < HAND_OVER_BATCH:
-            give[owner].append(item)
-            surplus -= 1
-    return {receiver: items for receiver, items in give.items() if items}
+        surplus -= batches.add(item, owner)
+    return batches.of
 
 
 def _give_all(situation: Situation) -> dict[str, list[str]]:
-    """A draining farm hands over everything, a batch a receiver at a time."""
-    receivers = sorted(
-        p.id for p in situation.peers.values() if p.settled and not p.draining and p.id != situation.me
-    )
-    give: dict[str, list[str]] = {}
-    for position, item in enumerate(sorted(set(situation.mine) & set(situation.claimable))):
-        if not receivers:
-            break
-        owner = situation.preferred.get(item, "")
-        receiver = owner if owner in receivers else receivers[position % len(receivers)]
-        if len(give.setdefault(receiver, [])) < HAND_OVER_BATCH:
-            give[receiver].append(item)
-    return give
+    """A draining farm hands over everything that somebody may have, a batch a receiver at a time."""
+    receivers = _receivers(situation)
+    batches = _Batches()
+    for position, item in enumerate(sorted(set(situation.mine) & situation.claimable.keys())):
+        able = _able(receivers, situation.claimable[item].needs)
+        if not able:
+            continue
+        owner = situation.targets.get(item, "")
+        batches.add(item, owner if owner in able else able[position % len(able)])
+    return batches.of
+
+
+def _receivers(situation: Situation) -> dict[str, Peer]:
+    """Members that items may be handed to."""
+    return {
+        peer.id: peer
+        for peer in situation.peers.values()
+        if peer.settled and not peer.draining and peer.id != situation.me
+    }
+
+
+def _able(receivers: Mapping[str, Peer], needs: Iterable[str]) -> list[str]:
+    return sorted(name for name, peer in receivers.items() if peer.features.issuperset(needs))
+
+
+class _Batches:
+    """What to hand over, by receiver."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, list[str]] = {}
+
+    def add(self, item: str, receiver: str) -> bool:
+        """Whether there is still room for it in this round."""
+        batch = self.of.setdefault(receiver, [])
+        if len(batch) >= HAND_OVER_BATCH:
+            return False
+        batch.append(item)
+        return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,14 +14,6 @@ from store.locks import Claim, Holder, Locker
 from store.ports import Request, Response
 from store.sessions import Session
 from tests.toys import KEYS, Farms, ToyFarm, is_transaction
-
-
-@pytest.fixture
-async def farms() -> AsyncIterator[Farms]:
-    made = Farms()
-    await made.set_up()
-    yield made
-    await made.close()
 
 
 async def balanced(farms: Farms, seconds: float = 30.0) -> None:

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farmd.farm.model import ClaimPlan, Item, Peer, Situation
-from farmd.farm.plan import HAND_OVER_BATCH, decide
-from farmd.farm.preference import preferred
+from farmd.farm.plan import HAND_OVER_BATCH, SLACK, decide
+from farmd.farm.preference import Shares, preferred, rooms
 
 ME, OTHER = "farm-a", "farm-b"
 
 
-def peer(name: str, *, settled: bool = True, draining: bool = False) -> Peer:
-    return Peer(name, f"session-of-{name}", settled, draining)
+def peer(name: str, *, settled: bool = True, draining: bool = False, since: float = 0.0) -> Peer:
+    return Peer(name, f"session-of-{name}", settled, draining, since=since)
 
 
 def items(names: Iterable[str]) -> dict[str, Item]:
@@ -35,10 +35,12 @@ def situation(names: Iterable[str], prefer: Mapping[str, str], **fields: Any) ->
         "mine": {},
         "peers": {ME: peer(ME), OTHER: peer(OTHER)},
         "preferred": prefer,
+        "targets": prefer,
         "free_since": dict.fromkeys(claimable, 100.0),
         "not_before": {},
         "patience": 2.0,
         "now": 100.0,
+        "above_since": 90.0,
     }
     return Situation(**(defaults | fields))
 
@@ -82,13 +84,30 @@ def test_r11_what_may_not_be_claimed_is_neither_taken_nor_given_but_released() -
 
 
 # -- giving ------------------------------------------------------------------------------------
-def test_r9_only_the_surplus_is_given_and_only_to_whom_it_prefers() -> None:
+def test_r9_only_the_surplus_is_given_and_only_to_whose_it_shall_be() -> None:
     names = [f"i{number:02}" for number in range(10)]
-    prefer = {name: OTHER if number < 8 else ME for number, name in enumerate(names)}
-    mine = dict.fromkeys(names, 0)
-    plan = decide(situation(names, prefer, mine=mine, held=set(names)))
-    assert {to: len(what) for to, what in plan.give.items()} == {OTHER: 5}
-    assert all(prefer[item] == OTHER for item in plan.give[OTHER])
+    shall = {name: OTHER if number < 5 else ME for number, name in enumerate(names)}
+    mine = dict.fromkeys(names[1:], 0)
+    plan = decide(situation(names, dict.fromkeys(names, ME), targets=shall, mine=mine, held=set(names)))
+    assert plan.give == {OTHER: names[1:5]}
+
+
+def test_r9_what_is_too_much_for_a_moment_is_not_given() -> None:
+    names = [f"i{number}" for number in range(10)]
+    fields: dict[str, Any] = {"mine": dict.fromkeys(names, 0), "held": set(names)}
+    first = decide(situation(names, dict.fromkeys(names, OTHER), above_since=None, **fields))
+    assert (first.give, first.above, first.wake_at) == ({}, True, 102.0)
+    soon = decide(situation(names, dict.fromkeys(names, OTHER), above_since=98.5, **fields))
+    assert (soon.give, soon.wake_at) == ({}, 100.5)
+    assert decide(situation(names, dict.fromkeys(names, OTHER), above_since=98.0, **fields)).give
+
+
+def test_r9_a_little_above_the_share_moves_nothing_but_what_is_begun_is_ended() -> None:
+    names = [f"i{number:03}" for number in range(10 * SLACK)]
+    shall = {name: OTHER if number < 5 else ME for number, name in enumerate(names)}
+    fields: dict[str, Any] = {"mine": dict.fromkeys(names, 0), "held": set(names)}
+    assert not decide(situation(names, shall, above_since=None, **fields)).above
+    assert decide(situation(names, shall, above_since=90.0, **fields)).give == {OTHER: names[:5]}
 
 
 @pytest.mark.parametrize(
@@ -135,6 +154,21 @@ def test_a_draining_farm_gives_everything_and_takes_nothing() -> None:
     assert plan.take == []
 
 
+def test_r11_a_draining_farm_gives_nothing_to_whom_may_not_work_on_it() -> None:
+    items_of = {"plain": Item("plain", 1), "special": Item("special", 1, needs=("gpu",))}
+    able = Peer("farm-c", "session-of-c", True, False, frozenset({"gpu"}))
+    fields: dict[str, Any] = {
+        "mine": dict.fromkeys(items_of, 0),
+        "held": set(items_of),
+        "draining": True,
+        "claimable": items_of,
+    }
+    two = decide(situation((), {}, peers={ME: peer(ME), OTHER: peer(OTHER), "farm-c": able}, **fields))
+    assert "special" in two.give["farm-c"]
+    one = decide(situation((), {}, peers={ME: peer(ME), OTHER: peer(OTHER)}, **fields))
+    assert one.give == {OTHER: ["plain"]}
+
+
 # -- many farms, round after round ---------------------------------------------------------------
 @dataclass
 class Cluster:
@@ -146,6 +180,15 @@ class Cluster:
     moves: int = 0
     now: float = 100.0
     free_since: dict[str, float] = field(default_factory=dict)
+    above_since: dict[str, float | None] = field(default_factory=dict)
+    since: dict[str, float] = field(default_factory=dict)
+
+    def targets(self) -> dict[str, str]:
+        wanted: dict[str, list[str]] = {name: [] for name in self.names}
+        for item in self.items:
+            wanted[preferred(item, self.names)].append(item)
+        room = rooms({name: len(those) for name, those in wanted.items()}, dict.fromkeys(self.names, 0))
+        return {item: preferred(item, self.names) for item in self.items} | Shares(wanted, room).moved()
 
     def situation(self, me: str, patience: float) -> Situation:
         return Situation(
@@ -153,15 +196,18 @@ class Cluster:
             claimable=items(self.items),
             held=set(self.holder),
             mine={item: 0 for item, farm in self.holder.items() if farm == me},
-            peers={name: peer(name) for name in self.names},
+            peers={name: peer(name, since=self.since.get(name, 0.0)) for name in self.names},
             preferred={item: preferred(item, self.names) for item in self.items},
+            targets=self.targets(),
             free_since={item: self.free_since.setdefault(item, self.now) for item in self.items},
             not_before={},
             patience=patience,
             now=self.now,
+            above_since=self.above_since.get(me),
         )
 
     def carry_out(self, me: str, plan: ClaimPlan) -> None:
+        self.above_since[me] = (self.above_since.get(me) or self.now) if plan.above else None
         for item in plan.take:
             self.holder.setdefault(item, me)
         for receiver, batch in plan.give.items():
@@ -183,8 +229,10 @@ class Cluster:
         for _ in range(limit):
             before = (dict(self.holder), self.moves)
             self.rounds(order)
+            waiting = any(since is not None for since in self.above_since.values())
             if (dict(self.holder), self.moves) == before and len(self.holder) == len(self.items):
-                return
+                if not waiting:
+                    return
         raise AssertionError(f"no rest after {limit} rounds, {self.moves} moves")
 
 
@@ -215,40 +263,41 @@ def test_r9_farms_come_to_rest_with_every_item_held_once_and_shared_fairly(
     for _ in range(5):
         cluster.rounds(order)
     assert cluster.moves == moves, "an item moved after balance"
+    assert evenly(cluster)
+
+
+def evenly(cluster: Cluster) -> bool:
+    """Whether no farm has more than its share and what it shrugs at."""
+    held = [list(cluster.holder.values()).count(name) for name in cluster.names]
     share = ceil(len(cluster.items) / len(cluster.names))
-    for name in cluster.names:
-        own = sum(preferred(item, cluster.names) == name for item in cluster.items)
-        held = sum(farm == name for farm in cluster.holder.values())
-        assert held <= max(share, own), "above the fair share while somebody else is preferred"
+    return max(held) <= share + share // SLACK
 
 
 @settings(max_examples=40, deadline=None)
-@given(clusters(), st.data())
-def test_r9_a_farm_that_joins_or_leaves_moves_only_what_it_must(
-    drawn: tuple[Cluster, list[str]], data: st.DataObject
+@given(clusters(), st.booleans())
+def test_r9_a_farm_that_joins_or_leaves_moves_little_more_than_it_must(
+    drawn: tuple[Cluster, list[str]], joins: bool
 ) -> None:
     cluster, order = drawn
     cluster.until_quiet(order)
     before, cluster.moves = dict(cluster.holder), 0
-    joins = data.draw(st.booleans())
+    count = [list(before.values()).count(name) for name in cluster.names]
     if joins:
         cluster.names = [*cluster.names, "farm-new"]
+        cluster.since["farm-new"] = cluster.now
         cluster.until_quiet([*order, "farm-new"])
-        changed = {item for item in before if cluster.holder[item] != before[item]}
-        assert all(cluster.holder[item] == preferred(item, cluster.names) for item in changed), (
-            "an item moved to a farm that it does not prefer"
-        )
+        share = len(cluster.items) // len(cluster.names)
+        must = sum(max(0, held - share) for held in count)
+        assert cluster.moves <= must + 2 + len(cluster.items) // 5, "little more than what was too much moves"
     elif len(cluster.names) > 1:
         gone = order[0]
         cluster.names = [name for name in cluster.names if name != gone]
         cluster.holder = {item: farm for item, farm in cluster.holder.items() if farm != gone}
         cluster.free_since.clear()
         cluster.until_quiet([name for name in order if name != gone])
-        share = ceil(len(cluster.items) / len(cluster.names))
-        kept = sum(before[item] == cluster.holder[item] for item in before)
-        assert kept + cluster.moves + sum(farm == gone for farm in before.values()) >= len(before)
-        assert max(list(cluster.holder.values()).count(name) for name in cluster.names) <= max(
-            share,
-            *(sum(preferred(i, cluster.names) == name for i in cluster.items) for name in cluster.names),
+        freed = sum(farm == gone for farm in before.values())
+        assert cluster.moves <= freed + len(cluster.names), (
+            "the share of whoever left moves once more at most"
         )
     assert set(cluster.holder) == set(cluster.items)
+    assert evenly(cluster)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
-
-import pytest
 
 from farmd.farm.supervisor import BACKOFF_LIMIT, CRASHES, STABLE_SECONDS
 from store import codec
@@ -17,14 +14,6 @@ from store.sessions import Session
 from store.status import Status
 from store.work import Work
 from tests.toys import KEYS, Farms, ToyFarm
-
-
-@pytest.fixture
-async def farms() -> AsyncIterator[Farms]:
-    made = Farms()
-    await made.set_up()
-    yield made
-    await made.close()
 
 
 class Bug(Exception):

@@ -1,0 +1,173 @@
+"""A farm's life around its claims: how it comes back from a store that it cannot use, and how it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+
+from store import registration
+from store.entry import Entry
+from store.errors import StoreUnavailable
+from store.ports import Request
+from tests.toys import KEYS, Farms, ToyFarm
+from tests.virtual import SeededIds
+
+
+def made_sessions(farms: Farms, name: str) -> int:
+    return sum(request.path == "/v1/session/create" for request in farms.faults[name].sent)
+
+
+def reads_of(farms: Farms, name: str, key: str) -> int:
+    return sum(request.path == f"/v1/kv/{key}" for request in farms.faults[name].sent)
+
+
+async def wipe(farms: Farms) -> list[Entry]:
+    """Delete everything, sessions included, as an operator's accident would; returns what was there."""
+    page = await farms.client.list(KEYS.prefix)
+    await farms.client.delete(KEYS.prefix, recurse=True)
+    entries = [Entry.of(raw) for raw in page.items]
+    for session in {entry.session for entry in entries if entry.session}:
+        await farms.client.destroy_session(session)
+    return entries
+
+
+# -- a store that cannot be used -------------------------------------------------------------------
+async def test_r20_on_a_wiped_store_no_session_is_opened_and_it_is_asked_seldom(farms: Farms) -> None:
+    await farms.add(3)
+    a = await farms.start("a")
+    await farms.clock.advance(20.0)
+    before = made_sessions(farms, "a")
+    entries = await wipe(farms)
+    await farms.clock.advance(60.0)
+    asked = reads_of(farms, "a", KEYS.cluster)
+    await farms.clock.advance(600.0)
+    assert made_sessions(farms, "a") == before
+    assert 600 / 45 - 1 <= reads_of(farms, "a", KEYS.cluster) - asked <= 600 / 15 + 1
+    assert a.task is not None
+    assert not a.task.done()
+    for entry in entries:
+        if not entry.session:
+            await farms.client.put(entry.key, entry.value)
+    await farms.clock.advance(60.0)
+    assert len(a.works_on) == 3
+
+
+async def test_r20_no_farm_joins_another_cluster_than_its_own(farms: Farms) -> None:
+    a = await farms.start("a")
+    await farms.clock.advance(20.0)
+    before = made_sessions(farms, "a")
+    await wipe(farms)
+    await registration.register_cluster(farms.client, KEYS, SeededIds(77))
+    await farms.clock.advance(600.0)
+    assert made_sessions(farms, "a") == before
+    assert not a.farm.ready.is_set()
+
+
+async def test_after_a_good_time_the_first_pause_is_short_again(farms: Farms) -> None:
+    await farms.add(3)
+    a = await farms.start("a")
+    await farms.clock.advance(20.0)
+
+    async def cut(request: Request) -> None:
+        raise StoreUnavailable("cut off")
+
+    for _ in range(2):
+        session = next(iter((await farms.locks()).values())).session
+        farms.faults["a"].before = cut
+        await farms.client.destroy_session(session)
+        await farms.clock.advance(300.0)
+        farms.faults["a"].before = None
+        await farms.clock.advance(60.0)
+        assert len(a.works_on) == 3
+    session = next(iter((await farms.locks()).values())).session
+    await farms.client.destroy_session(session)
+    await farms.clock.advance(8.0)
+    assert len(a.works_on) == 3
+
+
+async def test_a_farm_that_waits_for_a_usable_store_stops_at_once(farms: Farms) -> None:
+    a = await farms.start("a")
+    await farms.clock.advance(20.0)
+    await wipe(farms)
+    await farms.clock.advance(300.0)
+    a.stop.set()
+    await farms.clock.advance(0.01)
+    assert a.task is not None
+    assert a.task.done()
+
+
+# -- leaving ---------------------------------------------------------------------------------------
+async def two(farms: Farms, drain: float, items: int = 90) -> tuple[ToyFarm, ToyFarm, set[str]]:
+    made = await farms.add(items)
+    a, b = await farms.start("a", drain=drain), await farms.start("b")
+    await farms.clock.advance(30.0)
+    assert a.works_on | b.works_on == set(made)
+    assert len(a.works_on) > 20, "more than one batch"
+    return a, b, set(made)
+
+
+async def test_r9_a_draining_farm_leaves_no_item_without_a_holder_for_a_moment(farms: Farms) -> None:
+    a, b, made = await two(farms, drain=30.0)
+    a.stop.set()
+    assert a.task is not None
+    while not a.task.done():
+        await farms.clock.advance(0.01)
+        assert set(await farms.locks()) == made
+    await farms.clock.advance(0.2)
+    assert b.works_on == made
+    assert a.works_on == set()
+    assert a.metric("farmd_lock_events_total", event="handed_over") == len(a.kind.starts)
+
+
+async def test_r7_a_draining_farm_says_so_and_is_given_nothing(farms: Farms) -> None:
+    a, b, made = await two(farms, drain=30.0)
+    present = []
+
+    async def note(request: Request) -> None:
+        entry = await farms.client.read(KEYS.farm("a"))
+        present.append(b"" if entry is None else entry.value)
+
+    farms.faults["b"].before = note
+    a.stop.set()
+    more = set(await farms.add(10))
+    await farms.clock.advance(5.0)
+    assert b.works_on == made | more
+    assert any(b'"draining":true' in value for value in present)
+
+
+async def test_r9_a_farm_with_nobody_to_hand_over_to_stops_at_once(farms: Farms) -> None:
+    await farms.add(5)
+    a = await farms.start("a", drain=600.0)
+    await farms.clock.advance(30.0)
+    a.stop.set()
+    await farms.clock.advance(0.5)
+    assert a.task is not None
+    assert a.task.done()
+    assert await farms.locks() == {}
+
+
+async def test_r4_a_drain_that_gets_nowhere_ends_with_its_time_and_frees_the_rest(farms: Farms) -> None:
+    a, b, made = await two(farms, drain=4.0)
+
+    async def hang(request: Request) -> None:
+        if request.path == "/v1/txn" and b'"delete"' in request.body:
+            await asyncio.Event().wait()
+
+    farms.faults["a"].before = hang
+    a.stop.set()
+    await farms.clock.advance(3.5)
+    assert a.task is not None
+    assert not a.task.done()
+    await farms.clock.advance(2.0)
+    assert a.task.done()
+    assert b.works_on == made
+
+
+async def test_r4_without_a_drain_a_stop_frees_all_at_once(farms: Farms) -> None:
+    a, b, made = await two(farms, drain=0.0)
+    a.stop.set()
+    await farms.clock.settle()
+    assert a.task is not None
+    await asyncio.wait_for(a.task, 5)
+    assert a.metric("farmd_lock_events_total", event="handed_over") == 0
+    await farms.clock.advance(0.5)
+    assert b.works_on == made
