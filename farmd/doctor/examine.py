@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from farmd.doctor import cluster, consul, leftovers, orphans, presence, records, work
+from farmd.doctor import cluster, consul, leftovers, orphans, presence, records, reservations, work
 from farmd.doctor.model import Finding, Report
 from farmd.doctor.survey import Survey, survey
 from store.keys import Keys
@@ -23,15 +23,17 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock) -> Report:
     servers = await consul.check(client)
     seen = await survey(client, keys, clock)
     findings = [*cluster.check(seen), *presence.check(seen), *work.check(seen), *records.check(seen)]
-    lost = [*orphans.check(seen), *leftovers.check(seen)]
+    lost = _lost(seen)
     if lost:
-        again = await survey(client, keys, clock)
-        still = {
-            (finding.code, finding.object) for finding in (*orphans.check(again), *leftovers.check(again))
-        }
+        still = {(each.code, each.object) for each in _lost(await survey(client, keys, clock))}
         lost = [finding for finding in lost if (finding.code, finding.object) in still]
     facts = {**servers.facts, **_facts(seen), **presence.facts(seen)}
     return Report(facts, _unique((*servers.findings, *findings, *lost)))
+
+
+def _lost(seen: Survey) -> list[Finding]:
+    """What belongs to nobody."""
+    return [*orphans.check(seen), *leftovers.check(seen), *reservations.check(seen)]
 
 
 def _facts(seen: Survey) -> dict[str, str]:

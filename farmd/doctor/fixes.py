@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from farmd.doctor import reservations
 from farmd.doctor.model import Finding, Removal
 from farmd.mutation import Call, Change, Mutation, registered
 from store import operations
@@ -42,19 +43,24 @@ def choose(findings: Sequence[Finding], targets: Sequence[str]) -> list[Finding]
 async def mutations(call: Call, findings: Iterable[Finding]) -> list[Mutation]:
     """One mutation for each item, several where an item has more than one transaction holds.
 
+    Room is given back last: only then is it certain that nobody is told to run there any more.
+
     Raises:
         NotRegistered: no cluster is registered, so nothing can be proven to be absent.
     """
     cluster = await registered(call)
+    chosen = [finding.removal for finding in findings if finding.removal is not None]
     items: dict[tuple[str, str], list[Removal]] = {}
-    for finding in findings:
-        if finding.removal is not None:
-            items.setdefault((finding.removal.kind, finding.removal.id), []).append(finding.removal)
-    return [
+    for removal in chosen:
+        if removal.keys:
+            items.setdefault((removal.kind, removal.id), []).append(removal)
+    removed = [
         _mutation(call, cluster, batch)
         for removals in items.values()
         for batch in _batches(removals, MAX_OPERATIONS - OVERHEAD)
     ]
+    releases = [removal.release for removal in chosen if removal.release is not None]
+    return [*removed, *reservations.mutations(cluster, ACTION, releases)]
 
 
 def _batches(removals: Sequence[Removal], room: int) -> Iterable[list[Removal]]:

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from store.entry import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Room to give back: an instance in a node's reservations as seen; never while it has an intent."""
+
+    node: str
+    instance: str
+    entry: Entry
+    intent: str
+
 
 @dataclass(frozen=True, slots=True)
 class Removal:
     """Keys to delete at the index at which they were seen, while others are still absent.
 
     ``kind`` and ``id`` name the item in the audit; ``pod`` is set where a pod goes, as
-    ``<node>/<instance>``, so that replay of the audit knows of it.
+    ``<node>/<instance>``, so that replay of the audit knows of it. ``release`` is room that nobody needs
+    any more once the keys are gone.
     """
 
     kind: str
@@ -18,6 +31,7 @@ class Removal:
     keys: tuple[tuple[str, int], ...]
     absent: tuple[str, ...] = ()
     pod: str = ""
+    release: Release | None = None
 
 
 @dataclass(frozen=True, slots=True)

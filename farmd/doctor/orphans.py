@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from farmd.doctor import reservations
 from farmd.doctor.model import Finding, Removal
 from farmd.doctor.survey import Survey
 from store.entry import Entry
@@ -25,13 +26,15 @@ def check(survey: Survey) -> list[Finding]:
 
 def _pods(survey: Survey) -> Iterator[Finding]:
     intents = {entry.key: (entry, intent) for entry, intent in survey.decoded("intent", Intent)}
+    room = reservations.held(survey)
     for entry in survey.well_formed("pods"):
         owner, node, instance = survey.keys.pod_parts(entry.key)
         if survey.owned(owner):
             continue
         keys = [(entry.key, entry.modify_index)]
         found = intents.get(survey.keys.intent(node, instance))
-        if found is not None and found[1].owner == owner:
+        ours = found is None or found[1].owner == owner
+        if found is not None and ours:
             keys.append((found[0].key, found[0].modify_index))
         runs = " and its node is told to run it" if len(keys) > 1 else ""
         yield Finding(
@@ -39,7 +42,14 @@ def _pods(survey: Survey) -> Iterator[Finding]:
             survey.short(entry.key),
             f"its owner {owner} does not exist{runs}",
             "farmctl doctor --fix removes the pod and stops it",
-            Removal("pods", owner, tuple(keys), survey.owner_keys(owner), f"{node}/{instance}"),
+            Removal(
+                "pods",
+                owner,
+                tuple(keys),
+                survey.owner_keys(owner),
+                f"{node}/{instance}",
+                room.get((node, instance)) if ours else None,
+            ),
         )
 
 

@@ -16,7 +16,7 @@ from store.failsafe import Acknowledgement, Failsafe
 from store.farms import Member
 from store.intent import Intent
 from store.manifests import Manifest, canonical, digest
-from store.nodes import Agent, Node
+from store.nodes import Agent, Node, Reserved
 from store.pods import Pod
 from store.reality import Reality
 from store.registration import register_node
@@ -130,6 +130,11 @@ CASES: list[tuple[Harm, str, str]] = [
     (wrote(KEYS.name("rcs", "old"), GONE), "stale-name", "names/rcs/old"),
     (wrote(KEYS.status("rcs", GONE), Status(state="converged")), "stale-status", f"status/rcs/{GONE}"),
     (wrote(KEYS.work("rcs", GONE), Work(crashes=1)), "stale-work", f"work/rcs/{GONE}"),
+    (
+        wrote(KEYS.reserved("n1"), Reserved({"hello": {"cpu": 1.0}, "old": {"cpu": 1.0}})),
+        "stale-reservation",
+        "reserved/n1/old",
+    ),
     (held_lock, "stale-lock", f"locks/rcs/{GONE}"),
     (raw(KEYS.lock("housekeeping", "audit"), b"farm/x/y"), "lock-of-nobody", "locks/housekeeping/audit"),
     (raw(KEYS.mutation_lock("rcs", "ab"), b"user/x/y"), "lock-of-nobody", "locks/rcs/ab/mutation"),

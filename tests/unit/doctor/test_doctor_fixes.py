@@ -12,9 +12,10 @@ from store.audit import Audit, AuditReader, Filter
 from store.checkpoint import replayed
 from store.errors import Conflict, InputInvalid, NotFound
 from store.intent import Intent
-from store.nodes import Agent
+from store.nodes import Agent, Reserved
 from store.pods import Pod, PodKey
 from store.reality import Reality
+from store.work import Transfer, Work
 from tests.people import KEYS, created, person, snapshot
 
 GONE, OTHER = "dead0000dead0000", "beef0000beef0000"
@@ -148,3 +149,62 @@ async def test_a_target_that_fits_nothing_or_cannot_be_fixed_is_refused() -> Non
             fixes.choose(report.findings, ["orphan-pod", "nonsense"])
         with pytest.raises(InputInvalid, match="cannot be fixed from here"):
             fixes.choose(report.findings, ["no-farm"])
+
+
+async def reserve(call: Call, node: str, *instances: str) -> None:
+    book = Reserved({name: {"cpu": 1.0} for name in instances}, 7)
+    value = codec.encode(book)[:-1] + b',"from_the_future":1}'
+    await call.client.put(KEYS.reserved(node), value)
+
+
+async def reserved(call: Call, node: str) -> list[str]:
+    entry = await call.client.read(KEYS.reserved(node))
+    assert entry is not None
+    assert b"from_the_future" in entry.value
+    return sorted(codec.decode(Reserved, entry.value, entry.key).instances)
+
+
+async def test_w16_an_orphan_gives_its_room_back() -> None:
+    """Also where several owners' orphans stood on one node, and one place is somebody else's by now."""
+    async with person() as call:
+        rc_id = await created(call, replicas=1)
+        await place(call, rc_id, "n1", "hello")
+        await place(call, GONE, "n1", "old")
+        await place(call, OTHER, "n1", "older")
+        await place(call, OTHER, "n2", "hello")
+        await place(call, rc_id, "n2", "hello")
+        await reserve(call, "n1", "hello", "old", "older")
+        await reserve(call, "n2", "hello")
+        await fix(call, "orphan-pod")
+        assert await reserved(call, "n1") == ["hello"]
+        assert await reserved(call, "n2") == ["hello"]
+        (record,) = [audit for audit in await audits(call) if audit.kind == "reserved"]
+        assert (record.before, record.after) == ({"reservations": 3}, {"reservations": 1})
+
+
+async def test_w16_room_that_is_reserved_for_nobody_is_given_back_on_request_only() -> None:
+    async with person() as call:
+        rc_id = await created(call, replicas=1)
+        move = Transfer(id="t", old_node="n2", old_instance="web", new_node="n1", new_instance="moving")
+        await call.client.put(KEYS.work("rcs", rc_id), codec.encode(Work(transfer=move)))
+        await reserve(call, "n1", "moving", "nobody")
+        report = await examine(call.client, KEYS, call.clock)
+        assert [f.object for f in report.findings if f.code == "stale-reservation"] == ["reserved/n1/nobody"]
+        assert await reserved(call, "n1") == ["moving", "nobody"]
+        assert await fix(call, "stale-reservation") == 1
+        assert await reserved(call, "n1") == ["moving"]
+
+
+@pytest.mark.parametrize("by", ["another reservation", "an intent"])
+async def test_room_that_somebody_took_meanwhile_stays(by: str) -> None:
+    async with person() as call:
+        await reserve(call, "n1", "nobody")
+        report = await examine(call.client, KEYS, call.clock)
+        (mutation,) = await fixes.mutations(call, fixes.choose(report.findings, ["stale-reservation"]))
+        if by == "an intent":
+            await call.client.put(KEYS.intent("n1", "nobody"), codec.encode(Intent(SHA, OTHER)))
+        else:
+            await reserve(call, "n1", "nobody", "other")
+        with pytest.raises(Conflict):
+            await commit(call, mutation)
+        assert "nobody" in await reserved(call, "n1")
