@@ -21,7 +21,7 @@ SUMMARY_LIMIT = 500
 class Reporter:
     """Speaks for one RC under one claim."""
 
-    __slots__ = ("_alerted", "_id", "_move_failing", "_tools", "_writer")
+    __slots__ = ("_alerted", "_id", "_inherited", "_move_failing", "_tools", "_writer")
 
     def __init__(self, claim: Claim, session: Session, tools: Tools) -> None:
         self._tools = tools
@@ -30,6 +30,9 @@ class Reporter:
         self._writer = StatusWriter(claim, session, tools.client, tools.keys, tools.clock, known)
         self._alerted = False
         self._move_failing = False
+        work = tools.caches.work.get(tools.keys.work("rcs", claim.item))
+        # An earlier owner told people; only whoever tells them can tell them that it is over.
+        self._inherited = work.record.transfer_failures if work is not None else 0
 
     async def say(self, snapshot: Snapshot, plan: Plan, index: int) -> float | None:
         """Write the status if it changed; returns the seconds to wait when it is too early for that.
@@ -45,6 +48,7 @@ class Reporter:
 
     async def stepped(self, snapshot: Snapshot, step: Step) -> None:
         """A step of a move was written: a failure is told, with what can be done; success ends it."""
+        await self._inherit(snapshot)
         if step.action == "finish":
             await self._move_told(None)
         elif step.action == "rollback":
@@ -54,6 +58,11 @@ class Reporter:
                 f" tried again later. Look at the pod on {step.new[0]}, cordon {step.new[0]} if the node is"
                 f" to blame, or let {step.old[0]} keep its pod"
             )
+
+    async def _inherit(self, snapshot: Snapshot) -> None:
+        failures, self._inherited = self._inherited, 0
+        if failures:
+            await self._move_told(f"{snapshot.rc.name}: moving a pod failed {failures} times in a row")
 
     async def _move_told(self, failure: str | None) -> None:
         """One low alert while moves of this RC fail; None ends it."""
@@ -87,6 +96,7 @@ class Reporter:
         """One low alert while there are not enough eligible nodes (p2's incident key: the RC's id)."""
         rc = snapshot.rc
         offer = snapshot.offer
+        await self._inherit(snapshot)
         if offer.purpose == "transfer" and offer.missing and not offer.contended and not self._move_failing:
             await self._move_told(
                 f"{rc.name}: a pod should move and there is no place for it: {offer.why}. Add room, or let"

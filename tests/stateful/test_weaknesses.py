@@ -186,6 +186,35 @@ def test_w22_a_starved_controller_writes_and_says_nothing_for_hours(scene: Scene
     assert not [request for request in sent if b"rcs" in request.body]
 
 
+@pytest.mark.parametrize("taken_over", ["before the next try", "in the middle of it"])
+def test_w16_the_alert_of_a_failed_move_ends_whoever_makes_the_next(scene: Scene, taken_over: str) -> None:
+    """An alerter knows only what its own process fired: the heir must fire before it can resolve."""
+    scene.nodes(2)
+    rc = scene.rc(name="web", replicas=1, strategy="dynamic", node_selector="zone=a")
+    former = scene.farm()
+    scene.change(KEYS.record("rcs", rc), unhealthy_after=0.0, transfer_timeout=5.0)
+    (old,) = scene.places(rc)
+    (new,) = {"n0", "n1"} - {old[0]}
+    scene.agents[new].ail("hello", sick=True)
+    assert scene.ask(lambda: node_commands.label(scene.call, old[0], {"zone": "b"}))
+    scene.advance(15.0)
+    assert f"transfer_{rc}" in former.inbox.firing
+    if taken_over == "in the middle of it":
+        scene.change(KEYS.record("rcs", rc), transfer_timeout=600.0)
+        scene.advance(100.0)
+        assert len(scene.places(rc)) == 2
+    scene.run(former.stop())
+    if taken_over == "in the middle of it":
+        scene.agents[new].ail("hello", sick=False)
+        scene.advance(2.0)
+    heir = scene.farm("birch")
+    scene.agents[new].ail("hello", sick=False)
+    scene.advance(120.0)
+    assert scene.places(rc) == [(new, "hello")]
+    assert f"transfer_{rc}" in [alert.incident_key for alert in heir.inbox.fired]
+    assert heir.inbox.firing == {}
+
+
 def with_team(rc: ReplicationController) -> bytes:
     """A record with the field of a newer version that every record of a scene bears."""
     return msgspec.json.encode({**msgspec.to_builtins(rc), "x-team": "a"})
