@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import structlog
+
 from farmd.cli.main import run
 
 ROOT = Path(__file__).parents[1]
@@ -75,7 +77,7 @@ class Farmctl:
     def _inside(self, arguments: tuple[str, ...], stdin: str) -> Result:
         out, err = io.StringIO(), io.StringIO()
         typed = io.TextIOWrapper(io.BytesIO(stdin.encode()))
-        before = dict(os.environ)
+        before, logging = dict(os.environ), structlog.get_config()
         try:
             os.environ.clear()
             os.environ.update(self.env)
@@ -84,6 +86,8 @@ class Farmctl:
         finally:
             os.environ.clear()
             os.environ.update(before)
+            # farmctl is quiet but for itself; what this process logs later is somebody else's.
+            structlog.configure(**logging)
         return Result(code, out.getvalue(), err.getvalue())
 
     def ok(self, *arguments: str, stdin: str = "") -> Result:

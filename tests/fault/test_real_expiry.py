@@ -13,12 +13,12 @@ from contextlib import ExitStack
 from functools import partial
 
 import pytest
-import structlog
 
 from tests.fault.farm_process import Nursery
 from tests.fault.rig import ASKING, WITHIN, Rig, id_preferring, rig_on
 from tests.fault.test_storms import lock_index, renewals
 from tests.fault.test_zombie import is_a_healthy_member_again, nothing_was_written, write_in_hand
+from tests.fleet import RunningFarm
 from tests.proxy import Proxy, Seen
 from tests.servers import ConsulServer
 
@@ -62,17 +62,16 @@ async def renewals_hang(consul: str, _: Nursery) -> None:
     """R2: by its own clock the farm stops writing while Consul would still let it, and resumes by itself."""
     async with rig_on(consul, nodes=5) as rig, Proxy(consul) as proxy:
         rc = await rig.rc(1)
-        await rig.farm("alive", proxy.address)
+        farm = await rig.farm("alive", proxy.address)
         await rig.settled("before")
         session, lock = await rig.session_of("alive"), await lock_index(rig, rc.id)
         holds = [proxy.hold(renewals, k) for k in range(1, 40)]
         wanted = 1
-        with structlog.testing.capture_logs() as logs:
-            while not any(_suspended(line, rc.id) for line in logs):
-                # Something to write, all the time; each is written until the suspension.
-                wanted = 3 - wanted
-                await rig.change(rc.id, replicas_desired=wanted)
-                await rig.until(partial(_written_or, rig, rc.id, wanted, logs), "a write or its refusal")
+        while not _suspended(farm):
+            # Something to write, all the time; each is written until the suspension.
+            wanted = 3 - wanted
+            await rig.change(rc.id, replicas_desired=wanted)
+            await rig.until(partial(_written_or, rig, rc.id, wanted, farm), "a write or the suspension")
         assert await rig.client.session_info(session) is not None, "suspended before Consul ended it"
         written, sent = await rig.count(rc.id), len(_writes(proxy, session))
         await rig.change(rc.id, replicas_desired=5)
@@ -90,12 +89,13 @@ async def renewals_hang(consul: str, _: Nursery) -> None:
         assert await lock_index(rig, rc.id) == lock
 
 
-def _suspended(line: structlog.typing.EventDict, rc_id: str) -> bool:
-    return line.get("rc_id") == rc_id and line.get("error_code") == "session_suspended"
+def _suspended(farm: RunningFarm) -> bool:
+    """Whether the farm has found that it may not write now, and says so."""
+    return farm.metric("farmd_session_events_total", event="suspended") > 0
 
 
-async def _written_or(rig: Rig, rc_id: str, wanted: int, logs: list[structlog.typing.EventDict]) -> bool:
-    return await rig.count(rc_id) == wanted or any(_suspended(line, rc_id) for line in logs)
+async def _written_or(rig: Rig, rc_id: str, wanted: int, farm: RunningFarm) -> bool:
+    return _suspended(farm) or await rig.count(rc_id) == wanted
 
 
 def _writes(proxy: Proxy, session: str) -> list[Seen]:
