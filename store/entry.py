@@ -51,10 +51,15 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """One answer: the index to continue a watch from (0 when the server sent none), and the items."""
+    """One answer: the index to continue a watch from (0 when the server sent none), and the items.
+
+    ``unchanged``: a wait ended at the index that it began with. Its items were not even decoded, there are
+    none here: they are those that came with that index before.
+    """
 
     index: int
     items: list[T]
+    unchanged: bool = False
 
 
 class Stored(msgspec.Struct, Generic[T], frozen=True, gc=False):

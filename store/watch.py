@@ -1,11 +1,12 @@
 """Blocking queries by the index rules (Consul ``features/blocking``; R23).
 
-One parked query a prefix. An index lower than before starts again from 0; an unchanged index yields
-nothing; a missing index never spins. Waits are at most 60 s, because a frozen server answers nothing.
-Errors are told to the caller, and retried with jittered backoff for ever: silence is its to judge. After
-an error the whole prefix is read at once: a server that was wiped or restored meanwhile would keep a query
-with the old, higher index parked for all of its wait.
-"""
+One parked query a prefix; the first wait after a whole read is shorter, each its own, so that a process's
+queries do not all end at once: what comes at the end of a wait is the whole prefix again. An index lower
+than before starts again from 0; an unchanged index yields nothing; a missing index never spins. Waits are
+at most 60 s, because a frozen server answers nothing. Errors are told to the caller, and retried with
+jittered backoff for ever: silence is its to judge. After an error the whole prefix is read at once: a
+server that was wiped or restored meanwhile would keep a query with the old, higher index parked for all of
+its wait."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ WAIT_SECONDS = 55.0
 BACKOFF_START = 0.25
 BACKOFF_LIMIT = 5.0
 NO_INDEX_PAUSE = 1.0
+FIRST_WAIT_LEAST = 0.25
 
 
 async def follow(
@@ -45,10 +47,12 @@ async def follow(
     an unchanged one, so that the caller can see a watch that went silent. After an error the next page is
     yielded in any case.
     """
-    index, backoff = 0, BACKOFF_START
+    index, backoff, spread = 0, BACKOFF_START, False
     while True:
         try:
-            page = await query(index, wait if index else 0.0)
+            least = FIRST_WAIT_LEAST if spread else 1.0
+            page = await query(index, wait * rng.uniform(least, 1.0) if index else 0.0)
+            spread = not index
         except StoreError as error:
             index = 0
             on_error(error)

@@ -51,17 +51,26 @@ def client_of(address: str, token: str = "") -> ConsulClient:
 
 
 class Inbox:
-    """An alerter that keeps what it was told."""
+    """An alerter that keeps what it was told, and what people were told: repeats are none."""
 
     def __init__(self) -> None:
         self.firing: dict[str, Alert] = {}
         self.fired: list[Alert] = []
+        self.resolved: list[str] = []
 
     async def fire(self, alert: Alert) -> None:
+        if alert.incident_key not in self.firing:
+            self.fired.append(alert)
         self.firing[alert.incident_key] = alert
-        self.fired.append(alert)
 
     async def resolve(self, incident_key: str) -> None:
+        if self.firing.pop(incident_key, None) is not None:
+            self.resolved.append(incident_key)
+
+    async def adopt(self, alert: Alert) -> None:
+        self.firing.setdefault(alert.incident_key, alert)
+
+    async def forget(self, incident_key: str) -> None:
         self.firing.pop(incident_key, None)
 
 
@@ -175,6 +184,8 @@ class Cluster:
         while not stop.is_set():
             page = await self.client.list(self.keys.tree("intent"), index=index, wait=1.0)
             index = page.index
+            if page.unchanged:
+                continue
             wanted = {}
             for raw in page.items:
                 if not is_sentinel(raw.key):

@@ -70,9 +70,15 @@ class ConsulClient:
     async def list(
         self, prefix: str, *, index: int = 0, wait: float = 0.0, mode: Mode = "default"
     ) -> Page[RawEntry]:
-        """All entries under a prefix, values undecoded. Each keeps the whole answer in memory."""
+        """All entries under a prefix, values undecoded. Each keeps the whole answer in memory.
+
+        A wait that ended without a change is told by the header alone (``unchanged``): Consul sends a whole
+        tree at the end of each, and decoding those was most of what an idle farm did.
+        """
         response = await self._read(Op.LIST, prefix, (("recurse", ""),), index, wait, mode)
         at = answers.index(Op.LIST, response)
+        if 0 < at == index:
+            return Page(at, [], unchanged=True)
         if response.status == 404:
             return Page(at, [])
         return Page(at, answers.decode(answers.ENTRIES, Op.LIST, response))
@@ -86,12 +92,14 @@ class ConsulClient:
         separator: str = "",
         mode: Mode = "default",
     ) -> Page[str]:
-        """All keys under a prefix, up to the first ``separator`` behind it."""
+        """All keys under a prefix, up to the first ``separator`` behind it; ``unchanged`` as for ``list``."""
         params: Params = (("keys", ""),)
         if separator:
             params += (("separator", separator),)
         response = await self._read(Op.KEYS, prefix, params, index, wait, mode)
         at = answers.index(Op.KEYS, response)
+        if 0 < at == index:
+            return Page(at, [], unchanged=True)
         if response.status == 404:
             return Page(at, [])
         return Page(at, answers.decode(answers.KEYS, Op.KEYS, response))

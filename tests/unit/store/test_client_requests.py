@@ -16,7 +16,7 @@ from store.consul.environment import Address
 from store.consul.errors import Op
 from store.consul.exchange import STATUSES
 from store.consul.transport import AiohttpTransport
-from store.entry import Entry
+from store.entry import Entry, Page
 from store.errors import StoreError, UnexpectedAnswer
 from tests.scripted_consul import Answer, Scripted, Seen, json_answer, text_answer, yes
 from tests.virtual import VirtualClock
@@ -67,6 +67,15 @@ async def test_values_are_bytes_and_null_is_empty(value: str, expected: bytes) -
 async def test_reads_ask_for_their_mode_index_and_wait(options: Mapping[str, object], query: str) -> None:
     seen, _ = await exchange(body(f"[{PAIR}]"), "get", "a/b", **options)
     assert seen.target == f"/v1/kv/a/b{query}"
+
+
+@pytest.mark.parametrize("call", ["list", "keys"])
+async def test_r23_a_wait_that_ended_unchanged_decodes_nothing(call: str) -> None:
+    garbage = body("the answer bears index 7; its body is not even looked at")
+    _, page = await exchange(garbage, call, "a/", index=7, wait=1.0)
+    assert page == Page(7, [], unchanged=True)
+    _, page = await exchange(body("[]"), call, "a/", index=6, wait=1.0)
+    assert page == Page(7, [])
 
 
 async def test_keys_with_separator() -> None:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from store.entry import Page
 from store.errors import StoreError, StoreUnavailable
-from store.watch import BACKOFF_LIMIT, WAIT_SECONDS, follow
+from store.watch import BACKOFF_LIMIT, FIRST_WAIT_LEAST, WAIT_SECONDS, follow
 from tests.virtual import VirtualClock
 
 
@@ -77,7 +77,21 @@ async def test_the_first_page_comes_at_once_and_the_next_query_parks() -> None:
     watched.script = [Page(7, ["a"])]
     async with watched.following():
         assert watched.pages == [Page(7, ["a"])]
-        assert [(index, wait) for _, index, wait in watched.asked] == [(0, 0.0), (7, WAIT_SECONDS)]
+        assert watched.indexes == [0, 7]
+        assert watched.asked[0][2] == 0.0
+
+
+async def test_r23_queries_of_one_process_do_not_all_end_at_once() -> None:
+    watched = Watched()
+    watched.script = [Page(7, ["a"]), Page(7, []), Page(8, ["b"]), StoreUnavailable("no"), Page(9, ["c"])]
+    async with watched.following():
+        await watched.clock.advance(10.0)
+        waits = [wait for _, _, wait in watched.asked]
+    assert watched.indexes == [0, 7, 7, 8, 0, 9]
+    assert WAIT_SECONDS * FIRST_WAIT_LEAST <= waits[1] < WAIT_SECONDS, "the first one after a whole read"
+    assert waits[2] == waits[3] == WAIT_SECONDS
+    assert waits[5] < WAIT_SECONDS
+    assert waits[1] != waits[5]
 
 
 async def test_r23_an_unchanged_index_yields_nothing_but_is_an_answer() -> None:
