@@ -6,7 +6,8 @@ than before starts again from 0; an unchanged index yields nothing; a missing in
 at most 60 s, because a frozen server answers nothing. Errors are told to the caller, and retried with
 jittered backoff for ever: silence is its to judge. After an error the whole prefix is read at once: a
 server that was wiped or restored meanwhile would keep a query with the old, higher index parked for all of
-its wait."""
+its wait.
+"""
 
 from __future__ import annotations
 
