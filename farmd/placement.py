@@ -48,7 +48,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """On whose behalf pods change: names the item in the audit."""
+    """On whose behalf pods change, and why: names the item in the audit."""
 
     kind: str
     id: str
@@ -56,6 +56,7 @@ class Subject:
     actor: str
     record_key: str
     record_index: int
+    why: str = ""
 
 
 class Placement:
@@ -173,7 +174,7 @@ class Placement:
                 kind=subject.kind,
                 id=subject.id,
                 name=subject.name,
-                reason=note.reason if note is not None else "",
+                reason=(note.reason if note is not None else "") or subject.why,
                 before={"pods": before},
                 after={"pods": count, **told(notes)},
                 placed=placed,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from farmd.daemonset import changes
+from farmd.daemonset import changes, reasons
 from farmd.daemonset import plan as planning
 from farmd.daemonset.model import Plan, Snapshot
 from farmd.daemonset.reading import Reader, Reading
@@ -143,7 +143,8 @@ class DaemonSetWorker:
         if not self._within_budget(plan, snapshot, stored.index):
             return Outcome("frozen", 0.0, "the removal budget is spent")  # the next cycle says so
         request = await self._reader.request(stored.record)
-        subject = Subject(KIND, self._id, stored.record.name, f"farm/{tools.farm}", self._key, stored.index)
+        actor, why = f"farm/{tools.farm}", reasons.why(snapshot, plan)
+        subject = Subject(KIND, self._id, stored.record.name, actor, self._key, stored.index, why)
         self._unsettled = True
         report = await tools.placement.execute(
             changes.units(reading, plan, request, tools.clock.now()),

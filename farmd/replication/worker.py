@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from farmd.placement import Subject
-from farmd.replication import changes, healing
+from farmd.replication import changes, healing, reasons
 from farmd.replication import plan as planning
 from farmd.replication.model import Outcome, Place, Plan, Snapshot
 from farmd.replication.reading import Reader, Reading
@@ -211,7 +211,8 @@ class ReplicationController:
         if plan.evictions and not tools.budget.allows(len(plan.evictions), tools.world.pods_here()):
             return Outcome("after", tools.rng.uniform(5.0, 10.0), "the removal budget is spent")
         units = await changes.units(reading, plan, await self._reader.request(stored.record), tools)
-        subject = Subject("rcs", self._id, stored.record.name, f"farm/{tools.farm}", self._key, stored.index)
+        actor, why = f"farm/{tools.farm}", reasons.why(snapshot, plan)
+        subject = Subject("rcs", self._id, stored.record.name, actor, self._key, stored.index, why)
         unlocked = operations.check_not_exists(tools.keys.mutation_lock("rcs", self._id))
         self._unsettled = True
         report = await tools.placement.execute(

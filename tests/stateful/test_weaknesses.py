@@ -262,3 +262,37 @@ def test_w25_what_leaves_a_node_does_not_pile_up_on_the_next(scene: Scene, why: 
     scene.advance(60.0)
     assert "n0" not in spread(scene)
     assert even(scene, 4), spread(scene)
+
+
+def test_the_audit_says_of_every_change_of_pods_who_and_why_and_how_many_there_were(scene: Scene) -> None:
+    scene.nodes(4)
+    rc = scene.rc(name="web", replicas=3, strategy="dynamic", node_selector="zone=a")
+    scene.farm()
+    scene.advance(5.0)
+    (place, *_) = scene.places(rc)
+    scene.witness.tampered.add(place)
+    scene.delete(KEYS.intent(*place))
+    scene.advance(5.0)
+    assert scene.ask(lambda: node_commands.label(scene.call, place[0], {"zone": "b"}))
+    scene.advance(20.0)
+    gone = scene.places(rc)[0][0]
+    assert scene.ask(lambda: node_commands.label(scene.call, place[0], {"zone": "a"}))
+    scene.run(scene.agents[gone].die(at_once=True))
+    scene.advance(40.0)
+    assert scene.ask(lambda: commands.set_replicas(scene.call, "web", 1))
+    scene.advance(5.0)
+    audits = [audit for _, audit in scene.sight.dump.audits if audit.kind == "rcs"]
+    farms = [audit for audit in audits if audit.actor == "farm/ash"]
+    assert {audit.action for audit in farms} == {
+        "pods.place",
+        "pods.repair",
+        "pods.remove",
+        "pods.retarget",
+        "transfer.start",
+        "transfer.place",
+        "transfer.finish",
+    }
+    assert [audit.action for audit in farms if not audit.reason] == []
+    for audit in farms:
+        grown = len(audit.placed) - len(audit.removed)
+        assert int(audit.after["pods"]) - int(audit.before["pods"]) == grown

@@ -1,0 +1,50 @@
+"""Why a plan changes what it changes, in one line for the audit: pure.
+
+Every record of a plan's transactions bears it. A step of a move tells its own reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from farmd.replication import healing, transfer
+from farmd.replication.model import Plan, Snapshot
+
+NAMES_AT_MOST = 3
+
+
+def why(snapshot: Snapshot, plan: Plan) -> str:
+    """The reasons of all parts of a plan; empty where a step of a move tells them."""
+    reasons = [
+        _additions(snapshot) if plan.additions else "",
+        _removals(snapshot) if plan.removals else "",
+        _moves(snapshot, plan),
+        "intents were lost or altered" if plan.repairs else "",
+        "another manifest is asked for" if plan.replacements else "",
+    ]
+    return "; ".join(reason for reason in reasons if reason)
+
+
+def _additions(snapshot: Snapshot) -> str:
+    desired = snapshot.rc.replicas_desired
+    return f"{-transfer.surplus(snapshot)} of {desired} pods are missing"
+
+
+def _removals(snapshot: Snapshot) -> str:
+    surplus = transfer.surplus(snapshot)
+    if surplus > 0:
+        return f"{surplus} pods more than {snapshot.rc.replicas_desired}"
+    return "a forced drain, and no place elsewhere"
+
+
+def _moves(snapshot: Snapshot, plan: Plan) -> str:
+    forced = {place[0] for place, _ in plan.moves if healing.forced_out(snapshot.pods[place])}
+    lost = {place[0] for place, _ in plan.moves} - forced
+    parts = [f"lost: {_names(lost)}" if lost else "", f"forced drain of {_names(forced)}" if forced else ""]
+    return "; ".join(part for part in parts if part)
+
+
+def _names(nodes: Iterable[str]) -> str:
+    names = sorted(nodes)
+    more = len(names) - NAMES_AT_MOST
+    return ", ".join(names[:NAMES_AT_MOST]) + (f" and {more} more" if more > 0 else "")
