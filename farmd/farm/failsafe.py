@@ -82,6 +82,14 @@ class RemovalBudget:
         self._spent.append((now, removals))
         return True
 
+    def give_back(self, removals: int) -> None:
+        """So many of those that were allowed last were not made: others were faster, and all is planned anew."""
+        while removals > 0 and self._spent:
+            at, count = self._spent.pop()
+            if count > removals:
+                self._spent.append((at, count - removals))
+            removals -= count
+
 
 class FailsafeGuard:
     """Watches the evidence of one kind and tells workers whether removals stand still.

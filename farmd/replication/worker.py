@@ -244,6 +244,8 @@ class ReplicationController:
                 await self._reporter.stepped(snapshot, plan.step)
             # Own commits woke this worker already; the next cycle confirms and writes the status.
             return Outcome("done", None, plan.blocked)
+        refused = {*_unasked(plan, snapshot), *plan.evictions} & tools.world.pods(self._id).keys()
+        tools.budget.give_back(len(refused))
         return self._rejected(report.reason)
 
     def _rejected(self, reason: str) -> Outcome:
@@ -253,11 +255,17 @@ class ReplicationController:
 
     def _within_budget(self, plan: Plan, snapshot: Snapshot) -> bool:
         """Whether what no person asked for may be removed now; the evidence freezes it otherwise (R19)."""
-        removals = sum(not healing.forced_out(snapshot.pods[place]) for place, _ in plan.moves)
-        if plan.step is not None and plan.step.action == "finish" and plan.step.cause not in COMMANDED:
-            removals += plan.step.old in snapshot.pods
+        removals = len(_unasked(plan, snapshot))
         if not removals or self._tools.budget.allows(removals, self._tools.world.pods_here()):
             return True
         self._tools.guard.report("pods: more replacements in a minute than the removal budget allows")
         self._tools.guard.look()
         return False
+
+
+def _unasked(plan: Plan, snapshot: Snapshot) -> list[Place]:
+    """The pods that a plan takes away without a person's word."""
+    places = [place for place, _ in plan.moves if not healing.forced_out(snapshot.pods[place])]
+    if plan.step is not None and plan.step.action == "finish" and plan.step.cause not in COMMANDED:
+        places += [plan.step.old] if plan.step.old in snapshot.pods else []
+    return places

@@ -54,3 +54,21 @@ def test_w17_a_forced_drain_is_a_persons_word_and_spends_no_budget(scene: Scene)
     assert freeze(scene) == ""
     assert {node for _, node, _ in scene.sight.pods} == {"n2"}
     assert scene.audits("pods.retarget") + scene.audits("transfer.finish") >= 160
+
+
+def test_w17_what_was_refused_spends_no_budget(scene: Scene) -> None:
+    """Three farms heal at once and meet over the same nodes' reservations: that is no mass removal."""
+    scene.nodes(4, cpu=100.0)
+    for name in FARMS:
+        scene.run(scene.farms[name].start())
+    for number in range(160):
+        scene.rc(name=f"rc-{number}", replicas=1, pod_id=f"p{number}", pod_resources={"cpu": 1.0})
+        scene.advance(0.1)
+    scene.advance(20.0)
+    lost = sum(node == "n0" for _, node, _ in scene.sight.pods)
+    assert 30 <= lost <= 50
+    scene.run(scene.agents["n0"].die(at_once=True))
+    scene.advance(40.0)
+    told = [alert.summary for farm in scene.farms.values() for alert in farm.inbox.fired]
+    assert not [text for text in told if "budget" in text]
+    assert replaced(scene) == lost

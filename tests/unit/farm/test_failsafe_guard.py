@@ -316,6 +316,18 @@ def test_r19_a_removal_budget_counts_a_minute() -> None:
     assert budget.allows(300, 1000)
 
 
+def test_r19_what_was_not_made_is_given_back_and_no_more_than_was_spent() -> None:
+    budget = RemovalBudget(VirtualClock())
+    assert budget.allows(12, 10)
+    assert budget.allows(8, 10)
+    budget.give_back(10)
+    assert not budget.allows(11, 10)
+    assert budget.allows(10, 10)
+    budget.give_back(100)
+    assert budget.allows(20, 10)
+    assert not budget.allows(1, 10)
+
+
 def test_a_word_for_another_evidence_or_time_is_none() -> None:
     word = Acknowledgement("x", "me", 100.0)
     assert not failsafe.frozen(Failsafe(evidence="x", acknowledgement=word), 99.0)
