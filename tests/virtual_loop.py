@@ -68,7 +68,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.close()
 
     def _crashed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.crashes.append(f"{context.get('message')}: {context.get('exception')!r}")
+        who = context.get("task") or context.get("future") or context.get("asyncgen")
+        self.crashes.append(f"{context.get('message')}: {context.get('exception')!r} {who!r}")
 
 
 class LoopClock:
@@ -77,9 +78,14 @@ class LoopClock:
     def __init__(self, loop: VirtualLoop, start: float = 1_800_000_000.0) -> None:
         self._loop = loop
         self._start = start
+        self._leapt = 0.0
+
+    def leap(self, seconds: float) -> None:
+        """Set the wall clock forward; the monotonic one goes on as before."""
+        self._leapt += seconds
 
     def now(self) -> float:
-        return self._start + self._loop.time()
+        return self._start + self._leapt + self._loop.time()
 
     def mono(self) -> float:
         return self._start + self._loop.time()

@@ -53,7 +53,8 @@ class Snapshot:
     ``vacant`` are eligible nodes that have no pod of it yet, ``offer`` the places there that the scheduler
     gives (as many as may be taken now). ``refused`` counts, by reason code, the nodes that may not have
     one; ``nodes`` is how many there are in all. ``contention`` says with which older daemon set it
-    contends. ``frozen`` says why removals stand still; ``commanded`` that the record was changed after
+    contends. ``cramped`` are outdated pods whose nodes have no room for what the manifest asks for by now.
+    ``frozen`` says why removals stand still; ``commanded`` that the record was changed after
     that (R18). ``now``: seconds since the epoch.
     """
 
@@ -67,6 +68,7 @@ class Snapshot:
     frozen: str | None = None
     commanded: bool = False
     now: float = 0.0
+    cramped: frozenset[Place] = frozenset()
 
     @property
     def held_back(self) -> bool:

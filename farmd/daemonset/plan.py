@@ -29,7 +29,7 @@ def decide(snapshot: Snapshot) -> Plan:
     additions = snapshot.offer[: limit.allowance] if not snapshot.contention else ()
     left = limit.allowance - len(additions)
     replacements = _replacements(snapshot, left)
-    blocked = _frozen(snapshot) or snapshot.contention or refusal or _foreign(snapshot)
+    blocked = _frozen(snapshot) or snapshot.contention or refusal or _foreign(snapshot) or _cramped(snapshot)
     waiting, after = "", None
     behind = len(snapshot.vacant) > len(additions)
     if not blocked and (behind or len(_outdated(snapshot)) > len(replacements)):
@@ -72,13 +72,14 @@ def _refusals(snapshot: Snapshot) -> str:
 
 
 def _outdated(snapshot: Snapshot) -> list[Place]:
-    """Pods that take another manifest as soon as they may: not those of nodes that nobody hears of."""
+    """Pods that take another manifest as soon as they may: not where nobody is heard of, or no room is."""
     return [
         place
         for place, state in snapshot.pods.items()
         if snapshot.outdated(state)
         and not state.leaving
         and state.contact == "present"
+        and place not in snapshot.cramped
         and not _belongs_elsewhere(snapshot.daemonset.id, state)
     ]
 
@@ -143,6 +144,13 @@ def _foreign(snapshot: Snapshot) -> str:
     intent = snapshot.pods[place].intent
     what = f"belongs to {intent.record.owner}" if intent is not None else "does not decode"
     return f"{place[0]}/{place[1]}: its intent {what}"
+
+
+def _cramped(snapshot: Snapshot) -> str:
+    if not snapshot.cramped:
+        return ""
+    node, instance = min(snapshot.cramped)
+    return f"{node}/{instance}: the node has no room for what the new manifest asks for"
 
 
 def status(snapshot: Snapshot, plan: Plan, farm: str, since: float, record: int) -> Status:

@@ -15,6 +15,7 @@ from farmd.daemonset.eligibility import Verdicts, across_nodes, common
 from farmd.daemonset.model import Contact, Leaving, Place, PodState, Snapshot
 from farmd.daemonset.pace import pace
 from scheduler.errors import PlacementInvalid
+from scheduler.feasibility import cramped
 from scheduler.model import FleetView, Request
 from store.daemonsets import DaemonSet
 from store.entry import Stored
@@ -55,6 +56,8 @@ class Reader:
             NotFound: its manifest is gone. SchedulerError: the scheduler has no trustworthy answer.
         """
         tools, daemonset = self._tools, stored.record
+        request = await self.request(daemonset) if daemonset.wants_pods else None
+        # From here on to the question nothing is awaited: a change that the view lacks is asked about later.
         view, frozen = tools.world.fleet(), tools.guard.frozen()
         snapshot = Snapshot(
             daemonset,
@@ -64,15 +67,16 @@ class Reader:
             commanded=frozen is not None and 0 < tools.guard.frozen_index() < stored.index,
             now=tools.clock.now(),
         )
-        if daemonset.wants_pods:
-            snapshot = await self._judged(stored, snapshot, view)
+        if request is not None:
+            snapshot = await self._judged(stored, snapshot, request, view)
         pods = {place: self._state(place, pod, view) for place, pod in tools.world.pods(self._id).items()}
-        if not daemonset.wants_pods:
+        if request is None:
             pods = {place: dataclasses.replace(state, leaving="") for place, state in pods.items()}
             return Reading(stored, dataclasses.replace(snapshot, pods=pods), view)
         vacant = self._verdicts.eligible() - {node for node, _ in pods}
         snapshot = dataclasses.replace(snapshot, pods=pods, vacant=tuple(sorted(vacant)))
-        return Reading(stored, await self._with_offer(snapshot, view), view)
+        snapshot = _with_cramped(snapshot, request, view)
+        return Reading(stored, await self._with_offer(snapshot, request, view), view)
 
     async def request(self, daemonset: DaemonSet) -> Request:
         """What the scheduler is asked about a daemon set.
@@ -92,9 +96,10 @@ class Reader:
             },
         )
 
-    async def _judged(self, stored: Stored[DaemonSet], snapshot: Snapshot, view: FleetView) -> Snapshot:
+    async def _judged(
+        self, stored: Stored[DaemonSet], snapshot: Snapshot, request: Request, view: FleetView
+    ) -> Snapshot:
         tools = self._tools
-        request = await self.request(stored.record)
         tools.watch.follow(
             self._id,
             request.manifest.id,
@@ -147,14 +152,21 @@ class Reader:
             unreadable=world.unreadable(place),
         )
 
-    async def _with_offer(self, snapshot: Snapshot, view: FleetView) -> Snapshot:
+    async def _with_offer(self, snapshot: Snapshot, request: Request, view: FleetView) -> Snapshot:
         count = min(len(snapshot.vacant), pace(snapshot).allowance)
         if not count or snapshot.contention:
             return snapshot
-        request = await self.request(snapshot.daemonset)
         vacant = msgspec.structs.replace(request, among=frozenset(snapshot.vacant))
         found = await self._tools.scheduler.allocate_nodes(vacant, count, view)
         return dataclasses.replace(snapshot, offer=found.assignments)
+
+
+def _with_cramped(snapshot: Snapshot, request: Request, view: FleetView) -> Snapshot:
+    """Never over capacity, in place either (R17)."""
+    outdated = [place for place, state in snapshot.pods.items() if snapshot.outdated(state)]
+    if not outdated:
+        return snapshot
+    return dataclasses.replace(snapshot, cramped=cramped(outdated, request, view))
 
 
 def _alike(request: Request, other: Request) -> bool:

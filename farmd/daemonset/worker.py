@@ -114,7 +114,7 @@ class DaemonSetWorker:
         snapshot = reading.snapshot
         plan = planning.decide(snapshot)
         contended = bool(snapshot.refused.get("contended"))
-        tools.world.hunger(self._id, contended)
+        tools.world.hunger(self._id, contended or bool(snapshot.cramped))
         tools.world.hold_back(self._id, plan.blocked.startswith("frozen"))
         if not plan.empty:
             return await self._execute(reading, plan)

@@ -290,10 +290,15 @@ class Farm:
 
 
 async def _until_one_fails(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run all of it; none outlives the first that fails."""
+    """Run all of it; none outlives the first that fails, and each may take its time to end (R2).
+
+    ``gather`` would hand a cancellation on, and the one below would then cut that end short.
+    """
     tasks = [asyncio.create_task(each) for each in work]
     try:
-        await asyncio.gather(*tasks)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
     finally:
         for task in tasks:
             task.cancel()

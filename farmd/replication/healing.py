@@ -72,9 +72,13 @@ def candidate(snapshot: Snapshot) -> Place | None:
     """The pod to move next: who must leave its node before who is merely unhealthy."""
     if snapshot.transfer is not None or snapshot.now < snapshot.not_before:
         return None
-    wanted = [place for place, state in snapshot.pods.items() if _leaves(snapshot, state)]
-    wanted = [place for place in wanted if _keeps_floor(snapshot, place)]
+    wanted = [place for place in should_move(snapshot) if _keeps_floor(snapshot, place)]
     return min(wanted, key=lambda place: _order(snapshot, place), default=None)
+
+
+def should_move(snapshot: Snapshot) -> list[Place]:
+    """Pods that should move, whether or not one may just now."""
+    return [place for place, state in snapshot.pods.items() if _leaves(snapshot, state)]
 
 
 def cause_of(snapshot: Snapshot, state: PodState) -> Cause:
@@ -107,7 +111,7 @@ def sick_since(state: PodState) -> float | None:
 def waiting(snapshot: Snapshot) -> Waiting:
     """What is put off, with the reason that people are told."""
     rc, timers, reason = snapshot.rc, list[float](), ""
-    if rc.disabled or rc.managed_by or snapshot.frozen is not None:
+    if rc.disabled or rc.managed_by:
         return Waiting()
     if rc.unhealthy_after > 0 and snapshot.transfer is None:
         since = [at for state in snapshot.pods.values() if (at := sick_since(state)) is not None]
@@ -115,8 +119,9 @@ def waiting(snapshot: Snapshot) -> Waiting:
     if rc.on_lost == "replace" and any(state.lost is not None for state in snapshot.pods.values()):
         timers += [at + _grace(snapshot) for at in _settling(snapshot)]
         timers += [at for state in snapshot.pods.values() if (at := _replaceable_at(snapshot, state))]
-    leaving = [place for place, state in snapshot.pods.items() if _leaves(snapshot, state)]
-    if leaving and snapshot.transfer is None and transfer.surplus(snapshot) == 0:
+    leaving = should_move(snapshot)
+    # Frozen, those wait for the thaw, which wakes whoever says so; what time alone brings is looked for.
+    if leaving and snapshot.frozen is None and snapshot.transfer is None and transfer.surplus(snapshot) == 0:
         timers += [snapshot.not_before]
         reason = _why_not(snapshot, min(leaving))
     due = [at - snapshot.now for at in timers if at > snapshot.now]

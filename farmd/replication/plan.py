@@ -113,7 +113,7 @@ def _short(snapshot: Snapshot) -> str:
 
 
 def _would_move(snapshot: Snapshot) -> bool:
-    return bool(snapshot.transfer or healing.evacuees(snapshot) or healing.candidate(snapshot))
+    return bool(snapshot.transfer or healing.evacuees(snapshot) or healing.should_move(snapshot))
 
 
 def _under_way(snapshot: Snapshot) -> str:

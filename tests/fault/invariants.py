@@ -14,14 +14,17 @@ from typing import Any, TypeVar
 
 from store import codec
 from store.audit import Audit
+from store.daemonsets import DaemonSet
 from store.entry import Entry
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.locks import Holder
 from store.manifests import Manifest
-from store.nodes import Reserved
+from store.nodes import Node, Reserved
 from store.pods import Pod
 from store.rcs import ReplicationController
+from store.selectors import parse
+from store.work import Work
 
 T = TypeVar("T")
 Place = tuple[str, str]
@@ -60,6 +63,16 @@ class Dump:
         return {rc.id: rc for _, rc in self.tree("rcs", ReplicationController).values()}
 
     @cached_property
+    def daemonsets(self) -> dict[str, DaemonSet]:
+        """Daemon sets by id."""
+        return {each.id: each for _, each in self.tree("daemonsets", DaemonSet).values()}
+
+    @property
+    def owners(self) -> dict[str, ReplicationController | DaemonSet]:
+        """Everything that may own pods, by id."""
+        return {**self.rcs, **self.daemonsets}
+
+    @cached_property
     def audits(self) -> list[tuple[int, Audit]]:
         """All audit records with the index of the transaction that wrote them, in that order."""
         found = self.tree("audit", Audit).values()
@@ -81,7 +94,7 @@ def violations(dump: Dump) -> list[str]:
 
 
 def unfinished(dump: Dump) -> list[str]:
-    """What is still to be done: controllers whose pods are not exactly as many and as new as they say."""
+    """What is still to be done: owners whose pods are not exactly as many, as new, where they should be."""
     lines = []
     for rc in dump.rcs.values():
         mine = [pod for (owner, _, _), (_, pod) in dump.pods.items() if owner == rc.id]
@@ -89,14 +102,44 @@ def unfinished(dump: Dump) -> list[str]:
             lines.append(f"{rc.name}: {len(mine)} pods, expected {rc.replicas_desired}")
         if old := sum(pod.manifest != rc.manifest for pod in mine):
             lines.append(f"{rc.name}: {old} pods with another manifest")
-    return lines
+    return [*lines, *_uneven(dump), *_moving(dump)]
+
+
+def _uneven(dump: Dump) -> Iterable[str]:
+    """Daemon sets that lack a pod on a node that fits, have one too many, or an old one."""
+    for each in dump.daemonsets.values():
+        mine = {node: pod for (owner, node, _), (_, pod) in dump.pods.items() if owner == each.id}
+        fitting = {
+            dump.keys.last_part(key)
+            for key, (_, node) in dump.tree("nodes", Node).items()
+            if node.drain is None and parse(each.node_selector).matches(node.labels)
+        }
+        if mine.keys() != fitting:
+            yield f"{each.name}: lacks {sorted(fitting - mine.keys())}, has {sorted(mine.keys() - fitting)}"
+        if old := sum(pod.manifest != each.manifest for pod in mine.values()):
+            yield f"{each.name}: {old} pods with another manifest"
+
+
+def _moving(dump: Dump) -> Iterable[str]:
+    """Moves and drains that are not over, and pods that a dynamic controller should move."""
+    for key, (_, work) in dump.tree("work", Work).items():
+        if work.transfer is not None:
+            yield f"{key}: a move is under way"
+    nodes = {dump.keys.last_part(key): node for key, (_, node) in dump.tree("nodes", Node).items()}
+    for name, node in nodes.items():
+        if node.drain is not None and node.drain.stage != "done":
+            yield f"{name}: its drain is at {node.drain.stage}"
+    for rc in (rc for rc in dump.rcs.values() if rc.strategy == "dynamic"):
+        for owner, name, _ in dump.pods:
+            if owner == rc.id and not parse(rc.node_selector).matches(nodes[name].labels):
+                yield f"{rc.name}: the pod on {name} should move"
 
 
 def one_owner_a_place(dump: Dump) -> Iterable[str]:
     """No instance of a node belongs to two owners; none belongs to nobody."""
     owners = Counter((node, instance) for _, node, instance in dump.pods)
     yield from (f"{place} has {count} owners" for place, count in owners.items() if count > 1)
-    yield from (f"{key} has no controller" for key in dump.pods if key[0] not in dump.rcs)
+    yield from (f"{key} has no controller" for key in dump.pods if key[0] not in dump.owners)
 
 
 def pods_and_intents_agree(dump: Dump) -> Iterable[str]:
@@ -192,14 +235,19 @@ def reservations_fit(dump: Dump) -> Iterable[str]:
 
 
 def names_are_unique(dump: Dump) -> Iterable[str]:
-    """Each controller's name leads to it, and each name to a controller."""
-    prefix = dump.keys.name("rcs", "")
-    named = {key[len(prefix) :]: e.value for key, e in dump.entries.items() if key.startswith(prefix)}
-    for rc in dump.rcs.values():
-        if named.get(rc.name) != codec.encode(rc.id):
-            yield f"name {rc.name} leads to {named.get(rc.name)!r}, expected {rc.id}"
-    for name in named.keys() - {rc.name for rc in dump.rcs.values()}:
-        yield f"name {name} leads to no controller"
+    """Each owner of pods is led to by its name, and each name leads to one."""
+    families: dict[str, Iterable[ReplicationController | DaemonSet]] = {
+        "rcs": dump.rcs.values(),
+        "daemonsets": dump.daemonsets.values(),
+    }
+    for family, records in families.items():
+        prefix = dump.keys.name(family, "")
+        named = {key[len(prefix) :]: e.value for key, e in dump.entries.items() if key.startswith(prefix)}
+        for each in records:
+            if named.get(each.name) != codec.encode(each.id):
+                yield f"name {each.name} leads to {named.get(each.name)!r}, expected {each.id}"
+        for name in named.keys() - {each.name for each in records}:
+            yield f"name {name} leads to nothing in {family}"
 
 
 def _each(audit: Audit, places: list[str]) -> list[tuple[str, str]]:

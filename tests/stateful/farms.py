@@ -39,6 +39,7 @@ class VirtualFarm:
     enter: Callable[[str], None]
     housekeeping: HousekeepingSettings
     failures: list[str]
+    selector: str = ""
     inbox: Inbox = field(default_factory=Inbox)
     farm: Farm | None = None
     task: asyncio.Task[None] | None = None
@@ -114,7 +115,7 @@ class VirtualFarm:
         recorder = CountingRecorder()
         client = ConsulClient(self.line, clock=self.hourglass)
         self.farm = await build_farm(
-            settings=FarmSettings(name=self.name, **TIMES),
+            settings=FarmSettings(name=self.name, selector=self.selector, **TIMES),
             client=client,
             keys=self.keys,
             clock=self.hourglass,

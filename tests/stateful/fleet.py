@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -23,8 +24,11 @@ from store.embedded.server import EmbeddedServer
 from store.entry import Entry
 from store.errors import StoreError
 from store.keys import Keys
+from store.locks import Holder
+from store.selectors import parse
 from tests.stateful.agents import SimulatedAgent
 from tests.stateful.farms import VirtualFarm
+from tests.stateful.goals import unfinished, unreferenced
 from tests.stateful.lines import Door
 from tests.stateful.sight import Sight
 from tests.stateful.witness import KNOWN_AFTER, Witness
@@ -38,9 +42,14 @@ FARMS = ("ash", "birch", "cedar")
 
 
 class Fleet:
-    """The world, its people's hands, and what is wrong with it."""
+    """The world, its people's hands, and what is wrong with it.
 
-    def __init__(self, housekeeping: HousekeepingSettings) -> None:
+    ``selectors`` are those of farms that share controllers and daemon sets by labels, by farm.
+    """
+
+    def __init__(
+        self, housekeeping: HousekeepingSettings, selectors: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.loop = VirtualLoop()
         self.clock = LoopClock(self.loop, START)
         self.logged: list[str] = []
@@ -51,7 +60,7 @@ class Fleet:
         self.hand = self.client_of("hand")
         self.ids = SeededIds(11)
         self.call = Call(self.client, KEYS, self.clock, self.ids, "user/ada@desk", "testing")
-        self.farms = {name: self._farm(name, housekeeping) for name in FARMS}
+        self.farms = {name: self._farm(name, housekeeping, selectors.get(name, "")) for name in FARMS}
         self.agents: dict[str, SimulatedAgent] = {}
         self.evicted: set[str] = set()
         self.corrupted: dict[str, tuple[int, Entry]] = {}
@@ -62,9 +71,9 @@ class Fleet:
         )
         self.cluster = self.run(registration.register_cluster(self.client, KEYS, self.ids))
 
-    def _farm(self, name: str, housekeeping: HousekeepingSettings) -> VirtualFarm:
+    def _farm(self, name: str, housekeeping: HousekeepingSettings, selector: str) -> VirtualFarm:
         return VirtualFarm(
-            name, self.server, KEYS, self.clock, self.witness.enter, housekeeping, self.failures
+            name, self.server, KEYS, self.clock, self.witness.enter, housekeeping, self.failures, selector
         )
 
     def _log(self, logger: Any, method: str, event: dict[str, Any]) -> Any:
@@ -93,6 +102,10 @@ class Fleet:
                 farm.thaw()
         self.loop.end()
         structlog.reset_defaults()
+
+    def leap(self, seconds: float) -> None:
+        """Everybody's wall clock is set forward; no time passes."""
+        self.clock.leap(seconds)
 
     # -- people --------------------------------------------------------------------------------
     def client_of(self, who: str) -> ConsulClient:
@@ -138,6 +151,16 @@ class Fleet:
 
     def delete(self, key: str) -> None:
         self.run(self.hand.delete(key))
+
+    def lock(self, key: str) -> None:
+        """Hold a lock that is free, by a session that lasts."""
+
+        async def locked() -> None:
+            session = await self.hand.create_session(name="hand", ttl=86400.0)
+            value = Holder("user", "bob", f"nonce@{self.clock.now():.0f}").value()
+            await self.hand.put(key, value, acquire=session)
+
+        self.run(locked())
 
     def corrupt(self, key: str, value: bytes) -> None:
         """Overwrite a record with what nobody can read; ``mend`` brings it back."""
@@ -208,25 +231,46 @@ class Fleet:
         while self.clock.mono() < deadline:
             self.advance(5.0)
             self.check()
-            found = [*self.sight.unfinished(self.clock.now()), *self._unowned()]
+            found = [*unfinished(self.sight, self.clock.now()), *self._unowned()]
             if not found:
                 return
-        text = ["did not converge", *found, "--- the last commits", *self.witness.story]
+        told = [f"{key}: {self._text(key)}" for key in sorted(self.under(KEYS.tree("status")))]
+        text = ["did not converge", *found, *told, "--- the last commits", *self.witness.story]
         raise AssertionError("\n".join([*text, "--- logged", *self.logged[-20:]]))
 
+    def _text(self, key: str) -> str:
+        entry = self.read(key)
+        return "" if entry is None else entry.value.decode(errors="replace")
+
     def _unowned(self) -> list[str]:
-        """Every item has one lock, and the farm that holds it a worker."""
+        """Every item has one lock, and the farm that holds it a worker and a selector that fits."""
         lines = []
         owned: dict[tuple[str, str], list[str]] = {}
         for name, process in self.farms.items():
             for loop in process.farm.loops if process.farm is not None else []:
                 for item in loop.supervisor.owned:
                     owned.setdefault((loop.kind, item), []).append(name)
-        for kind, item in self.sight.items():
+        for kind, item, labels in self.sight.items():
             names = owned.get((kind, item), [])
             if len(names) != 1:
                 lines.append(f"{kind}/{item} has the workers {names}")
+            foreign = [name for name in names if kind != "nodes" and not self._shares(name, labels)]
+            if foreign:
+                lines.append(f"{kind}/{item} with {labels} is not for {foreign}")
         return lines
+
+    def _shares(self, farm: str, labels: dict[str, str]) -> bool:
+        return parse(self.farms[farm].selector).matches(labels)
+
+    def tidy(self, within: float = 600.0) -> None:
+        """Let time pass until no manifest is left that nothing refers to."""
+        deadline, found = self.clock.mono() + within, ["nothing was looked at"]
+        while self.clock.mono() < deadline and found:
+            self.advance(30.0)
+            found = unreferenced(self.sight)
+        self.check()
+        if found:
+            raise AssertionError("\n".join(["was not tidied up", *found, *self.witness.story]))
 
 
 def _entry(pair: Any) -> Entry:

@@ -8,6 +8,7 @@ no more: what it sent before may still arrive.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import deque
 from collections.abc import Callable
@@ -28,6 +29,7 @@ FAULTS: tuple[Fault, ...] = (
     "rejected",
     "refused",
 )
+Blindness = Literal["", "refused", "silent"]
 LATE_SECONDS = 12.0
 LATENCY = 0.0005, 0.01
 
@@ -66,7 +68,10 @@ class Gate:
 
 
 class Line:
-    """A ``store.ports.Transport`` with faults; ``troubled_until`` tells when its last one is over."""
+    """A ``store.ports.Transport`` with faults; ``troubled`` tells whether there is one now.
+
+    ``delay`` (seconds) slows each way of a request; ``slow_reads`` makes those of some keys take so long.
+    """
 
     def __init__(self, door: Door, clock: Clock, process: Gate, rng: Rng) -> None:
         self._inner = InProcessTransport(door)  # type: ignore[arg-type]
@@ -76,8 +81,11 @@ class Line:
         self._network = Gate()
         self._faults: deque[tuple[int, Fault]] = deque()
         self._leaderless = False
+        self._blind: Blindness = ""
+        self._silence = Gate()
         self._under_way: set[asyncio.Task[Response]] = set()
         self.delay = 0.0
+        self.slow_reads = "", 0.0
         self.dead = False
         self.faulted_at = float("-inf")
 
@@ -95,16 +103,24 @@ class Line:
         """Something happens to the transaction after so many others."""
         self._faults.append((after, fault))
 
+    def blind(self, how: Blindness) -> None:
+        """Parked queries are refused, or never answered; everything else goes well."""
+        self._trouble()
+        self._blind = how
+        self._silence.set(how == "silent")
+
     def heal(self) -> None:
         self._trouble()
         self._faults.clear()
+        self.blind("")
         self.delay = 0.0
         self._leaderless = False
         self._network.set(False)
 
     @property
     def troubled(self) -> bool:
-        return self._network.shut or self._leaderless or self._process.shut or self.delay > 0
+        shut = self._network.shut or self._process.shut
+        return shut or self._leaderless or bool(self._blind) or self.delay > 0
 
     def _trouble(self) -> None:
         self.faulted_at = self._clock.mono()
@@ -130,7 +146,9 @@ class Line:
         await self._inner.close()
 
     async def _travel(self, request: Request, deadline: float) -> None:
-        await asyncio.sleep(self.delay + self._rng.uniform(*LATENCY))
+        part, seconds = self.slow_reads
+        slow = seconds / 2 if part and part in request.path else self.delay
+        await asyncio.sleep(slow + self._rng.uniform(*LATENCY))
         if not self._network.shut:
             return
         try:
@@ -142,11 +160,21 @@ class Line:
     async def _answered(self, request: Request, timeout: float) -> Response:
         if self._leaderless:
             return Response(500, {}, b"No cluster leader")
+        if self._blind and "index" in dict(request.params):
+            return await self._unseen(request, timeout)
         fault = self._next_fault() if request.path == "/v1/txn" else None
         if fault is None:
             return await self._inner.send(request, timeout)
         self._trouble()
         return await self._spoilt(fault, request, timeout)
+
+    async def _unseen(self, request: Request, timeout: float) -> Response:
+        self._trouble()
+        if self._blind == "refused":
+            return Response(500, {}, b"rpc error: No path to datacenter")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._silence.passed(), timeout)
+        raise OutcomeUnknown(f"{request.method} {request.path}: no answer")
 
     def _next_fault(self) -> Fault | None:
         if not self._faults:

@@ -1,13 +1,19 @@
-"""The store at one moment: what is wrong with it, and what is still to be done. Pure."""
+"""The store at one moment: what is in it, and what is wrong with it whatever is still to be done. Pure.
+
+What must come true in the end is in ``goals.py`` and ``daemonset_goals.py``, which ask here who may stand
+where.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
 
+from store.daemonsets import DaemonSet
 from store.entry import Entry
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
@@ -22,6 +28,7 @@ from store.work import Work
 from tests.fault.invariants import Dump, fenced_out_stays_out, names_are_unique, one_owner_a_place
 
 Place = tuple[str, str]
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,10 @@ class Sight:
     @cached_property
     def rcs(self) -> dict[str, ReplicationController]:
         return self.dump.rcs
+
+    @cached_property
+    def daemonsets(self) -> dict[str, DaemonSet]:
+        return self.dump.daemonsets
 
     @cached_property
     def pods(self) -> dict[tuple[str, str, str], Pod]:
@@ -89,19 +100,77 @@ class Sight:
     def reserved(self) -> dict[str, Reserved]:
         return {self.keys.last_part(k): b for k, (_, b) in self.dump.tree("reserved", Reserved).items()}
 
-    def items(self) -> Iterable[tuple[str, str]]:
-        """(kind, id) of everything that a farm must own."""
-        yield from (("rcs", rc) for rc in self.rcs)
-        yield from (("nodes", node) for node in self.nodes)
+    def items(self) -> Iterable[tuple[str, str, dict[str, str]]]:
+        """(kind, id, labels) of everything that a farm must own."""
+        yield from (("rcs", rc.id, rc.labels) for rc in self.rcs.values())
+        yield from (("daemonsets", each.id, each.labels) for each in self.daemonsets.values())
+        yield from (("nodes", node, {}) for node in self.nodes)
 
     def pods_of(self, owner: str) -> dict[Place, Pod]:
         return {(node, instance): pod for (at, node, instance), pod in self.pods.items() if at == owner}
+
+    def status(self, kind: str, item: str) -> Status | None:
+        entry = self.entries.get(self.keys.status(kind, item))
+        return None if entry is None else msgspec.json.decode(entry.value, type=Status)
+
+    def under(self, family: str) -> list[str]:
+        """Keys of a family's records."""
+        prefix = self.keys.tree(family)
+        return [key for key in self.entries if key.startswith(prefix) and not is_sentinel(key)]
+
+    # -- who may stand where -------------------------------------------------------------------
+    def takes(self, node: str, selector: str) -> bool:
+        """Whether a node takes new pods of a selector; nobody here tolerates a taint."""
+        record, agent = self.nodes[node], self.agents.get(node)
+        if agent is None or record.cordoned or record.drain is not None or self.lost(node):
+            return False
+        return not record.taints and self.fits_labels(node, selector)
+
+    def fits_labels(self, node: str, selector: str) -> bool:
+        record = self.nodes.get(node)
+        labels = effective_labels(record, self.agents.get(node))
+        return record is not None and parse(selector).matches(labels)
+
+    def free(self, node: str, instance: str = "") -> float:
+        """How much cpu is left; what ``instance`` reserved counts as free."""
+        book = self.reserved.get(node, Reserved()).instances
+        used = sum(amounts.get("cpu", 0.0) for at, amounts in book.items() if at != instance)
+        return self.nodes[node].capacity.get("cpu", 0.0) - used + ROUNDING
+
+    def grows_into(self, place: Place, sha: str) -> bool:
+        """Whether a pod may take a manifest where it stands: asking for no more than before always fits."""
+        node, instance = place
+        asked = self.asked(sha)
+        had = self.reserved.get(node, Reserved()).instances.get(instance, {}).get("cpu", 0.0)
+        return asked <= had or asked <= self.free(node, instance)
+
+    def asked(self, sha: str) -> float:
+        return self.manifests[sha].resources.get("cpu", 0.0) if sha in self.manifests else 0.0
+
+    def taken(self, node: str, instance: str) -> bool:
+        return (node, instance) in self.intents or any(at[1:] == (node, instance) for at in self.pods)
+
+    def serves(self, place: Place, pod: Pod) -> bool:
+        entry = self.entries.get(self.keys.reality(*place))
+        reality = msgspec.json.decode(entry.value, type=Reality) if entry is not None else None
+        return healthy(reality, pod.manifest)
+
+    def lost(self, node: str) -> bool:
+        work = self.work.get(f"nodes/{node}")
+        return work is not None and work.lost_since > 0
 
     # -- at every moment -----------------------------------------------------------------------
     def violations(self) -> list[str]:
         checks = [one_owner_a_place, fenced_out_stays_out, names_are_unique]
         found = [f"{check.__name__}: {line}" for check in checks for line in check(self.dump)]
-        return [*found, *self._agree(), *self._reservations(), *self._unknown_fields()]
+        return [
+            *found,
+            *self._agree(),
+            *self._booked(),
+            *self._capacity(),
+            *self._bodies(),
+            *self._unknown_fields(),
+        ]
 
     def _agree(self) -> Iterable[str]:
         """Every pod's intent names its owner and its manifest, every intent has its pod."""
@@ -115,146 +184,52 @@ class Sight:
             ):
                 yield f"at {place} the pod is {said}, the intent {intent}"
 
-    def _reservations(self) -> Iterable[str]:
-        """Whoever asks for room has it reserved, and nobody else has (R17)."""
+    def _booked(self) -> Iterable[str]:
+        """Whoever asks for room has exactly that reserved, and nobody else has (R17)."""
         moving = {w.transfer.new for w in self.work.values() if w.transfer is not None}
-        booked = {(node, instance) for node, book in self.reserved.items() for instance in book.instances}
-        asking = {sha for sha, manifest in self.manifests.items() if manifest.resources}
-        needed = {(n, i) for (_, n, i), pod in self.pods.items() if pod.manifest in asking}
-        yield from (f"{place} is reserved for nobody" for place in sorted(booked - needed - moving))
-        yield from (f"{place} has no reservation" for place in sorted(needed - booked))
+        booked = {
+            (node, instance): amounts
+            for node, book in self.reserved.items()
+            for instance, amounts in book.instances.items()
+        }
+        needed = {
+            (n, i): self.manifests[pod.manifest].resources
+            for (_, n, i), pod in self.pods.items()
+            if pod.manifest in self.manifests and self.manifests[pod.manifest].resources
+        }
+        for place in sorted(booked.keys() - needed.keys() - moving):
+            yield f"{place} is reserved for nobody"
+        for place, amounts in sorted(needed.items()):
+            if booked.get(place) != amounts:
+                yield f"{place} asks for {amounts}, reserved is {booked.get(place)}"
+
+    def _capacity(self) -> Iterable[str]:
+        """Never over capacity: neither what is reserved nor what the pods ask for (R17)."""
+        books: dict[str, float] = defaultdict(float)
+        pods: dict[str, float] = defaultdict(float)
         for node, book in self.reserved.items():
-            used = sum(amounts.get("cpu", 0.0) for amounts in book.instances.values())
-            if node in self.nodes and used > self.nodes[node].capacity.get("cpu", 0.0) + 1e-9:
-                yield f"{node} has {used} cpu reserved of {self.nodes[node].capacity}"
+            books[node] += sum(amounts.get("cpu", 0.0) for amounts in book.instances.values())
+        for (_, node, _), pod in self.pods.items():
+            pods[node] += self.asked(pod.manifest)
+        for what, used in (("reserved", books), ("asked for by pods", pods)):
+            for node, cpu in used.items():
+                if node in self.nodes and cpu > self.nodes[node].capacity.get("cpu", 0.0) + ROUNDING:
+                    yield f"{node}: {cpu} cpu {what}, it has {self.nodes[node].capacity}"
+
+    def _bodies(self) -> Iterable[str]:
+        """No manifest is collected that anything refers to (R24); what hands wrote does not count."""
+        wanted = {rc.manifest: f"rc {rc.name}" for rc in self.rcs.values()}
+        wanted |= {each.manifest: f"daemonset {each.name}" for each in self.daemonsets.values()}
+        wanted |= {pod.manifest: f"pod {key}" for key, pod in self.pods.items()}
+        yield from (
+            f"the manifest {sha[:8]} of {wanted[sha]} is gone"
+            for sha in wanted.keys() - self.manifests.keys()
+        )
 
     def _unknown_fields(self) -> Iterable[str]:
         """What a newer version wrote survives every rewrite; all records bear such a field from the start."""
-        for family, field in (("nodes", "x-rack"), ("rcs", "x-team")):
-            for key, entry in self.entries.items():
-                if key.startswith(self.keys.tree(family)) and not is_sentinel(key):
-                    if field not in msgspec.json.decode(entry.value) and b"x-exempt" not in entry.value:
-                        yield f"{key} lost {field}: {entry.value!r}"
-
-    # -- in the end ----------------------------------------------------------------------------
-    def unfinished(self, now: float) -> list[str]:
-        """What should still change, or is not said as it is."""
-        found = [line for rc in self.rcs.values() for line in self._rc(rc)]
-        owners = {owner for owner, _, _ in self.pods} | {i.owner for i in self.intents.values() if i}
-        found += [f"orphans of {owner}" for owner in sorted(owners - self.rcs.keys())]
-        found += [f"the freeze of {key} lasts" for key in self._under("failsafe")]
-        found += [f"{node} counts as lost" for node in self.agents if self._lost(node)]
-        return [*found, *self._drains()]
-
-    def _drains(self) -> Iterable[str]:
-        """A node that nothing stands on any more is drained."""
-        for node, record in self.nodes.items():
-            holds = any(place[0] == node for place in self.intents)
-            if record.drain is not None and not holds and record.drain.stage != "done":
-                yield f"{node} is empty and its drain is not over: {record.drain}"
-
-    def _rc(self, rc: ReplicationController) -> Iterable[str]:
-        mine, status = self.pods_of(rc.id), self._status(rc.id)
-        if rc.disabled:
-            if status is None or status.state != "disabled":
-                yield f"{rc.name} is disabled, its status says {status}"
-            return
-        outdated = [place for place, pod in mine.items() if pod.manifest != rc.manifest]
-        cramped = [place for place in outdated if not self._room_to_grow(rc, place)]
-        outdated = [place for place in outdated if place not in cramped]
-        # A pod that stays although its node may not keep it is left alone, intent and all.
-        alone = [place for place in mine if place in self.tampered and not self._may_keep(rc, place[0])]
-        idle = [place for place, pod in mine.items() if not self._healthy(place, pod)]
-        idle = [place for place in idle if place not in alone]
-        misplaced = [place for place in mine if not self._may_stay(rc, place[0])]
-        room = self.room(rc)
-        if len(mine) > rc.replicas_desired or outdated or idle:
-            yield f"{rc.name}: {len(mine)} of {rc.replicas_desired} pods, outdated {outdated}, idle {idle}"
-        if len(mine) < rc.replicas_desired and room:
-            yield f"{rc.name}: {len(mine)} of {rc.replicas_desired} pods, although there is room on {room}"
-        if misplaced and room:
-            yield f"{rc.name}: pods on {misplaced} may not stay, although there is room on {room}"
-        if f"rcs/{rc.id}" in self.work and self.work[f"rcs/{rc.id}"].transfer is not None:
-            yield f"{rc.name}: a move is under way: {self.work[f'rcs/{rc.id}'].transfer}"
-        whole = len(mine) == rc.replicas_desired and not misplaced and not cramped and not alone
-        yield from self._said(rc, status, len(mine), whole=whole)
-
-    def _said(
-        self, rc: ReplicationController, status: Status | None, placed: int, *, whole: bool
-    ) -> Iterable[str]:
-        if status is None:
-            yield f"{rc.name} has no status"
-        elif (status.desired, status.placed) != (rc.replicas_desired, placed):
-            yield f"{rc.name}: {placed} of {rc.replicas_desired} placed, its status says {status}"
-        elif whole and status.state != "converged":
-            yield f"{rc.name} is converged, its status says {status}"
-        elif not whole and status.state == "blocked" and not status.reason:
-            yield f"{rc.name} is blocked without a reason: {status}"
-        elif (not whole and status.state not in ("blocked", "progressing", "converged")) or (
-            placed < rc.replicas_desired and status.state != "blocked"
-        ):
-            yield f"{rc.name} is short, its status says {status}"
-
-    def room(self, rc: ReplicationController) -> list[str]:
-        """Nodes that could take one more pod of a controller."""
-        return sorted(node for node in self.nodes if self._may_take(rc, node) and self._fits(rc, node))
-
-    def _may_take(self, rc: ReplicationController, node: str) -> bool:
-        record, agent = self.nodes[node], self.agents.get(node)
-        if agent is None or record.cordoned or record.drain is not None or self._lost(node):
-            return False
-        return parse(rc.node_selector).matches(effective_labels(record, agent))
-
-    def _may_stay(self, rc: ReplicationController, node: str) -> bool:
-        """A dynamic controller follows its selector; a drain moves everybody's pods."""
-        record = self.nodes.get(node)
-        if record is None or record.drain is not None:
-            return record is None
-        return self._fits_labels(rc, node) or rc.strategy == "static"
-
-    def _may_keep(self, rc: ReplicationController, node: str) -> bool:
-        return self._fits_labels(rc, node) and self.nodes[node].drain is None
-
-    def _fits_labels(self, rc: ReplicationController, node: str) -> bool:
-        record = self.nodes.get(node)
-        labels = effective_labels(record, self.agents.get(node))
-        return record is not None and parse(rc.node_selector).matches(labels)
-
-    def _fits(self, rc: ReplicationController, node: str) -> bool:
-        instances = {instance for at, instance in self.pods_of(rc.id) if at == node}
-        if len(instances) >= rc.replicas_per_node:
-            return False
-        if rc.replicas_per_node == 1 and self._taken(node, rc.pod_id):
-            return False
-        book, manifest = self.reserved.get(node, Reserved()), self.manifests[rc.manifest]
-        used = sum(amounts.get("cpu", 0.0) for amounts in book.instances.values())
-        asked = manifest.resources.get("cpu", 0.0)
-        return used + asked <= self.nodes[node].capacity.get("cpu", 0.0) + 1e-9
-
-    def _room_to_grow(self, rc: ReplicationController, place: Place) -> bool:
-        """Whether a pod may take its controller's manifest where it stands."""
-        node, instance = place
-        book, asked = self.reserved.get(node, Reserved()).instances, self.manifests[rc.manifest].resources
-        grown = asked.get("cpu", 0.0) - book.get(instance, {}).get("cpu", 0.0)
-        used = sum(amounts.get("cpu", 0.0) for amounts in book.values())
-        return grown <= 0 or used + grown <= self.nodes[node].capacity.get("cpu", 0.0) + 1e-9
-
-    def _taken(self, node: str, instance: str) -> bool:
-        return (node, instance) in self.intents or any(at[1:] == (node, instance) for at in self.pods)
-
-    def _healthy(self, place: Place, pod: Pod) -> bool:
-        entry = self.entries.get(self.keys.reality(*place))
-        reality = msgspec.json.decode(entry.value, type=Reality) if entry is not None else None
-        return healthy(reality, pod.manifest)
-
-    def _lost(self, node: str) -> bool:
-        work = self.work.get(f"nodes/{node}")
-        return work is not None and work.lost_since > 0
-
-    def _status(self, rc: str) -> Status | None:
-        entry = self.entries.get(self.keys.status("rcs", rc))
-        return None if entry is None else msgspec.json.decode(entry.value, type=Status)
-
-    def _under(self, family: str) -> list[str]:
-        prefix = self.keys.tree(family)
-        return [key for key in self.entries if key.startswith(prefix) and not is_sentinel(key)]
+        for family, field in (("nodes", "x-rack"), ("rcs", "x-team"), ("daemonsets", "x-team")):
+            for key in self.under(family):
+                value = self.entries[key].value
+                if field not in msgspec.json.decode(value):
+                    yield f"{key} lost {field}: {value!r}"

@@ -47,7 +47,7 @@ def test_w7_a_cycle_that_changes_nothing_asks_consul_nothing(scene: Scene, strat
     rc = scene.rc(name="web", replicas=3, strategy=strategy, node_selector="zone=a")
     scene.rc(name="other", replicas=3, pod_id="other")
     scene.farm()
-    scene.advance(20.0)
+    scene.advance(100.0)  # the house-keeper's first round is over
     sent = requests_of(scene, "ash")
     for number in range(6):
         assert scene.ask(lambda n=number: node_commands.label(scene.call, f"n{n}", {"rack": "r1"}))  # type: ignore[misc]

@@ -1,0 +1,97 @@
+"""What holds of every change of pods, whoever's they are: owned, told, whole, thawed, proven."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from store.audit import Audit
+from store.failsafe import Failsafe, frozen
+from store.locks import Holder
+from tests.stateful.moment import Look, Moment
+
+OWNED = ("rcs", "nodes", "daemonsets", "manifests")
+
+
+def changes(look: Look, moment: Moment) -> Iterable[str]:
+    """Judge one transaction of a farm."""
+    yield from _owned(look, moment)
+    yield from _collected(look, moment)
+    if not (moment.added or moment.gone or moment.changed or moment.intents):
+        return
+    if len(moment.audits) != 1:
+        yield f"changed pods with {len(moment.audits)} audit records"
+        return
+    audit = moment.audits[0]
+    yield from _told(look, moment, audit)
+    yield from _whole(look, moment)
+    yield from _thawed(look, moment, audit)
+
+
+def _owned(look: Look, moment: Moment) -> Iterable[str]:
+    """A fenced-out farm changes nothing: who writes holds the item's lock at that moment."""
+    for audit in moment.audits:
+        if audit.actor != f"farm/{moment.farm}":
+            yield f"wrote in the name of {audit.actor}"
+        if audit.kind not in OWNED:
+            yield f"wrote an audit record of {audit.kind}"
+        if audit.kind == "manifests":
+            continue  # one claim for all of them
+        lock = moment.before[look.keys.lock(audit.kind, audit.id)]
+        holder = Holder.parse(lock.value or b"").id if lock is not None and lock.session else "nobody"
+        if holder != moment.farm:
+            yield f"wrote {audit.action} of {audit.kind}/{audit.id}, whose lock {holder} holds"
+
+
+def _told(look: Look, moment: Moment, audit: Audit) -> Iterable[str]:
+    """The audit lists exactly what was changed, and counts it (R25)."""
+    mended = {p for p in moment.intents if p not in {pod[1:] for pod in moment.added | moment.gone}}
+    altered = {pod[1:] for pod in moment.changed} | mended
+    for what, said, done in (
+        ("placed", audit.placed, moment.added),
+        ("removed", audit.removed, moment.gone),
+        ("changed", audit.relabelled, {(audit.id, *place) for place in altered}),
+    ):
+        listed = {tuple((p if p.count("/") == 2 else f"{audit.id}/{p}").split("/")) for p in said}
+        if listed != done:
+            yield f"{what} {sorted(done)}, the audit says {sorted(listed)}"
+    before = moment.counts[audit.id]
+    after = before + len(moment.added) - len(moment.gone)
+    if (audit.before.get("pods"), audit.after.get("pods")) != (before, after):
+        yield f"from {before} to {after} pods, the audit says {audit.before} to {audit.after}"
+
+
+def _whole(look: Look, moment: Moment) -> Iterable[str]:
+    """A pod and its intent change together or not at all."""
+    pods = moment.added | moment.gone | moment.changed
+    for place in sorted({(node, instance) for _, node, instance in pods} | moment.intents):
+        if line := look.disagreement(place):
+            yield line
+
+
+def _thawed(look: Look, moment: Moment, audit: Audit) -> Iterable[str]:
+    """While frozen nothing is removed, moved or replaced, but by a person's command (R18)."""
+    key = look.keys.failsafe(audit.kind)
+    pair, record = moment.before[key], moment.before[look.keys.record(audit.kind, audit.id)]
+    freeze = look.record(Failsafe, pair)
+    unsettled = look.troubled(moment.farm) or not look.settled(key)
+    if pair is None or record is None or unsettled or not frozen(freeze, look.clock.now()):
+        return
+    if not (moment.gone or moment.changed) or record.modify_index > pair.create_index:
+        return
+    touched = sorted(moment.gone | moment.changed)
+    yield f"{audit.action} of {audit.name} changed {touched} while frozen: {freeze}"
+
+
+def _collected(look: Look, moment: Moment) -> Iterable[str]:
+    """A manifest goes only condemned, and while nothing refers to it (R24)."""
+    for op in moment.writes:
+        if not op.key.startswith(look.keys.tree("manifests")) or look.kv.get(op.key) is not None:
+            continue
+        before, digest = moment.before[op.key], look.keys.last_part(op.key).encode()
+        if before is not None and not before.flags:
+            yield f"collected {op.key}, which was not condemned"
+        for family in ("rcs", "daemonsets", "work", "pods", "intent"):
+            for key in look.under(family):
+                pair = look.kv.get(key)
+                if pair is not None and digest in (pair.value or b""):
+                    yield f"collected {op.key}, to which {key} refers"

@@ -1,0 +1,124 @@
+"""What the random walk found once daemon sets and blind farms had joined it, each as the shortest way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from farmd.daemonset import commands as daemonset_commands
+from farmd.daemonset import spec as daemonset_spec
+from farmd.farm import farm as farms
+from farmd.nodes import commands as node_commands
+from farmd.replication import commands
+from store import codec
+from store.daemonsets import KIND
+from store.status import Status
+from tests.stateful.fleet import KEYS
+from tests.stateful.scene import Scene
+
+
+def logs(**fields: Any) -> dict[str, Any]:
+    """A daemon set as a person would write it; ``pod_…`` fields go into the pod."""
+    pod = {name.removeprefix("pod_"): fields.pop(name) for name in list(fields) if name.startswith("pod_")}
+    return {"name": "logs", **fields, "pod": {"id": "log", "command": ["sleep", "9"], **pod}}
+
+
+def daemonset(scene: Scene, **fields: Any) -> str:
+    spec = daemonset_spec.parse(logs(**fields), "test")
+    made = scene.ask(lambda: daemonset_commands.create(scene.call, spec))
+    assert made is not None
+    scene.change(KEYS.record(KIND, made.change.id), **{"x-team": "a"})
+    return made.change.id
+
+
+def change(scene: Scene, **fields: Any) -> None:
+    spec = daemonset_spec.parse(logs(**fields), "test")
+    assert scene.ask(lambda: daemonset_commands.update(scene.call, spec, now=True)) is not None
+
+
+def status(scene: Scene, item: str) -> Status:
+    entry = scene.read(KEYS.status(KIND, item))
+    assert entry is not None
+    return codec.decode(Status, entry.value, entry.key)
+
+
+def test_r17_a_daemon_sets_new_manifest_is_not_put_where_it_does_not_fit(scene: Scene) -> None:
+    scene.nodes(2, cpu=2.0)
+    logs = daemonset(scene, pod_resources={"cpu": 1.0})
+    scene.rc(name="db", replicas=1, pod_id="db", pod_resources={"cpu": 1.0})
+    scene.farm()
+    change(scene, pod_resources={"cpu": 2.0})
+    scene.advance(10.0)
+    scene.check()
+    assert (status(scene, logs).state, status(scene, logs).outdated) == ("blocked", 1)
+    assert "no room" in status(scene, logs).reason
+    assert scene.ask(lambda: commands.set_replicas(scene.call, "db", 0)) is not None
+    scene.advance(10.0)
+    assert status(scene, logs).state == "converged"
+
+
+def test_a_place_that_comes_free_while_a_daemon_set_reads_is_taken(scene: Scene) -> None:
+    scene.nodes(1)
+    rc = scene.rc(name="web", replicas=1, pod_id="log", pod_command=["sleep", "1"])
+    line = scene.farm().line
+    (place,) = scene.places(rc)
+    line.slow_reads = "/manifests/", 10.0
+    logs = daemonset(scene)
+    scene.advance(5.0)
+    scene.delete(KEYS.record("rcs", rc))
+    scene.delete(KEYS.name("rcs", "web"))
+    scene.delete(KEYS.pod(rc, *place))
+    scene.delete(KEYS.intent(*place))
+    scene.advance(60.0)
+    assert scene.places(logs) == [("n0", "log")]
+
+
+def test_r18_a_drain_goes_on_after_a_freeze_that_began_while_a_move_waited_for_its_next_try(
+    scene: Scene,
+) -> None:
+    scene.nodes(3)
+    rc = scene.rc(name="web", replicas=1, strategy="dynamic")
+    scene.farm()
+    ((node, _),) = scene.places(rc)
+    for other in {"n0", "n1", "n2"} - {node}:
+        scene.agents[other].ail("hello", sick=True)
+    assert scene.ask(lambda: node_commands.drain(scene.call, node, 600.0)) is not None
+    scene.advance(32.0)
+    assert scene.sight.work[f"rcs/{rc}"].transfer_failures == 1
+    sentinel = KEYS.sentinel(KEYS.tree("nodes"))
+    value = scene.read(sentinel)
+    assert value is not None
+    scene.delete(sentinel)
+    scene.advance(5.0)
+    scene.change(KEYS.record("rcs", rc), labels={"any": "change"})
+    scene.advance(5.0)
+    assert scene.status(rc).state == "frozen"
+    for other in scene.agents.values():
+        other.ail("hello", sick=False)
+    scene.put(sentinel, value.value)
+    scene.converge(within=200.0)
+    assert scene.places(rc)[0][0] != node
+
+
+def test_r2_a_farm_that_stops_gives_each_of_its_parts_the_time_to_end() -> None:
+    ended: list[str] = []
+
+    async def part(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            ended.append(name)
+
+    async def stopped() -> None:
+        work = asyncio.create_task(farms._until_one_fails([part("claims"), part("watches")]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+    asyncio.run(stopped())
+    assert ended == ["claims", "watches"]
