@@ -20,6 +20,12 @@ class Alerter(Protocol):
     async def resolve(self, incident_key: str) -> None:
         """The incident is over; unknown keys are ignored, so that callers need not remember."""
 
+    async def adopt(self, alert: Alert) -> None:
+        """Another process fired this and is gone: from now on it counts as fired here. Tells nobody."""
+
+    async def forget(self, incident_key: str) -> None:
+        """What was fired under this key is another process's by now: the next one is news. Tells nobody."""
+
 
 class Sink(Protocol):
     """One receiver behind the router."""

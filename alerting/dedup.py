@@ -49,6 +49,15 @@ class Deduplicator:
         known = self._open.pop(incident_key, None)
         return known.alert.resolved() if known is not None else None
 
+    def adopt(self, alert: Alert) -> None:
+        """Remember as sent what somebody else has sent, unless it is known."""
+        if alert.incident_key not in self._open:
+            self._remember(alert, self._clock.mono())
+
+    def forget(self, incident_key: str) -> None:
+        """Remember nothing of an incident."""
+        self._open.pop(incident_key, None)
+
     def undo(self, alert: Alert) -> None:
         """A message may not have arrived: a firing one is news again, an end can be tried again.
 

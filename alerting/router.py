@@ -65,6 +65,16 @@ class Router:
         for lane in self._lanes:
             lane.resolve(incident_key)
 
+    async def adopt(self, alert: Alert) -> None:
+        """From now on it counts as fired here."""
+        for lane in self._lanes:
+            lane.adopt(alert)
+
+    async def forget(self, incident_key: str) -> None:
+        """The next alert under this key is news."""
+        for lane in self._lanes:
+            lane.forget(incident_key)
+
     async def run(self) -> None:
         """Deliver until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -107,6 +117,13 @@ class _Lane:
             self._enqueue(alert)
         else:
             self._count("duplicate")
+
+    def adopt(self, alert: Alert) -> None:
+        if alert.urgency in self._urgencies:
+            self._dedup.adopt(alert)
+
+    def forget(self, incident_key: str) -> None:
+        self._dedup.forget(incident_key)
 
     def resolve(self, incident_key: str) -> None:
         over = self._dedup.resolve(incident_key)

@@ -46,6 +46,14 @@ class Alerting:
         """The incident is over."""
         await self._router.resolve(incident_key)
 
+    async def adopt(self, alert: Alert) -> None:
+        """Somebody else has told it."""
+        await self._router.adopt(alert)
+
+    async def forget(self, incident_key: str) -> None:
+        """It is somebody else's to tell by now."""
+        await self._router.forget(incident_key)
+
     def reload(self, config: Config) -> None:
         """Use the new sinks; the old ones deliver what they have."""
         if config.alerts.sinks == self._sections:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from store import codec, operations
+from store.entry import Entry
 from store.errors import RecordInvalid
 from store.keys import Keys
 from store.operations import Operation
@@ -20,7 +21,8 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``placed`` counts pods that exist, ``healthy`` those that pass on the right manifest,
     ``outdated`` those that still run another one. ``record`` is the ModifyIndex of the record that it
-    speaks of, where that cannot be told from ``desired``; 0: it is not said.
+    speaks of, where that cannot be told from ``desired``; 0: it is not said. ``alerts`` are the incident keys
+    of the alerts that are open for the item: whoever takes it over ends them, and fires none of them again.
     """
 
     state: Literal["converged", "progressing", "blocked", "frozen", "disabled"]
@@ -32,6 +34,21 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     farm: str = ""
     since: float = 0.0
     record: int = 0
+    alerts: tuple[str, ...] = ()
+
+
+class _Alerts(msgspec.Struct):
+    """The part of any kind's status that tells which alerts are open."""
+
+    alerts: tuple[str, ...] = ()
+
+
+def open_alerts(entry: Entry | None) -> tuple[str, ...]:
+    """Incident keys of the alerts that a stored status calls open; none where it does not decode."""
+    try:
+        return () if entry is None else codec.decode(_Alerts, entry.value, entry.key).alerts
+    except RecordInvalid:
+        return ()
 
 
 class StatusStore:

@@ -13,3 +13,9 @@ class NullAlerter:
 
     async def resolve(self, incident_key: str) -> None:
         """Do nothing."""
+
+    async def adopt(self, alert: Alert) -> None:
+        """Do nothing."""
+
+    async def forget(self, incident_key: str) -> None:
+        """Do nothing."""

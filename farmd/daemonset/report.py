@@ -1,7 +1,7 @@
 """What a daemon set's worker tells people: the status record, and two low alerts.
 
-One while it contends with another for nodes (p2's incident key, shared by all of a farm's daemon sets),
-one while no node is eligible, under the daemon set's id.
+One while it contends with another for nodes (p2's incident key, and the daemon set's id, so that the end of
+one contention is not taken for the end of another's), one while no node is eligible, under its id alone.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ SUMMARY_LIMIT = 500
 class Reporter:
     """Speaks for one daemon set under one claim."""
 
-    __slots__ = ("_id", "_stranded", "_tools", "_writer")
+    __slots__ = ("_id", "_incidents", "_tools", "_writer")
 
     def __init__(self, claim: Claim, session: Session, tools: Tools) -> None:
         self._tools = tools
         self._id = claim.item
         known = tools.recollection.take(claim.item)
-        self._writer = StatusWriter(claim, session, tools.client, tools.keys, tools.clock, known)
-        self._stranded = False
+        self._writer = StatusWriter(
+            claim, session, tools.client, tools.keys, tools.clock, known, tools.alerter
+        )
+        self._incidents = self._writer.incidents
 
     async def say(self, snapshot: Snapshot, plan: Plan, index: int) -> float | None:
         """Write the status if it changed; returns the seconds to wait when it is too early for that.
@@ -48,10 +50,7 @@ class Reporter:
 
     async def over(self) -> None:
         """The item is gone, and with it what was wrong with it."""
-        await self._resolve_contention()
-        if self._stranded:
-            self._stranded = False
-            await self._tools.alerter.resolve(self._id)
+        await self._incidents.end_all()
 
     async def block(self, reason: str, index: int) -> float | None:
         """Say that this item cannot be worked on, and why; returns when to say it if that is not now."""
@@ -59,31 +58,22 @@ class Reporter:
         return await self._writer.block(reason, index, placed, self._tools.farm)
 
     async def _contends(self, snapshot: Snapshot) -> None:
-        if not snapshot.contention:
-            await self._resolve_contention()
-        elif self._tools.watch.contend(self._id, contending=True):
+        key = f"{PREEMPTIVE_DS_CONTENTION}_{self._id}"
+        if snapshot.contention:
             name = snapshot.daemonset.name
-            await self._fire(
-                PREEMPTIVE_DS_CONTENTION,
-                f"daemonset {name!r} {snapshot.contention}; it is held back",
-                snapshot,
-            )
-
-    async def _resolve_contention(self) -> None:
-        if self._tools.watch.contend(self._id, contending=False):
-            await self._tools.alerter.resolve(PREEMPTIVE_DS_CONTENTION)
+            await self._tell(key, f"daemonset {name!r} {snapshot.contention}; it is held back", snapshot)
+        else:
+            await self._incidents.end(key)
 
     async def _strands(self, snapshot: Snapshot, plan: Plan) -> None:
-        stranded = plan.blocked.startswith(planning.NOWHERE)
-        if stranded and not self._stranded:
-            await self._fire(self._id, f"daemonset {snapshot.daemonset.name!r}: {plan.blocked}", snapshot)
-        elif self._stranded and not stranded:
-            await self._tools.alerter.resolve(self._id)
-        self._stranded = stranded
+        if plan.blocked.startswith(planning.NOWHERE):
+            await self._tell(self._id, f"daemonset {snapshot.daemonset.name!r}: {plan.blocked}", snapshot)
+        else:
+            await self._incidents.end(self._id)
 
-    async def _fire(self, key: str, text: str, snapshot: Snapshot) -> None:
+    async def _tell(self, key: str, text: str, snapshot: Snapshot) -> None:
         daemonset = snapshot.daemonset
-        await self._tools.alerter.fire(
+        await self._incidents.tell(
             Alert(
                 summary=" ".join(text.split())[:SUMMARY_LIMIT],
                 incident_key=key,

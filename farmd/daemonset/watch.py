@@ -36,7 +36,6 @@ class Watch:
         self._followers: dict[str, _Follower] = {}
         self._pod_ids: dict[str, str] = {}
         self._blocked: set[str] = set()
-        self._contending: set[str] = set()
         verdicts = keys.work("nodes", "")
         caches.nodes.subscribe(lambda changed: self._nodes(map(keys.last_part, changed)))
         caches.agents.subscribe(lambda changed: self._nodes(map(keys.last_part, changed)))
@@ -59,7 +58,6 @@ class Watch:
         """Its worker ended."""
         self._followers.pop(item, None)
         self._blocked.discard(item)
-        self._contending.discard(item)
 
     def follow(self, item: str, pod_id: str, *, resources: bool, pods: bool) -> None:
         """What the worker's verdicts depend on besides the nodes themselves."""
@@ -94,12 +92,6 @@ class Watch:
         ]
         elders = [other for other in rivals if other.record.wants_pods and _age(other) < _age(stored)]
         return sorted(elders, key=_age)
-
-    def contend(self, item: str, contending: bool) -> bool:
-        """Note whether it contends; returns whether that makes all of this farm's contention begin or end."""
-        before = bool(self._contending)
-        (self._contending.add if contending else self._contending.discard)(item)
-        return bool(self._contending) != before
 
     # -- changes -------------------------------------------------------------------------------
     def _nodes(self, names: Iterable[str]) -> None:

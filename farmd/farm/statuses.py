@@ -13,7 +13,9 @@ from collections.abc import Sequence
 import msgspec
 import structlog
 
+from alerting.alerter import Alerter
 from farmd.farm.errors import ClaimLost
+from farmd.farm.incidents import Incidents
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.entry import Entry
@@ -61,9 +63,22 @@ class Recollection:
 
 
 class StatusWriter:
-    """Writes the status of one item under one claim; ``known`` is what stands in the store."""
+    """Writes the status of one item under one claim; ``known`` is what stands in the store.
 
-    __slots__ = ("_claim", "_client", "_clock", "_index", "_keys", "_session", "_written_at", "known")
+    ``incidents`` are the item's alerts; each status says which of them are open.
+    """
+
+    __slots__ = (
+        "_claim",
+        "_client",
+        "_clock",
+        "_index",
+        "_keys",
+        "_session",
+        "_written_at",
+        "incidents",
+        "known",
+    )
 
     def __init__(
         self,
@@ -73,6 +88,7 @@ class StatusWriter:
         keys: Keys,
         clock: Clock,
         known: Status | None,
+        alerter: Alerter,
     ) -> None:
         self._claim = claim
         self._session = session
@@ -82,6 +98,7 @@ class StatusWriter:
         self._written_at = float("-inf")
         self._index: int | None = None
         self.known = known
+        self.incidents = Incidents(alerter, () if known is None else known.alerts)
 
     async def write(self, status: Status, index: int) -> float | None:
         """Write the status if it says something else; the seconds to wait when it is too early for that.
@@ -91,6 +108,7 @@ class StatusWriter:
         Raises:
             ClaimLost: the fence refused it.
         """
+        status = msgspec.structs.replace(status, alerts=self.incidents.open())
         if self.known is not None and same(self.known, status):
             return None
         early = self._written_at + STATUS_PAUSE - self._clock.mono()

@@ -25,7 +25,7 @@ from store.locks import Claim
 from store.operations import Operation
 from store.ports import Clock, Recorder, Rng
 from store.sessions import Session
-from store.status import Status
+from store.status import Status, open_alerts
 from store.work import Work
 
 log = structlog.get_logger()
@@ -197,13 +197,24 @@ class Supervisor:
         try:
             writes = [await self._state(claim, crashed)]
             if crashed.blocked:
-                reason = f"crashed {crashed.crashes} times in a row; last: {crashed.blocked}"
-                status = Status(state="blocked", reason=reason, farm=self._farm, since=self._clock.now())
-                writes.append(operations.put(self._keys.status(claim.kind, claim.item), codec.encode(status)))
+                writes.append(await self._blocked(claim, crashed))
             self._session.require()
             await self._client.transaction([*claim.fence(), *writes])
         except StoreError as error:
             log.warning("worker.state_not_recorded", code=error.code, error=error.message)
+
+    async def _blocked(self, claim: Claim, crashed: Work) -> Operation:
+        """Say it to people; which alerts are open stays."""
+        key = self._keys.status(claim.kind, claim.item)
+        entry = await self._client.read(key)
+        status = Status(
+            state="blocked",
+            reason=f"crashed {crashed.crashes} times in a row; last: {crashed.blocked}",
+            farm=self._farm,
+            since=self._clock.now(),
+            alerts=open_alerts(entry),
+        )
+        return operations.put(key, codec.encode(status))
 
     async def _state(self, claim: Claim, crashed: Work) -> Operation:
         """Change what the record says of crashes; what else the worker keeps there stays."""

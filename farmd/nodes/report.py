@@ -13,6 +13,7 @@ import structlog
 
 from alerting.alert import Alert
 from alerting.alerter import Alerter
+from farmd.farm.incidents import Incidents
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.entry import Entry
@@ -61,7 +62,7 @@ class Recollection:
 class Reporter:
     """Speaks for one node under one claim. ``status`` is what stands in the store."""
 
-    __slots__ = ("_alerted", "_alerter", "_clock", "_keys", "_node", "_written_at", "status")
+    __slots__ = ("_alerter", "_clock", "_drains", "_keys", "_node", "_written_at", "status")
 
     def __init__(
         self, node: str, keys: Keys, clock: Clock, alerter: Alerter, status: NodeStatus | None
@@ -72,7 +73,8 @@ class Reporter:
         self._alerter = alerter
         self.status = status
         self._written_at = float("-inf")
-        self._alerted = False
+        told = status is not None and status.state == "draining" and bool(status.reason)
+        self._drains = Incidents(alerter, [self._drain_key] if told else ())
 
     def writes(self, status: NodeStatus | None) -> list[Operation]:
         """The operation that makes the status say this; none when it says it already."""
@@ -93,7 +95,7 @@ class Reporter:
     # -- alerts --------------------------------------------------------------------------------
     async def lost(self, absent_for: float) -> None:
         """The node was given up."""
-        await self._alerter.fire(
+        await Incidents(self._alerter).tell(
             Alert(
                 summary=f"node {self._node} is lost: its agent was absent for {absent_for:.0f} s",
                 incident_key=f"node_lost_{self._node}",
@@ -103,13 +105,13 @@ class Reporter:
         )
 
     async def back(self) -> None:
-        """Its agent is there again."""
-        await self._alerter.resolve(f"node_lost_{self._node}")
+        """Its agent is there again; whichever farm gave it up has told of it."""
+        await Incidents(self._alerter, [f"node_lost_{self._node}"]).end_all()
 
     async def overdue(self, left: int, waiting: Sequence[str]) -> None:
         """The deadline of its drain has passed."""
         why = f": {waiting[0]}" if waiting else ""
-        await self._alerter.fire(
+        await self._drains.tell(
             Alert(
                 summary=f"drain of {self._node} is past its deadline, {left} pods are left{why}"[:1024],
                 incident_key=self._drain_key,
@@ -121,10 +123,8 @@ class Reporter:
     async def settle(self, drain: Drain | None) -> None:
         """Resolve the alert of a late drain once it is over; an earlier owner may have fired it."""
         late = drain is not None and drain.overdue and drain.stage != "done"
-        told = self.status is not None and self.status.state == "draining" and bool(self.status.reason)
-        if not late and (self._alerted or told):
-            await self._alerter.resolve(self._drain_key)
-        self._alerted = late
+        if not late:
+            await self._drains.end_all()
 
     @property
     def _drain_key(self) -> str:

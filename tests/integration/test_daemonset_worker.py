@@ -245,7 +245,7 @@ async def test_the_younger_of_two_that_claim_a_node_is_blocked_and_named_and_com
     assert "2 nodes, such as node1" in found.reason
     assert await cluster.pods(younger.id) == []
     (alert,) = farm.alerts.fired
-    assert (alert.incident_key, alert.urgency) == (PREEMPTIVE_DS_CONTENTION, "low")
+    assert (alert.incident_key, alert.urgency) == (f"{PREEMPTIVE_DS_CONTENTION}_{younger.id}", "low")
     assert alert.details["daemonset_id"] == younger.id
     await said(cluster, older, "converged")
     await change(cluster, older, disabled=True)

@@ -1,0 +1,112 @@
+"""An incident outlives the process that told of it: its heir ends it, and does not tell it again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from alerting.alert import Alert
+from alerting.router import Route, Router
+from farmd.farm.incidents import Incidents
+from tests.recorders import CountingRecorder
+from tests.still_clock import StillClock
+
+KEY = "rc1"
+TROUBLE = Alert(summary="web: not enough nodes", incident_key=KEY)
+
+
+class People:
+    """Everybody who is told anything, by whichever process."""
+
+    name = "webhook"
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    async def deliver(self, alert: Alert) -> None:
+        self.told.append((alert.incident_key, alert.state))
+
+    async def close(self) -> None:
+        pass
+
+
+@asynccontextmanager
+async def process(people: People, **route: frozenset[str]) -> AsyncIterator[Router]:
+    """A farm's alerter: a memory of its own, told to the same people."""
+    router = Router([Route(people, **route)], StillClock(), CountingRecorder())  # type: ignore[arg-type]
+    task = asyncio.create_task(router.run())
+    try:
+        yield router
+        await router.drain()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def people() -> People:
+    return People()
+
+
+async def test_the_heir_of_an_item_ends_what_the_dead_farm_told(people: People) -> None:
+    async with process(people) as dead:
+        before = Incidents(dead)
+        await before.tell(TROUBLE)
+    async with process(people) as heir:
+        await Incidents(heir, before.open()).end(KEY)
+    assert people.told == [(KEY, "firing"), (KEY, "resolved")]
+
+
+async def test_the_heir_does_not_tell_again_what_goes_on(people: People) -> None:
+    async with process(people) as dead:
+        before = Incidents(dead)
+        await before.tell(TROUBLE)
+    async with process(people) as heir:
+        after = Incidents(heir, before.open())
+        for _ in range(3):
+            await after.tell(TROUBLE)
+        assert people.told == [(KEY, "firing")]
+        assert after.open() == (KEY,)
+        await after.end(KEY)
+    assert people.told == [(KEY, "firing"), (KEY, "resolved")]
+    assert after.open() == ()
+
+
+async def test_an_item_that_comes_back_is_told_of_anew(people: People) -> None:
+    """The first farm still believes that people know, though the second has told them that it was over."""
+    async with process(people) as first, process(people) as second:
+        one = Incidents(first)
+        await one.tell(TROUBLE)
+        two = Incidents(second, one.open())
+        await two.end(KEY)
+        await second.drain()
+        again = Incidents(first, two.open())
+        await again.tell(TROUBLE)
+        await first.drain()
+        assert people.told == [(KEY, "firing"), (KEY, "resolved"), (KEY, "firing")]
+
+
+async def test_what_was_never_open_is_never_ended(people: People) -> None:
+    async with process(people) as router:
+        incidents = Incidents(router)
+        await incidents.end(KEY)
+        await incidents.end_all()
+    assert people.told == []
+
+
+async def test_an_item_that_is_gone_ends_all_that_was_wrong_with_it(people: People) -> None:
+    async with process(people) as router:
+        incidents = Incidents(router, ["transfer_rc1"])
+        await incidents.tell(TROUBLE)
+        await incidents.end_all()
+        assert incidents.open() == ()
+    assert people.told == [(KEY, "firing"), (KEY, "resolved"), ("transfer_rc1", "resolved")]
+
+
+async def test_who_is_told_of_high_alerts_only_hears_of_no_inherited_low_one(people: People) -> None:
+    async with process(people, urgencies=frozenset({"high"})) as router:
+        await Incidents(router, [KEY]).end(KEY)
+    assert people.told == []
