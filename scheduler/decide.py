@@ -9,28 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from scheduler.affinity import anti_affinity_rules
-from scheduler.domains import DomainRule, domain_parts, domain_reasons, observe_fleet
+import msgspec
+
+from scheduler.domains import DomainRule, domain_parts, domain_reasons
 from scheduler.feasibility import room_reasons, standing_reasons
 from scheduler.model import EVICTING, Assignment, Explanation, FleetView, NodeView, Reason, Request, Verdict
+from scheduler.preemption import preempt
 from scheduler.protocol import Allocation, Deallocation, Eligibility
 from scheduler.rank import DIGITS, choose, node_parts
-from scheduler.requirement import Requirement, compile_request
+from scheduler.requirement import compile_request
 from scheduler.reservations import release, reserve
-from scheduler.spread import KEEPS_DOMAIN, spread_rules
-
-
-def domain_rules(requirement: Requirement, view: FleetView, count: int) -> list[DomainRule]:
-    """The rules across nodes of a request, having seen the whole fleet; often none."""
-    rules: list[DomainRule] = [*spread_rules(requirement), *anti_affinity_rules(requirement)]
-    if rules:
-        suitable = frozenset(
-            name
-            for name, node in view.items()
-            if all(reason.code in KEEPS_DOMAIN for reason in standing_reasons(requirement, node))
-        )
-        observe_fleet(rules, view, suitable, count)
-    return rules
+from scheduler.rules import domain_rules
 
 
 def eligibility(request: Request, view: FleetView) -> Eligibility:
@@ -61,7 +50,7 @@ def eligibility(request: Request, view: FleetView) -> Eligibility:
 
 
 def allocation(request: Request, count: int, view: FleetView) -> Allocation:
-    """Places for up to ``count`` more pods, the best first.
+    """Places for up to ``count`` more pods, the best first; for those that fit nowhere room may be made.
 
     Raises:
         PlacementInvalid: the manifest's placement block cannot work.
@@ -85,7 +74,10 @@ def allocation(request: Request, count: int, view: FleetView) -> Allocation:
     refused += _used_up(candidates, places, rules)
     refusals = Counter(reason.code for _, reasons in refused for reason in reasons)
     why = _shortage(count, missing, refused, refusals)
-    return Allocation(places, missing, why, dict(sorted(refusals.items())), reservations)
+    found = Allocation(places, missing, why, dict(sorted(refusals.items())), reservations)
+    if request.yielding is None or "contended" in refusals:
+        return found
+    return msgspec.structs.replace(found, preemption=preempt(request, missing, view))
 
 
 def deallocation(request: Request, assignments: Collection[Assignment], view: FleetView) -> Deallocation:
@@ -112,7 +104,13 @@ def explanation(request: Request, view: FleetView) -> Explanation:
     good = sorted((v for v in verdicts if v.eligible), key=lambda v: (-round(v.score, DIGITS), v.node))
     near = [v for v in verdicts if not v.eligible and not v.placed]
     nearest = min(near, key=lambda v: (len(v.reasons), v.node), default=None)
-    return Explanation(tuple(verdicts), tuple(v.node for v in good), nearest)
+    found = Explanation(tuple(verdicts), tuple(v.node for v in good), nearest)
+    if request.yielding is None or good:
+        return found
+    waiting = sum(
+        one.owner == request.owner for n in view.values() for one in n.reserved.nominations.values()
+    )
+    return msgspec.structs.replace(found, preemption=preempt(request, max(1, waiting), view))
 
 
 def _asked(request: Request, view: FleetView) -> Sequence[NodeView]:

@@ -15,12 +15,12 @@ from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
-from scheduler.decide import domain_rules
 from scheduler.domains import DomainRule, domain_parts, domain_reasons
 from scheduler.feasibility import TOLERANCE, room_reasons, standing_reasons
 from scheduler.model import FleetView, NodeView, Nominee, Preemption, Request, Victim
 from scheduler.rank import DIGITS, node_parts
 from scheduler.requirement import Requirement, compile_request
+from scheduler.rules import domain_rules
 from store.nodes import Nomination
 
 # What is too short for one more pod, and passes: neither is a reason to give a nomination up.

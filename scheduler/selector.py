@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import msgspec
-
 from scheduler.decide import allocation, deallocation, eligibility
 from scheduler.model import Assignment, FleetView, Request
-from scheduler.preemption import preempt
 from scheduler.protocol import Allocation, Deallocation, Eligibility
 
 
@@ -24,11 +21,8 @@ class LabelSelectorScheduler:
         return eligibility(request, view)
 
     async def allocate_nodes(self, request: Request, count: int, view: FleetView) -> Allocation:
-        """As ``scheduler.decide.allocation``; pods that fit nowhere may have room made for them."""
-        found = allocation(request, count, view)
-        if not found.missing or request.yielding is None or "contended" in found.refusals:
-            return found
-        return msgspec.structs.replace(found, preemption=preempt(request, found.missing, view))
+        """As ``scheduler.decide.allocation``."""
+        return allocation(request, count, view)
 
     async def deallocate_nodes(
         self, request: Request, assignments: Collection[Assignment], view: FleetView

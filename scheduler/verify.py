@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from scheduler.decide import domain_rules
 from scheduler.domains import domain_reasons
 from scheduler.feasibility import room_reasons, standing_reasons
 from scheduler.fleet import used_amounts
 from scheduler.model import Assignment, FleetView, NodeView, PodView, Request
 from scheduler.requirement import Requirement, compile_request
+from scheduler.rules import domain_rules
 
 
 def violations(request: Request, assignments: Sequence[Assignment], count: int, view: FleetView) -> list[str]:

@@ -9,12 +9,16 @@ from store.entry import Entry
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Room to give back: an instance in a node's reservations as seen; never while it has an intent."""
+    """Room to give back: an instance in a node's reservations as seen; never while one of ``absent`` exists.
+
+    ``nomination``: the instance only waits for that room.
+    """
 
     node: str
     instance: str
     entry: Entry
-    intent: str
+    absent: tuple[str, ...]
+    nomination: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ deletes a controller that may still have pods.
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 
 from farmd.edits import Family, commit_creation, manifest_lines, pods_left
@@ -18,10 +20,13 @@ from farmd.specs import check_count
 from store import manifests
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid
+from store.nominations import withdrawal
 from store.rcs import KIND, ReplicationController, ReplicationControllerStore
 
 Controller = Stored[ReplicationController]
 
+# Beside what deleting takes itself all of them fit into one transaction (R25).
+NOMINATIONS_WITHDRAWN = 40
 _UPDATE_HINT = "farmctl rc update -f FILE --now changes it, farmctl rc set-replicas its count"
 
 
@@ -157,7 +162,7 @@ async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
     _refuse_managed(rc)
     pods = await pods_left(call, rc.id)
     if rc.replicas_desired == 0 and not pods:
-        return family.removal(stored, held)
+        return await _removal(call, stored, held)
     if not cascade:
         raise Conflict(
             f"rc {rc.name!r} wants {rc.replicas_desired} replicas and has {pods} pods, expected 0 and 0",
@@ -174,6 +179,30 @@ async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
         destructive=True,
         details=(f"removes {pods} pods, then the controller",),
     )
+
+
+async def _removal(call: Call, stored: Controller, held: Guard) -> Mutation:
+    """The record goes with the nominations that bear its id: no worker will be there to withdraw them.
+
+    One that a worker writes at this very moment fails on the record that is gone (R12).
+    """
+    mutation = _family(call).removal(stored, held)
+    waiting = await withdrawal(call.client, call.keys, stored.record.id)
+    if not waiting:
+        return mutation
+    if len(waiting) > NOMINATIONS_WITHDRAWN:
+        raise Conflict(
+            f"rc {stored.record.name!r} waits for room on {len(waiting)} nodes, expected at most"
+            f" {NOMINATIONS_WITHDRAWN}",
+            id=stored.record.id,
+            hint="the farm that works on it withdraws them; try again in a moment",
+        )
+    change = dataclasses.replace(
+        mutation.change,
+        before={**mutation.change.before, "nominations": len(waiting)},
+        after={**mutation.change.after, "nominations": 0},
+    )
+    return dataclasses.replace(mutation, change=change, operations=(*mutation.operations, *waiting))
 
 
 def _family(call: Call) -> Family[ReplicationController]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from farmd.replication import transfer
-from farmd.replication.model import Place, PodState, Snapshot
+from farmd.replication.model import Place, Plan, PodState, Snapshot
 from scheduler.model import Nominee
 
 # All of them fit into one transaction, whatever nodes they share (R25).
@@ -87,6 +87,18 @@ def look_again(snapshot: Snapshot) -> float | None:
     preemption = snapshot.offer.preemption
     waits = preemption is not None and (preemption.keep or preemption.barred)
     return LOOK_SECONDS if waits and not snapshot.rc.disabled else None
+
+
+def events(plan: Plan) -> dict[str, int]:
+    """What a plan does about preemption, on either side of it, for the metric."""
+    moved = plan.step is not None and plan.step.action == "finish" and plan.step.cause == "preempted"
+    counts = {
+        "nominated": len(plan.nominations),
+        "withdrawn": len(plan.withdrawals),
+        "moved": int(moved),
+        "removed": len(plan.evictions),
+    }
+    return {event: count for event, count in counts.items() if count}
 
 
 def _gone_for_others(state: PodState) -> bool:

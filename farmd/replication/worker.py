@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from farmd.placement import Subject
-from farmd.replication import changes, healing, reasons
+from farmd.replication import changes, healing, preempting, reasons
 from farmd.replication import plan as planning
 from farmd.replication.model import Outcome, Place, Plan, Snapshot
 from farmd.replication.reading import Reader, Reading
@@ -240,6 +240,8 @@ class ReplicationController:
             reason=report.reason or plan.blocked,
         )
         if not report.replan:
+            for event, count in preempting.events(plan).items():
+                tools.recorder.count("farmd_preemptions_total", count, event=event)
             if plan.step is not None:
                 await self._reporter.stepped(snapshot, plan.step)
             # Own commits woke this worker already; the next cycle confirms and writes the status.

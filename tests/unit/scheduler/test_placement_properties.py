@@ -6,12 +6,13 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduler.decide import allocation, domain_rules, eligibility, explanation
+from scheduler.decide import allocation, eligibility, explanation
 from scheduler.domains import domain_parts, domain_reasons
 from scheduler.feasibility import room_reasons, standing_reasons
 from scheduler.model import Assignment, FleetView, NodeView, Request
 from scheduler.rank import DIGITS, node_parts, replaced_owner
 from scheduler.requirement import compile_request, next_instance
+from scheduler.rules import domain_rules
 from scheduler.verify import violations
 from store.manifests import Spread
 from tests.fleets import OWNER, fleets, placed, request, requests
