@@ -21,18 +21,21 @@ SUMMARY_LIMIT = 500
 class Reporter:
     """Speaks for one RC under one claim."""
 
-    __slots__ = ("_alerted", "_id", "_inherited", "_move_failing", "_tools", "_writer")
+    __slots__ = ("_id", "_incidents", "_tools", "_transfer", "_writer")
 
     def __init__(self, claim: Claim, session: Session, tools: Tools) -> None:
         self._tools = tools
         self._id = claim.item
         known = tools.recollection.take(claim.item)
-        self._writer = StatusWriter(claim, session, tools.client, tools.keys, tools.clock, known)
-        self._alerted = False
-        self._move_failing = False
+        self._writer = StatusWriter(
+            claim, session, tools.client, tools.keys, tools.clock, known, tools.alerter
+        )
+        self._incidents = self._writer.incidents
+        self._transfer = f"transfer_{claim.item}"
         work = tools.caches.work.get(tools.keys.work("rcs", claim.item))
-        # An earlier owner told people; only whoever tells them can tell them that it is over.
-        self._inherited = work.record.transfer_failures if work is not None else 0
+        if work is not None and work.record.transfer_failures:
+            # An earlier owner told of it; it may have had no time for a status since.
+            self._incidents.inherit(self._transfer)
 
     async def say(self, snapshot: Snapshot, plan: Plan, index: int) -> float | None:
         """Write the status if it changed; returns the seconds to wait when it is too early for that.
@@ -48,9 +51,8 @@ class Reporter:
 
     async def stepped(self, snapshot: Snapshot, step: Step) -> None:
         """A step of a move was written: a failure is told, with what can be done; success ends it."""
-        await self._inherit(snapshot)
         if step.action == "finish":
-            await self._move_told(None)
+            await self._incidents.end(self._transfer)
         elif step.action == "rollback":
             old, new = "/".join(step.old), "/".join(step.new)
             await self._move_told(
@@ -59,33 +61,23 @@ class Reporter:
                 f" to blame, or let {step.old[0]} keep its pod"
             )
 
-    async def _inherit(self, snapshot: Snapshot) -> None:
-        failures, self._inherited = self._inherited, 0
-        if failures:
-            await self._move_told(f"{snapshot.rc.name}: moving a pod failed {failures} times in a row")
+    async def _move_told(self, failure: str) -> None:
+        """One low alert while moves of this RC fail."""
+        await self._tell(self._transfer, failure)
 
-    async def _move_told(self, failure: str | None) -> None:
-        """One low alert while moves of this RC fail; None ends it."""
-        key = f"transfer_{self._id}"
-        if failure is not None:
-            await self._tools.alerter.fire(
-                Alert(
-                    summary=" ".join(failure.split())[:SUMMARY_LIMIT],
-                    incident_key=key,
-                    urgency="low",
-                    details={"rc_id": self._id, "farm": self._tools.farm},
-                )
+    async def _tell(self, key: str, text: str, **details: str) -> None:
+        await self._incidents.tell(
+            Alert(
+                summary=" ".join(text.split())[:SUMMARY_LIMIT],
+                incident_key=key,
+                urgency="low",
+                details={"rc_id": self._id, "farm": self._tools.farm, **details},
             )
-        elif self._move_failing:
-            await self._tools.alerter.resolve(key)
-        self._move_failing = failure is not None
+        )
 
     async def over(self) -> None:
         """The item is gone, and with it what was wrong with it."""
-        await self._move_told(None)
-        if self._alerted:
-            self._alerted = False
-            await self._tools.alerter.resolve(self._id)
+        await self._incidents.end_all()
 
     async def block(self, reason: str, index: int) -> float | None:
         """Say that this item cannot be worked on, and why; returns when to say it if that is not now."""
@@ -96,30 +88,23 @@ class Reporter:
         """One low alert while there are not enough eligible nodes (p2's incident key: the RC's id)."""
         rc = snapshot.rc
         offer = snapshot.offer
-        await self._inherit(snapshot)
-        if offer.purpose == "transfer" and offer.missing and not offer.contended and not self._move_failing:
+        if offer.purpose == "transfer" and offer.missing and not offer.contended:
             await self._move_told(
                 f"{rc.name}: a pod should move and there is no place for it: {offer.why}. Add room, or let"
                 " its node keep it"
             )
-        elif self._move_failing and not offer.missing and not _moves_on(snapshot):
-            await self._move_told(None)
+        elif not offer.missing and not _moves_on(snapshot):
+            await self._incidents.end(self._transfer)
         short = bool(offer.missing) and offer.purpose != "transfer" and not offer.contended
-        short = short and not rc.disabled
-        if short and not self._alerted:
-            summary = " ".join(f"{rc.name}: not enough eligible nodes: {snapshot.offer.why}".split())
-            details = {"rc_id": self._id, "farm": self._tools.farm, "pod_id": rc.pod_id}
-            await self._tools.alerter.fire(
-                Alert(
-                    summary=summary[:SUMMARY_LIMIT],
-                    incident_key=self._id,
-                    urgency="low",
-                    details={**details, "node_selector": rc.node_selector},
-                )
+        if short and not rc.disabled:
+            await self._tell(
+                self._id,
+                f"{rc.name}: not enough eligible nodes: {offer.why}",
+                pod_id=rc.pod_id,
+                node_selector=rc.node_selector,
             )
-        elif not short and self._alerted:
-            await self._tools.alerter.resolve(self._id)
-        self._alerted = short
+        else:
+            await self._incidents.end(self._id)
 
 
 def _moves_on(snapshot: Snapshot) -> bool:
