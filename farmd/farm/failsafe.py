@@ -83,7 +83,7 @@ class RemovalBudget:
         return True
 
     def give_back(self, removals: int) -> None:
-        """So many of those that were allowed last were not made: others were faster, and all is planned anew."""
+        """So many of those that were allowed last were not made: others were faster."""
         while removals > 0 and self._spent:
             at, count = self._spent.pop()
             if count > removals:
