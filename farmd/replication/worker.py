@@ -256,13 +256,16 @@ class ReplicationController:
         return Outcome("rejected", delay, reason)
 
     def _within_budget(self, plan: Plan, snapshot: Snapshot) -> bool:
-        """Whether what no person asked for may be removed now; the evidence freezes it otherwise (R19)."""
+        """Whether what no person asked for may be removed now; the evidence freezes it otherwise (R19).
+
+        It does not where a person has acknowledged this very evidence (R18).
+        """
         removals = len(_unasked(plan, snapshot))
         if not removals or self._tools.budget.allows(removals, self._tools.world.pods_here()):
             return True
         self._tools.guard.report("pods: more replacements in a minute than the removal budget allows")
         self._tools.guard.look()
-        return False
+        return self._tools.guard.frozen() is None
 
 
 def _unasked(plan: Plan, snapshot: Snapshot) -> list[Place]:
