@@ -98,9 +98,7 @@ async def guard(call: Call, kind: str, item: str, title: str) -> Guard:
         InputInvalid: it forces without a reason.
     """
     if call.force and not call.reason:
-        raise InputInvalid(
-            "reason: missing, expected why the mutation lock may be broken (--reason)", field="reason"
-        )
+        raise InputInvalid("reason: missing, expected why force is needed (--reason)", field="reason")
     key = call.keys.mutation_lock(kind, item)
     entry = await call.client.read(key)
     if entry is None:
@@ -115,14 +113,19 @@ async def guard(call: Call, kind: str, item: str, title: str) -> Guard:
 
 
 def _locked(title: str, key: str, holder: Holder) -> Locked:
-    since = _since(holder)
     return Locked(
-        f"{title} is locked by {holder.kind}/{holder.id}{f' since {since}' if since else ''}",
+        f"{title} is locked by {holder_told(holder)}",
         holder=f"{holder.kind}/{holder.id}",
-        since=since,
+        since=_since(holder),
         key=key,
         hint="wait until it is done, or break the lock with --force --reason TEXT",
     )
+
+
+def holder_told(holder: Holder) -> str:
+    """Who holds a mutation lock, and since when: ``user/ada@host since 2026-11-21T16:36:40Z``."""
+    since = _since(holder)
+    return f"{holder.kind}/{holder.id}{f' since {since}' if since else ''}"
 
 
 def _since(holder: Holder) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import itertools
 import json
 import os
 import pty
@@ -10,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -20,6 +23,10 @@ from unittest.mock import patch
 import structlog
 
 from farmd.cli.main import run
+from farmd.clock import SystemClock, SystemIds
+from store.consul.connect import connect
+from store.keys import Keys
+from store.registration import register_cluster, register_node
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60.0
@@ -117,6 +124,7 @@ class Farmctl:
                     os.write(main, answer.encode())
                     answer = ""
                 if until and until in seen:
+                    _wait_asleep(process.pid)
                     process.send_signal(signal.SIGINT)
                     until = ""
             process.wait(timeout=PATIENCE)
@@ -125,6 +133,12 @@ class Farmctl:
             process.wait()
             os.close(main)
         return Result(process.returncode, seen, "")
+
+
+def _wait_asleep(pid: int) -> None:
+    """Return once a process waits for something: a signal just before that may go unseen until then."""
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        os.sched_yield()
 
 
 def _output(terminal: int) -> Iterator[str]:
@@ -149,3 +163,37 @@ def embedded() -> Iterator[str]:
         finally:
             server.terminate()
             server.wait(PATIENCE)
+
+
+_numbers = itertools.count()
+
+
+def in_cluster(address: str, *nodes: str) -> Farmctl:
+    """farmctl in a registered cluster under a prefix of its own, with nodes that have a sentinel."""
+    prefix = f"test{next(_numbers)}/"
+
+    async def register() -> None:
+        client = connect({}, SystemClock(), address=address)
+        await register_cluster(client, Keys(prefix), SystemIds())
+        for node in nodes:
+            await register_node(client, Keys(prefix), node)
+        await client.close()
+
+    asyncio.run(register())
+    return Farmctl(address, prefix, inside=True)
+
+
+def put(farmctl: Farmctl, key: str, value: str) -> None:
+    """Write a key by hand, as curl would."""
+    _request(farmctl, key, "PUT", value.encode())
+
+
+def delete(farmctl: Farmctl, key: str) -> None:
+    """Delete a key by hand, as curl would."""
+    _request(farmctl, key, "DELETE", None)
+
+
+def _request(farmctl: Farmctl, key: str, method: str, body: bytes | None) -> None:
+    url = f"http://{farmctl.address.removeprefix('http://')}/v1/kv/{farmctl.prefix}{key}"
+    with urllib.request.urlopen(urllib.request.Request(url, body, method=method), timeout=10) as answer:
+        assert answer.read() == b"true"

@@ -8,10 +8,14 @@ import click
 
 from farmd.cli.invocation import Invocation
 from farmd.cli.lazy import LazyGroup
-from farmd.cli.names import controllers
+from farmd.cli.names import items
 from farmd.cli.options import Duration, command
-from farmd.cli.output import Column, Table, differences, plain, show
+from farmd.cli.output import differences, plain, show
+from farmd.cli.tables import Column, Table
 from store.audit import Audit, AuditReader, Filter
+
+# What people type, and what the records say.
+_KINDS = {"rc": "rcs", "daemonset": "daemonsets", "ds": "daemonsets", "node": "nodes", "pod": "pods"}
 
 
 @click.group("audit", cls=LazyGroup)
@@ -21,9 +25,9 @@ def audit() -> None:
 
 @command("list", lists=True)
 @click.option(
-    "--rc", "item", default="", shell_complete=controllers, help="Only what happened to this name or id."
+    "--item", "--rc", "item", default="", shell_complete=items, help="Only what happened to this name or id."
 )
-@click.option("--kind", default="", help="Only this kind of item, such as rcs or nodes.")
+@click.option("--kind", default="", help="Only this kind of item, such as rc, daemonset or node.")
 @click.option("--actor", default="", help="Only what this actor did, such as user/ada@host.")
 @click.option("--action", default="", help="Only this action, such as rc.set-replicas.")
 @click.option("--since", type=Duration(), help="Only the last such time, such as 2h.")
@@ -38,7 +42,8 @@ async def list_(
     async def read() -> Table:
         start = 0.0 if since is None else invocation.call.clock.now() - since
         reader = AuditReader(invocation.client, invocation.keys)
-        wanted = Filter(kind=kind, item=item, actor=actor, action=action, since=start)
+        named = item.rpartition("/")[2]  # rc/hello, as -o name prints it
+        wanted = Filter(kind=_KINDS.get(kind, kind), item=named, actor=actor, action=action, since=start)
         rows = await reader.read(wanted, limit)
         return _table(rows, [error.message for error in reader.broken])
 

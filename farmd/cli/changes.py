@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from farmd.cli.invocation import Invocation
-from farmd.cli.output import clean, differences, document, emit
+from farmd.cli.output import differences, document, emit
+from farmd.cli.tables import clean
 from farmd.errors import Declined, Unconfirmed
 from farmd.mutation import Change, Mutation, commit
 
@@ -59,29 +62,60 @@ async def apply(
         _results(invocation, mutations, written=False)
         return False
     confirm(invocation, [m.change for m in mutations if m.needed and m.change.destructive])
-    for mutation in mutations:
-        if not mutation.needed:
-            continue
-        if write is None:
-            await commit(invocation.call, mutation)
-        else:
-            await write(mutation)
+    await _write(invocation, mutations, write)
     _results(invocation, mutations, written=True)
     return any(mutation.needed for mutation in mutations)
+
+
+async def _write(
+    invocation: Invocation,
+    mutations: Sequence[Mutation],
+    write: Callable[[Mutation], Awaitable[Any]] | None,
+) -> None:
+    """One after the other, each told as soon as it is written; what stops midway says how far it came."""
+    written = 0
+    try:
+        for mutation in mutations:
+            if mutation.needed:
+                await (write(mutation) if write is not None else commit(invocation.call, mutation))
+                written += 1
+            _result(invocation, mutation)
+    except BaseException:
+        needed = sum(mutation.needed for mutation in mutations)
+        if needed > 1:
+            click.echo(f"farmctl: {written} of {needed} changes were written before this:", err=True)
+        raise
 
 
 def confirm(invocation: Invocation, destructive: Sequence[Change]) -> None:
     """Ask before something is destroyed, on a terminal; elsewhere ``-y`` must say it."""
     if not destructive or invocation.settings.yes:
         return
-    names = ", ".join(title(change) for change in destructive)
+    names = list(dict.fromkeys(title(change) for change in destructive))
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise Unconfirmed(
-            f"{destructive[0].action} {names} is destructive, and nobody can be asked here",
+            f"{destructive[0].action} {_shortened(names)} is destructive, and nobody can be asked here",
             hint="pass -y to go on, or --dry-run to look",
         )
-    if not click.confirm(f"Change {names}?", err=True):
+    with _interruptible():
+        agreed = click.confirm(f"Change {_shortened(names)}?", err=True)
+    if not agreed:
         raise Declined("declined; nothing was written")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let ^C end a question: asyncio's own handler acts when the loop runs on, and here it waits."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _shortened(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
 
 
 def _show(invocation: Invocation, mutation: Mutation) -> None:
@@ -100,13 +134,19 @@ def _results(invocation: Invocation, mutations: Sequence[Mutation], *, written: 
     if output in {"json", "yaml"}:
         items = [_item(mutation, written) for mutation in mutations]
         emit(invocation, document("ChangeList", {"items": items}))
-        return
-    for mutation in mutations:
-        if output == "name":
+    elif output == "name" and not written:
+        for mutation in mutations:
             click.echo(title(mutation.change))
-        elif written and not invocation.settings.quiet:
-            done = _DONE.get(_verb(mutation.change), "changed") if mutation.needed else "unchanged"
-            click.echo(f"{title(mutation.change)} {done}{_id(mutation.change)}")
+
+
+def _result(invocation: Invocation, mutation: Mutation) -> None:
+    """What became of one change; as JSON and YAML all are shown together at the end."""
+    output, name = invocation.settings.output, title(mutation.change)
+    if output == "name":
+        click.echo(name)
+    elif output in {"table", "wide"} and not invocation.settings.quiet:
+        done = _DONE.get(_verb(mutation.change), "changed") if mutation.needed else "unchanged"
+        click.echo(f"{name} {done}{_id(mutation.change)}")
 
 
 def _id(change: Change) -> str:

@@ -9,7 +9,8 @@ import click
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
-from farmd.cli.output import Column, Table, clean, document, emit, render
+from farmd.cli.output import document, emit, render
+from farmd.cli.tables import Column, Table, clean
 from farmd.doctor import fixes
 from farmd.doctor.examine import examine
 from farmd.doctor.model import Finding, Report

@@ -10,9 +10,11 @@ from farmd.cli.audit import timestamp
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.lazy import LazyGroup
+from farmd.cli.names import evidence as known_evidence
 from farmd.cli.names import freezes
 from farmd.cli.options import Duration, command
-from farmd.cli.output import Column, Table, ago, plain, show
+from farmd.cli.output import ago, plain, show
+from farmd.cli.tables import Column, Table
 from farmd.failsafe import clear as acknowledge
 from store.failsafe import FailsafeStore, frozen
 
@@ -46,8 +48,15 @@ async def status(invocation: Invocation) -> None:
 
 
 @command("clear", mutates=True)
-@click.argument("kind", shell_complete=freezes)
-@click.option("--evidence", required=True, help="The evidence exactly as status shows it.")
+@click.argument(
+    "kind", shell_complete=freezes, callback=lambda _ctx, _param, value: value.removeprefix("failsafe/")
+)
+@click.option(
+    "--evidence",
+    required=True,
+    shell_complete=known_evidence,
+    help="The evidence exactly as status has it.",
+)
 @click.option(
     "--for", "seconds", required=True, type=Duration(), help="How long the word holds, at most 24h."
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from typing import Any
 
@@ -9,11 +10,21 @@ import click
 
 
 class LazyGroup(click.Group):
-    """A group over ``lazy``: name → (``module:attribute``, the line that help shows)."""
+    """A group over ``lazy``: name → (``module:attribute``, the line that help shows).
 
-    def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
+    ``aliases`` are other words for some of the names; help does not list them.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        lazy: dict[str, tuple[str, str]] | None = None,
+        aliases: dict[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._lazy = lazy or {}
+        self._aliases = aliases or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order in which they were declared."""
@@ -21,12 +32,24 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import what is asked for; an unambiguous beginning of a name is not enough."""
-        if cmd_name not in self._lazy:
-            return super().get_command(ctx, cmd_name)
-        module, _, attribute = self._lazy[cmd_name][0].partition(":")
+        name = self._aliases.get(cmd_name, cmd_name)
+        if name not in self._lazy:
+            return super().get_command(ctx, name)
+        module, _, attribute = self._lazy[name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it; a name that is not there is refused with the nearest one that is."""
+        known = [*self.list_commands(ctx), *self._aliases]
+        word = args[0]
+        if word not in known and not word.startswith("-") and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(word, known, n=1)
+            ctx.fail(f"No such command {word!r}{f', did you mean {near[0]!r}?' if near else '.'}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing them."""

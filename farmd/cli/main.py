@@ -6,7 +6,10 @@ fast: nothing but click is imported before a command runs.
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -17,14 +20,17 @@ from farmd.cli.options import shared
 _COMMANDS = {
     "rc": ("farmd.cli.rc:rc", "Replication controllers: keep N copies of a pod."),
     "daemonset": ("farmd.cli.daemonset:daemonset", "Daemon sets: one pod on every eligible node."),
+    "farm": ("farmd.cli.farm:farm", "Farms: who works, and on how much."),
     "pod": ("farmd.cli.pod:pod", "Pods: list them, read their logs."),
-    "node": ("farmd.cli.node:node", "Nodes: list, label, cordon."),
+    "node": ("farmd.cli.node:node", "Nodes: list, label, cordon, drain."),
     "audit": ("farmd.cli.audit:audit", "Who changed what, when and why."),
     "failsafe": ("farmd.cli.failsafe:failsafe", "Freezes: why removals stand still."),
     "doctor": ("farmd.cli.doctor:doctor", "What is wrong in the store, why, and what to do."),
     "top": ("farmd.cli.top:top", "The fleet at a glance, live."),
     "completion": ("farmd.cli.completion:completion", "Completion for bash, zsh and fish."),
 }
+# What a write to a full disk or to a terminal that is gone may end with.
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -38,6 +44,7 @@ def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.group(
     cls=LazyGroup,
     lazy=_COMMANDS,
+    aliases={"ds": "daemonset"},
     params=shared(root=True),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -56,7 +63,15 @@ def farmctl() -> None:
 
 def main() -> NoReturn:
     """Run farmctl with the process's arguments and exit."""
-    sys.exit(run(sys.argv[1:]))
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the shell closed it, which is no reason to fail
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - until the end
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = code or _unwritable(error)
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
@@ -66,16 +81,30 @@ def run(arguments: list[str]) -> int:
         result = farmctl.main(arguments, prog_name="farmctl", standalone_mode=False)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx is not None else "farmctl"
-        click.echo(f"farmctl: {error.format_message()}", err=True)
+        click.echo(f"farmctl: {' '.join(error.format_message().split())}", err=True)
         click.echo(f"hint: {where} --help", err=True)
         return 2
     except (click.Abort, KeyboardInterrupt):
         click.echo("farmctl: interrupted", err=True)
         return 130
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        return _unwritable(error)
     except Exception as error:  # noqa: BLE001 - the boundary to the shell; what is not ours goes on
         from farmd.cli.failures import report
 
         return report(error, verbose)
     return result if isinstance(result, int) else 0
+
+
+def _unwritable(error: OSError) -> int:
+    """The output has no place to go to: a full disk, a terminal that is gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would complain once more at exit
+    click.echo(f"farmctl: the output cannot be written: {error.strerror or error}", err=True)
+    return 1

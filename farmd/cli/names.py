@@ -1,11 +1,14 @@
-"""Completion of object names: asks the store, briefly, and stays silent when it cannot."""
+"""Names of objects on the command line: bare or as ``-o name`` prints them, and their completion.
+
+Completion asks the store, briefly, and stays silent when it cannot.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -15,7 +18,29 @@ if TYPE_CHECKING:
     from store.consul.client import ConsulClient
     from store.keys import Keys
 
+T = TypeVar("T", bound=Callable[..., object])
 _PATIENCE_SECONDS = 1.5
+_Completion = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def target(noun: str, complete: _Completion) -> Callable[[T], T]:
+    """The argument ``name``: one object, as ``hello`` or as ``-o name`` prints it, ``rc/hello``."""
+
+    def one(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+        return value.removeprefix(f"{noun}/")
+
+    return click.argument("name", callback=one, shell_complete=complete)
+
+
+def targets(noun: str, complete: _Completion) -> Callable[[T], T]:
+    """The argument ``names``: several such objects, each once."""
+
+    def several(_ctx: click.Context, _param: click.Parameter, value: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name.removeprefix(f"{noun}/") for name in value))
+
+    return click.argument("names", nargs=-1, required=True, callback=several, shell_complete=complete)
+
+
 _Source = Callable[["ConsulClient", "Keys"], Awaitable[Iterable[str]]]
 
 
@@ -64,6 +89,38 @@ def pods(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     return _complete(ctx, names, incomplete)
 
 
+def items(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Everything that a person may have changed: controllers, daemon sets, nodes."""
+    return sorted(
+        {*controllers(ctx, _, incomplete), *daemonsets(ctx, _, incomplete), *nodes(ctx, _, incomplete)}
+    )
+
+
+def evidence(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The evidence of the freeze of the kind that was typed before it."""
+
+    async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
+        from store.failsafe import FailsafeStore
+
+        found = await FailsafeStore(client, keys).list()
+        return [stored.record.evidence for kind, stored in found.items() if kind == ctx.params.get("kind")]
+
+    return _complete(ctx, names, incomplete)
+
+
+def findings(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Codes and objects of what the doctor would remove."""
+
+    async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
+        from farmd.clock import SystemClock
+        from farmd.doctor.examine import examine
+
+        found = (await examine(client, keys, SystemClock())).findings
+        return {text for one in found if one.removal is not None for text in (one.code, one.object)}
+
+    return _complete(ctx, names, incomplete)
+
+
 def freezes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Kinds of work that are frozen."""
 
@@ -83,7 +140,8 @@ def _complete(ctx: click.Context, source: _Source, incomplete: str) -> list[str]
         names = asyncio.run(asyncio.wait_for(_ask(Settings.of(ctx), source), _PATIENCE_SECONDS))
     except (StoreError, FarmdError, TimeoutError, OSError):
         return []  # a shell that waits for a completion has no place for an error
-    return sorted(name for name in names if name.startswith(incomplete))
+    given = ctx.params.get("names") or ()
+    return sorted(name for name in names if name.startswith(incomplete) and name not in given)
 
 
 async def _ask(settings: Settings, source: _Source) -> Iterable[str]:

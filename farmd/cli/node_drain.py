@@ -6,13 +6,13 @@ import click
 
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
-from farmd.cli.names import nodes
+from farmd.cli.names import nodes, targets
 from farmd.cli.options import Duration, command
 from farmd.cli.progress import Step, shown
 from farmd.nodes import commands, waiting
 from farmd.nodes.waiting import Look, describe
 
-_NODES = click.argument("names", nargs=-1, required=True, shell_complete=nodes)
+_NODES = targets("node", nodes)
 
 
 @command("drain", mutates=True, waits=True)

@@ -6,16 +6,16 @@ import click
 
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
-from farmd.cli.names import nodes
+from farmd.cli.names import nodes, target, targets
 from farmd.cli.options import command
 from farmd.nodes import commands
 from store.errors import InputInvalid
 
-_NODES = click.argument("names", nargs=-1, required=True, shell_complete=nodes)
+_NODES = targets("node", nodes)
 
 
 @command("label", mutates=True)
-@click.argument("name", shell_complete=nodes)
+@target("node", nodes)
 @click.argument("labels", nargs=-1, required=True, metavar="KEY=VALUE | KEY- ...")
 async def label(invocation: Invocation, name: str, labels: tuple[str, ...]) -> None:
     """Set labels of a node (KEY=VALUE), or remove them (KEY-). They win over the agent's facts."""

@@ -7,10 +7,11 @@ import click
 from farmd import overview
 from farmd.cli.audit import timestamp
 from farmd.cli.invocation import Invocation
-from farmd.cli.names import nodes
+from farmd.cli.names import nodes, target
 from farmd.cli.options import command
-from farmd.cli.output import Column, Table, ago, clean, document, emit, pairs, plain, show, text_table
+from farmd.cli.output import ago, document, emit, pairs, plain, show, text_table
 from farmd.cli.pod_table import pod_table
+from farmd.cli.tables import Column, Table, clean
 from farmd.overview import NodeRow
 from store import selectors
 from store.keys import valid_segment
@@ -32,7 +33,7 @@ async def list_(invocation: Invocation, selector: str) -> None:
 
 
 @command("describe")
-@click.argument("name", shell_complete=nodes)
+@target("node", nodes)
 async def describe(invocation: Invocation, name: str) -> None:
     """One node: people's word on it, its agent's facts, and its pods."""
     store = NodeStore(invocation.client, invocation.keys)
@@ -54,7 +55,10 @@ async def describe(invocation: Invocation, name: str) -> None:
             "waiting": node.waiting,
             "pods": plain(rows),
         }
-        emit(invocation, document("Node", content))
+        emit(invocation, document("Node", content | {"broken": found.broken}))
+        return
+    if invocation.settings.output == "name":
+        click.echo(f"node/{name}")
         return
     now = invocation.call.clock.now()
     capacity = {**(agent.capacity if agent is not None else {}), **record.capacity}
@@ -63,7 +67,7 @@ async def describe(invocation: Invocation, name: str) -> None:
         ("State", _state(node, now) + (f": {record.cordon_reason}" if record.cordon_reason else "")),
         ("Labels", pairs(view.labels)),
         ("Taints", ",".join(f"{taint.key}={taint.value}:{taint.effect}" for taint in record.taints)),
-        ("Capacity", pairs(capacity)),
+        ("Capacity", pairs({what: f"{amount:.12g}" for what, amount in capacity.items()})),
         *_drain_facts(node, now),
     ]
     if agent is None:
@@ -77,7 +81,7 @@ async def describe(invocation: Invocation, name: str) -> None:
     for title, text in facts:
         click.echo(f"{title + ':':<12}{clean(text)}".rstrip())
     click.echo(f"\nPods ({len(rows)})")
-    for line in text_table(invocation, pod_table(rows, [], now)) if rows else ["none"]:
+    for line in text_table(invocation, pod_table(rows, [], now), indent=2) if rows else ["none"]:
         click.echo(f"  {line}")
 
 

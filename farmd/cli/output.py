@@ -1,60 +1,29 @@
 """Showing things: tables for people, versioned JSON and YAML for programs, names for pipes.
 
-JSON carries ``apiVersion`` and ``kind``; fields are only ever added under one version. rich is
-imported only where a terminal is on the other end. Text from the store loses its control characters:
-it may have been written by anybody.
+JSON carries ``apiVersion`` and ``kind``; fields are only ever added under one version. An empty list is
+shown only where a cluster is registered: without one, or without the right to read it, Consul answers
+every list with nothing. rich is imported only where something is drawn again and again.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import click
 import msgspec
 
+from farmd.cli import tables
 from farmd.cli.invocation import Invocation
+from farmd.cli.tables import Table, clean
+from farmd.mutation import registered
+from store.errors import StoreUnavailable
 
 API_VERSION = "farmd/v1"
 _PAUSE = 1.0
-_STYLES = {
-    "converged": "green",
-    "ready": "green",
-    "passing": "green",
-    "progressing": "yellow",
-    "pending": "yellow",
-    "deleting": "yellow",
-    "draining": "yellow",
-    "unowned": "yellow",
-    "blocked": "red",
-    "frozen": "red",
-    "absent": "red",
-    "lost": "red",
-    "critical": "red",
-    "failed": "red",
-}
-
-
-class Column(NamedTuple):
-    """One column of a table; ``wide`` ones are shown with ``-o wide`` only."""
-
-    title: str
-    text: Callable[[Any], str]
-    wide: bool = False
-
-
-class Table(NamedTuple):
-    """A list to show. ``kind`` is the singular, ``name`` gives ``rc/hello``; ``broken``: one line each."""
-
-    kind: str
-    rows: Sequence[Any]
-    columns: Sequence[Column]
-    name: Callable[[Any], str]
-    plain: Callable[[Any], dict[str, Any]]
-    broken: Sequence[str] = ()
-    empty: str = ""
 
 
 def plain(value: Any) -> Any:
@@ -66,11 +35,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return value
-
-
-def clean(text: str) -> str:
-    """One line without control characters."""
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def document(kind: str, content: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +51,12 @@ def emit(invocation: Invocation, data: dict[str, Any], *, compact: bool = False)
     click.echo((text if compact else msgspec.json.format(text)).decode())
 
 
-def as_yaml(data: dict[str, Any]) -> str:
+def as_json(data: Mapping[str, Any]) -> str:
+    """JSON for people, in the order given."""
+    return msgspec.json.format(msgspec.json.encode(data)).decode()
+
+
+def as_yaml(data: Mapping[str, Any]) -> str:
     """YAML in the order given; text of several lines stays readable."""
     import yaml
 
@@ -98,7 +67,7 @@ def as_yaml(data: dict[str, Any]) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
 
     Dumper.add_representer(str, text)
-    return yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True)
+    return yaml.dump(dict(data), Dumper=Dumper, sort_keys=False, allow_unicode=True)
 
 
 def on_terminal(invocation: Invocation) -> bool:
@@ -112,38 +81,71 @@ def colors(invocation: Invocation) -> bool:
 
 
 async def show(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> None:
-    """Show a list once, or with ``--watch`` again whenever it changed."""
+    """Show a list once, or with ``--watch`` again whenever it changed.
+
+    Raises:
+        NotRegistered: the list is empty, and so is everything here. AccessDenied: nobody may tell.
+    """
+
+    async def proven() -> Table:
+        table = await read()
+        if not table.rows:
+            await registered(invocation.call)
+        return table
+
     if not invocation.settings.watch:
-        render(invocation, await read())
+        render(invocation, await proven())
         return
     if on_terminal(invocation) and invocation.settings.output in {"table", "wide"}:
-        await live(invocation, lambda: _renderable(invocation, read))
+        await live(invocation, lambda: _drawn(invocation, proven))
         return
-    last = None
+    await _printed(invocation, proven)
+
+
+async def _printed(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> None:
+    """Print a list whenever it changed; a store that is away for a moment ends nothing."""
+    table, last, trouble = await read(), None, ""
     while True:
-        table = await read()
         now = [table.plain(row) for row in table.rows]
         if now != last:
             render(invocation, table, compact=True)
             sys.stdout.flush()
             last = now
         await invocation.call.clock.sleep(_PAUSE)
+        try:
+            table, trouble = await read(), ""
+        except StoreUnavailable as error:
+            if not trouble:
+                invocation.say(f"farmctl: {clean(error.message)}; trying again")
+            trouble = error.message
 
 
-async def live(invocation: Invocation, draw: Callable[[], Awaitable[Any]]) -> None:
-    """Draw on the terminal again every second until ^C."""
+async def live(invocation: Invocation, draw: Callable[[], Awaitable[list[str]]]) -> None:
+    """Draw lines on the terminal again every second until ^C, the last ones while the store is away."""
     from rich.console import Console
     from rich.live import Live
+    from rich.text import Text
 
+    def drawn(shown: list[str]) -> Text:
+        text = Text("\n", no_wrap=True, overflow="ellipsis")
+        return text.join(Text.from_ansi(line) for line in shown)
+
+    shown = await draw()
     console = Console(no_color=not colors(invocation))
-    with Live(await draw(), console=console, auto_refresh=False, vertical_overflow="crop") as screen:
+    with Live(drawn(shown), console=console, auto_refresh=False, vertical_overflow="crop") as screen:
         while True:
             await invocation.call.clock.sleep(_PAUSE)
-            screen.update(await draw(), refresh=True)
+            try:
+                shown = await draw()
+            except StoreUnavailable as error:
+                screen.update(drawn([clean(error.message), "", *shown]), refresh=True)
+            else:
+                screen.update(drawn(shown), refresh=True)
 
 
-async def _renderable(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> Any:
-    return rich_table(invocation, await read())
+async def _drawn(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> list[str]:
+    found = await read()
+    return _lines(invocation, found, width=0) if found.rows else [found.empty]
 
 
 def render(invocation: Invocation, table: Table, *, compact: bool = False) -> None:
@@ -157,10 +159,6 @@ def render(invocation: Invocation, table: Table, *, compact: bool = False) -> No
             click.echo(table.name(row))
     elif not table.rows:
         invocation.say(table.empty or "nothing found")
-    elif colors(invocation):
-        from rich.console import Console
-
-        Console().print(rich_table(invocation, table))
     else:
         for line in text_table(invocation, table):
             click.echo(line)
@@ -168,39 +166,15 @@ def render(invocation: Invocation, table: Table, *, compact: bool = False) -> No
         click.echo(f"farmctl: broken record left out: {clean(line)}", err=True)
 
 
-def columns_of(invocation: Invocation, table: Table) -> list[Column]:
-    """The columns that are asked for."""
+def text_table(invocation: Invocation, table: Table, indent: int = 0) -> list[str]:
+    """The lines of a table, as wide as the terminal where there is one, less what stands before them."""
+    width = shutil.get_terminal_size().columns - indent if sys.stdout.isatty() else 0
+    return _lines(invocation, table, width=width)
+
+
+def _lines(invocation: Invocation, table: Table, *, width: int) -> list[str]:
     wide = invocation.settings.output == "wide"
-    return [column for column in table.columns if wide or not column.wide]
-
-
-def text_table(invocation: Invocation, table: Table) -> list[str]:
-    """The lines of an aligned table."""
-    columns = columns_of(invocation, table)
-    cells = [[column.title for column in columns]]
-    cells += [[clean(column.text(row)) for column in columns] for row in table.rows]
-    widths = [max(len(line[position]) for line in cells) for position in range(len(columns))]
-    return [
-        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    ]
-
-
-def rich_table(invocation: Invocation, table: Table) -> Any:
-    """The same table for a terminal, with states in colour."""
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    drawn = RichTable(box=None, pad_edge=False, header_style="bold")
-    columns = columns_of(invocation, table)
-    for column in columns:
-        drawn.add_column(column.title, overflow="fold")
-    for row in table.rows:
-        texts = [clean(column.text(row)) for column in columns]
-        drawn.add_row(
-            *[Text(text, style=_STYLES.get(text.split(",")[0].split(" ")[0], "")) for text in texts]
-        )
-    return drawn
+    return tables.lines(table, wide=wide, width=width, colour=colors(invocation))
 
 
 def ago(now: float, then: float) -> str:

@@ -11,14 +11,16 @@ import click
 
 from farmd.cli.audit import summary
 from farmd.cli.invocation import Invocation
-from farmd.cli.output import Column, Table, ago, clean, plain, text_table
+from farmd.cli.output import ago, pairs, plain, text_table
 from farmd.cli.pod_table import pod_table
 from farmd.cli.progress import progress
-from farmd.mutation import Call, Mutation
+from farmd.cli.tables import Column, Table, clean
+from farmd.mutation import Call, Mutation, holder_told
 from farmd.overview import Pods
 from farmd.waiting import Report
 from store.audit import Audit
 from store.errors import InputInvalid
+from store.locks import Holder
 
 T = TypeVar("T")
 Waiting = Callable[[Call, str, float, Report], Awaitable[object]]
@@ -70,16 +72,39 @@ async def finish_deletions(
                 click.echo(f"{noun}/{mutation.change.name} deleted ({mutation.change.id})")
 
 
+def facts(row: Any, own: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What ``describe`` tells of any of them; ``own``: what is particular to its family, counts first."""
+    record = row.record
+    told = [
+        ("Name", record.name),
+        ("Id", record.id),
+        ("State", row.state + (f": {row.reason}" if row.reason else "")),
+        own[0],
+        ("Owner", f"farm {row.owner}" if row.owner else "none (no farm has claimed it)"),
+    ]
+    if row.locked:
+        told.append(("Locked", f"by {holder_told(Holder.parse(row.locked.encode()))}"))
+    return [
+        *told,
+        ("Manifest", record.manifest),
+        ("Pod id", record.pod_id),
+        ("Node selector", record.node_selector or "(every node)"),
+        ("Labels", pairs(record.labels)),
+        ("Pod labels", pairs(record.pod_labels)),
+        *own[1:],
+    ]
+
+
 def describe(
-    invocation: Invocation, facts: Sequence[tuple[str, str]], found: Pods, history: Sequence[Audit]
+    invocation: Invocation, told: Sequence[tuple[str, str]], found: Pods, history: Sequence[Audit]
 ) -> None:
     """Facts, pods and what happened last, for people."""
     now = invocation.call.clock.now()
-    for title, text in facts:
+    for title, text in told:
         click.echo(f"{title + ':':<15}{clean(text)}".rstrip())
     click.echo(f"\nPods ({len(found.rows)})")
     table = pod_table(found.rows, found.broken, now)
-    for line in text_table(invocation, table) if found.rows else ["none"]:
+    for line in text_table(invocation, table, indent=2) if found.rows else ["none"]:
         click.echo(f"  {line}")
     click.echo("\nHistory (newest first)")
     for record in history:
@@ -111,7 +136,7 @@ def table(
             Column("OWNER", lambda row: row.owner or "-"),
             Column("MANIFEST", lambda row: row.record.manifest[:12], wide=True),
             Column("SELECTOR", lambda row: row.record.node_selector, wide=True),
-            Column("REASON", lambda row: row.status.reason if row.status is not None else ""),
+            Column("REASON", lambda row: row.reason),
         ),
         name=lambda row: f"{noun}/{row.record.name}",
         plain=plain_row,

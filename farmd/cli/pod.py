@@ -7,7 +7,7 @@ import click
 from farmd.cli.lazy import LazyGroup
 
 _COMMANDS = {
-    "list": ("farmd.cli.pod_list:list_", "Pods by labels, node or controller."),
+    "list": ("farmd.cli.pod_list:list_", "Pods by labels or node."),
     "logs": ("farmd.cli.pod_logs:logs", "What a pod wrote."),
 }
 

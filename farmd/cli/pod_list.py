@@ -8,8 +8,9 @@ from farmd import overview
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import nodes
 from farmd.cli.options import command
-from farmd.cli.output import Table, show
+from farmd.cli.output import show
 from farmd.cli.pod_table import pod_table
+from farmd.cli.tables import Table
 from store import selectors
 
 

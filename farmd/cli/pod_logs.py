@@ -36,9 +36,8 @@ async def logs(invocation: Invocation, pod: str, follow: bool, lines: int) -> No
     try:
         await _stream(url, params, node, instance)
     except (aiohttp.ClientError, TimeoutError) as error:
-        why = str(error) or type(error).__name__
         raise AgentUnavailable(
-            f"node {node!r}: its agent does not answer at {view.agent.address}: {why}"
+            f"node {node!r}: its agent does not answer at {view.agent.address}: {_why(error)}"
         ) from error
 
 
@@ -56,6 +55,8 @@ async def _stream(url: str, params: dict[str, str], node: str, instance: str) ->
 
 
 async def _locate(invocation: Invocation, text: str) -> tuple[str, str]:
+    if text.count("/") == 2:
+        text = text.removeprefix("pod/")  # as -o name prints it
     node, slash, instance = text.rpartition("/")
     if slash:
         return valid_segment(node, "node"), valid_instance(instance)
@@ -70,3 +71,8 @@ async def _locate(invocation: Invocation, text: str) -> tuple[str, str]:
         shown = ", ".join(f"{name}/{instance}" for name, _ in found[:5])
         raise Ambiguous(f"pod {instance!r} stands on {len(found)} nodes, name one: {shown}", kind="pods")
     return found[0]
+
+
+def _why(error: Exception) -> str:
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    return getattr(cause, "strerror", "") or str(error) or type(error).__name__

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farmd.cli.output import Column, Table, ago, pairs, plain
+from farmd.cli.output import ago, pairs, plain
+from farmd.cli.tables import Column, Table
 from farmd.overview import PodRow
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import click
 
 from farmd.cli.invocation import Invocation
-from farmd.cli.output import clean
+from farmd.cli.tables import clean
 from farmd.waiting import Look, Report, describe
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ _COMMANDS = {
     "get": ("farmd.cli.rc_show:get", "One controller, also as a file."),
     "describe": ("farmd.cli.rc_show:describe", "One controller with its pods, owner and history."),
     "pods": ("farmd.cli.rc_show:pods", "The pods of a controller."),
-    "explain": ("farmd.cli.rc_explain:explain", "Why each node does or does not get its pods."),
+    "explain": ("farmd.cli.rc_show:explain", "Why each node does or does not get its pods."),
     "set-replicas": ("farmd.cli.rc_edit:set_replicas", "Set how many pods there should be."),
     "update": ("farmd.cli.rc_edit:update", "Change controllers to what a file says."),
     "enable": ("farmd.cli.rc_edit:enable", "Let the farms work on it again."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -11,22 +12,26 @@ from farmd import overview
 from farmd.cli.audit import summary, timestamp
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
-from farmd.cli.output import ago, clean, document, emit, live, on_terminal, plain
-from farmd.overview import ControllerRow, NodeRow
+from farmd.cli.output import ago, document, emit, live, on_terminal, plain
+from farmd.cli.tables import clean
+from farmd.mutation import registered
+from farmd.overview import ControllerRow, DaemonSetRow, FarmRow, NodeRow
 from store.audit import Audit, AuditReader, Filter
+from store.errors import InputInvalid
 from store.failsafe import Failsafe
-from store.farms import Member
 
 _RECENT = 8
+_MANY = 20
 
 
 class Fleet(NamedTuple):
     """One look at everything."""
 
     now: float
-    farms: list[Member]
+    farms: list[FarmRow]
     nodes: list[NodeRow]
     controllers: list[ControllerRow]
+    daemonsets: list[DaemonSetRow]
     frozen: dict[str, Failsafe]
     recent: tuple[Audit, ...]
     broken: list[str]
@@ -35,66 +40,60 @@ class Fleet(NamedTuple):
 @command("top")
 @click.option("--once", is_flag=True, help="Print one look, also on a terminal.")
 async def top(invocation: Invocation, once: bool) -> None:
-    """The fleet at a glance: farms, nodes, controllers, freezes, latest changes. ^C ends it."""
+    """The fleet at a glance: farms, nodes, what owns pods, freezes, latest changes. ^C ends it."""
+    if invocation.settings.output == "name":
+        raise InputInvalid("output: found 'name', expected table, json or yaml", field="output")
     if invocation.settings.output in {"json", "yaml"}:
         emit(invocation, document("Fleet", _plain(await _look(invocation))))
     elif on_terminal(invocation) and not once:
-        await live(invocation, lambda: _drawn(invocation))
+        await live(invocation, lambda: _lines(invocation))
     else:
-        for line in lines(await _look(invocation)):
+        for line in await _lines(invocation):
             click.echo(line)
+
+
+async def _lines(invocation: Invocation) -> list[str]:
+    return lines(await _look(invocation))
 
 
 async def _look(invocation: Invocation) -> Fleet:
     client, keys, now = invocation.client, invocation.keys, invocation.call.clock.now()
     nodes = await overview.nodes(client, keys)
     controllers = await overview.controllers(client, keys)
+    daemonsets = await overview.daemonsets(client, keys)
+    if not (nodes.rows or controllers.rows or daemonsets.rows):
+        await registered(invocation.call)
     return Fleet(
         now=now,
-        farms=await overview.farms(client, keys),
+        farms=await overview.farm_rows(client, keys),
         nodes=nodes.rows,
         controllers=controllers.rows,
+        daemonsets=daemonsets.rows,
         frozen=await overview.freezes(client, keys, now),
         recent=await AuditReader(client, keys).read(Filter(), _RECENT),
-        broken=[*nodes.broken, *controllers.broken],
+        broken=[*nodes.broken, *controllers.broken, *daemonsets.broken],
     )
-
-
-async def _drawn(invocation: Invocation) -> Any:
-    from rich.text import Text
-
-    return Text("\n".join(lines(await _look(invocation))), no_wrap=True, overflow="ellipsis")
 
 
 def lines(fleet: Fleet) -> list[str]:
-    """The whole look as plain lines."""
-    states = Counter(row.state for row in fleet.controllers)
-    desired = sum(row.record.replicas_desired for row in fleet.controllers)
-    statuses = [row.status for row in fleet.controllers if row.status is not None]
-    placed, healthy = sum(s.placed for s in statuses), sum(s.healthy for s in statuses)
+    """The whole look as plain lines; daemon sets are shown where there are any."""
     ready = sum(row.agent is not None for row in fleet.nodes)
+    sets = f"  daemon sets {len(fleet.daemonsets)}" if fleet.daemonsets else ""
     shown = [
-        f"farms {len(fleet.farms)}  nodes {ready}/{len(fleet.nodes)}  rcs {len(fleet.controllers)}"
-        f"  pods {desired} desired, {placed} placed, {healthy} healthy  {timestamp(fleet.now)}"
+        f"farms {len(fleet.farms)}  nodes {ready}/{len(fleet.nodes)}  rcs {len(fleet.controllers)}{sets}"
+        f"  {_pods(fleet)}  {timestamp(fleet.now)}"
     ]
     shown += [f"FROZEN {kind}: {freeze.evidence}" for kind, freeze in sorted(fleet.frozen.items())]
     shown += [f"broken: {text}" for text in fleet.broken[:3]]
-    if states:
-        shown.append("rcs  " + "  ".join(f"{state} {count}" for state, count in sorted(states.items())))
+    shown += _states("rcs", fleet.controllers) + _states("daemon sets", fleet.daemonsets)
     shown += ["", "FARM              ITEMS  UP"]
-    owned = Counter(row.owner for row in fleet.controllers)
-    shown += [
-        f"{farm.id:<16}  {owned[farm.id]:>5}  {ago(fleet.now, farm.since)}"
-        + ("  draining" if farm.draining else "")
-        for farm in fleet.farms
-    ]
-    shown += ["", f"{'RC':<24}  DESIRED  PLACED  HEALTHY  STATE"]
-    troubled = sorted(
-        fleet.controllers, key=lambda row: (row.state in {"converged", "disabled"}, row.record.name)
-    )
-    shown += [_controller(row) for row in troubled[:20]]
+    shown += [_farm(row, fleet.now) for row in fleet.farms]
+    shown += ["", *_owners("RC", fleet.controllers)]
+    if fleet.daemonsets:
+        shown += ["", *_owners("DAEMON SET", fleet.daemonsets)]
     shown += ["", f"{'NODE':<24}  PODS  STATE"]
-    shown += [f"{row.name:<24}  {row.pods:>4}  {row.state}" for row in fleet.nodes[:20]]
+    troubled = sorted(fleet.nodes, key=lambda row: (row.state == "ready", row.name))
+    shown += _some([f"{row.name:<24}  {row.pods:>4}  {row.state}" for row in troubled], "nodes")
     shown += ["", "LATEST CHANGES"]
     shown += [
         f"{ago(fleet.now, r.at):>4}  {r.actor}  {r.action}  {r.name or r.id}  {summary(r)}"
@@ -103,20 +102,57 @@ def lines(fleet: Fleet) -> list[str]:
     return [clean(line) for line in shown]
 
 
-def _controller(row: ControllerRow) -> str:
+def _some(shown: list[str], what: str) -> list[str]:
+    """The first of them, and how many more there are."""
+    more = len(shown) - _MANY
+    return [*shown[:_MANY], f"... and {more} more {what}"] if more > 0 else shown
+
+
+def _pods(fleet: Fleet) -> str:
+    rows: list[ControllerRow | DaemonSetRow] = [*fleet.controllers, *fleet.daemonsets]
+    told = [row.status for row in rows if row.status is not None]
+    desired = sum(_desired(row) for row in rows)
+    placed, healthy = sum(status.placed for status in told), sum(status.healthy for status in told)
+    return f"pods {desired} desired, {placed} placed, {healthy} healthy"
+
+
+def _desired(row: ControllerRow | DaemonSetRow) -> int:
+    if isinstance(row, ControllerRow):
+        return row.record.replicas_desired
+    return row.status.desired if row.status is not None else 0
+
+
+def _states(what: str, rows: Sequence[ControllerRow | DaemonSetRow]) -> list[str]:
+    states = sorted(Counter(row.state for row in rows).items())
+    return ["  ".join([what, *(f"{state} {count}" for state, count in states)])] if rows else []
+
+
+def _farm(row: FarmRow, now: float) -> str:
+    draining = "  draining" if row.member.draining else ""
+    return f"{row.member.id:<16}  {sum(row.items.values()):>5}  {ago(now, row.member.since)}{draining}"
+
+
+def _owners(title: str, rows: Sequence[ControllerRow | DaemonSetRow]) -> list[str]:
+    """Those in trouble first."""
+    troubled = sorted(rows, key=lambda row: (row.state in {"converged", "disabled"}, row.record.name))
+    head = f"{title:<24}  DESIRED  PLACED  HEALTHY  STATE"
+    return [head, *_some([_owner(row) for row in troubled], "")]
+
+
+def _owner(row: ControllerRow | DaemonSetRow) -> str:
     placed = row.status.placed if row.status is not None else "-"
     healthy = row.status.healthy if row.status is not None else "-"
-    reason = f": {row.status.reason}" if row.status is not None and row.status.reason else ""
-    counts = f"{row.record.replicas_desired:>7}  {placed:>6}  {healthy:>7}"
-    return f"{row.record.name:<24}  {counts}  {row.state}{reason}"
+    reason = f": {row.reason}" if row.reason else ""
+    return f"{row.record.name:<24}  {_desired(row):>7}  {placed:>6}  {healthy:>7}  {row.state}{reason}"
 
 
 def _plain(fleet: Fleet) -> dict[str, Any]:
     return {
         "at": fleet.now,
-        "farms": plain(fleet.farms),
+        "farms": [{**plain(row.member), "items": row.items} for row in fleet.farms],
         "nodes": plain(fleet.nodes),
         "controllers": [{**plain(row), "state": row.state} for row in fleet.controllers],
+        "daemonsets": [{**plain(row), "state": row.state} for row in fleet.daemonsets],
         "frozen": plain(fleet.frozen),
         "recent": plain(fleet.recent),
         "broken": fleet.broken,

@@ -14,9 +14,24 @@ import msgspec
 
 from scheduler.model import EVICTING, FleetView, Request
 from scheduler.protocol import Scheduler
+from store.daemonsets import DaemonSet
+from store.labels import DAEMON_SET_ID_LABEL, POD_ID_LABEL
+from store.manifests import Manifest
+from store.selectors import parse
 
 # A pod stays on a node that is merely given up: it may still run there, and belongs there once it is back.
 STAYING = frozenset({"agent_lost"})
+
+
+def request(daemonset: DaemonSet, manifest: Manifest) -> Request:
+    """What the scheduler is asked about a daemon set."""
+    labels = {**daemonset.pod_labels, POD_ID_LABEL: manifest.id, DAEMON_SET_ID_LABEL: daemonset.id}
+    return Request(
+        manifest=manifest,
+        selector=parse(daemonset.node_selector),
+        owner=daemonset.id,
+        labels=labels,
+    )
 
 
 class Verdicts:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from farmd.daemonset import eligibility
 from farmd.daemonset.eligibility import Verdicts, across_nodes, common
 from farmd.daemonset.model import Contact, Leaving, Place, PodState, Snapshot
 from farmd.daemonset.pace import pace
@@ -20,9 +21,7 @@ from scheduler.model import FleetView, Request
 from store.daemonsets import DaemonSet
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
-from store.labels import DAEMON_SET_ID_LABEL, POD_ID_LABEL
 from store.pods import Pod
-from store.selectors import parse
 
 if TYPE_CHECKING:
     from farmd.daemonset.kind import Tools
@@ -84,17 +83,7 @@ class Reader:
         Raises:
             NotFound: its manifest is gone.
         """
-        manifest = await self._tools.manifests.get(daemonset.manifest)
-        return Request(
-            manifest=manifest,
-            selector=parse(daemonset.node_selector),
-            owner=daemonset.id,
-            labels={
-                **daemonset.pod_labels,
-                POD_ID_LABEL: manifest.id,
-                DAEMON_SET_ID_LABEL: daemonset.id,
-            },
-        )
+        return eligibility.request(daemonset, await self._tools.manifests.get(daemonset.manifest))
 
     async def _judged(
         self, stored: Stored[DaemonSet], snapshot: Snapshot, request: Request, view: FleetView

@@ -1,25 +1,18 @@
-"""Why each node does or does not get one more pod of a controller: the scheduler's own judgement.
-
-Asked of the same pure functions that the farms use, over one read of the fleet, so that it cannot tell
-another story than what happens (nodes whose loss only the farms recorded show as absent).
-"""
+"""Why each node does or does not get one more pod of a controller."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from farmd import overview
-from scheduler.decide import explanation
-from scheduler.fleet import node_views
-from scheduler.model import Explanation, Request
-from store import codec, manifests, selectors
-from store.entry import Entry, Stored
-from store.errors import RecordInvalid
-from store.keys import Keys, is_sentinel
+import msgspec
+
+from farmd.explaining import judge
+from scheduler.model import Explanation, Nominee, Preemption, Request
+from store import manifests, selectors
+from store.keys import Keys
 from store.labels import pod_labels
-from store.nodes import NodeStore, Reserved
-from store.pods import Pod, PodKey
-from store.rcs import ReplicationController
+from store.rcs import ReplicationController, ReplicationControllerStore
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -33,14 +26,6 @@ async def explain(client: ConsulClient, keys: Keys, rc: ReplicationController) -
         PlacementInvalid: its placement block cannot work.
     """
     manifest = await manifests.read(client, keys, rc.manifest)
-    listing = await NodeStore(client, keys).list()
-    placed = await overview.pods(client, keys)
-    view = node_views(
-        {name: node.record for name, node in listing.items.items() if node.node is not None},
-        {name: node.agent for name, node in listing.items.items() if node.agent is not None},
-        await _reserved(client, keys),
-        {PodKey(row.owner, row.node, row.instance): Pod(row.manifest, row.labels) for row in placed.rows},
-    )
     request = Request(
         manifest=manifest,
         selector=selectors.parse(rc.node_selector),
@@ -48,16 +33,26 @@ async def explain(client: ConsulClient, keys: Keys, rc: ReplicationController) -
         labels=pod_labels(rc, manifest),
         replicas_per_node=rc.replicas_per_node,
     )
-    return explanation(request, view)
+    listing = await ReplicationControllerStore(client, keys).list()
+    records = {stored.record.id: stored.record for stored in listing.items}
+    yielding = frozenset(one.id for one in records.values() if not one.disabled and not one.managed_by)
+    found = await judge(client, keys, msgspec.structs.replace(request, yielding=yielding))
+    names = {one.id: f"rc/{one.name}" for one in records.values()}
+    return msgspec.structs.replace(found, preemption=_named(found.preemption, names))
 
 
-async def _reserved(client: ConsulClient, keys: Keys) -> dict[str, Stored[Reserved]]:
-    page = await client.list(keys.tree("reserved"))
-    found = {}
-    for raw in page.items:
-        if not is_sentinel(raw.key):
-            try:
-                found[keys.last_part(raw.key)] = codec.stored(Reserved, Entry.of(raw))
-            except RecordInvalid:
-                continue  # the farms report it; here it counts as nothing reserved
-    return found
+def _named(preemption: Preemption | None, names: Mapping[str, str]) -> Preemption | None:
+    """The same with the owners' names, as far as they have one."""
+    if preemption is None:
+        return None
+
+    def named(nominee: Nominee) -> Nominee:
+        victims = (msgspec.structs.replace(v, owner=names.get(v.owner, v.owner)) for v in nominee.victims)
+        return msgspec.structs.replace(nominee, victims=tuple(victims))
+
+    return msgspec.structs.replace(
+        preemption,
+        keep=tuple(map(named, preemption.keep)),
+        add=tuple(map(named, preemption.add)),
+        barred=tuple(names.get(owner, owner) for owner in preemption.barred),
+    )

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import json
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from farmd.clock import SystemClock, SystemIds
-from store.consul.connect import connect
-from store.keys import Keys
-from store.registration import register_cluster, register_node
-from tests.farmctl import Farmctl, embedded
+from tests.farmctl import Farmctl, embedded, in_cluster, put
 from tests.people import hello
 
 HELLO = yaml.safe_dump(hello(pod_labels={"app": "hello"}))
-numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -34,25 +26,7 @@ def address() -> Iterator[str]:
 @pytest.fixture
 def farmctl(address: str) -> Farmctl:
     """A registered cluster with one node, under a prefix of its own."""
-    prefix = f"test{next(numbers)}/"
-
-    async def register() -> None:
-        client = connect({}, SystemClock(), address=address)
-        await register_cluster(client, Keys(prefix), SystemIds())
-        await register_node(client, Keys(prefix), "web1")
-        await client.close()
-
-    asyncio.run(register())
-    return Farmctl(address, prefix, inside=True)
-
-
-def put(farmctl: Farmctl, key: str, value: str) -> None:
-    """Write a key by hand, as curl would."""
-    url = f"http://{farmctl.address.removeprefix('http://')}/v1/kv/{farmctl.prefix}{key}"
-    with urllib.request.urlopen(
-        urllib.request.Request(url, value.encode(), method="PUT"), timeout=10
-    ) as answer:
-        assert answer.read() == b"true"
+    return in_cluster(address, "web1")
 
 
 def test_a_controllers_life_in_commands(farmctl: Farmctl) -> None:
@@ -221,7 +195,11 @@ def test_an_unregistered_cluster_says_what_to_do(address: str) -> None:
     refused = alone("rc", "create", "-f", "-", stdin=HELLO)
     assert refused.code == 4
     assert "start a farm first" in refused.err
-    assert alone.ok("rc", "list").err == "no controllers\n"
+    # An empty answer from a place where nothing is registered proves nothing (R20).
+    for listing in ("rc list", "daemonset list", "node list", "pod list", "farm list", "audit list", "top"):
+        refused = alone(*listing.split())
+        assert (refused.code, refused.out) == (4, ""), listing
+        assert "no cluster is registered" in refused.err
 
 
 def test_a_watched_list_shows_changes_and_ends_with_130(farmctl: Farmctl) -> None:

@@ -1,0 +1,91 @@
+"""Tables: aligned columns for people, with colours where a terminal wants them.
+
+A name or an id is never broken: where a table is wider than the terminal, its last column is folded, and
+where even that leaves no room, the terminal wraps whole lines. Text from the store loses its control
+characters: it may have been written by anybody.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+_GAP = "  "
+_LEAST_FOLD = 24
+_COLOURED = frozenset({"STATE", "HEALTH", "CODE"})
+_COLOURS = {
+    "converged": "green",
+    "ready": "green",
+    "passing": "green",
+    "progressing": "yellow",
+    "pending": "yellow",
+    "deleting": "yellow",
+    "draining": "yellow",
+    "unowned": "yellow",
+    "unknown": "yellow",
+    "blocked": "red",
+    "frozen": "red",
+    "absent": "red",
+    "lost": "red",
+    "critical": "red",
+    "failed": "red",
+}
+
+
+class Column(NamedTuple):
+    """One column of a table; ``wide`` ones are shown with ``-o wide`` only."""
+
+    title: str
+    text: Callable[[Any], str]
+    wide: bool = False
+
+
+class Table(NamedTuple):
+    """A list to show. ``kind`` is the singular, ``name`` gives ``rc/hello``; ``broken``: one line each."""
+
+    kind: str
+    rows: Sequence[Any]
+    columns: Sequence[Column]
+    name: Callable[[Any], str]
+    plain: Callable[[Any], dict[str, Any]]
+    broken: Sequence[str] = ()
+    empty: str = ""
+
+
+def clean(text: str) -> str:
+    """One line without control characters."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def lines(table: Table, *, wide: bool = False, width: int = 0, colour: bool = False) -> list[str]:
+    """The lines of a table. ``width``: of the terminal, 0 for none; ``colour``: with escape sequences."""
+    columns = [column for column in table.columns if wide or not column.wide]
+    cells = [[column.title for column in columns]]
+    cells += [[clean(column.text(row)) for column in columns] for row in table.rows]
+    widths = [max(len(line[position]) for line in cells) for position in range(len(columns))]
+    room = width - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1) if width else 0
+    shown = []
+    for number, cell in enumerate(cells):
+        *first, last = cell
+        folded = textwrap.wrap(last, room) if _LEAST_FOLD <= room < len(last) else [last]
+        head = _GAP.join(
+            _styled(text.ljust(size), column.title, colour=colour, title=number == 0)
+            for text, size, column in zip(first, widths, columns, strict=False)
+        )
+        tail = _styled(folded[0], columns[-1].title, colour=colour, title=number == 0)
+        shown.append((f"{head}{_GAP}{tail}" if first else tail).rstrip())
+        indent = " " * (sum(widths[:-1]) + len(_GAP) * len(first))
+        shown += [indent + rest for rest in folded[1:]]
+    return shown
+
+
+def _styled(text: str, column: str, *, colour: bool, title: bool) -> str:
+    if not colour:
+        return text
+    if title:
+        return click.style(text, bold=True)
+    word = text.split(",", maxsplit=1)[0].split(" ", maxsplit=1)[0] if column in _COLOURED else ""
+    return click.style(text, fg=_COLOURS[word]) if word in _COLOURS else text

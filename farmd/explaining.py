@@ -1,0 +1,52 @@
+"""Why each node does or does not get a pod: the scheduler's own judgement, for people.
+
+Asked of the same pure functions that the farms use, over one read of the fleet, so that it cannot tell
+another story than what happens (nodes whose loss only the farms recorded show as absent).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from farmd import overview
+from scheduler.decide import explanation
+from scheduler.fleet import node_views
+from scheduler.model import Explanation, Request
+from store import codec
+from store.entry import Entry, Stored
+from store.errors import RecordInvalid
+from store.keys import Keys, is_sentinel
+from store.nodes import NodeStore, Reserved
+from store.pods import Pod, PodKey
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+
+async def judge(client: ConsulClient, keys: Keys, request: Request) -> Explanation:
+    """The verdict on every node for what is asked.
+
+    Raises:
+        PlacementInvalid: the manifest's placement block cannot work.
+    """
+    listing = await NodeStore(client, keys).list()
+    placed = await overview.pods(client, keys)
+    view = node_views(
+        {name: node.record for name, node in listing.items.items() if node.node is not None},
+        {name: node.agent for name, node in listing.items.items() if node.agent is not None},
+        await _reserved(client, keys),
+        {PodKey(row.owner, row.node, row.instance): Pod(row.manifest, row.labels) for row in placed.rows},
+    )
+    return explanation(request, view)
+
+
+async def _reserved(client: ConsulClient, keys: Keys) -> dict[str, Stored[Reserved]]:
+    page = await client.list(keys.tree("reserved"))
+    found = {}
+    for raw in page.items:
+        if not is_sentinel(raw.key):
+            try:
+                found[keys.last_part(raw.key)] = codec.stored(Reserved, Entry.of(raw))
+            except RecordInvalid:
+                continue  # the farms report it; here it counts as nothing reserved
+    return found

@@ -1,0 +1,48 @@
+"""Tables: names are never broken, whatever the terminal's width."""
+
+from __future__ import annotations
+
+import pytest
+
+from farmd.cli.tables import Column, Table, lines
+
+ROWS = [("hello", "0123456789abcdef", "blocked", "of 5 nodes 3 are cordoned and 2 have no room for it")]
+
+
+def table(rows: list[tuple[str, str, str, str]] = ROWS) -> Table:
+    titles = ("NAME", "ID", "STATE", "REASON")
+    columns = [Column(title, lambda row, at=at: row[at]) for at, title in enumerate(titles)]  # type: ignore[misc]
+    return Table("Thing", rows, columns, name=lambda row: row[0], plain=dict)
+
+
+def test_a_wide_terminal_shows_a_row_a_line() -> None:
+    head, row = lines(table(), width=200)
+    assert head == "NAME   ID                STATE    REASON"
+    assert row == "hello  0123456789abcdef  blocked  of 5 nodes 3 are cordoned and 2 have no room for it"
+
+
+def test_a_narrow_terminal_folds_the_last_column_only() -> None:
+    shown = lines(table(), width=60)
+    assert shown[1].startswith("hello  0123456789abcdef  blocked  of 5 nodes")
+    assert shown[2].startswith(" " * 34)
+    assert " ".join(line[34:] for line in shown[1:]) == ROWS[0][3]
+    assert max(map(len, shown)) <= 60
+
+
+@pytest.mark.parametrize("width", [0, 10, 40])
+def test_where_nothing_is_left_for_the_last_column_lines_stay_whole(width: int) -> None:
+    assert len(lines(table(), width=width)) == 2
+
+
+def test_colours_are_those_of_states_and_change_no_text() -> None:
+    rows = [("ready", "0", "blocked", "lost")]
+    shown = lines(table(rows), colour=True)[1]
+    assert "\x1b[31mblocked" in shown
+    assert shown.startswith("ready  0")  # a name is not a state
+    assert shown.endswith("lost")
+
+
+def test_control_characters_of_the_store_never_reach_a_terminal() -> None:
+    (shown,) = lines(table([("a\x1b[2Jb", "0", "x", "y\n")]))[1:]
+    assert "\x1b" not in shown
+    assert "\n" not in shown
