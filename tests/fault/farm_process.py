@@ -121,6 +121,7 @@ class Nursery:
 
 
 async def _farm(address: str, prefix: str, settings: dict[str, Any]) -> None:
+    kinds = settings.pop("kinds", ("rcs",))
     client, stop = client_of(address), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     metrics = Metrics(CollectorRegistry())
@@ -134,6 +135,7 @@ async def _farm(address: str, prefix: str, settings: dict[str, Any]) -> None:
         recorder=metrics,
         progress=Progress(CLOCK, metrics),
         alerter=Inbox(),
+        kinds=kinds,
         thaw_after=1.0,
     )
     await farm.run(stop)

@@ -6,15 +6,18 @@ import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from farmd.clock import SystemIds
 from farmd.farm.preference import preferred
 from farmd.mutation import Call
 from store import codec, manifests, operations, registration
 from store.consul.client import ConsulClient
+from store.daemonsets import DaemonSet
 from store.entry import Entry
 from store.farms import Member
 from store.keys import Keys
@@ -51,6 +54,19 @@ def keys_of(hold: Hold) -> list[str]:
     """The keys that a held transaction names."""
     assert hold.seen is not None
     return [operation["KV"]["Key"] for operation in json.loads(hold.seen.body) if "KV" in operation]
+
+
+async def came(hold: Hold, done: Coroutine[Any, Any, None]) -> bool:
+    """Whether the request to hold came before something else was done."""
+    waiters = [asyncio.create_task(hold.reached.wait()), asyncio.create_task(done)]
+    try:
+        async with asyncio.timeout(WITHIN):
+            await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for waiter in waiters:
+            waiter.cancel()
+        await asyncio.gather(*waiters, return_exceptions=True)
+    return hold.reached.is_set()
 
 
 @dataclass
@@ -95,12 +111,29 @@ class Rig:
     ) -> ReplicationController:
         return await self.cluster.create_rc(name, replicas, manifest=manifest, **fields)
 
+    async def daemonset(self, *, manifest: Manifest = PLAIN, **fields: Any) -> DaemonSet:
+        """Write a daemon set with its manifest, as ``farmctl daemonset create`` would."""
+        sha = await self.use(manifest)
+        fields = {"id": SystemIds().new(), "name": "logs"} | fields
+        made = DaemonSet(manifest=sha, pod_id=manifest.id, **fields)
+        await self.write(
+            [
+                operations.create(self.keys.record("daemonsets", made.id), codec.encode(made)),
+                operations.create(self.keys.name("daemonsets", made.name), codec.encode(made.id)),
+            ]
+        )
+        return made
+
     async def change(self, rc_id: str, **fields: Any) -> None:
         """Change a controller's record, whoever changed it last."""
-        key = self.keys.record("rcs", rc_id)
+        await self.rewrite(self.keys.record("rcs", rc_id), ReplicationController, **fields)
+
+    async def rewrite(self, key: str, kind: type[msgspec.Struct], **fields: Any) -> None:
+        """Change a record, whoever changed it last."""
         entry = await self.client.read(key, mode="consistent")
         assert entry is not None
-        await self.cluster.change_rc(codec.decode(ReplicationController, entry.value, key), **fields)
+        changed = msgspec.structs.replace(codec.decode(kind, entry.value, key), **fields)
+        await self.write([operations.put(key, codec.encode(changed))])
 
     async def use(self, manifest: Manifest) -> str:
         """Write a manifest and return its digest."""
@@ -145,6 +178,19 @@ class Rig:
         self.farms.append(running)
         return running
 
+    async def present(self, farm: str) -> None:
+        """Wait until a farm is there."""
+
+        async def so() -> bool:
+            return bool(await self.session_of(farm))
+
+        await self.until(so, f"the presence of {farm}")
+
+    async def names(self) -> list[str]:
+        """All nodes."""
+        tree = await self.cluster.entries(self.keys.tree("nodes"))
+        return sorted(map(self.keys.last_part, tree))
+
     async def session_of(self, farm: str) -> str:
         """The session of a farm that is present; empty if it is not."""
         entry = await self.client.read(self.keys.farm(farm), mode="consistent")
@@ -156,16 +202,16 @@ class Rig:
         if entry is not None:
             await self.client.destroy_session(entry.session)
 
-    async def owner(self, rc_id: str) -> str:
-        """Which farm holds a controller's lock; empty: nobody."""
-        entry = await self.client.read(self.keys.lock("rcs", rc_id), mode="consistent")
+    async def owner(self, item: str, kind: str = "rcs") -> str:
+        """Which farm holds an item's lock; empty: nobody."""
+        entry = await self.client.read(self.keys.lock(kind, item), mode="consistent")
         return "" if entry is None else Holder.parse(entry.value).id
 
-    async def owned_by(self, farm: str, *rc_ids: str) -> None:
-        """Wait until a farm holds the locks of these controllers."""
+    async def owned_by(self, farm: str, *items: str, kind: str = "rcs") -> None:
+        """Wait until a farm holds the locks of these items."""
 
         async def so() -> bool:
-            return {await self.owner(each) for each in rc_ids} == {farm}
+            return {await self.owner(each, kind) for each in items} == {farm}
 
         await self.until(so, f"{farm} as owner")
 
@@ -182,8 +228,8 @@ class Rig:
         page = await self.client.list(self.keys.prefix, mode="consistent")
         return Dump(self.keys, {raw.key: Entry.of(raw) for raw in page.items})
 
-    async def status(self, rc_id: str) -> Status | None:
-        entry = await self.client.read(self.keys.status("rcs", rc_id), mode="consistent")
+    async def status(self, item: str, kind: str = "rcs") -> Status | None:
+        entry = await self.client.read(self.keys.status(kind, item), mode="consistent")
         return None if entry is None else codec.decode(Status, entry.value, entry.key)
 
     async def count(self, rc_id: str) -> int:
@@ -221,6 +267,7 @@ class Rig:
             for index, a in dump.audits
         ]
         statuses = [f"{await self.status(rc_id)}" for rc_id in dump.rcs]
+        statuses += [f"{await self.status(each, 'daemonsets')}" for each in dump.daemonsets]
         tails = [f"--- {process.log.name}\n{process.tail()}" for process in self.processes]
         return "\n".join(["audit:", *records[-30:], "status:", *statuses, *tails])
 

@@ -15,8 +15,8 @@ from typing import Literal
 import pytest
 
 from tests.fault.farm_process import Nursery
-from tests.fault.rig import ASKING, Rig, id_preferring, rig_on
-from tests.proxy import Hold, Proxy
+from tests.fault.rig import ASKING, Rig, came, id_preferring, rig_on
+from tests.proxy import Proxy
 
 PODS = 200
 # The presence, the claim, and at least as many as hold the pods.
@@ -25,22 +25,10 @@ LEAST = 2 + PODS // 30
 Fate = Literal["arrives before the take-over", "arrives after it", "never arrives", "is never answered"]
 
 
-async def reached(hold: Hold, rig: Rig, rc_id: str) -> bool:
-    """Whether the k-th transaction came; False: the farm was done before."""
-
-    async def done() -> None:
-        while (status := await rig.status(rc_id)) is None or status.placed < PODS:
-            await asyncio.sleep(0.02)
-
-    waiters = [asyncio.create_task(hold.reached.wait()), asyncio.create_task(done())]
-    try:
-        async with asyncio.timeout(60):
-            await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for waiter in waiters:
-            waiter.cancel()
-        await asyncio.gather(*waiters, return_exceptions=True)
-    return hold.reached.is_set()
+async def scheduled(rig: Rig, rc_id: str) -> None:
+    """Wait until the farm says that all is placed."""
+    while (status := await rig.status(rc_id)) is None or status.placed < PODS:
+        await asyncio.sleep(0.02)
 
 
 async def kill_at(k: int, fate: Fate, consul: str, nursery: Nursery) -> bool:
@@ -50,7 +38,7 @@ async def kill_at(k: int, fate: Fate, consul: str, nursery: Nursery) -> bool:
         hold = proxy.hold_transaction(k, answer=fate == "is never answered")
         rc = await rig.rc(PODS, manifest=ASKING, id=id_preferring("victim", "survivor"))
         victim = rig.process("victim", proxy.address)
-        if not await reached(hold, rig, rc.id):
+        if not await came(hold, scheduled(rig, rc.id)):
             await rig.settled(context)
             return False
         await rig.farm("survivor")

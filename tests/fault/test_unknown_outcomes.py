@@ -12,7 +12,7 @@ from typing import Literal
 
 import pytest
 
-from tests.fault.rig import ASKING, WITHIN, Rig, rig_on
+from tests.fault.rig import ASKING, WITHIN, Rig, came, rig_on
 from tests.fleet import RunningFarm, eventually
 from tests.proxy import Hold, Proxy
 
@@ -32,16 +32,6 @@ async def told(rig: Rig, rc_id: str, placed: int) -> None:
         return status is not None and (status.placed, status.desired) == (placed, placed)
 
     await eventually(so, within=WITHIN, what=f"a status of {placed} pods")
-
-
-async def first(hold: Hold, rig: Rig, rc_id: str, placed: int) -> bool:
-    """Whether the k-th transaction came before the farm was done."""
-    waiters = [asyncio.create_task(hold.reached.wait()), asyncio.create_task(told(rig, rc_id, placed))]
-    await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
-    for waiter in waiters:
-        waiter.cancel()
-    await asyncio.gather(*waiters, return_exceptions=True)
-    return hold.reached.is_set()
 
 
 async def meet(hold: Hold, fate: Fate, rig: Rig, proxy: Proxy, context: str) -> None:
@@ -72,14 +62,14 @@ async def lose(k: int, fate: Fate, consul: str, before: int, after: int) -> bool
         session = await rig.session_of("alive")
         hold = proxy.hold_transaction(k, answer=fate == "is never answered")
         await rig.change(rc.id, replicas_desired=after)
-        if came := await first(hold, rig, rc.id, after):
+        if reached := await came(hold, told(rig, rc.id, after)):
             await meet(hold, fate, rig, proxy, context)
         await told(rig, rc.id, after)
         dump = await rig.settled(context)
         assert len(dump.pods) == len(dump.intents) == after, context
         assert await rig.session_of("alive") == session, "an unknown outcome is no reason to start again"
         assert farm.owned == {rc.id}
-    return came
+    return reached
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, PODS), (PODS, 0)], ids=["up", "down"])

@@ -97,7 +97,8 @@ def _gently(look: Look, moment: Moment, daemonset: DaemonSet) -> Iterable[str]:
     }
     if not fresh:
         return
-    kept = [place for place in look.pods(daemonset.id) if _keeps(look, daemonset, place[0])]
+    standing = look.pods(daemonset.id)
+    kept = [at for at in standing if _keeps(look, daemonset, at[0]) and not look.lost(at[0])]
     serving = sum(
         look.serves(daemonset.id, place) or not look.settled(look.keys.reality(*place))
         for place in kept

@@ -125,13 +125,16 @@ class Look:
 
     def served(self, owner: str, place: Place) -> bool:
         """Whether what the pod said before runs there and passes its check; of lost nodes nobody knows."""
-        work = self.at(Work, self.keys.work("nodes", place[0]))
-        if work is not None and work.lost_since > 0:
+        if self.lost(place[0]):
             return False
         reality = self.at(Reality, self.keys.reality(*place))
         return healthy(reality, self.manifests.get(self.keys.pod(owner, *place), ""))
 
     # -- nodes ---------------------------------------------------------------------------------
+    def lost(self, node: str) -> bool:
+        work = self.at(Work, self.keys.work("nodes", node))
+        return work is not None and work.lost_since > 0
+
     def unfit(self, node: str, owner: ReplicationController | DaemonSet, record_key: str) -> str:
         """Why an owner may place nothing new on a node; empty if it may, or could not know yet."""
         keys = self.keys.node(node), self.keys.agent(node), record_key
