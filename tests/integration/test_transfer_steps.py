@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import contextlib
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 
 from store import codec, operations
-from store.audit import Audit
 from store.consul.client import ConsulClient
 from store.consul.environment import Address
 from store.consul.transport import AiohttpTransport
-from store.errors import OutcomeUnknown, StoreUnavailable
-from store.farms import Member
 from store.intent import Intent
 from store.locks import Holder
 from store.manifests import Manifest
 from store.nodes import Drain, Node, Reserved
-from store.ports import Request, Response
+from store.ports import Request
 from store.rcs import ReplicationController
 from store.sessions import Session
 from store.status import Status
 from store.work import Work
-from tests.fleet import CLOCK, Cluster, RunningFarm, cluster_on, eventually, farm_on, start_farm
+from tests.fleet import CLOCK, Cluster, RunningFarm, cluster_on, eventually, farm_on
+from tests.mortal import bury, mortal_farm, said
 from tests.obedient import Obedient, obedient
 from tests.toys import Faulty, is_transaction
 
@@ -212,7 +206,7 @@ async def test_node_transfer_doesnt_start_if_the_lock_is_taken_in_between(
         key = cluster.keys.mutation_lock("rcs", rc.id)
 
         async def take_it(request: Request) -> None:
-            if is_transaction(request) and "transfer.start" in _said(request) and not locked.is_set():
+            if is_transaction(request) and "transfer.start" in said(request) and not locked.is_set():
                 locked.set()
                 value = Holder("rollouts", "7", "x").value()
                 await cluster.client.transaction([operations.lock(key, value, rollout.id)])
@@ -233,53 +227,6 @@ async def test_node_transfer_doesnt_start_if_the_lock_is_taken_in_between(
 
 
 # -- a farm dies after each step ---------------------------------------------------------------
-@asynccontextmanager
-async def mortal_farm(
-    cluster: Cluster, address: str, action: str, *, answered: bool
-) -> AsyncIterator[RunningFarm]:
-    """A farm that is cut off right after its transaction of that action; with its answer, or without."""
-    transport = Faulty(AiohttpTransport(Address.from_environment({}, address)))
-    client = ConsulClient(transport, clock=CLOCK)
-    cut = asyncio.Event()
-
-    async def before(request: Request) -> None:
-        if cut.is_set():
-            raise StoreUnavailable("cut off")
-
-    async def after(request: Request, response: Response) -> None:
-        if cut.is_set() or (is_transaction(request) and response.status == 200 and action in _said(request)):
-            cut.set()
-            if not answered:
-                raise OutcomeUnknown("cut off")
-
-    transport.before, transport.after = before, after
-    farm = await start_farm(client, "mortal", keys=cluster.keys)
-    farm.stop.cut = cut  # type: ignore[attr-defined]
-    try:
-        yield farm
-    finally:
-        farm.task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await farm.task
-        await client.close()
-
-
-def _said(request: Request) -> list[str]:
-    """The actions that a transaction's audit records name."""
-    values = [item["KV"]["Value"] for item in json.loads(request.body) if "/audit/" in item["KV"]["Key"]]
-    return [codec.decode(Audit, base64.b64decode(value), "audit").action for value in values]
-
-
-async def bury(cluster: Cluster, farm: RunningFarm) -> None:
-    """Its session ends, as if its time were over."""
-    (entry,) = [
-        entry
-        for key, entry in (await cluster.entries(cluster.keys.tree("farms"))).items()
-        if key.endswith("/mortal")
-    ]
-    await cluster.client.destroy_session(codec.decode(Member, entry.value, entry.key).session)
-
-
 @pytest.mark.parametrize("answered", [True, False], ids=["acknowledged", "answer lost"])
 @pytest.mark.parametrize("action", ["transfer.start", "transfer.place", "transfer.finish"])
 async def test_w16_another_farm_finishes_what_one_began(
