@@ -14,6 +14,7 @@ from store.consul.client import ConsulClient
 from store.entry import Entry
 from store.errors import NotRegistered, SchemaTooNew, TransactionRejected
 from store.keys import Keys
+from store.operations import Operation
 from store.ports import Ids
 
 SCHEMA_VERSION = 1
@@ -30,6 +31,15 @@ class Schema(msgspec.Struct, frozen=True):
 def sentinel_value(cluster: str) -> bytes:
     """What a sentinel holds: the cluster id as a JSON string."""
     return msgspec.json.encode(cluster)
+
+
+def sentinel(key: str, cluster: str) -> Operation:
+    """The operation that creates one sentinel where there is none.
+
+    For a tree that is younger than the cluster, and only on a person's word that nothing ever was in it:
+    from then on an empty answer counts as true.
+    """
+    return operations.create(key, sentinel_value(cluster))
 
 
 async def cluster_id(client: ConsulClient, keys: Keys) -> str:

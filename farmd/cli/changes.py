@@ -32,6 +32,7 @@ _DONE = {
     "undrain": "undrained",
     "clear": "cleared",
     "remove": "removed",
+    "register": "registered",
 }
 
 

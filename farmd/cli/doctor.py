@@ -8,6 +8,7 @@ import click
 
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
+from farmd.cli.names import findings
 from farmd.cli.options import command
 from farmd.cli.output import document, emit, render
 from farmd.cli.tables import Column, Table, clean
@@ -24,7 +25,8 @@ FINDINGS = 1
     "targets",
     multiple=True,
     metavar="CODE|OBJECT|ID",
-    help="Remove what has this code, is this object, or belongs to this owner or node. Repeatable.",
+    shell_complete=findings,
+    help="Put right what has this code, is this object, or belongs to this owner or node. Repeatable.",
 )
 async def doctor(invocation: Invocation, targets: tuple[str, ...]) -> None:
     """What is wrong in the store, why, and what to do. Exits 1 when there is anything.
@@ -73,5 +75,5 @@ def _plain(finding: Finding) -> dict[str, Any]:
         "object": finding.object,
         "explanation": finding.explanation,
         "fix": finding.fix,
-        "fixable": finding.removal is not None,
+        "fixable": finding.fixable,
     }

@@ -116,7 +116,7 @@ def findings(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[st
         from farmd.doctor.examine import examine
 
         found = (await examine(client, keys, SystemClock())).findings
-        return {text for one in found if one.removal is not None for text in (one.code, one.object)}
+        return {text for one in found if one.fixable for text in (one.code, one.object)}
 
     return _complete(ctx, names, incomplete)
 

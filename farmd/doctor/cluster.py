@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farmd.doctor.model import Finding
-from farmd.doctor.survey import Survey
+from farmd.doctor.survey import OWNERS, Survey
 from store import codec, registration
 from store.errors import RecordInvalid
 from store.keys import is_sentinel
@@ -52,14 +52,22 @@ def _sentinels(survey: Survey) -> list[Finding]:
     # One that bears another id is as bad where nobody expects one.
     others = [key for tree in survey.trees.values() for key in tree if is_sentinel(key)]
     wrong = {key: survey.sentinel(key) for key in (*expected, *others)}
-    return [
-        Finding(
-            f"sentinel-{how}",
-            survey.short(key),
-            f"the sentinel {'is missing' if how == 'missing' else 'bears another id than the cluster'}:"
-            " nobody takes an absence under it for true, and removals freeze",
-            "something deleted or copied parts of the store: restore Consul from a snapshot",
-        )
-        for key, how in wrong.items()
-        if how
-    ]
+    return [_sentinel(survey, key, how) for key, how in wrong.items() if how]
+
+
+def _sentinel(survey: Survey, key: str, how: str) -> Finding:
+    name = survey.short(key)
+    family = name.partition("/")[0]
+    # A tree that came with a newer version than the one that registered the cluster never had a sentinel.
+    young = how == "missing" and family in OWNERS and survey.untouched(family)
+    what = "is missing" if how == "missing" else "bears another id than the cluster"
+    restore = "something deleted or copied parts of the store: restore Consul from a snapshot"
+    return Finding(
+        f"sentinel-{how}",
+        name,
+        f"the sentinel {what}: nobody takes an absence under it for true, and removals freeze",
+        f"if there never were any {family} here: farmctl doctor --fix {name}; else {restore}"
+        if young
+        else restore,
+        registers=key if young else "",
+    )

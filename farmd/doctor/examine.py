@@ -38,10 +38,11 @@ def _lost(seen: Survey) -> list[Finding]:
 
 def _facts(seen: Survey) -> dict[str, str]:
     named = "none" if seen.cluster is None else seen.cluster.value.decode("utf-8", "replace").strip('"')
-    counts = {family: sum(1 for _ in seen.records(family)) for family in ("rcs", "pods")}
+    counts = {family: sum(1 for _ in seen.records(family)) for family in ("rcs", "daemonsets", "pods")}
     return {
         "cluster": named,
         "controllers": str(counts["rcs"]),
+        "daemon sets": str(counts["daemonsets"]),
         "pods": str(counts["pods"]),
         "manifests": str(len(seen.manifests)),
     }

@@ -1,4 +1,4 @@
-"""Removing what a person named: audited transactions that check once more what made it removable."""
+"""Putting right what a person named: audited transactions that check once more what made it so."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from farmd.doctor import reservations
 from farmd.doctor.model import Finding, Removal
 from farmd.mutation import Call, Change, Mutation, registered
-from store import operations
-from store.errors import InputInvalid, NotFound
+from store import operations, registration
+from store.errors import Conflict, InputInvalid, NotFound
 from store.operations import MAX_OPERATIONS, Operation
 
 ACTION = "doctor.remove"
@@ -27,20 +27,20 @@ def choose(findings: Sequence[Finding], targets: Sequence[str]) -> list[Finding]
     for target in targets:
         fitting = [finding for finding in findings if finding.fits(target)]
         if not fitting:
-            codes = ", ".join(sorted({finding.code for finding in findings if finding.removal})) or "nothing"
+            codes = ", ".join(sorted({finding.code for finding in findings if finding.fixable})) or "nothing"
             raise NotFound(f"doctor: no finding fits {target!r}", hint=f"fixable now: {codes}")
-        removable = [finding for finding in fitting if finding.removal is not None]
-        if not removable:
+        fixable = [finding for finding in fitting if finding.fixable]
+        if not fixable:
             raise InputInvalid(
                 f"{fitting[0].object}: {fitting[0].code} cannot be fixed from here",
                 field="fix",
                 hint=fitting[0].fix,
             )
-        chosen |= {(finding.code, finding.object): finding for finding in removable}
+        chosen |= {(finding.code, finding.object): finding for finding in fixable}
     return list(chosen.values())
 
 
-async def mutations(call: Call, findings: Iterable[Finding]) -> list[Mutation]:
+async def mutations(call: Call, findings: Sequence[Finding]) -> list[Mutation]:
     """One mutation for each item, several where an item has more than one transaction holds.
 
     Room is given back last: only then is it certain that nobody is told to run there any more.
@@ -60,7 +60,35 @@ async def mutations(call: Call, findings: Iterable[Finding]) -> list[Mutation]:
         for batch in _batches(removals, MAX_OPERATIONS - OVERHEAD)
     ]
     releases = [removal.release for removal in chosen if removal.release is not None]
-    return [*removed, *reservations.mutations(cluster, ACTION, releases)]
+    registers = [finding.registers for finding in findings if finding.registers]
+    return [
+        *[await _registration(call, cluster, key) for key in registers],
+        *removed,
+        *reservations.mutations(cluster, ACTION, releases),
+    ]
+
+
+async def _registration(call: Call, cluster: Operation, key: str) -> Mutation:
+    """Create the sentinel of a tree in which nothing ever was, on a person's word (R20).
+
+    Raises:
+        Conflict: something stands there by now, so an absence is not what was looked at.
+    """
+    name, tree = key.removeprefix(call.keys.prefix), key.removesuffix(".present")
+    if (await call.client.keys(tree, mode="consistent")).items:
+        raise Conflict(f"{name}: something stands beside it by now", hint="run farmctl doctor again")
+    change = Change(
+        "meta",
+        name,
+        name,
+        "doctor.register",
+        before={"exists": False},
+        after={"exists": True},
+        details=(f"from then on an empty answer for {name.partition('/')[0]} is true",),
+        destructive=True,
+    )
+    cluster_id = await registration.cluster_id(call.client, call.keys)
+    return Mutation(change, (cluster, registration.sentinel(key, cluster_id)))
 
 
 def _batches(removals: Sequence[Removal], room: int) -> Iterable[list[Removal]]:

@@ -64,4 +64,5 @@ def _finding(
     survey: Survey, code: str, entry: Entry, kind: str, item: str, explanation: str, *absent: str
 ) -> Finding:
     removal = Removal(kind, item, ((entry.key, entry.modify_index),), absent)
-    return Finding(code, survey.short(entry.key), explanation, "farmctl doctor --fix removes it", removal)
+    name = survey.short(entry.key)
+    return Finding(code, name, explanation, f"farmctl doctor --fix {name} removes it", removal)

@@ -43,7 +43,7 @@ class Finding:
     """One thing that is not as it should be.
 
     ``code`` is stable, ``object`` the key without its prefix (or a process, or a kind of work), ``fix``
-    what to do; with a ``removal`` the doctor can do it itself.
+    what to do; with a ``removal``, or a sentinel's key in ``registers``, the doctor can do it itself.
     """
 
     code: str
@@ -51,10 +51,17 @@ class Finding:
     explanation: str
     fix: str
     removal: Removal | None = None
+    registers: str = ""
+
+    @property
+    def fixable(self) -> bool:
+        """Whether the doctor can do it itself."""
+        return self.removal is not None or bool(self.registers)
 
     def fits(self, target: str) -> bool:
-        """Whether a person means this one: by its code, its object, or one part of the object."""
-        return target in {self.code, self.object} or target in self.object.split("/")
+        """Whether a person means this one: by its code, its object, or one part or the beginning of it."""
+        above = self.object.startswith(f"{target.rstrip('/')}/")
+        return target in {self.code, self.object} or above or target in self.object.split("/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def _pods(survey: Survey) -> Iterator[Finding]:
             "orphan-pod",
             survey.short(entry.key),
             f"its owner {owner} does not exist{runs}",
-            "farmctl doctor --fix removes the pod and stops it",
+            f"farmctl doctor --fix {survey.short(entry.key)} removes the pod and stops it",
             Removal(
                 "pods",
                 owner,
@@ -64,7 +64,7 @@ def _intents(survey: Survey) -> Iterator[Finding]:
             "intent-without-pod" if owned else "orphan-intent",
             survey.short(entry.key),
             f"its owner {intent.owner} {'does not count it among its pods' if owned else 'does not exist'}",
-            "farmctl doctor --fix stops it",
+            f"farmctl doctor --fix {survey.short(entry.key)} stops it",
             Removal(
                 "intent",
                 f"{node}/{instance}",
@@ -88,7 +88,8 @@ def _stale(survey: Survey, entry: Entry, node: str, instance: str) -> Finding:
         "stale-reality",
         survey.short(entry.key),
         f"{node} was last seen running it, should not run it any more, and its agent is absent",
-        "start the agent, which stops it; if the node is gone for good, farmctl doctor --fix",
+        "start the agent, which stops it; if the node is gone for good:"
+        f" farmctl doctor --fix {survey.short(entry.key)}",
         Removal(
             "reality",
             f"{node}/{instance}",

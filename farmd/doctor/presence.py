@@ -49,10 +49,11 @@ def _farms(survey: Survey) -> Iterator[Finding]:
             f"farms of different versions are alive: {', '.join(versions)}",
             "finish the upgrade",
         )
-    if any(True for _ in survey.records("rcs")) and not any("rcs" in member.kinds for member in members):
-        yield Finding(
-            "kind-unclaimed", "rcs", "no farm that is alive claims controllers", "add rcs to farm.kinds"
-        )
+    for kind, many in (("rcs", "controllers"), ("daemonsets", "daemon sets"), ("nodes", "nodes")):
+        if any(survey.records(kind)) and not any(kind in member.kinds for member in members):
+            yield Finding(
+                "kind-unclaimed", kind, f"no farm that is alive claims {many}", f"add {kind} to farm.kinds"
+            )
     if not any("housekeeping" in member.kinds and not member.selector for member in members):
         yield Finding(
             "kind-unclaimed",

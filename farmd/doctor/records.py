@@ -7,11 +7,14 @@ from typing import Any
 from farmd.doctor.model import Finding
 from farmd.doctor.survey import Survey
 from store import codec, rcs
+from store.daemonsets import DaemonSet
+from store.entry import Entry
 from store.errors import RecordInvalid
 from store.failsafe import Failsafe
 from store.farms import Member
 from store.intent import Intent
-from store.nodes import Agent, Node, Reserved
+from store.named import decode_named
+from store.nodes import Agent, Node, NodeStatus, Reserved
 from store.pods import Pod
 from store.rcs import ReplicationController
 from store.reality import Reality
@@ -20,6 +23,7 @@ from store.work import Work
 
 KINDS: dict[str, type[Any]] = {
     "rcs": ReplicationController,
+    "daemonsets": DaemonSet,
     "pods": Pod,
     "intent": Intent,
     "reality": Reality,
@@ -32,6 +36,8 @@ KINDS: dict[str, type[Any]] = {
     "names": str,
     "status": Status,
 }
+# What a kind of work tells people, where it is not what all others do.
+STATUSES: dict[str, type[Any]] = {"nodes": NodeStatus}
 
 
 def check(survey: Survey) -> list[Finding]:
@@ -45,9 +51,7 @@ def _undecodable(survey: Survey) -> list[Finding]:
         for entry in survey.records(family):
             try:
                 _check_key(survey, family, entry.key)
-                codec.decode(kind, entry.value, entry.key)
-                if family == "rcs":
-                    rcs.decode(survey.keys, entry)
+                _decode(survey, family, kind, entry)
             except RecordInvalid as error:
                 findings.append(
                     Finding(
@@ -60,6 +64,18 @@ def _undecodable(survey: Survey) -> list[Finding]:
     return findings
 
 
+def _decode(survey: Survey, family: str, kind: type[Any], entry: Entry) -> None:
+    if family == "rcs":
+        rcs.decode(survey.keys, entry)
+    elif family == "daemonsets":
+        decode_named(DaemonSet, survey.keys, entry)
+    elif family == "status":
+        of = entry.key[len(survey.keys.tree(family)) :].partition("/")[0]
+        codec.decode(STATUSES.get(of, kind), entry.value, entry.key)
+    else:
+        codec.decode(kind, entry.value, entry.key)
+
+
 def _check_key(survey: Survey, family: str, key: str) -> None:
     if not survey.keys.well_formed(family, key):
         raise RecordInvalid(f"{key}: no record of {family} has such a key", key=key)
@@ -67,6 +83,7 @@ def _check_key(survey: Survey, family: str, key: str) -> None:
 
 def _without_manifest(survey: Survey) -> list[Finding]:
     referring = [(entry, rc.manifest) for entry, rc in survey.decoded("rcs", ReplicationController)]
+    referring += [(entry, daemonset.manifest) for entry, daemonset in survey.decoded("daemonsets", DaemonSet)]
     referring += [(entry, pod.manifest) for entry, pod in survey.decoded("pods", Pod)]
     referring += [(entry, intent.manifest) for entry, intent in survey.decoded("intent", Intent)]
     return [
@@ -74,7 +91,7 @@ def _without_manifest(survey: Survey) -> list[Finding]:
             "manifest-missing",
             survey.short(entry.key),
             f"it refers to the manifest {sha[:12]}, which is not there: it cannot be started anew",
-            "farmctl rc update -f FILE --now writes a manifest with the controller",
+            "farmctl rc update -f FILE --now (or daemonset update) writes a manifest with its owner",
         )
         for entry, sha in referring
         if sha not in survey.manifests

@@ -37,7 +37,7 @@ def check(survey: Survey) -> list[Finding]:
             "stale-reservation",
             f"{survey.short(entry.key)}/{instance}",
             "its node reserves room for it, and no such pod is there or on its way",
-            "farmctl doctor --fix gives the room back",
+            f"farmctl doctor --fix {survey.short(entry.key)}/{instance} gives the room back",
             Removal("reserved", node, (), release=release_of(survey.keys, entry, node, instance)),
         )
         for entry, book in survey.decoded("reserved", Reserved)
@@ -60,7 +60,7 @@ def _nominations(survey: Survey) -> Iterator[Finding]:
                 "stale-nomination",
                 f"{survey.short(entry.key)}/{instance}",
                 f"its owner {nomination.owner} waits for room there and does not exist",
-                "farmctl doctor --fix withdraws it",
+                f"farmctl doctor --fix {survey.short(entry.key)}/{instance} withdraws it",
                 Removal(
                     "reserved", node, (), release=Release(node, instance, entry, absent, nomination=True)
                 ),

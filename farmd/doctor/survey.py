@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, TypeVar
 from store import codec
 from store.entry import Entry
 from store.errors import RecordInvalid
+from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.ports import Clock
+from store.reality import Reality
 from store.registration import sentinel_value
 
 if TYPE_CHECKING:
@@ -79,6 +81,22 @@ class Survey:
     def proven(self, *families: str) -> bool:
         """Whether what is not in these trees is truly absent."""
         return not any(self.sentinel(self.keys.sentinel(self.keys.tree(family))) for family in families)
+
+    def untouched(self, family: str) -> bool:
+        """Whether nothing at all tells of a record of that family, now or before.
+
+        A tree that somebody wiped leaves names, states and locks behind, or pods of nobody.
+        """
+        left = any(
+            entry.key.startswith(f"{self.keys.tree(beside)}{family}/")
+            for beside in ("names", "status", "work", "locks")
+            for entry in self.records(beside)
+        )
+        owners = {self.keys.pod_parts(entry.key)[0] for entry in self.well_formed("pods")}
+        owners |= {intent.owner for _, intent in self.decoded("intent", Intent)}
+        owners |= {reality.owner for _, reality in self.decoded("reality", Reality) if reality.owner}
+        orphans = any(not self.owned(owner) for owner in owners)
+        return not left and not orphans and not any(self.records(family))
 
     def short(self, key: str) -> str:
         """A key without the cluster's prefix."""

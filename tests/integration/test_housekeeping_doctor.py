@@ -16,7 +16,7 @@ from tests.fleet import Cluster, cluster_on, start_farm
 from tests.people import hello
 
 GONE = "dead0000dead0000"
-KINDS = ("rcs", "housekeeping")
+KINDS = ("rcs", "nodes", "housekeeping")
 
 
 @pytest.fixture

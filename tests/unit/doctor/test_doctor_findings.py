@@ -12,11 +12,12 @@ from farmd.doctor.model import Finding, Report
 from farmd.mutation import Call
 from store import codec
 from store.audit import utc_hour
+from store.daemonsets import DaemonSet
 from store.failsafe import Acknowledgement, Failsafe
 from store.farms import Member
 from store.intent import Intent
 from store.manifests import Manifest, canonical, digest
-from store.nodes import Agent, Node, Reserved
+from store.nodes import Agent, Node, NodeStatus, Reserved
 from store.pods import Pod
 from store.reality import Reality
 from store.registration import register_node
@@ -36,7 +37,7 @@ async def healthy(call: Call) -> str:
     """A small fleet in which nothing is wrong: a farm, a node, a controller with its pod."""
     rc_id = await created(call, replicas=1)
     session = await call.client.create_session(name="present", ttl=3600)
-    farm = Member(id="one", version="1.0", kinds=["rcs", "housekeeping"], since=call.clock.now())
+    farm = Member(id="one", version="1.0", kinds=["rcs", "nodes", "housekeeping"], since=call.clock.now())
     agent = Agent(node="n1", version="1.0", since=call.clock.now())
     await call.client.put(KEYS.farm("one"), codec.encode(farm), acquire=session)
     await call.client.put(KEYS.agent("n1"), codec.encode(agent), acquire=session)
@@ -102,6 +103,7 @@ async def held_lock(call: Call, _: str) -> None:
 
 
 STALE = KEYS.reality("n2", "old").removeprefix("farmd/")
+LOGS = DaemonSet(id=GONE, name="logs", manifest="0" * 64)
 FROZEN = Failsafe(evidence="agents: mass loss")
 SENTINEL = KEYS.sentinel(KEYS.tree("work"))
 
@@ -124,6 +126,11 @@ CASES: list[tuple[Harm, str, str]] = [
     (raw("farmd/pods/zz/odd", b"{}"), "record-invalid", "pods/zz/odd"),
     (raw("farmd/names/rcs/bad", b"{"), "record-invalid", "names/rcs/bad"),
     (gone(KEYS.manifest(SHA)), "manifest-missing", "intent/n1/hello"),
+    (raw(KEYS.record("daemonsets", GONE), b'{"id": 3}'), "record-invalid", f"daemonsets/{GONE}"),
+    (wrote(KEYS.record("daemonsets", GONE), LOGS), "manifest-missing", f"daemonsets/{GONE}"),
+    (wrote(KEYS.record("daemonsets", GONE), LOGS), "kind-unclaimed", "daemonsets"),
+    (wrote(KEYS.status("nodes", "n1"), Status(state="converged")), "record-invalid", "status/nodes/n1"),
+    (wrote(KEYS.farm("one"), Member(id="one", version="1", kinds=["rcs"])), "kind-unclaimed", "nodes"),
     (orphan, "orphan-pod", f"pods/{GONE}/n1/old"),
     (wrote(KEYS.intent("n1", "old"), Intent(SHA, GONE)), "orphan-intent", "intent/n1/old"),
     (wrote(KEYS.reality("n2", "old"), Reality(manifest=SHA)), "stale-reality", STALE),
@@ -204,7 +211,7 @@ async def test_pods_of_other_kinds_have_owners_too(family: str) -> None:
         await healthy(call)
         await place(call, GONE, instance="other")
         await call.client.put(KEYS.record(family, GONE), b"{}")
-        assert (await look(call)).findings == ()
+        assert not {finding.code for finding in (await look(call)).findings} & orphans.CODES
 
 
 async def test_an_orphan_of_one_moment_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +235,36 @@ async def test_an_orphan_of_one_moment_is_no_finding(monkeypatch: pytest.MonkeyP
         assert seen == 2
 
 
+async def test_what_a_nodes_worker_tells_of_a_drain_is_no_broken_record() -> None:
+    async with person() as call:
+        await healthy(call)
+        await put(call, KEYS.status("nodes", "n1"), NodeStatus(state="draining", left=1))
+        assert (await look(call)).findings == ()
+
+
+async def test_a_blocked_daemon_set_is_named_and_can_be_explained() -> None:
+    async with person() as call:
+        await healthy(call)
+        await put(call, KEYS.record("daemonsets", GONE), LOGS)
+        await put(
+            call, KEYS.status("daemonsets", GONE), Status(state="blocked", reason="no node is eligible")
+        )
+        (found,) = [each for each in (await look(call)).findings if each.code == "blocked"]
+        assert found.explanation == "daemonset/logs: no node is eligible"
+        assert found.fix == "farmctl daemonset explain logs"
+
+
+async def test_what_to_type_against_a_freeze_is_a_whole_command() -> None:
+    async with person() as call:
+        await healthy(call)
+        await put(call, KEYS.failsafe("rcs"), Failsafe(evidence="nodes: 3 of 4 agents are absent"))
+        (found,) = [each for each in (await look(call)).findings if each.code == "frozen"]
+        assert (
+            "farmctl failsafe clear rcs --evidence 'nodes: 3 of 4 agents are absent' --for 10m" in found.fix
+        )
+
+
 def test_a_target_fits_by_code_object_or_part() -> None:
     finding = Finding("orphan-pod", "pods/ab01/n1/hello", "why", "how")
-    assert all(map(finding.fits, ["orphan-pod", "pods/ab01/n1/hello", "ab01", "n1", "hello"]))
-    assert not any(map(finding.fits, ["orphan", "ab0", "", "pods/ab01"]))
+    assert all(map(finding.fits, ["orphan-pod", "pods/ab01/n1/hello", "pods/ab01", "ab01", "n1", "hello"]))
+    assert not any(map(finding.fits, ["orphan", "ab0", "", "/", "pods/ab0"]))

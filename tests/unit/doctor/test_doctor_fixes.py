@@ -208,3 +208,57 @@ async def test_room_that_somebody_took_meanwhile_stays(by: str) -> None:
         with pytest.raises(Conflict):
             await commit(call, mutation)
         assert "nobody" in await reserved(call, "n1")
+
+
+SETS = KEYS.sentinel(KEYS.tree("daemonsets"))
+
+
+async def test_r20_a_tree_that_is_younger_than_the_cluster_is_registered_on_a_persons_word() -> None:
+    async with person(reason="there never were any") as call:
+        await call.client.delete(SETS)
+        (found,) = [one for one in (await examine(call.client, KEYS, call.clock)).findings if one.fixable]
+        assert (found.code, found.object) == ("sentinel-missing", "daemonsets/.present")
+        assert await fix(call, "daemonsets/.present") == 1
+        kept = await snapshot(call)
+        assert kept[SETS] == kept[KEYS.sentinel(KEYS.tree("rcs"))]
+        (record,) = await AuditReader(call.client, KEYS).read(Filter(action="doctor.register"), 10)
+        assert (record.id, record.reason) == ("daemonsets/.present", "there never were any")
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        (KEYS.name("daemonsets", "logs"), f'"{GONE}"'.encode()),
+        (KEYS.status("daemonsets", GONE), b'{"state": "converged"}'),
+        (KEYS.work("daemonsets", GONE), b"{}"),
+        (KEYS.lock("daemonsets", GONE), b"farm/one/n"),
+        (KEYS.record("daemonsets", GONE), b"{}"),
+        (KEYS.pod(GONE, "n1", "logs"), codec.encode(Pod(SHA))),
+        (KEYS.intent("n1", "logs"), codec.encode(Intent(SHA, GONE))),
+        (KEYS.reality("n1", "logs"), codec.encode(Reality(manifest=SHA, owner=GONE))),
+    ],
+    ids=lambda trace: trace[0],
+)
+async def test_r20_a_tree_that_was_wiped_is_never_registered_anew(trace: tuple[str, bytes]) -> None:
+    async with person() as call:
+        await call.client.put(*trace)
+        await call.client.delete(SETS)
+        with pytest.raises(InputInvalid, match="cannot be fixed from here"):
+            await fix(call, "daemonsets/.present")
+        assert SETS not in await snapshot(call)
+
+
+async def test_r20_what_came_after_the_look_keeps_its_tree_in_doubt() -> None:
+    async with person() as call:
+        await call.client.delete(SETS)
+        findings = (await examine(call.client, KEYS, call.clock)).findings
+        await call.client.put(KEYS.record("daemonsets", GONE), b"{}")
+        with pytest.raises(Conflict, match="something stands beside it"):
+            await fixes.mutations(call, fixes.choose(findings, ["sentinel-missing"]))
+
+
+async def test_r20_the_sentinels_of_what_stands_on_nodes_are_nobodys_to_create() -> None:
+    async with person() as call:
+        await call.client.delete(KEYS.sentinel(KEYS.tree("pods")))
+        with pytest.raises(InputInvalid, match="cannot be fixed from here"):
+            await fix(call, "pods/.present")
