@@ -155,9 +155,12 @@ async def test_r27_a_pod_that_stops_by_itself_is_replaced_after_it_did(
         await eventually(left, within=10)
 
 
-async def test_w17_a_pod_that_stays_unhealthy_is_replaced(cluster: Cluster, agents: Obedient) -> None:
+@pytest.mark.parametrize("strategy", ["static", "dynamic"])
+async def test_w17_a_pod_that_stays_unhealthy_is_replaced(
+    cluster: Cluster, agents: Obedient, strategy: str
+) -> None:
     async with farm_on(cluster.client, "farm-1", keys=cluster.keys):
-        rc = await cluster.create_rc("hello", 3, manifest=ASKING, unhealthy_after=0.6)
+        rc = await cluster.create_rc("hello", 3, manifest=ASKING, unhealthy_after=0.6, strategy=strategy)
         await says(cluster, rc, "converged")
         old, *_ = await on(cluster, rc)
         agents.sick.add(old)

@@ -266,6 +266,36 @@ async def test_w16_another_farm_rolls_back_what_one_began(
     assert await actions(cluster) == ["transfer.start", "transfer.place", "transfer.rollback"]
 
 
+@pytest.mark.parametrize("answered", [True, False], ids=["acknowledged", "answer lost"])
+@pytest.mark.parametrize("action", ["transfer.rollback", "transfer.cancel"])
+async def test_w16_a_move_that_a_dead_farm_took_back_is_taken_back_once(
+    cluster: Cluster, agents: Obedient, consul_dev: str, action: str, answered: bool
+) -> None:
+    """The room of the new place is given back with the move, whoever looks next."""
+    async with mortal_farm(cluster, consul_dev, action, answered=answered) as mortal:
+        rc = await three(cluster, transfer_timeout=1.0 if action == "transfer.rollback" else 300.0)
+        stand = await converged(cluster, rc)
+        agents.deaf |= set(NODES) - set(stand)
+        await label(cluster, stand[0], BAD)
+        if action == "transfer.cancel":
+            await until(await under_way(cluster, rc), "the new pod beside the old")
+            await label(cluster, stand[0], GOOD)
+        await asyncio.wait_for(mortal.stop.cut.wait(), 20)  # type: ignore[attr-defined]
+        await bury(cluster, mortal)
+        async with farm_on(cluster.client, "heir", keys=cluster.keys):
+            await settled(cluster, rc)
+            await eventually(lambda: _reason_of_heir(cluster, rc), within=10, what="the heir speaks")
+            await settled(cluster, rc)
+    assert await on(cluster, rc) == stand
+    assert await actions(cluster) == ["transfer.start", "transfer.place", action]
+
+
+async def _reason_of_heir(cluster: Cluster, rc: ReplicationController) -> bool:
+    """Whether the heir has looked: its word on the pod that should move, or that all is well."""
+    said = await status(cluster, rc)
+    return said.farm == "heir" or said.state == "converged" or "the last move failed" in said.reason
+
+
 # -- what goes wrong ---------------------------------------------------------------------------
 async def test_w16_a_failed_move_is_taken_back_and_told(cluster: Cluster, agents: Obedient) -> None:
     """The allocation is given back (p2 leaked it), the alert names what to do, the next try waits."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,7 +17,7 @@ from scheduler.rank import DIGITS, node_parts, replaced_owner
 from scheduler.requirement import compile_request, next_instance
 from scheduler.rules import domain_rules
 from scheduler.verify import violations
-from store.manifests import Spread
+from store.manifests import Constraint, Spread
 from tests.fleets import OWNER, fleets, placed, request, requests
 
 arbitrary = settings(
@@ -171,3 +174,51 @@ def test_hard_spread_never_exceeds_its_skew(view: FleetView, skew: int, count: i
         else:
             assert not node.owners
     assert max(zones.values(), default=0) - min(zones.values(), default=0) <= skew
+
+
+# -- an opinion that shares nothing with the scheduler ---------------------------------------------
+def _forbidden(node: NodeView, asked: Request) -> bool:
+    """In plain words: whether none of these pods may come to a node, as ``tests.fleets`` makes them."""
+    manifest, labels = asked.manifest, node.labels
+    tolerated = {toleration.key for toleration in manifest.placement.tolerations}
+    tainted = any(t.effect == "no-schedule" and t.key not in tolerated for t in node.taints)
+    selector = {
+        "": True,
+        "zonein(a,b)": labels.get("zone") in ("a", "b"),
+        "disk=ssd": labels.get("disk") == "ssd",
+        "!disk": "disk" not in labels,
+    }[str(asked.selector).replace(" ", "")]
+    unmet = [rule for rule in manifest.placement.constraints if not _met(rule, labels)]
+    return bool(node.cordoned or node.drain or node.presence != "present" or tainted or unmet or not selector)
+
+
+def _met(rule: Constraint, labels: Mapping[str, str]) -> bool:
+    value = labels.get(rule.label)
+    return {
+        ("disk", "="): value == "ssd",
+        ("disk", "!="): value != "hdd",
+        ("zone", "in"): value in ("a", "b"),
+        ("zone", "exists"): value is not None,
+        ("cores", ">"): value == "8",
+        ("kernel", "version"): value in ("5.10.0", "6.1-rc2"),
+    }[rule.label, rule.operator]
+
+
+@arbitrary
+@given(fleets(), requests(), COUNTS)
+def test_w25_never_on_a_forbidden_node_and_never_over_capacity(
+    view: FleetView, asked: Request, count: int
+) -> None:
+    answer = allocation(asked, count, view)
+    going = Counter(place.node for place in answer.assignments)
+    assert [name for name in going if _forbidden(view[name], asked)] == []
+    for name, pods in going.items():
+        node = view[name]
+        assert pods + sum(pod.owner == OWNER for pod in node.pods.values()) <= asked.replicas_per_node
+        mine = {place.instance for place in answer.assignments if place.node == name}
+        others = [book for instance, book in node.reserved.instances.items() if instance not in mine]
+        for resource, amount in asked.manifest.resources.items():
+            used = sum(book.get(resource, 0.0) for book in others) + pods * amount
+            assert used <= node.capacity.get(resource, 0.0) + 1e-6
+    told = {verdict.node: verdict for verdict in explanation(asked, view).verdicts}
+    assert all(told[name].reasons for name, node in view.items() if _forbidden(node, asked))
