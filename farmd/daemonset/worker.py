@@ -174,10 +174,10 @@ class DaemonSetWorker:
 
         It does not where a person has acknowledged this very evidence (R18).
         """
-        unasked = [place for place in plan.removals if snapshot.pods[place].leaving == "ineligible"]
+        unasked = [place[0] for place in plan.removals if snapshot.pods[place].leaving == "ineligible"]
         if not unasked or self._settled != index:
             return True
-        if self._tools.budget.allows(len(unasked), self._tools.world.pods_here()):
+        if self._tools.budget.allows(unasked, self._tools.world.pods_here()):
             return True
         self._tools.guard.report("pods: daemon sets would remove more in a minute than the budget allows")
         self._tools.guard.look()

@@ -8,7 +8,8 @@ while a person's acknowledgement names this very evidence and has not expired.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import structlog
@@ -35,6 +36,8 @@ FAILING_SHARE = 0.5
 FAILING_AT_LEAST = 20
 REMOVALS_SHARE_PER_MINUTE = 0.3
 REMOVALS_AT_LEAST = 20
+# Of the budget, while one node alone uses it up: that a pod elsewhere moves, too, is no mass removal.
+REMOVALS_BESIDE_ONE_NODE = 0.1
 
 INCIDENT_KEYS = {"rcs: the answer lacks the sentinel": NO_RCS_FOUND}
 
@@ -63,32 +66,47 @@ def mass_failure(failing: int, instances: int) -> str | None:
 
 
 class RemovalBudget:
-    """How many removals that no person asked for a kind may make in a minute (R19)."""
+    """How many removals that no person asked for a kind may make in a minute (R19).
+
+    All pods of one node may go, whatever share of a small fleet they are: one node that fails is what
+    healing is there for. What the budget is about are the removals on several.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._spent: list[tuple[float, int]] = []
+        self._spent: deque[tuple[float, str]] = deque()
+        self._nodes: Counter[str] = Counter()
 
-    def allows(self, removals: int, population: int) -> bool:
-        """Whether so many more removals stay within the budget; spends them if so.
+    def allows(self, nodes: Collection[str], population: int) -> bool:
+        """Whether one more removal on each of these nodes stays within the budget; spends them if so.
 
         ``population`` is how many pods this farm owns: each has its own budget, and none sees the others'.
         """
         now = self._clock.mono()
-        self._spent = [(at, count) for at, count in self._spent if now - at < 60]
+        while self._spent and now - self._spent[0][0] >= 60:
+            self._forget(self._spent.popleft()[1])
+        wanted, total = Counter(nodes), len(self._spent) + len(nodes)
         limit = max(REMOVALS_AT_LEAST, REMOVALS_SHARE_PER_MINUTE * population)
-        if sum(count for _, count in self._spent) + removals > limit:
-            return False
-        self._spent.append((now, removals))
+        if total > limit:
+            one_node = max((self._nodes + wanted).values(), default=0)
+            if total - one_node > REMOVALS_BESIDE_ONE_NODE * limit:
+                return False
+        self._nodes += wanted
+        self._spent.extend((now, node) for node in nodes)
         return True
 
-    def give_back(self, removals: int) -> None:
-        """So many of those that were allowed last were not made: others were faster."""
-        while removals > 0 and self._spent:
-            at, count = self._spent.pop()
-            if count > removals:
-                self._spent.append((at, count - removals))
-            removals -= count
+    def give_back(self, nodes: Iterable[str]) -> None:
+        """What was allowed there was not done: others were faster."""
+        for node in nodes:
+            last = next((spent for spent in reversed(self._spent) if spent[1] == node), None)
+            if last is not None:
+                self._spent.remove(last)
+                self._forget(node)
+
+    def _forget(self, node: str) -> None:
+        self._nodes[node] -= 1
+        if not self._nodes[node]:
+            del self._nodes[node]
 
 
 class FailsafeGuard:

@@ -210,7 +210,9 @@ class ReplicationController:
         tools, stored, snapshot = self._tools, reading.stored, reading.snapshot
         if not self._within_budget(plan, snapshot):
             return Outcome("frozen", tools.rng.uniform(1.0, 2.0), "the removal budget is spent")
-        if plan.evictions and not tools.budget.allows(len(plan.evictions), tools.world.pods_here()):
+        if plan.evictions and not tools.budget.allows(
+            [node for node, _ in plan.evictions], tools.world.pods_here()
+        ):
             return Outcome("after", tools.rng.uniform(5.0, 10.0), "the removal budget is spent")
         units = await changes.units(reading, plan, await self._reader.request(stored.record), tools)
         actor, why = f"farm/{tools.farm}", reasons.why(snapshot, plan)
@@ -249,7 +251,7 @@ class ReplicationController:
             # Own commits woke this worker already; the next cycle confirms and writes the status.
             return Outcome("done", None, plan.blocked)
         refused = {*_unasked(plan, snapshot), *plan.evictions} & tools.world.pods(self._id).keys()
-        tools.budget.give_back(len(refused))
+        tools.budget.give_back(node for node, _ in refused)
         return self._rejected(report.reason)
 
     def _rejected(self, reason: str) -> Outcome:
@@ -262,7 +264,7 @@ class ReplicationController:
 
         It does not where a person has acknowledged this very evidence (R18).
         """
-        removals = len(_unasked(plan, snapshot))
+        removals = [node for node, _ in _unasked(plan, snapshot)]
         if not removals or self._tools.budget.allows(removals, self._tools.world.pods_here()):
             return True
         self._tools.guard.report("pods: more replacements in a minute than the removal budget allows")

@@ -72,3 +72,19 @@ def test_w17_what_was_refused_spends_no_budget(scene: Scene) -> None:
     told = [alert.summary for farm in scene.farms.values() for alert in farm.inbox.fired]
     assert not [text for text in told if "budget" in text]
     assert replaced(scene) == lost
+
+
+def test_w17_one_lost_node_of_three_heals_without_a_freeze(scene: Scene) -> None:
+    """A third of all pods is more than the budget's share, and still what healing is there for."""
+    scene.nodes(3)
+    scene.farm()
+    for number in range(90):
+        scene.rc(name=f"rc-{number}", replicas=1, pod_id=f"p{number}")
+        scene.advance(0.1)
+    lost = sum(node == "n0" for _, node, _ in scene.sight.pods)
+    assert lost > 27
+    scene.run(scene.agents["n0"].die(at_once=True))
+    scene.advance(40.0)
+    assert [alert.summary for alert in scene.farms["ash"].inbox.fired if "budget" in alert.summary] == []
+    assert {node for _, node, _ in scene.sight.pods} == {"n1", "n2"}
+    assert replaced(scene) == lost

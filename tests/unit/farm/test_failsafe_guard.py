@@ -305,27 +305,42 @@ async def test_r19_a_share_of_records_that_does_not_decode(
     assert bool(undecodable(a.cache)) == doubted  # type: ignore[arg-type]
 
 
+def spread(count: int, first: int = 0) -> list[str]:
+    """So many nodes, with one removal each."""
+    return [f"n{number}" for number in range(first, first + count)]
+
+
 def test_r19_a_removal_budget_counts_a_minute() -> None:
     clock = VirtualClock()
     budget = RemovalBudget(clock)
-    assert budget.allows(20, 10), "a handful is always allowed"
-    assert not budget.allows(1, 10)
-    assert budget.allows(280, 1000)
-    assert not budget.allows(1, 1000)
+    assert budget.allows(spread(20), 10), "a handful is always allowed"
+    assert not budget.allows(spread(1, 20), 10)
+    assert budget.allows(spread(280, 20), 1000)
+    assert not budget.allows(spread(1, 300), 1000)
     clock._seconds += 61
-    assert budget.allows(300, 1000)
+    assert budget.allows(spread(300), 1000)
+
+
+def test_r19_one_node_may_be_emptied_whatever_share_of_the_fleet_that_is() -> None:
+    clock = VirtualClock()
+    budget = RemovalBudget(clock)
+    assert budget.allows(["n0"] * 40, 120)
+    assert budget.allows(["n0"] * 10, 120)
+    assert budget.allows(["n1"] * 3, 120), "what happens elsewhere meanwhile"
+    assert not budget.allows(["n1"], 120), "two nodes are more than one that fails"
+    clock._seconds += 61
+    assert budget.allows(["n1"] * 40, 120)
 
 
 def test_r19_what_was_not_made_is_given_back_and_no_more_than_was_spent() -> None:
     budget = RemovalBudget(VirtualClock())
-    assert budget.allows(12, 10)
-    assert budget.allows(8, 10)
-    budget.give_back(10)
-    assert not budget.allows(11, 10)
-    assert budget.allows(10, 10)
-    budget.give_back(100)
-    assert budget.allows(20, 10)
-    assert not budget.allows(1, 10)
+    assert budget.allows(spread(20), 10)
+    budget.give_back(spread(10))
+    assert not budget.allows(spread(11), 10)
+    assert budget.allows(spread(10), 10)
+    budget.give_back(spread(100))
+    assert budget.allows(spread(20), 10)
+    assert not budget.allows(spread(1, 20), 10)
 
 
 def test_a_word_for_another_evidence_or_time_is_none() -> None:
