@@ -25,7 +25,7 @@ from farmd.clock import SystemClock, SystemIds, system_rng
 from farmd.config import Config
 from farmd.config_sources import ConfigInvalid, Loaded
 from farmd.lifecycle import Life
-from farmd.memory import return_large_blocks
+from farmd.memory import collect_rarely, return_large_blocks
 from farmd.metrics import Metrics
 from farmd.progress import Progress
 from farmd.sdnotify import Notifier
@@ -63,6 +63,7 @@ def _process(
     logs.configure(loaded.config.log.level, loaded.config.log.format)
     structlog.contextvars.bind_contextvars(role=role)
     return_large_blocks()
+    collect_rarely()
     try:
         clean = asyncio.run(_live(role, build, port, loaded, load, env))
     except ConfigInvalid as error:

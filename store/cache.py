@@ -1,7 +1,8 @@
 """A shared, typed copy of one tree of keys, kept fresh by parked queries (R15, R20, R23, R23a).
 
-One cache a tree and process; workers read it and subscribe to the keys that changed. It starts with one
-query and splits into 16, one for each first hex digit, when the tree grows. An answer without the
+One cache a tree and process; workers read it and subscribe to the keys that changed. A small tree takes one
+query, a large one 16, one for each first hex digit: a look at one digit tells at the start, and a tree that
+grows is divided later. An answer without the
 tree's sentinel is no evidence of absence: it changes nothing and raises ``doubt``. Only entries whose
 ModifyIndex moved are decoded, in slices, so that a large tree does not stall the loop. A record that
 does not decode is kept aside in ``broken`` and poisons nothing else.
@@ -22,7 +23,7 @@ import structlog
 
 from store import codec
 from store.consul.client import ConsulClient
-from store.entry import Entry, Page, RawEntry, Stored
+from store.entry import Page, RawEntry, Stored
 from store.errors import NotRegistered, RecordInvalid, StoreError
 from store.keys import Keys, is_sentinel
 from store.ports import Clock, Rng
@@ -141,6 +142,8 @@ class PrefixCache(Generic[T]):
     # -- keeping it fresh ----------------------------------------------------------------------
     async def run(self) -> None:
         """Keep the copy fresh until cancelled."""
+        if self._sharded:
+            await self._begin()
         while True:
             tasks = [asyncio.create_task(self._follow(shard)) for shard in self._shards]
             split = asyncio.create_task(self._split.wait())
@@ -155,6 +158,18 @@ class PrefixCache(Generic[T]):
             async with self._barrier_lock:
                 self._divide()
             log.debug("cache.split", tree=self.family, keys=len(self.entries))
+
+    async def _begin(self) -> None:
+        """A tree that is surely large already is divided before it is read: a sixteenth of it tells."""
+        first, *others = self._keys.shards(self.family)
+        try:
+            page = await self._client.keys(first)
+        except StoreError:
+            return  # the query of the whole tree will say so, and go on asking
+        if len(page.items) * (1 + len(others)) > 2 * SPLIT_ABOVE:
+            async with self._barrier_lock:
+                if len(self._shards) == 1:
+                    self._divide()
 
     def _divide(self) -> None:
         """From one query to 16; what is known stays known."""
@@ -254,12 +269,7 @@ class PrefixCache(Generic[T]):
         reset = page.index < shard.index
         if reset:
             shard.removed.clear()
-        changed: set[str] = set()
-        try:
-            await self._apply(shard, page, changed, reset=reset)
-        finally:
-            # Also when cancelled halfway: what is applied by then will not look changed the next time.
-            self._tell(changed)
+        await self._apply(shard, page, reset=reset)
         shard.index = page.index
         shard.doubt = None
         shard.removed = {key: index for key, index in shard.removed.items() if index > page.index}
@@ -276,36 +286,55 @@ class PrefixCache(Generic[T]):
                 return None if raw.decoded() == self._sentinel else "its sentinel bears another cluster's id"
         return "the answer lacks the sentinel"
 
-    async def _apply(self, shard: _Shard, page: Page[RawEntry], changed: set[str], *, reset: bool) -> None:
-        seen: set[str] = set()
-        for position, raw in enumerate(page.items):
-            if position % SLICE == SLICE - 1:
-                await self._clock.sleep(0)
-            if is_sentinel(raw.key):
+    async def _apply(self, shard: _Shard, page: Page[RawEntry], *, reset: bool) -> None:
+        """Take in what an answer says, in slices, and tell of it at once: nobody may plan on half an answer.
+
+        Only the first answer is told slice by slice; nobody plans before that is complete.
+        """
+        seen, changed = set[str](), set[str]()
+        try:
+            for start in range(0, len(page.items), SLICE):
+                if start:
+                    if not shard.read:
+                        changed = self._told(changed)
+                    await self._clock.sleep(0)
+                self._see(shard, page.items[start : start + SLICE], seen, changed, reset=reset)
+            for key in self._gone(shard, seen):
+                known = self.entries.get(key)
+                if known is not None and known.index > page.index and not reset:
+                    continue
+                self._discard(key)
+                self.broken.pop(key, None)
+                if self._keys.well_formed(self.family, key):
+                    changed.add(key)
+        finally:
+            # Also when cancelled halfway: what is applied by then will not look changed the next time.
+            self._tell(changed)
+
+    def _see(
+        self, shard: _Shard, items: list[RawEntry], seen: set[str], changed: set[str], *, reset: bool
+    ) -> None:
+        """One slice of an answer: nearly all of it is known already, and costs one comparison."""
+        entries, numbers = self.entries, dict[int, int]()
+        for raw in items:
+            key, index = raw.key, raw.modify_index
+            seen.add(key)
+            known = entries.get(key)
+            if known is not None:
+                if known.index == index or (known.index > index and not reset):
+                    continue
+            elif is_sentinel(key):
+                seen.discard(key)
                 continue
-            seen.add(raw.key)
-            known = self.entries.get(raw.key)
-            if known is not None and (
-                known.index == raw.modify_index or (known.index > raw.modify_index and not reset)
-            ):
+            if shard.removed.get(key, 0) >= index:
                 continue
-            if shard.removed.get(raw.key, 0) >= raw.modify_index:
+            if key in self.broken and self.broken[key].fields.get("index") == index:
                 continue
-            if raw.key in self.broken and self.broken[raw.key].fields.get("index") == raw.modify_index:
-                continue
-            if self._keys.well_formed(self.family, raw.key):
-                self._decode(raw)
-                changed.add(raw.key)
-            else:
-                self._set_aside(raw, RecordInvalid(f"{raw.key}: no record of {self.family} has such a key"))
-        for key in self._gone(shard, seen):
-            known = self.entries.get(key)
-            if known is not None and known.index > page.index and not reset:
-                continue
-            self._discard(key)
-            self.broken.pop(key, None)
             if self._keys.well_formed(self.family, key):
+                self._decode(shard, raw, numbers)
                 changed.add(key)
+            else:
+                self._set_aside(raw, RecordInvalid(f"{key}: no record of {self.family} has such a key"))
 
     def _gone(self, shard: _Shard, seen: set[str]) -> set[str]:
         """Keys of a shard that an answer does not have; searched for only when the numbers differ."""
@@ -314,25 +343,28 @@ class PrefixCache(Generic[T]):
             gone |= {key for key in self.entries if key.startswith(shard.prefix)} - seen
         return gone
 
-    def _insert(self, stored: Stored[T]) -> None:
+    def _insert(self, shard: _Shard, stored: Stored[T]) -> None:
         if stored.key not in self.entries:
-            self._shard_of(stored.key).count += 1
+            shard.count += 1
         self.entries[stored.key] = stored
 
     def _discard(self, key: str) -> None:
         if self.entries.pop(key, None) is not None:
             self._shard_of(key).count -= 1
 
-    def _decode(self, raw: RawEntry) -> None:
-        entry = Entry.of(raw)
+    def _decode(self, shard: _Shard, raw: RawEntry, numbers: dict[int, int]) -> None:
+        value = raw.decoded()
         try:
-            record = self._compact(codec.decode(self._kind, entry.value, entry.key))
+            record = self._compact(codec.decode(self._kind, value, raw.key))
         except RecordInvalid as error:
             self._set_aside(raw, error)
             return
-        self.broken.pop(entry.key, None)
-        kept = entry.value if self._keep_raw else b""
-        self._insert(Stored(entry.key, record, entry.modify_index, kept, entry.flags, entry.create_index))
+        self.broken.pop(raw.key, None)
+        kept = value if self._keep_raw else b""
+        # One number for all that a transaction wrote, and for both indexes of what was never rewritten.
+        index = numbers.setdefault(raw.modify_index, raw.modify_index)
+        created = numbers.setdefault(raw.create_index, raw.create_index)
+        self._insert(shard, Stored(raw.key, record, index, kept, raw.flags, created))
 
     def _set_aside(self, raw: RawEntry, error: RecordInvalid) -> None:
         error.fields["index"] = raw.modify_index
@@ -348,8 +380,9 @@ class PrefixCache(Generic[T]):
             return
         created = known.create_index if known is not None else index
         kept = raw if self._keep_raw else b""
-        self._insert(Stored(key, self._compact(record), index, kept, create_index=created))
-        self._shard_of(key).removed.pop(key, None)
+        shard = self._shard_of(key)
+        self._insert(shard, Stored(key, self._compact(record), index, kept, create_index=created))
+        shard.removed.pop(key, None)
 
     def removed(self, key: str, index: int) -> None:
         """Apply a deletion by this process; ``index`` is that of the commit."""
@@ -372,3 +405,7 @@ class PrefixCache(Generic[T]):
         if changed:
             for callback in self._subscribers:
                 callback(changed)
+
+    def _told(self, changed: set[str]) -> set[str]:
+        self._tell(changed)
+        return set()

@@ -110,10 +110,10 @@ class Keys:
 
     def well_formed(self, family: str, key: str) -> bool:
         """Whether a record of the family can have this key; anybody may write others into the store."""
-        parts = key[len(self.prefix) + len(family) + 1 :].split("/")
-        if len(parts) != _PARTS.get(family, 1) or not all(parts):
+        below = key[len(self.prefix) + len(family) :]  # with the slash in front
+        if below.count("/") != _PARTS.get(family, 1) or "//" in below or below[-1] == "/":
             return False
-        return family not in SHARDED_TREES or parts[0][0] in HEX_DIGITS
+        return family not in SHARDED_TREES or below[1] in HEX_DIGITS
 
     # -- what people ask for -------------------------------------------------------------------
     def manifest(self, sha: str) -> str:
@@ -160,7 +160,7 @@ class Keys:
 
     def intent_parts(self, key: str) -> tuple[str, str]:
         """(node, instance) of an intent's key."""
-        node, instance = key[len(self.prefix) + 7 :].split("/")
+        node, instance = map(sys.intern, key[len(self.prefix) + 7 :].split("/"))
         return node, instance
 
     def realities(self, node: str) -> str:

@@ -20,8 +20,8 @@ class Incidents:
 
     def __init__(self, alerter: Alerter, inherited: Iterable[str] = ()) -> None:
         self._alerter = alerter
-        self._open = set(inherited)
-        self._inherited = set(self._open)
+        # Nearly all items have none at all, and all of those share one.
+        self._open = self._inherited = frozenset(inherited)
 
     def __contains__(self, key: str) -> bool:
         return key in self._open
@@ -33,18 +33,18 @@ class Incidents:
     def inherit(self, key: str) -> None:
         """An earlier owner has fired this, as something else than the status tells."""
         if key not in self._open:
-            self._open.add(key)
-            self._inherited.add(key)
+            self._open |= {key}
+            self._inherited |= {key}
 
     async def tell(self, alert: Alert) -> None:
         """The trouble is there, still or anew; repeating it is free."""
         key = alert.incident_key
         if key not in self._open:
-            self._open.add(key)
+            self._open |= {key}
             # What this process told under the key at an earlier time was ended by another one.
             await self._alerter.forget(key)
         elif key in self._inherited:
-            self._inherited.discard(key)
+            self._inherited -= {key}
             await self._alerter.adopt(alert)
         await self._alerter.fire(alert)
 
@@ -53,9 +53,9 @@ class Incidents:
         if key not in self._open:
             return
         if key in self._inherited:
-            self._inherited.discard(key)
+            self._inherited -= {key}
             await self._alerter.adopt(Alert(summary=f"{key}: an earlier owner told of it", incident_key=key))
-        self._open.discard(key)
+        self._open -= {key}
         await self._alerter.resolve(key)
 
     async def end_all(self) -> None:

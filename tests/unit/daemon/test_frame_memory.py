@@ -1,7 +1,10 @@
 """A process that read large answers keeps only what it kept of them."""
 
+import gc
 import subprocess
 import sys
+
+from farmd.memory import COLLECT_AFTER, collect_rarely
 
 PROGRAM = """
 import sys
@@ -32,3 +35,13 @@ def grown(told: str) -> int:
 
 def test_large_blocks_go_back_as_they_are_freed():
     assert grown("yes") <= 12, "megabytes: 4 are kept, the last answer has 3"
+
+
+def test_what_a_farm_keeps_is_not_searched_for_garbage_each_few_hundred_objects() -> None:
+    before = gc.get_threshold()
+    try:
+        collect_rarely()
+        assert gc.get_threshold() == COLLECT_AFTER
+        assert COLLECT_AFTER[0] > 10 * before[0]
+    finally:
+        gc.set_threshold(*before)

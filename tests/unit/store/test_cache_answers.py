@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from store import codec
-from store.cache import SPLIT_ABOVE, PrefixCache
+from store.cache import SLICE, SPLIT_ABOVE, PrefixCache
 from store.entry import Page, RawEntry
 from store.errors import NotRegistered, StoreError, StoreUnavailable
 from store.keys import Keys
@@ -65,6 +65,13 @@ class Client:
         return page
 
 
+    async def keys(self, prefix: str) -> Page[str]:
+        self.lists.append((prefix, -1))
+        if self.error is not None:
+            raise self.error
+        return await self.real.keys(prefix)
+
+
 class World:
     """A registered store, a cache of its ``rcs``, and what the cache's subscribers were told."""
 
@@ -103,6 +110,12 @@ class World:
 
     async def delete(self, name: str) -> None:
         await self.client.real.delete(key(name))
+
+    async def read(self) -> None:
+        """One read of everything, without a watch."""
+        reading = asyncio.create_task(self.cache.barrier())
+        await self.clock.settle()
+        await reading
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -445,9 +458,48 @@ async def sharded(count: int) -> tuple[World, list[str]]:
     return world, whole
 
 
-async def test_r23_a_grown_tree_splits_into_sixteen_and_stays_whole() -> None:
-    world, whole = await sharded(SPLIT_ABOVE + 50)
+async def test_r23_a_tree_that_is_large_already_is_never_read_whole() -> None:
+    world, whole = await sharded(3 * SPLIT_ABOVE)
     async with world.running():
+        assert world.cache.parked() == 16
+        assert set(world.seen) == world.news == set(whole)
+        assert (KEYS.tree("rcs"), 0) not in world.client.lists
+
+
+async def test_the_first_answer_is_told_in_slices_and_later_ones_at_once() -> None:
+    """The first one is long and nobody plans yet; on half of a later one nobody may plan."""
+    world = World()
+    await world.set_up()
+    things = names(SLICE + 10)
+    for name in things:
+        await world.client.real.put(key(name), codec.encode(Thing(0)))
+    await world.read()
+    assert max(map(len, world.told)) <= SLICE
+    assert world.news == set(things)
+    for name in things:
+        await world.client.real.put(key(name), codec.encode(Thing(1)))
+    await world.read()
+    assert [len(told) for told in world.told] == [SLICE + 10]
+
+
+async def test_a_look_that_fails_leaves_the_asking_to_the_query() -> None:
+    world, whole = await sharded(20)
+    world.client.error = StoreUnavailable("no")
+    async with world.running():
+        assert world.cache.error is world.client.error
+        world.client.error = None
+        await world.clock.advance(1.0)
+        assert set(world.seen) == set(whole)
+
+
+async def test_r23_a_grown_tree_splits_into_sixteen_and_stays_whole() -> None:
+    world, whole = await sharded(SPLIT_ABOVE - 20)
+    async with world.running():
+        assert world.cache.parked() == 1
+        more = names(SPLIT_ABOVE + 50)[SPLIT_ABOVE - 20 :]
+        for name in more:
+            await world.client.real.put(key(name), codec.encode(Thing(0)))
+        whole += more
         await world.clock.settle()
         assert world.cache.parked() == 16
         assert set(world.seen) == set(whole)
@@ -465,11 +517,15 @@ async def test_r23_a_grown_tree_splits_into_sixteen_and_stays_whole() -> None:
 
 async def test_a_split_is_no_doubt() -> None:
     """A tree that is being split was read a moment ago: nobody may freeze over that."""
-    world, _ = await sharded(SPLIT_ABOVE + 1)
+    world, _ = await sharded(SPLIT_ABOVE - 20)
     doubts = set()
     world.cache.subscribe(lambda _: doubts.add(world.cache.doubt))
     running = asyncio.create_task(world.cache.run())
     try:
+        await world.clock.settle()
+        assert world.cache.parked() == 1
+        for name in (f"{number:016x}" for number in range(40)):
+            await world.client.real.put(key(name), codec.encode(Thing(0)))
         while world.cache.parked() == 1:
             await asyncio.sleep(0)
         for _ in range(200):
