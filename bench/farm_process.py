@@ -1,34 +1,41 @@
-"""One farm as a process of its own, for rows that need several.
+"""One farm as a process of its own: ``farmd run`` itself, which also tells what rows must know.
 
-``python -m bench.farm_process ADDRESS NAME``
-It prints one JSON line when it starts, when it is ready, and for each batch of locks that it takes, with the
-machine's monotonic time; SIGTERM stops it cleanly. The same parts as ``farmd run``, without its frame.
+``python -m bench.farm_process CONFIG``
+Configuration, kinds, HTTP, logs and watchdog are production's. Its metrics only add a JSON line for each
+batch of locks that it takes, with the machine's monotonic time. ``requests`` on stdin is answered with the
+number of requests to Consul so far, ``profile`` starts a profile and the next one writes it to
+``farm.profile``; the end of stdin stops it cleanly, as SIGTERM does.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import random
+import cProfile
+import os
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable
+import tempfile
+import threading
 from pathlib import Path
 
-import structlog
 from prometheus_client import CollectorRegistry
 
-from farmd.clock import SystemIds
-from farmd.farm.model import FarmSettings
-from farmd.memory import return_large_blocks
+from bench.processes import Child, tell
+from farmd import daemon
+from farmd.config_sources import load
 from farmd.metrics import Metrics
-from farmd.progress import Progress
-from farmd.wiring import build_farm
-from tests.fleet import CLOCK, KEYS, Inbox, client_of
 
-ROOT = Path(__file__).parent.parent
+CONFIG = """
+[farm]
+name = "{name}"
+selector = "{selector}"
+[store]
+address = "{address}"
+[web]
+farm_port = 0
+[log]
+level = "info"
+format = "json"
+"""
 
 
 class _Telling(Metrics):
@@ -36,106 +43,85 @@ class _Telling(Metrics):
 
     requests = 0
 
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__(registry)
+        threading.Thread(target=_obey_stdin, daemon=True).start()
+
     def count(self, name: str, value: float = 1, /, **labels: str) -> None:
         super().count(name, value, **labels)
         if name == "farmd_store_requests_total":
-            self.requests += 1
+            _Telling.requests += 1
         if name == "farmd_lock_events_total" and labels["event"] in ("claimed", "adopted") and value:
             tell("claimed", count=value)
 
 
-def tell(event: str, **fields: object) -> None:
-    """One line for the parent."""
-    print(json.dumps({"event": event, "at": time.monotonic(), **fields}), flush=True)
+def _obey_stdin() -> None:
+    for line in sys.stdin:
+        if line.strip() == "profile":
+            signal.raise_signal(signal.SIGUSR2)
+        else:
+            tell("requests", count=_Telling.requests)
+    signal.raise_signal(signal.SIGTERM)
 
 
-async def main(address: str, name: str) -> None:
-    """Run until SIGTERM."""
-    return_large_blocks()
+def _profile_on_demand() -> None:
+    """Profiles the main thread between two SIGUSR2."""
+    profile, running = cProfile.Profile(), False
+
+    def toggle(*_: object) -> None:
+        nonlocal running
+        running = not running
+        if running:
+            profile.enable()
+        else:
+            profile.disable()
+            profile.dump_stats(os.environ.get("FARM_PROFILE", "farm.profile"))
+
+    signal.signal(signal.SIGUSR2, toggle)
+
+
+def main(path: Path) -> int:
+    """Run as ``farmd run --config PATH`` would."""
     tell("started")
-    client, stop = client_of(address), asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    metrics = _Telling(CollectorRegistry())
-    asyncio.get_running_loop().add_signal_handler(
-        signal.SIGUSR1, lambda: tell("requests", count=metrics.requests)
-    )
-    farm = await build_farm(
-        settings=FarmSettings(name=name),
-        client=client,
-        keys=KEYS,
-        clock=CLOCK,
-        rng=random.Random(name),
-        ids=SystemIds(),
-        recorder=metrics,
-        progress=Progress(CLOCK, metrics),
-        alerter=Inbox(),
-    )
-    running = asyncio.create_task(farm.run(stop))
-    ready = asyncio.create_task(farm.ready.wait())
-    await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
-    tell("ready")
-    await running
-    await client.close()
+    _profile_on_demand()
+    daemon.Metrics = _Telling  # type: ignore[misc]
+
+    return daemon.run_farm(load(path, {}), lambda: load(path, {}), {})
 
 
-class FarmProcess:
-    """A farm process as its parent sees it; ``events`` grow as lines arrive."""
+class FarmProcess(Child):
+    """A farm process as its parent sees it."""
 
-    def __init__(self, address: str, name: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "bench.farm_process", address, name], stdout=subprocess.PIPE, cwd=ROOT
-        )
-        self.events: list[dict[str, float]] = []
-        self._task = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        reader = asyncio.StreamReader(limit=1 << 20)
-        protocol = asyncio.StreamReaderProtocol(reader)
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: protocol, self.process.stdout
-        )
-        try:
-            async for line in reader:
-                self.events.append(json.loads(line))
-        finally:
-            transport.close()
-
-    def at(self, event: str) -> float | None:
-        """When an event was first told."""
-        return next((each["at"] for each in self.events if each["event"] == event), None)
+    def __init__(self, address: str, name: str, selector: str = "") -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="farmd-bench-farm-")
+        path = Path(self._folder.name) / "farmd.toml"
+        path.write_text(CONFIG.format(name=name, selector=selector, address=address))
+        self.name = name
+        super().__init__("bench.farm_process", [str(path)])
 
     def claims(self, since: float = 0.0) -> list[tuple[float, int]]:
         """(when, how many) of each batch of locks after a moment."""
-        return [
-            (e["at"], int(e["count"])) for e in self.events if e["event"] == "claimed" and e["at"] > since
-        ]
+        told = [each for each in self.events if each["event"] == "bench.claimed" and each["at"] > since]
+        return [(each["at"], int(each["count"])) for each in told]
+
+    def taken(self, kind: str, since: float = 0.0) -> list[tuple[float, int]]:
+        """(when, how many) items of a kind that got their workers after a moment."""
+        told = [each for each in self.events if each["event"] == "claims.taken" and each["at"] > since]
+        return [(each["at"], int(each["count"])) for each in told if each["kind"] == kind]
+
+    def claimed(self) -> int:
+        """How many locks it took so far."""
+        return sum(count for _, count in self.claims())
 
     async def requests(self) -> int:
         """How many requests it has made to Consul so far."""
-        known = len(self.events)
-        self.process.send_signal(signal.SIGUSR1)
-        await wait_for(lambda: any(e["event"] == "requests" for e in self.events[known:]), 10, "an answer")
-        return int(self.events[-1]["count"])
+        return int((await self.ask("requests", "bench.requests"))["count"])
 
     async def end(self, kill: bool = False) -> None:
         """Stop it, cleanly or not, and reap it."""
-        (self.process.kill if kill else self.process.terminate)()
-        await asyncio.to_thread(self.process.wait)
-        await self._task
-
-
-async def wait_for(condition: Callable[[], bool], within: float, what: str) -> None:
-    """Return when the condition holds."""
-    deadline = time.monotonic() + within
-    while not condition():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{what} did not happen within {within} s")
-        await asyncio.sleep(0.02)
+        await super().end(kill)
+        self._folder.cleanup()
 
 
 if __name__ == "__main__":
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(30),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-    asyncio.run(main(sys.argv[1], sys.argv[2]))
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,18 +1,22 @@
-"""Large fleets of converged RCs, written straight into the store."""
+"""Large fleets of converged RCs, written straight into the store as people and farms would have left them."""
 
 from __future__ import annotations
 
 import hashlib
 
 from bench.rig import write_all
+from farmd.clock import SystemClock, SystemIds
 from store import codec, manifests, operations
+from store.audit import Audit, AuditLogStore
 from store.consul.client import ConsulClient
 from store.intent import Intent
+from store.keys import Keys
 from store.manifests import Manifest
+from store.nodes import Node
 from store.operations import Operation
 from store.pods import Pod
 from store.rcs import ReplicationController
-from store.reality import Health, Reality
+from store.registration import cluster_id, sentinel_value
 from store.status import Status
 from tests.fleet import KEYS
 
@@ -22,39 +26,78 @@ def rc_id(number: int) -> str:
     return hashlib.blake2b(str(number).encode(), digest_size=8).hexdigest()
 
 
-async def seed_rcs(client: ConsulClient, count: int, *, pods_each: int = 0, nodes: int = 0) -> None:
-    """Write RCs that want ``pods_each`` pods and have them, intended, real and healthy on ``nodes`` nodes."""
+def node_names(count: int) -> list[str]:
+    """The nodes of a fleet of that size."""
+    return [f"node-{number:05d}" for number in range(count)]
+
+
+async def register_nodes(client: ConsulClient, count: int, keys: Keys = KEYS) -> None:
+    """What people say of these nodes, and the sentinels of their intents; agents come by themselves."""
+    sentinel = sentinel_value(await cluster_id(client, keys))
+    record = codec.encode(Node(labels={"pool": "web"}))
+    writes = []
+    for name in node_names(count):
+        writes.append(operations.put(keys.node(name), record))
+        writes.append(operations.put(keys.sentinel(keys.intents(name)), sentinel))
+    await write_all(client, writes)
+
+
+async def seed_rcs(
+    client: ConsulClient, count: int, *, pods_each: int = 0, nodes: int = 0, labelled: int = 0
+) -> None:
+    """Write RCs that want ``pods_each`` pods and have them, placed and intended, on ``nodes`` nodes.
+
+    The first ``labelled`` of them bear the label ``bench=moving``.
+    """
     writes: list[Operation] = []
+    audit = AuditLogStore(KEYS, SystemClock(), SystemIds())
     for number in range(count):
         manifest = Manifest(id=f"app-{number}", command=["sleep", "1000"])
         body = manifests.canonical(manifest)
-        sha = manifests.digest(body)
         rc = ReplicationController(
             id=rc_id(number),
             name=f"app-{number}",
-            manifest=sha,
+            manifest=manifests.digest(body),
             pod_id=manifest.id,
             replicas_desired=pods_each,
             node_selector="pool=web",
+            labels={"bench": "moving"} if number < labelled else {},
         )
-        writes += [
-            operations.put(KEYS.manifest(sha), body),
-            operations.put(KEYS.record("rcs", rc.id), codec.encode(rc)),
-        ]
-        status = Status(state="converged", desired=pods_each, placed=pods_each, healthy=pods_each)
-        writes.append(operations.put(KEYS.status("rcs", rc.id), codec.encode(status)))
+        writes += _records(rc, body, pods_each)
+        writes.append(audit.operation(_created(rc, audit.now())))
         for copy in range(pods_each):
             writes += _pod(rc, manifest.id, f"node-{(number * pods_each + copy) % nodes:05d}")
     await write_all(client, writes)
 
 
+def _records(rc: ReplicationController, body: bytes, pods_each: int) -> list[Operation]:
+    status = Status(state="converged", desired=pods_each, placed=pods_each, healthy=pods_each)
+    return [
+        operations.put(KEYS.manifest(rc.manifest), body),
+        operations.put(KEYS.record("rcs", rc.id), codec.encode(rc)),
+        operations.put(KEYS.name("rcs", rc.name), codec.encode(rc.id)),
+        operations.put(KEYS.status("rcs", rc.id), codec.encode(status)),
+    ]
+
+
+def _created(rc: ReplicationController, at: float) -> Audit:
+    return Audit(
+        at=at,
+        actor="user/bench",
+        action="rc.create",
+        kind="rcs",
+        id=rc.id,
+        name=rc.name,
+        before={"exists": False},
+        after={"exists": True, "replicas_desired": rc.replicas_desired},
+    )
+
+
 def _pod(rc: ReplicationController, instance: str, node: str) -> list[Operation]:
     labels = {"pod_id": rc.pod_id, "replication_controller_id": rc.id}
-    reality = Reality(manifest=rc.manifest, owner=rc.id, started=1.0, health=Health("passing", 1.0))
     return [
         operations.put(
             KEYS.pod(rc.id, node, instance), codec.encode(Pod(manifest=rc.manifest, labels=labels, at=1.0))
         ),
         operations.put(KEYS.intent(node, instance), codec.encode(Intent(manifest=rc.manifest, owner=rc.id))),
-        operations.put(KEYS.reality(node, instance), codec.encode(reality)),
     ]

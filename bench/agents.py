@@ -1,0 +1,241 @@
+"""The agents of a large fleet, played by one process: real sessions, presence and reality, no workloads.
+
+``python -m bench.agents ADDRESS NODES [TTL]``
+Every node has the agent's own ``Link`` (a session of its own, presence, renewals) and its own
+``RealityWriter`` (compare-and-set, fenced by the presence), so the store sees what as many real agents would
+write. Two things differ. What the nodes must run comes from one watch for each hundred nodes and not from
+one a node, because Consul serves one client 200 connections. And the TTL is by default the longest that the
+agent's configuration allows: as many renewals of 15 s would cost more than all that is measured beside them.
+
+Like real agents they write nothing while nothing changes. A line ``restarts N`` on stdin makes N pods a
+second die and come back, three writes each; the end of stdin ends the process. Events are JSON lines on
+stdout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry
+
+from bench.processes import commands, tell
+from bench.seeding import node_names
+from farmd.agent.contact import Contact
+from farmd.agent.link import Link
+from farmd.agent.model import EXITS_KEPT, AgentConfig
+from farmd.agent.reality import RealityWriter
+from farmd.agent.state import AgentIdentity, StateDirectory
+from farmd.clock import SystemClock, system_rng
+from farmd.metrics import Metrics
+from farmd.progress import Progress
+from store import codec
+from store.consul.client import ConsulClient
+from store.consul.connect import connect
+from store.entry import Entry, RawEntry
+from store.intent import Intent
+from store.keys import Keys
+from store.reality import Exit, Health, Reality
+from store.registration import cluster_id, sentinel_value
+from store.watch import follow
+
+LONGEST_TTL = 60.0
+JOIN_AT_ONCE = 50
+DOWN_SECONDS, CHECK_SECONDS = 1.0, 0.5
+CLOCK = SystemClock()
+
+
+@dataclass(frozen=True)
+class Rig:
+    """What all nodes of the process share."""
+
+    client: ConsulClient
+    keys: Keys
+    metrics: Metrics
+    progress: Progress
+    states: Path
+    ttl: float
+
+
+class SimulatedNode:
+    """One node: its bond with the store, and pods that start at once and are healthy soon after."""
+
+    def __init__(self, name: str, rig: Rig) -> None:
+        state = StateDirectory(rig.states / name)
+        state.root.mkdir()
+        self.link = Link(
+            AgentConfig(node=name, state_dir=state.root, session_ttl=rig.ttl),
+            client=rig.client,
+            keys=rig.keys,
+            state=state,
+            contact=Contact(CLOCK, state, rig.ttl),
+            clock=CLOCK,
+            rng=system_rng(),
+            recorder=rig.metrics,
+            any_workloads=lambda: bool(self.pods),
+        )
+        self.link.identity = AgentIdentity(name)
+        self.writer = RealityWriter(
+            name,
+            client=rig.client,
+            keys=rig.keys,
+            link=self.link,
+            clock=CLOCK,
+            rng=system_rng(),
+            progress=rig.progress,
+        )
+        self.name = name
+        self.pods: dict[str, Reality] = {}
+        self._obeyed = False
+
+    def obey(self, wanted: Mapping[str, tuple[int, Intent]]) -> None:
+        """Run exactly this. What is wanted at the first look has been running for long."""
+        for instance, (index, intent) in wanted.items():
+            known = self.pods.get(instance)
+            if known is None or known.intent != index:
+                self.pods[instance] = _started(intent, index, healthy=not self._obeyed)
+                if self._obeyed:
+                    asyncio.get_running_loop().call_later(CHECK_SECONDS, self._pass, instance)
+        for gone in self.pods.keys() - wanted.keys():
+            del self.pods[gone]
+        self._obeyed = True
+        self.writer.tell(self.pods)
+
+    def restart(self, instance: str) -> None:
+        """The workload dies, comes back after its pause, and passes its first check."""
+        old, now = self.pods[instance], CLOCK.now()
+        exits = [*old.exits, Exit(now, 1)][-EXITS_KEPT:]
+        ended = {"phase": "backoff", "started": 0.0, "pid": 0, "exits": exits, "health": Health(since=now)}
+        self._change(instance, **ended, reason="exited with code 1 after 3600.0 s")
+        asyncio.get_running_loop().call_later(DOWN_SECONDS, self._come_back, instance)
+
+    def _come_back(self, instance: str) -> None:
+        if (old := self.pods.get(instance)) is not None and old.phase == "backoff":
+            now, restarts = CLOCK.now(), old.restarts + 1
+            again = {"phase": "running", "started": now, "pid": 4711, "restarts": restarts}
+            self._change(instance, **again, health=Health(since=now))
+            asyncio.get_running_loop().call_later(CHECK_SECONDS, self._pass, instance)
+
+    def _pass(self, instance: str) -> None:
+        if (old := self.pods.get(instance)) is not None and old.phase == "running":
+            self._change(instance, health=Health("passing", CLOCK.now()))
+
+    def _change(self, instance: str, **fields: object) -> None:
+        self.pods[instance] = msgspec.structs.replace(self.pods[instance], **fields)
+        self.writer.tell(self.pods)
+
+
+def _started(intent: Intent, index: int, *, healthy: bool) -> Reality:
+    now = CLOCK.now()
+    return Reality(
+        manifest=intent.manifest,
+        owner=intent.owner,
+        started=now,
+        intent=index,
+        pid=4711,
+        health=Health("passing", now) if healthy else Health(),
+    )
+
+
+class Fleet:
+    """All nodes of the process."""
+
+    def __init__(self, rig: Rig, count: int) -> None:
+        self._rig = rig
+        self.nodes = {name: SimulatedNode(name, rig) for name in node_names(count)}
+        self._seen: dict[str, tuple[int, Intent]] = {}
+        self.restarts = 0.0
+
+    async def run(self) -> None:
+        """Join, obey and, if told to, fail; until cancelled."""
+        sentinel = sentinel_value(await cluster_id(self._rig.client, self._rig.keys))
+        async with asyncio.TaskGroup() as tasks:
+            for batch in _slices(list(self.nodes.values()), JOIN_AT_ONCE):
+                for node in batch:
+                    tasks.create_task(node.link.run())
+                await asyncio.gather(*(node.link.present.wait() for node in batch))
+            tell("present")
+            for node in self.nodes.values():
+                tasks.create_task(node.writer.run())
+            for shard in sorted({name[:-2] for name in self.nodes}):
+                tasks.create_task(self._follow(self._rig.keys.tree("intent") + shard, sentinel))
+            tasks.create_task(self._fail_now_and_then())
+
+    async def _follow(self, prefix: str, sentinel: bytes) -> None:
+        client = self._rig.client
+        pages = follow(
+            lambda index, wait: client.list(prefix, index=index, wait=wait),
+            name=prefix,
+            clock=CLOCK,
+            rng=system_rng(),
+        )
+        async for page in pages:
+            self._apply(page.items, sentinel)
+
+    def _apply(self, items: list[RawEntry], sentinel: bytes) -> None:
+        keys, wanted, proven = self._rig.keys, dict[str, dict[str, tuple[int, Intent]]](), set[str]()
+        for raw in items:
+            node, instance = keys.intent_parts(raw.key)
+            if raw.key == keys.sentinel(keys.intents(node)):
+                if raw.decoded() == sentinel:
+                    proven.add(node)
+                continue
+            known = self._seen.get(raw.key)
+            if known is None or known[0] != raw.modify_index:
+                intent = codec.decode(Intent, Entry.of(raw).value, raw.key)
+                known = self._seen[raw.key] = (raw.modify_index, intent)
+            wanted.setdefault(node, {})[instance] = known
+        for node in proven & self.nodes.keys():
+            self.nodes[node].obey(wanted.get(node, {}))
+
+    async def _fail_now_and_then(self) -> None:
+        choose = random.Random(1)
+        while True:
+            await asyncio.sleep(choose.expovariate(self.restarts) if self.restarts else 0.2)
+            node = choose.choice(list(self.nodes.values()))
+            running = [name for name, pod in node.pods.items() if pod.phase == "running"]
+            if self.restarts and running:
+                node.restart(choose.choice(sorted(running)))
+
+
+def _slices(nodes: list[SimulatedNode], size: int) -> list[list[SimulatedNode]]:
+    return [nodes[start : start + size] for start in range(0, len(nodes), size)]
+
+
+async def main(address: str, count: int, ttl: float) -> None:
+    """Run until stdin ends."""
+    metrics = Metrics(CollectorRegistry())
+    client = connect({}, CLOCK, metrics, address=address)
+    with tempfile.TemporaryDirectory(prefix="farmd-bench-agents-") as states:
+        rig = Rig(client, Keys(), metrics, Progress(CLOCK, metrics), Path(states), ttl)
+        fleet = Fleet(rig, count)
+        running = asyncio.create_task(fleet.run())
+        asking = asyncio.create_task(_obey_stdin(fleet))
+        done, _ = await asyncio.wait([running, asking], return_when=asyncio.FIRST_COMPLETED)
+        for task in (running, asking):
+            task.cancel()
+        await asyncio.gather(running, asking, return_exceptions=True)
+        await client.close()
+        for task in done:
+            task.result()
+
+
+async def _obey_stdin(fleet: Fleet) -> None:
+    async for line in commands():
+        fleet.restarts = float(line.removeprefix("restarts"))
+        tell("restarts")
+
+
+if __name__ == "__main__":
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(40),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]) if sys.argv[3:] else LONGEST_TTL))

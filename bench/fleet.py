@@ -1,0 +1,89 @@
+"""The setting of rows on whole fleets: 10,000 converged RCs, 50,000 pods, 2,000 nodes with agents."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from bench.farm_process import FarmProcess
+from bench.processes import Child
+from bench.rig import note, rig
+from bench.seeding import register_nodes, seed_rcs
+from store.consul.client import ConsulClient
+from store.keys import Keys, is_sentinel
+from tests.fleet import KEYS
+from tests.servers import ConsulServer
+
+RCS, PODS_EACH, NODES = 10_000, 5, 2_000
+CHORES = 2
+ITEMS = RCS + NODES + CHORES
+"""What farms claim there: RCs, nodes, and the two chores of house-keeping."""
+
+
+@dataclass
+class BenchFleet:
+    """A server with the fleet on it; farms come and go."""
+
+    server: ConsulServer
+    client: ConsulClient
+    agents: Child
+    farms: list[FarmProcess]
+    keys: Keys = KEYS
+
+    def start_farm(self, name: str, selector: str = "") -> FarmProcess:
+        """One more farm; it ends with the fleet at the latest."""
+        farm = FarmProcess(self.server.address, name, selector)
+        self.farms.append(farm)
+        return farm
+
+    async def stop_farms(self) -> None:
+        """Stop all farms cleanly."""
+        farms, self.farms = self.farms, []
+        await asyncio.gather(*(farm.end() for farm in farms))
+
+    async def claimed(self, farms: list[FarmProcess], items: int = ITEMS, within: float = 90.0) -> None:
+        """Return when these farms have taken so many locks in all."""
+        for farm in farms:
+            await farm.heard("farm.ready", within)
+        await farms[0].until(
+            lambda: sum(farm.claimed() for farm in farms) >= items, within, f"{items} items are claimed"
+        )
+
+
+@asynccontextmanager
+async def fleet(
+    *, rcs: int = RCS, pods_each: int = PODS_EACH, nodes: int = NODES, labelled: int = 0
+) -> AsyncIterator[BenchFleet]:
+    """A converged fleet without farms: records written, agents present, reality written by them."""
+    started = time.monotonic()
+    async with rig() as (server, client):
+        await register_nodes(client, nodes)
+        await seed_rcs(client, rcs, pods_each=pods_each, nodes=nodes, labelled=labelled)
+        note(f"{rcs} RCs and {rcs * pods_each} pods are written after {time.monotonic() - started:.0f} s")
+        agents = Child("bench.agents", [server.address, str(nodes)])
+        built = BenchFleet(server, client, agents, [])
+        try:
+            await agents.heard("bench.present", 120)
+            await _real(client, rcs * pods_each)
+            note(f"{nodes} agents are present after {time.monotonic() - started:.0f} s")
+            yield built
+        finally:
+            await built.stop_farms()
+            await agents.end()
+
+
+async def _real(client: ConsulClient, pods: int) -> None:
+    """Every pod is in reality."""
+    deadline = time.monotonic() + 120
+    while (found := await _count(client, KEYS.tree("reality"))) < pods:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the agents wrote {found} of {pods} records of reality within 120 s")
+        await asyncio.sleep(0.5)
+
+
+async def _count(client: ConsulClient, prefix: str) -> int:
+    page = await client.keys(prefix)
+    return sum(not is_sentinel(key) for key in page.items)

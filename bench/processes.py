@@ -1,0 +1,154 @@
+"""Child processes of a row: they tell events as JSON lines, obey lines on stdin, and end when it does.
+
+However a row ends, ^C and SIGKILL included, its children's stdin ends with it and so do they; they stand in
+sessions of their own, so that a terminal's ^C reaches only the row, which then ends them in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tests import reaper
+
+ROOT = Path(__file__).parent.parent
+STOP_SECONDS = 15.0
+LONGEST_LINE = 1 << 20
+
+
+def tell(event: str, **fields: object) -> None:
+    """One line for the parent; ``at`` is the machine's monotonic time."""
+    line = json.dumps({"event": f"bench.{event}", "at": time.monotonic(), **fields})
+    sys.stdout.write(line + "\n")  # one piece: lines of several threads must not mix
+    sys.stdout.flush()
+
+
+async def commands() -> AsyncIterator[str]:
+    """Lines on stdin, until it ends."""
+    reader = asyncio.StreamReader(limit=LONGEST_LINE)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    async for line in reader:
+        yield line.decode().strip()
+
+
+class Child:
+    """A child process as its parent sees it; ``events`` grow as lines arrive."""
+
+    def __init__(self, module: str, arguments: Sequence[str], env: dict[str, str] | None = None) -> None:
+        self.spawned = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env=env,
+            start_new_session=True,
+        )
+        reaper.started(self.process.pid)
+        self.events: list[dict[str, Any]] = []
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        reader = asyncio.StreamReader(limit=LONGEST_LINE)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), self.process.stdout
+        )
+        try:
+            async for line in reader:
+                self.events.append(_timed(json.loads(line)))
+        finally:
+            transport.close()
+
+    def at(self, event: str) -> float | None:
+        """When an event was first told."""
+        return next((each["at"] for each in self.events if each["event"] == event), None)
+
+    async def heard(self, event: str, within: float) -> dict[str, Any]:
+        """The first such event."""
+        await self.until(lambda: self.at(event) is not None, within, event)
+        return next(each for each in self.events if each["event"] == event)
+
+    async def ask(self, line: str, answer: str, within: float = 10.0) -> dict[str, Any]:
+        """Say something to it, and wait for its answer."""
+        known = len(self.events)
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n".encode())
+        self.process.stdin.flush()
+
+        def found() -> list[dict[str, Any]]:
+            return [each for each in self.events[known:] if each["event"] == answer]
+
+        await self.until(lambda: bool(found()), within, f"the answer to {line!r}")
+        return found()[0]
+
+    async def until(self, condition: Callable[[], bool], within: float, what: str) -> None:
+        """Return when the condition holds.
+
+        Raises:
+            RuntimeError: it did not come true in time, or the process ended.
+        """
+
+        def ended_or() -> bool:
+            if self.process.poll() is not None:
+                last = "\n".join(map(str, self.events[-3:]))
+                raise RuntimeError(f"a process ended with {self.process.returncode} before {what}:\n{last}")
+            return condition()
+
+        await wait_for(ended_or, within, what)
+
+    def cpu_seconds(self) -> float:
+        """Time that it has computed so far."""
+        return cpu_seconds(self.process.pid)
+
+    def resident_megabytes(self) -> float:
+        """Memory that it has."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    async def end(self, kill: bool = False) -> None:
+        """Stop it, cleanly or not, and reap it. May be called twice."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        try:
+            await asyncio.to_thread(self.process.wait, STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            await asyncio.to_thread(self.process.wait)
+        reaper.reaped(self.process.pid)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        await self._reading
+
+
+def _timed(event: dict[str, Any]) -> dict[str, Any]:
+    """An event with the machine's monotonic time; production's log lines bear the wall clock's."""
+    if "at" not in event:
+        ago = time.time() - datetime.fromisoformat(event["ts"]).timestamp()
+        event["at"] = time.monotonic() - ago
+    return event
+
+
+async def wait_for(condition: Callable[[], bool], within: float, what: str) -> None:
+    """Return when the condition holds."""
+    deadline = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{what} did not happen within {within} s")
+        await asyncio.sleep(0.02)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Time that a process has computed so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
