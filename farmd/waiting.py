@@ -139,8 +139,11 @@ async def until_gone(
     while True:
         try:
             if await pods_left(call, owner) == 0:
-                await commit(call, await finish())
-                return
+                last_step = await finish()
+                # A pod that came in between makes it one more step on the way, not the end.
+                if last_step.change.action.endswith(".delete"):
+                    await commit(call, last_step)
+                    return
             now = await look()
         except NotFound:
             return  # somebody else finished it

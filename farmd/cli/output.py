@@ -189,8 +189,9 @@ def ago(now: float, then: float) -> str:
 
 
 def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """``replicas 3 -> 5`` for each field that changed."""
-    return [
+    """``replicas 3 -> 5`` for each field that changed, ``labels.rack removed`` for one that is gone."""
+    gone = [f"{name} removed" for name in before if name not in after]
+    return gone + [
         f"{name} {_scalar(before[name])} -> {_scalar(value)}"
         if name in before
         else f"{name} {_scalar(value)}"

@@ -11,6 +11,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import pods
 from farmd.cli.options import command
 from farmd.errors import AgentUnavailable
+from store.consul.transport import reason
 from store.errors import Ambiguous, NotFound
 from store.keys import is_sentinel, valid_instance, valid_segment
 from store.nodes import NodeStore
@@ -37,7 +38,7 @@ async def logs(invocation: Invocation, pod: str, follow: bool, lines: int) -> No
         await _stream(url, params, node, instance)
     except (aiohttp.ClientError, TimeoutError) as error:
         raise AgentUnavailable(
-            f"node {node!r}: its agent does not answer at {view.agent.address}: {_why(error)}"
+            f"node {node!r}: its agent does not answer at {view.agent.address}: {reason(error)}"
         ) from error
 
 
@@ -71,8 +72,3 @@ async def _locate(invocation: Invocation, text: str) -> tuple[str, str]:
         shown = ", ".join(f"{name}/{instance}" for name, _ in found[:5])
         raise Ambiguous(f"pod {instance!r} stands on {len(found)} nodes, name one: {shown}", kind="pods")
     return found[0]
-
-
-def _why(error: Exception) -> str:
-    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    return getattr(cause, "strerror", "") or str(error) or type(error).__name__

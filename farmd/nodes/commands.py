@@ -79,7 +79,7 @@ async def drain(call: Call, name: str, seconds: float) -> Mutation:
     """
     if not 0 < seconds <= LONGEST_DRAIN_SECONDS:
         raise InputInvalid(
-            f"deadline: found {seconds:g} seconds, expected more than 0, at most {LONGEST_DRAIN_SECONDS:g}",
+            f"deadline: found {seconds:.0f} seconds, expected more than 0 and at most 30 days",
             field="deadline",
         )
     view = await _view(call, name)
@@ -157,7 +157,7 @@ async def _view(call: Call, name: str) -> NodeView:
 
 async def _edit(call: Call, view: NodeView, record: Node, action: str) -> Mutation:
     before, after = _difference(view.record, record)
-    if not after:
+    if not before and not after:
         return Mutation(Change(KIND, view.name, view.name, action))
     held = await guard(call, KIND, view.name, f"node {view.name!r}")
     change = Change(
@@ -176,14 +176,13 @@ async def _edit(call: Call, view: NodeView, record: Node, action: str) -> Mutati
 def _difference(old: Node, new: Node) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
     before: dict[str, Scalar] = {}
     after: dict[str, Scalar] = {}
-    for key in sorted({*old.labels, *new.labels}):
-        if old.labels.get(key) != new.labels.get(key):
-            before[f"labels.{key}"] = old.labels.get(key, "")
-            after[f"labels.{key}"] = new.labels.get(key, "")
-    was, becomes = _told(old.drain), _told(new.drain)
+    was = {**{f"labels.{key}": value for key, value in sorted(old.labels.items())}, **_told(old.drain)}
+    becomes = {**{f"labels.{key}": value for key, value in sorted(new.labels.items())}, **_told(new.drain)}
     for field in {**was, **becomes}:
-        if was.get(field, "") != becomes.get(field, ""):
-            before[field], after[field] = was.get(field, ""), becomes.get(field, "")
+        if was.get(field) != becomes.get(field):
+            # What is not there has no value, which is another thing than an empty one.
+            before |= {field: was[field]} if field in was else {}
+            after |= {field: becomes[field]} if field in becomes else {}
     for name in ("cordoned", "cordon_reason"):
         if getattr(old, name) != getattr(new, name):
             before[name], after[name] = getattr(old, name), getattr(new, name)
@@ -195,4 +194,5 @@ def _told(drain: Drain | None) -> dict[str, Scalar]:
     if drain is None:
         return {}
     deadline = datetime.fromtimestamp(drain.deadline, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"drain": drain.stage, "deadline": deadline if drain.deadline else "", "force": drain.force}
+    told: dict[str, Scalar] = {"drain": drain.stage, "deadline": deadline if drain.deadline else ""}
+    return told | ({"force": True} if drain.force else {})

@@ -163,7 +163,7 @@ async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
     pods = await pods_left(call, rc.id)
     if rc.replicas_desired == 0 and not pods:
         return await _removal(call, stored, held)
-    if not cascade:
+    if not cascade and not rc.deleting:
         raise Conflict(
             f"rc {rc.name!r} wants {rc.replicas_desired} replicas and has {pods} pods, expected 0 and 0",
             id=rc.id,

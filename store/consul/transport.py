@@ -9,6 +9,8 @@ did not.
 from __future__ import annotations
 
 import base64
+import os
+import socket
 import ssl
 from collections.abc import Mapping
 from types import TracebackType
@@ -104,9 +106,9 @@ class AiohttpTransport:
                 headers = {name.lower(): value for name, value in answer.headers.items()}
                 return Response(answer.status, headers, body)
         except _NEVER_LEFT as error:
-            raise StoreUnavailable(f"{self._address}: cannot connect: {_reason(error)}") from error
+            raise StoreUnavailable(f"{self._address}: cannot connect: {reason(error)}") from error
         except aiohttp.ClientResponseError as error:
-            raise UnexpectedAnswer(f"{self._address}: the answer is not HTTP: {_reason(error)}") from error
+            raise UnexpectedAnswer(f"{self._address}: the answer is not HTTP: {reason(error)}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _lost(request.method, request.path, error) from error
 
@@ -159,9 +161,16 @@ def _lost(method: str, path: str, error: BaseException) -> OutcomeUnknown:
     hung_up = isinstance(error, aiohttp.ServerDisconnectedError | ConnectionError) or (
         isinstance(error, aiohttp.ClientOSError) and not isinstance(error.__cause__, ssl.SSLError)
     )
-    return OutcomeUnknown(f"{method} {path}: no answer: {_reason(error)}", disconnected=hung_up)
+    return OutcomeUnknown(f"{method} {path}: no answer: {reason(error)}", disconnected=hung_up)
 
 
-def _reason(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return text[:160] or type(error).__name__
+def reason(error: BaseException) -> str:
+    """Why no answer came, in the system's own words where it has some; aiohttp wraps them in its own."""
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, ConnectionError) and cause.errno:
+        return os.strerror(cause.errno)
+    if isinstance(cause, socket.gaierror) and cause.strerror:
+        return cause.strerror
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    return " ".join(str(error).split())[:160] or type(error).__name__

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from farmd import failsafe
+from farmd.cli.output import differences
 from farmd.mutation import Call, commit
 from farmd.nodes import commands
 from store import codec
@@ -33,6 +34,31 @@ async def test_labels_are_set_and_removed_and_win_over_the_agents_facts() -> Non
         await commit(call, await commands.label(call, "web1", {}, ["rack"]))
         assert (await node(call)).labels == {"disk": "ssd"}
         assert not (await commands.label(call, "web1", {"disk": "ssd"}, ["rack"])).needed
+
+
+async def test_a_label_without_a_value_is_told_from_one_that_is_not_there() -> None:
+    async with person() as call:
+        await register_node(call.client, KEYS, "web1")
+        made = await commands.label(call, "web1", {"gpu": ""})
+        assert (made.change.before, made.change.after) == ({}, {"labels.gpu": ""})
+        await commit(call, made)
+        gone = await commands.label(call, "web1", {}, ["gpu"])
+        assert (gone.change.before, gone.change.after) == ({"labels.gpu": ""}, {})
+        assert differences(gone.change.before, gone.change.after) == ["labels.gpu removed"]
+        await commit(call, gone)
+        assert (await node(call)).labels == {}
+
+
+async def test_a_drain_is_told_without_what_it_is_not() -> None:
+    async with person() as call:
+        await register_node(call.client, KEYS, "web1")
+        asked = (await commands.drain(call, "web1", 600)).change
+        assert asked.before == {"cordoned": False}
+        assert sorted(asked.after) == ["cordoned", "deadline", "drain"]
+        with pytest.raises(
+            InputInvalid, match="found 2678400 seconds, expected more than 0 and at most 30 d"
+        ):
+            await commands.drain(call, "web1", 31 * 86400)
 
 
 async def test_cordon_keeps_its_reason_and_unknown_fields_survive() -> None:
@@ -109,6 +135,27 @@ async def test_r18_clearing_names_the_evidence_gives_a_reason_and_expires() -> N
         assert stored is not None
         assert not frozen(stored.record, call.clock.now() + 599)
         assert frozen(stored.record, call.clock.now() + 600)
+
+
+async def test_r18_one_word_clears_all_that_one_evidence_freezes_and_nothing_else() -> None:
+    async with person(reason="planned") as call:
+        store = FailsafeStore(call.client, KEYS)
+        with pytest.raises(NotFound):
+            await failsafe.clear(call, "all", "agents: mass loss", 600)
+        for kind, evidence in (("rcs", "agents: mass loss"), ("nodes", "agents: mass loss"), ("x", "other")):
+            await call.client.put(KEYS.failsafe(kind), codec.encode(Failsafe(evidence=evidence)))
+        with pytest.raises(Conflict, match=r"'agents: mass loss' and 'other', expected 'something else'"):
+            await failsafe.clear(call, "all", "something else", 600)
+        mutation = await failsafe.clear(call, "all", "agents: mass loss", 600)
+        assert mutation.change.details[:2] == ("kinds: nodes rcs", "evidence: agents: mass loss")
+        await commit(call, mutation)
+        found = await store.list()
+        now = call.clock.now()
+        assert {kind: frozen(stored.record, now) for kind, stored in found.items()} == {
+            "rcs": False,
+            "nodes": False,
+            "x": True,
+        }
 
 
 async def test_r18_clearing_without_a_reason_is_refused() -> None:

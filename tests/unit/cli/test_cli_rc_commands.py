@@ -281,6 +281,16 @@ async def test_r20_an_empty_answer_without_its_sentinel_proves_no_absence() -> N
             await commands.delete(call, "hello", cascade=False)
 
 
+async def test_what_is_on_its_way_out_needs_no_second_word_and_is_not_gone_before_its_pods() -> None:
+    async with person() as call:
+        rc_id = await created(call)
+        await place(call, rc_id, "n1")
+        await commit(call, await commands.delete(call, "hello", cascade=True))
+        again = await commands.delete(call, "hello", cascade=False)
+        assert (again.change.action, again.needed) == ("rc.mark-deleted", False)
+        assert (await rc(call)).deleting
+
+
 async def test_cascade_marks_enables_and_waits_until_the_pods_are_gone() -> None:
     async with person() as call:
         rc_id = await created(call, disabled=True)
