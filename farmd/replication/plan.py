@@ -108,7 +108,7 @@ def _short(snapshot: Snapshot) -> str:
     offer = snapshot.offer
     if not offer.missing or offer.purpose == "transfer" or offer.contended:
         return ""
-    told = (preempting.waiting_for_room(snapshot), offer.why, preempting.kept_back(snapshot))
+    told = (preempting.kept_back(snapshot), preempting.waiting_for_room(snapshot), offer.why)
     return "; ".join(text for text in told if text)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from farmd.replication.kind import Tools
 
 
-HOLDERS_ASKED = 3
+# Who waits for somebody who waits in turn tells no endless story.
+HOLDERS_ASKED, SAID_LIMIT = 3, 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +301,7 @@ class Reader:
             said = codec.decode(Status, entry.value, entry.key).reason if entry is not None else ""
         except RecordInvalid:
             said = ""
-        return f"{self._title(owner)} ({said})" if said else self._title(owner)
+        return f"{self._title(owner)} ({shorten(said, SAID_LIMIT)})" if said else self._title(owner)
 
     def _title(self, owner: str) -> str:
         stored = self._tools.caches.rcs.get(self._tools.keys.record("rcs", owner))

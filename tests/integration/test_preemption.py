@@ -19,6 +19,7 @@ from store.failsafe import Failsafe
 from store.manifests import Manifest
 from store.nodes import Node, Nomination, Reserved
 from store.rcs import ReplicationController
+from store.work import Work
 from tests.fleet import CLOCK, Cluster, RunningFarm, cluster_on, eventually, farm_on
 from tests.mortal import bury, mortal_farm
 from tests.obedient import Obedient, obedient
@@ -231,6 +232,26 @@ async def test_the_heir_of_a_farm_that_died_in_between_finishes(
     assert await actions(cluster, low) == ["pods.place", "preemption.evict"]
     assert await nominations(cluster) == {}
     await within_capacity(cluster)
+
+
+async def test_pods_of_a_lost_node_have_room_made_for_them(cluster: Cluster, agents: Obedient) -> None:
+    high = await create(cluster, "high", 1, 2.0, 80, node_selector="old in (yes)")
+    await cluster.put(cluster.keys.node("n0"), Node(labels={"old": "yes"}, capacity={"cpu": 2.0}))
+    async with two_farms(cluster):
+        await is_converged(cluster, high)
+        low = await create(cluster, "low", 2, 2.0, 20)
+        await is_converged(cluster, low)
+        high = await cluster.change_rc(high, node_selector="")
+        await cluster.lose_agents("n0")
+        await cluster.put(cluster.keys.work("nodes", "n0"), Work(lost_since=CLOCK.now()))
+
+        async def elsewhere() -> bool:
+            return await on(cluster, high) in (["n1"], ["n2"])
+
+        await until(elsewhere, "a place on a node that is there")
+        assert len(await on(cluster, low)) == 1
+        await nobody_waits(cluster)
+        await within_capacity(cluster)
 
 
 async def test_r18_frozen_nothing_is_nominated_moved_or_removed(cluster: Cluster, agents: Obedient) -> None:
