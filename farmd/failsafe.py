@@ -1,7 +1,7 @@
 """Clearing a freeze: a person's word that this very evidence is understood (R18).
 
-It names the evidence, gives a reason and expires; the freeze itself stays on record, and holds again
-when the word runs out or the evidence is another one.
+It names the evidence, gives a reason and expires; one word will do for all that one evidence freezes. The
+freeze itself stays on record, and holds again when the word runs out or the evidence is another one.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from farmd.mutation import Call, Change, Mutation
+from store.entry import Stored
 from store.errors import Conflict, InputInvalid, NotFound
-from store.failsafe import Acknowledgement, FailsafeStore
+from store.failsafe import Acknowledgement, Failsafe, FailsafeStore
 from store.keys import valid_segment
 
 LONGEST_SECONDS = 24 * 3600.0
+ALL = "all"
 
 
 async def clear(call: Call, kind: str, evidence: str, seconds: float) -> Mutation:
-    """Acknowledge the evidence that freezes a kind of work, for so many seconds.
+    """Acknowledge the evidence that freezes a kind of work, or ``all`` that it freezes, for so many seconds.
 
     Raises:
         InputInvalid: no reason, or a time that is not above 0 and at most a day.
@@ -32,19 +34,11 @@ async def clear(call: Call, kind: str, evidence: str, seconds: float) -> Mutatio
             field="for",
         )
     store = FailsafeStore(call.client, call.keys)
-    stored = await store.get(valid_segment(kind, "kind"))
-    if stored is None:
-        raise NotFound(f"failsafe {kind!r} is not set", kind="failsafe", id=kind)
-    record = stored.record
-    if evidence != record.evidence:
-        raise Conflict(
-            f"failsafe {kind!r}: found the evidence {record.evidence!r}, expected {evidence!r}",
-            id=kind,
-            evidence=record.evidence,
-            hint="look at farmctl failsafe status, and name that very evidence if it is understood",
-        )
+    frozen = await _frozen(store, valid_segment(kind, "kind"), evidence)
     until = call.clock.now() + seconds
     word = Acknowledgement(evidence, call.actor, until, call.reason)
+    kinds = [f"kinds: {' '.join(sorted(frozen))}"] if kind == ALL else []
+    details = dict.fromkeys(f"detail: {stored.record.detail}" for stored in frozen.values())
     change = Change(
         "failsafe",
         kind,
@@ -52,7 +46,28 @@ async def clear(call: Call, kind: str, evidence: str, seconds: float) -> Mutatio
         "failsafe.clear",
         before={"frozen": True},
         after={"frozen": False, "until": datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")},
-        details=(f"evidence: {record.evidence}", f"detail: {record.detail}"),
+        details=(*kinds, f"evidence: {evidence}", *details),
         destructive=True,
     )
-    return Mutation(change, (store.acknowledge(stored, word),))
+    return Mutation(change, tuple(store.acknowledge(stored, word) for stored in frozen.values()))
+
+
+async def _frozen(store: FailsafeStore, kind: str, evidence: str) -> dict[str, Stored[Failsafe]]:
+    """The freezes by this very evidence that are meant, by kind of work."""
+    if kind != ALL:
+        stored = await store.get(kind)
+        found = {} if stored is None else {kind: stored}
+    else:
+        found = await store.list()
+    if not found:
+        raise NotFound(f"failsafe {kind!r} is not set", kind="failsafe", id=kind)
+    meant = {each: stored for each, stored in found.items() if stored.record.evidence == evidence}
+    if not meant:
+        others = sorted({stored.record.evidence for stored in found.values()})
+        raise Conflict(
+            f"failsafe {kind!r}: found the evidence {' and '.join(map(repr, others))}, expected {evidence!r}",
+            id=kind,
+            evidence="; ".join(others),
+            hint="look at farmctl failsafe status, and name that very evidence if it is understood",
+        )
+    return meant

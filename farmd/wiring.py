@@ -18,6 +18,7 @@ from farmd.farm import failsafe
 from farmd.farm.caches import OWN_TREES_PAUSE, Caches
 from farmd.farm.failsafe import FailsafeGuard
 from farmd.farm.farm import Farm
+from farmd.farm.freezes import FreezeAlerts
 from farmd.farm.kind import Kind
 from farmd.farm.manifests import ManifestCache
 from farmd.farm.model import FarmSettings
@@ -82,6 +83,11 @@ async def build_farm(
     def failing() -> str | None:
         return failsafe.mass_failure(*world.failing())
 
+    def present(farm: str) -> bool:
+        return keys.farm(farm) in caches.farms.entries
+
+    alerts = FreezeAlerts(settings.name, caches.failsafe, alerter, present=present)
+
     def guard_of(kind: str) -> FailsafeGuard:
         return FailsafeGuard(
             kind,
@@ -93,9 +99,9 @@ async def build_farm(
             keys,
             clock,
             recorder,
-            alerter,
+            alerts,
             thaw_after,
-            present=lambda farm: keys.farm(farm) in caches.farms.entries,
+            present=present,
         )
 
     guarded = ("rcs", "nodes", "daemonsets")

@@ -14,13 +14,12 @@ from typing import Any
 
 import structlog
 
-from alerting.alert import NO_RCS_FOUND, Alert
-from alerting.alerter import Alerter
+from farmd.farm.freezes import FreezeAlerts
 from store import codec, failsafe, operations
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient
 from store.entry import Stored
-from store.errors import StoreError
+from store.errors import StoreError, TransactionRejected
 from store.keys import Keys
 from store.ports import Clock, Recorder
 from store.watch import WAIT_SECONDS
@@ -38,8 +37,6 @@ REMOVALS_SHARE_PER_MINUTE = 0.3
 REMOVALS_AT_LEAST = 20
 # Of the budget, while one node alone uses it up: that a pod elsewhere moves, too, is no mass removal.
 REMOVALS_BESIDE_ONE_NODE = 0.1
-
-INCIDENT_KEYS = {"rcs: the answer lacks the sentinel": NO_RCS_FOUND}
 
 
 def undecodable(tree: PrefixCache[Any]) -> str | None:
@@ -125,7 +122,7 @@ class FailsafeGuard:
         keys: Keys,
         clock: Clock,
         recorder: Recorder,
-        alerter: Alerter,
+        alerts: FreezeAlerts,
         thaw_after: float = THAW_AFTER,
         *,
         present: Callable[[str], bool],
@@ -138,7 +135,7 @@ class FailsafeGuard:
         self._key = keys.failsafe(kind)
         self._clock = clock
         self._recorder = recorder
-        self._alerter = alerter
+        self._alerts = alerts
         self._thaw_after = thaw_after
         self._reported: str | None = None
         self._doubt: str | None = None
@@ -147,7 +144,6 @@ class FailsafeGuard:
         self._clean_since = clock.mono()
         self._seen: int | None = None
         self._said: str | None = None
-        self._incident: str | None = None
         self._subscribers: list[Callable[[], None]] = []
 
     def subscribe(self, changed: Callable[[], None]) -> None:
@@ -206,8 +202,13 @@ class FailsafeGuard:
                 self._clean_since = self._clock.mono()
             try:
                 await self._record()
+            except TransactionRejected:
+                log.debug("failsafe.overtaken", kind=self._kind)  # the next look sees what another farm wrote
             except StoreError as error:
                 log.debug("failsafe.not_recorded", code=error.code)
+                await self._alerts.say(self._kind, self._doubt)
+            else:
+                await self._alerts.say(self._kind, self._doubt)
             self._tell()
             await self._clock.sleep(TICK_SECONDS)
 
@@ -224,13 +225,11 @@ class FailsafeGuard:
             # What another farm found counts as if it was found here, from when it came to be known.
             self._seen, self._clean_since = index, self._clock.mono()
         if self._doubt is not None:
-            await self._alert(self._doubt)
             await self._freeze(stored, self._doubt)
-        elif stored is None:
-            await self._alert(None)
-        elif self._may_clear(stored.record):
+        elif stored is not None and self._may_clear(stored.record):
             await self._client.transaction([operations.delete_cas(self._key, stored.index)])
             self._cache.removed(self._key, stored.index)
+            self._alerts.cleared(stored.record.evidence)
 
     def _may_clear(self, record: failsafe.Failsafe) -> bool:
         """Whether the evidence is good for long enough, and nobody else is there to say so."""
@@ -249,27 +248,11 @@ class FailsafeGuard:
         # The evidence may be that this is another cluster by now: its failsafe is not ours to set.
         await self._cache.barrier()
         record = failsafe.Failsafe(evidence=evidence, by=f"farm/{self._farm}", since=now)
+        self._alerts.recording(evidence)
         entries = await self._client.transaction(
             [operations.cas(self._key, codec.encode(record), stored.index if stored else 0)]
         )
         self._cache.wrote(self._key, record, max(entry.modify_index for entry in entries))
-
-    async def _alert(self, evidence: str | None) -> None:
-        """One alert an incident; None ends it."""
-        incident = None
-        if evidence is not None:
-            incident = INCIDENT_KEYS.get(evidence, f"failsafe_{self._kind}")
-        if incident == self._incident:
-            return
-        former, self._incident = self._incident, incident
-        if former is not None:
-            await self._alerter.resolve(former)
-        if evidence is not None and incident is not None:
-            await self._alerter.fire(
-                Alert(
-                    summary=f"removals of {self._kind} are frozen: {evidence}",
-                    incident_key=incident,
-                    urgency="high",
-                    details={"kind": self._kind, "farm": self._farm, "evidence": evidence},
-                )
-            )
+        # Whoever recorded it first tells people; all who did so before this farm are seen by now.
+        await self._cache.barrier()
+        self._alerts.recorded(evidence)

@@ -20,7 +20,7 @@ from tests.servers import ConsulServer
 
 WITHIN = 90.0
 NODES = ("n1", "n2", "n3")
-FREEZE = {"no_rcs_found", "failsafe_rcs"}
+FREEZE = {"no_rcs_found", "failsafe_the_answer_lacks_the_sentinel"}
 SLEEPER = shell("exec sleep 1000")
 
 

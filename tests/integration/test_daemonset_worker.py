@@ -393,7 +393,11 @@ async def test_r19_a_fleet_that_loses_its_labels_at_once_is_no_reason_to_empty_i
     )
     await said(cluster, daemonset, "frozen", "than the budget allows")
     assert len(await cluster.pods(daemonset.id)) >= 10
-    assert "failsafe_daemonsets" in farm.alerts.firing
+
+    async def told() -> bool:
+        return any(key.startswith("failsafe_daemon_sets_would_remove") for key in farm.alerts.firing)
+
+    await eventually(told, within=10, what="the alert of the freeze")
     for name in names:
         await cluster.put(cluster.keys.node(name), Node(labels=GOOD))
     await said(cluster, daemonset, "converged")

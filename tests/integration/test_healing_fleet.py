@@ -186,7 +186,7 @@ async def test_r19_a_mass_loss_of_health_freezes_instead(cluster: Cluster, agent
         assert [await on(cluster, rc) for rc in rcs] == before
 
         async def told() -> bool:
-            return "failsafe_rcs" in farm.alerts.firing
+            return "failsafe_more_than_50_of_the_instances_fail" in farm.alerts.firing
 
         await eventually(told, what="the alert of the freeze")
 

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from farmd.farm.failsafe import FailsafeGuard, RemovalBudget, mass_loss, undecodable
+from farmd.farm.freezes import FreezeAlerts
 from farmd.metrics import Metrics
 from store import codec, failsafe
 from store.cache import PrefixCache
@@ -34,6 +35,10 @@ class Guarded:
         self.evidence: str | None = None
         self.transport = Faulty(InProcessTransport(fleet.server))
         client = ConsulClient(self.transport, clock=fleet.clock)
+
+        def present(farm: str) -> bool:
+            return farm in fleet.present
+
         self.cache: PrefixCache[Failsafe] = PrefixCache(
             client,
             KEYS,
@@ -54,9 +59,9 @@ class Guarded:
             KEYS,
             fleet.clock,
             Metrics(self.registry),
-            self.inbox,
+            FreezeAlerts(name, self.cache, self.inbox, present=present),
             THAW,
-            present=lambda farm: farm in fleet.present,
+            present=present,
         )
         self.changes: list[str | None] = []
         self.guard.subscribe(lambda: self.changes.append(self.guard.frozen()))
@@ -238,7 +243,7 @@ async def test_r18_one_high_alert_an_incident_and_its_end(fleet: Fleet) -> None:
     a = await fleet.guard("a")
     a.evidence = "x: gone"
     await fleet.clock.advance(60.0)
-    assert [(alert.urgency, alert.incident_key) for alert in a.inbox.fired] == [("high", "failsafe_rcs")]
+    assert [(alert.urgency, alert.incident_key) for alert in a.inbox.fired] == [("high", "failsafe_gone")]
     a.evidence = None
     await fleet.clock.advance(THAW + 5)
     assert a.inbox.firing == {}

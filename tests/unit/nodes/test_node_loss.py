@@ -196,7 +196,7 @@ async def test_r19_a_mass_loss_freezes_and_nobody_is_given_up() -> None:
         entry = await fleet.client.read(KEYS.failsafe("nodes"))
         assert entry is not None
         assert "agents" in codec.decode(Failsafe, entry.value, entry.key).evidence
-        assert "failsafe_nodes" in farm.alerts.firing
+        assert "failsafe_more_than_50_of_the_nodes_are_absent" in farm.alerts.firing
         # They come back but for one: that one is given up once the freeze is over.
         await fleet.arrive("n2", "n3", "n4")
         await fleet.clock.advance(200)

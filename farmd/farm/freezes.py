@@ -1,0 +1,134 @@
+"""What people are told of freezes: one incident an evidence, however many kinds and farms it stops (R18).
+
+One cause, such as the loss of most agents, freezes several kinds of work on every farm. The farm that
+recorded it first speaks for all; when it is gone, whoever doubts as well, or clears its record, has its
+place: it fires nothing again, and says so when no record and no doubt of its own names the evidence any more.
+A farm whose freeze cannot be recorded speaks for itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Set
+
+from alerting.alert import NO_RCS_FOUND, Alert
+from alerting.alerter import Alerter
+from store.cache import PrefixCache
+from store.failsafe import Failsafe
+
+LACKS_SENTINEL = "the answer lacks the sentinel"
+KEY_LIMIT = 120
+
+
+def incident_key(evidence: str) -> str:
+    """The key under which people hear of an evidence (p2's own where it has one).
+
+    Whichever trees it shows in, such as those of a store that was wiped, it is one incident.
+    """
+    tree, _, what = evidence.partition(": ")
+    if tree == "rcs" and what == LACKS_SENTINEL:
+        return NO_RCS_FOUND
+    plain = re.sub(r"[^a-z0-9]+", "_", (what or tree).lower()).strip("_")
+    return f"failsafe_{plain}"[:KEY_LIMIT]
+
+
+class FreezeAlerts:
+    """Speaks for one farm's guards. ``present`` tells whether a farm is there to speak for itself."""
+
+    def __init__(
+        self,
+        farm: str,
+        cache: PrefixCache[Failsafe],
+        alerter: Alerter,
+        *,
+        present: Callable[[str], bool],
+    ) -> None:
+        self._me = f"farm/{farm}"
+        self._cache = cache
+        self._alerter = alerter
+        self._present = present
+        self._doubts: dict[str, str] = {}
+        self._gone: dict[str, str] = {}
+        self._speakers: dict[str, str] = {}
+        self._tried: set[str] = set()
+        self._recorded: set[str] = set()
+        self._told: set[str] = set()
+        self._cleared: set[str] = set()
+
+    def recording(self, evidence: str) -> None:
+        """This process is about to record a freeze; it may never hear whether it did."""
+        self._tried.add(incident_key(evidence))
+
+    def recorded(self, evidence: str) -> None:
+        """It did, and has read since who else had done so before."""
+        self._recorded.add(incident_key(evidence))
+
+    def cleared(self, evidence: str) -> None:
+        """This process has just cleared a freeze, whose speaker may be gone."""
+        key = incident_key(evidence)
+        if not self._present_other(self._speakers.get(key, "")):
+            self._cleared.add(key)
+
+    async def say(self, kind: str, doubt: str | None) -> None:
+        """Say what is news, now that a guard doubts this, or nothing."""
+        if doubt is not None:
+            self._doubts[kind] = doubt
+        else:
+            self._doubts.pop(kind, None)
+        doubted = {incident_key(evidence): evidence for evidence in self._doubts.values()}
+        standing = {incident_key(stored.record.evidence) for stored in self._cache.entries.values()}
+        self._listen(standing | doubted.keys())
+        for key in sorted(doubted.keys() - self._told):
+            await self._begin(key, doubted[key])
+        for key in self._over(kind, (self._told | self._cleared) - standing - doubted.keys()):
+            await self._end(key)
+
+    def _over(self, kind: str, gone: Set[str]) -> list[str]:
+        """What a guard finds gone at its second look: who still doubts has recorded it by then."""
+        self._gone = {key: seen_by for key, seen_by in self._gone.items() if key in gone}
+        over = [key for key in sorted(gone) if self._gone.get(key) == kind]
+        for key in gone:
+            self._gone.setdefault(key, kind)
+        return over
+
+    def _listen(self, going_on: Set[str]) -> None:
+        """Note whom people heard of each incident from: whoever recorded it first, as long as it goes on."""
+        self._speakers = {key: by for key, by in self._speakers.items() if key in going_on}
+        for key in going_on - self._speakers.keys():
+            first = self._first(key)
+            if first is not None and (first.by != self._me or key in self._recorded):
+                self._speakers[key] = first.by
+
+    async def _begin(self, key: str, evidence: str) -> None:
+        first = self._first(key)
+        speaker = self._speakers.get(key) or (first.by if first is not None else "")
+        if self._present_other(speaker):
+            return
+        kinds = sorted(kind for kind, doubt in self._doubts.items() if doubt == evidence)
+        alert = Alert(
+            summary=f"removals are frozen: {evidence}",
+            incident_key=key,
+            urgency="high",
+            details={"kinds": " ".join(kinds), "farm": self._me.partition("/")[2], "evidence": evidence},
+        )
+        self._told.add(key)
+        news = not speaker or (speaker == self._me and key in self._tried)
+        await (self._alerter.fire(alert) if news else self._alerter.adopt(alert))
+
+    async def _end(self, key: str) -> None:
+        if key not in self._told:
+            await self._alerter.adopt(Alert(summary="removals were frozen", incident_key=key, urgency="high"))
+        for known in (self._told, self._cleared, self._tried, self._recorded):
+            known.discard(key)
+        await self._alerter.resolve(key)
+
+    def _first(self, key: str) -> Failsafe | None:
+        """The oldest record of an incident, of whatever kind of work."""
+        found = [
+            stored for stored in self._cache.entries.values() if incident_key(stored.record.evidence) == key
+        ]
+        return min(found, key=lambda stored: (stored.create_index, stored.key)).record if found else None
+
+    def _present_other(self, by: str) -> bool:
+        kind, _, farm = by.partition("/")
+        return by != self._me and kind == "farm" and self._present(farm)
