@@ -168,7 +168,7 @@ def _sick_for_long(snapshot: Snapshot, state: PodState) -> bool:
 def _order(snapshot: Snapshot, place: Place) -> tuple[bool, bool, Place]:
     """Of those that must leave, one that does not serve goes first: that costs nothing."""
     state = snapshot.pods[place]
-    return not _must_leave(snapshot, state), state.healthy, place
+    return not _must_leave(snapshot, state), not state.preempted, state.healthy, place
 
 
 def _keeps_floor(snapshot: Snapshot, place: Place) -> bool:

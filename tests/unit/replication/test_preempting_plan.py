@@ -86,6 +86,14 @@ def test_w17_missing_pods_count_towards_the_floor() -> None:
     assert "n1/web should make room for rcs/high: max_unavailable allows no more" in decide(asked).blocked
 
 
+def test_whether_there_is_a_place_is_asked_for_the_pod_that_somebody_waits_for() -> None:
+    """Rules across nodes regard the one that moves as gone: its answer is not another's."""
+    pods = {"n1": pod(retained=False), "n2": going(), "n3": pod()}
+    need = healing.need(world(controller(3), pods))
+    assert need is not None
+    assert need.places == (("n2", POD),)
+
+
 @pytest.mark.parametrize(
     ("case", "offer"),
     [
