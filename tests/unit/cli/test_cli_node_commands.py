@@ -158,27 +158,6 @@ async def test_r18_one_word_clears_all_that_one_evidence_freezes_and_nothing_els
         }
 
 
-async def test_r18_one_word_clears_all_that_one_evidence_freezes_and_nothing_else() -> None:
-    async with person(reason="planned") as call:
-        store = FailsafeStore(call.client, KEYS)
-        with pytest.raises(NotFound):
-            await failsafe.clear(call, "all", "agents: mass loss", 600)
-        for kind, evidence in (("rcs", "agents: mass loss"), ("nodes", "agents: mass loss"), ("x", "other")):
-            await call.client.put(KEYS.failsafe(kind), codec.encode(Failsafe(evidence=evidence)))
-        with pytest.raises(Conflict, match=r"'agents: mass loss' and 'other', expected 'something else'"):
-            await failsafe.clear(call, "all", "something else", 600)
-        mutation = await failsafe.clear(call, "all", "agents: mass loss", 600)
-        assert mutation.change.details[:2] == ("kinds: nodes rcs", "evidence: agents: mass loss")
-        await commit(call, mutation)
-        found = await store.list()
-        now = call.clock.now()
-        assert {kind: frozen(stored.record, now) for kind, stored in found.items()} == {
-            "rcs": False,
-            "nodes": False,
-            "x": True,
-        }
-
-
 async def test_r18_clearing_without_a_reason_is_refused() -> None:
     async with person() as call:
         with pytest.raises(InputInvalid, match="reason"):
