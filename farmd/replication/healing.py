@@ -165,8 +165,9 @@ def _sick_for_long(snapshot: Snapshot, state: PodState) -> bool:
     return snapshot.now - since >= limit
 
 
-def _order(snapshot: Snapshot, place: Place) -> tuple[bool, bool, Place]:
-    """Of those that must leave, one that does not serve goes first: that costs nothing."""
+def _order(snapshot: Snapshot, place: Place) -> tuple[bool, bool, bool, Place]:
+    """Of those that must leave, one that somebody waits for goes first: it is asked whether *it* has a place
+    elsewhere. Then one that does not serve: that costs nothing."""
     state = snapshot.pods[place]
     return not _must_leave(snapshot, state), not state.preempted, state.healthy, place
 
