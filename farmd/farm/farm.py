@@ -22,6 +22,7 @@ from farmd.farm.failsafe import FailsafeGuard
 from farmd.farm.held import HeldLocks, LockTree
 from farmd.farm.kind import Kind
 from farmd.farm.model import FarmSettings
+from farmd.farm.rests import Rests
 from farmd.progress import Progress
 from farmd.wake import wait
 from store import presence, registration
@@ -91,15 +92,15 @@ class Farm:
         # Once, and not once a session: loops come and go, what they are told of does not.
         for kind in kinds:
             kind.subscribe(partial(self._records_changed, kind.name))
-        for tree in (caches.farms, caches.work):
-            tree.subscribe(self._claiming_changed)
+        caches.farms.subscribe(lambda _: self._claiming_changed())
+        Rests(caches.work, clock, self._claiming_changed)
 
     def _records_changed(self, kind: str, items: set[str], matters: bool) -> None:
         for loop in self.loops:
             if loop.kind == kind:
                 loop.records_changed(items, matters)
 
-    def _claiming_changed(self, _: set[str]) -> None:
+    def _claiming_changed(self) -> None:
         for loop in self.loops:
             loop.wake()
 
