@@ -204,7 +204,7 @@ def _met(rule: Constraint, labels: Mapping[str, str]) -> bool:
     }[rule.label, rule.operator]
 
 
-@arbitrary
+@settings(arbitrary, max_examples=150)
 @given(fleets(), requests(), COUNTS)
 def test_w25_never_on_a_forbidden_node_and_never_over_capacity(
     view: FleetView, asked: Request, count: int
