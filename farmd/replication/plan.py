@@ -3,9 +3,9 @@
 A move under way takes its next step first. Then additions or removals, pods on lost nodes, repairs of
 intents, replacements in place; a move starts when nothing is missing. Disabled means no effect at all.
 Removal takes pods on nodes that may not keep them, then unhealthy ones, then the newest. While a rollout
-manages the RC only intents are repaired (R14). Room that others wait for, and room that is waited for,
-comes last. Frozen stops removals and replacements that no person asked for since, and every move (R18); it
-never stops additions.
+manages the RC intents are repaired, a move that was under way is ended, and no more (R14). Room that others
+wait for, and room that is waited for, comes last. Frozen stops removals and replacements that no person
+asked for since, and every move (R18); it never stops additions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _pods(snapshot: Snapshot) -> Plan:
     if rc.disabled:
         return Plan()
     if rc.managed_by:
-        return Plan(repairs=_repairs(snapshot, frozenset()))
+        return _managed(snapshot)
     step = transfer.advance(snapshot) or _start(snapshot)
     if step is not None:
         return Plan(step=step)
@@ -64,6 +64,17 @@ def _pods(snapshot: Snapshot) -> Plan:
         moves=moves,
         waiting=_under_way(snapshot),
         after=min((at for at in due if at is not None), default=None),
+    )
+
+
+def _managed(snapshot: Snapshot) -> Plan:
+    """The membership is the rollout's; a move that it found under way is ended first."""
+    if (step := transfer.advance(snapshot)) is not None:
+        return Plan(step=step)
+    waits = snapshot.transfer is not None and snapshot.frozen is not None
+    return Plan(
+        repairs=_repairs(snapshot, transfer.moving(snapshot)),
+        blocked=f"frozen: {snapshot.frozen}" if waits else "",
     )
 
 

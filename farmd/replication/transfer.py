@@ -29,12 +29,15 @@ def moving(snapshot: Snapshot) -> frozenset[Place]:
 def advance(snapshot: Snapshot) -> Step | None:
     """The next step of the move under way; None: there is none, or it waits.
 
-    A frozen kind moves nothing, but a count that a person lowered since ends a move at once (R18).
+    A frozen kind moves nothing, but a count that a person lowered since ends a move at once (R18). What a
+    rollout finds under way as it takes over is ended at once, too, by whoever began it (R14).
     """
-    transfer = snapshot.transfer
-    if transfer is None or snapshot.rc.disabled or snapshot.rc.managed_by or snapshot.locked:
+    transfer, managed = snapshot.transfer, snapshot.rc.managed_by
+    if transfer is None or snapshot.rc.disabled or (snapshot.locked and not managed):
         return None
     step = _due(snapshot, transfer)
+    if managed and (step is None or step.action == "place"):
+        step = _step("cancel", transfer, f"{managed} took over")
     if snapshot.frozen is not None and not (
         snapshot.commanded and step is not None and step.action == "cancel" and surplus(snapshot) > 0
     ):

@@ -8,7 +8,7 @@ is a state with a reason, woken by changes of the world and not by a timer.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -32,6 +32,7 @@ from store.errors import (
     StoreError,
 )
 from store.locks import Claim
+from store.operations import Operation
 from store.sessions import Session
 
 if TYPE_CHECKING:
@@ -217,7 +218,6 @@ class ReplicationController:
         units = await changes.units(reading, plan, await self._reader.request(stored.record), tools)
         actor, why = f"farm/{tools.farm}", reasons.why(snapshot, plan)
         subject = Subject("rcs", self._id, stored.record.name, actor, self._key, stored.index, why)
-        unlocked = operations.check_not_exists(tools.keys.mutation_lock("rcs", self._id))
         self._unsettled = True
         report = await tools.placement.execute(
             units,
@@ -225,7 +225,7 @@ class ReplicationController:
             self._claim,
             self._session,
             standing=len(snapshot.pods),
-            guards=[unlocked] if plan.step or plan.evictions else changes.verdicts(reading, plan, tools),
+            guards=self._guards(reading, plan),
         )
         self._unsettled = False
         log.info(
@@ -253,6 +253,14 @@ class ReplicationController:
         refused = {*_unasked(plan, snapshot), *plan.evictions} & tools.world.pods(self._id).keys()
         tools.budget.give_back(node for node, _ in refused)
         return self._rejected(report.reason)
+
+    def _guards(self, reading: Reading, plan: Plan) -> Sequence[Operation]:
+        """What must hold besides the fence; the rollout that manages an RC may hold its mutation lock."""
+        if not (plan.step or plan.evictions):
+            return changes.verdicts(reading, plan, self._tools)
+        if reading.stored.record.managed_by:
+            return ()
+        return [operations.check_not_exists(self._tools.keys.mutation_lock("rcs", self._id))]
 
     def _rejected(self, reason: str) -> Outcome:
         delay = self._tools.rng.uniform(0.0, self._backoff)

@@ -102,6 +102,28 @@ def test_r18_a_drain_goes_on_after_a_freeze_that_began_while_a_move_waited_for_i
     assert scene.places(rc)[0][0] != node
 
 
+@pytest.mark.parametrize(("delay", "locked"), [(0.2, False), (20.0, False), (20.0, True)])
+def test_r14_a_move_that_a_rollout_finds_under_way_is_ended_first(
+    scene: Scene, delay: float, locked: bool
+) -> None:
+    scene.nodes(2)
+    rc = scene.rc(name="web", replicas=1, strategy="dynamic", pod_resources={"cpu": 1.0})
+    scene.farm()
+    stood = scene.places(rc)
+    for agent in scene.agents.values():
+        agent.delay = delay
+    assert scene.ask(lambda: node_commands.drain(scene.call, stood[0][0], 600.0)) is not None
+    while len(scene.places(rc)) < 2:
+        scene.advance(0.01)
+    if locked:
+        scene.lock(KEYS.mutation_lock("rcs", rc))
+    scene.change(KEYS.record("rcs", rc), managed_by="rollouts/0123456789abcdef")
+    scene.advance(5.0)
+    assert scene.places(rc) == stood, "before its successor is healthy a pod stays"
+    assert f"rcs/{rc}" not in scene.sight.work
+    scene.check()
+
+
 def test_r2_a_farm_that_stops_gives_each_of_its_parts_the_time_to_end() -> None:
     ended: list[str] = []
 
