@@ -1,7 +1,8 @@
 """The parent of one workload: it outlives the agent, so that logs and exits do too (R26, R27).
 
 It runs alone (``python -I -S shim.py <instance directory>``), imports nothing of ours and as little of
-the standard library as it can: one stands beside every workload. Its start comes marshalled through
+the standard library as it can: one stands beside every workload. That is also why it is one file, and
+longer than files here are. Its start comes marshalled through
 stdin; one line about how it went leaves through stdout. Before the workload's first instruction its
 identity is on disk and the instance's lock is held until both are gone: there is never a second one.
 """

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -52,6 +56,10 @@ def _show(invocation: Invocation, report: Report) -> None:
     if invocation.settings.output != "name":
         for name, value in report.facts.items():
             invocation.say(f"{name}: {clean(value)}")
+    if report.findings and invocation.settings.output == "table" and sys.stdout.isatty():
+        for line in _blocks(report, shutil.get_terminal_size().columns):
+            click.echo(line)
+        return
     columns = (
         Column("CODE", lambda finding: finding.code),
         Column("OBJECT", lambda finding: finding.object),
@@ -67,6 +75,16 @@ def _show(invocation: Invocation, report: Report) -> None:
         empty="nothing is wrong",
     )
     render(invocation, table)
+
+
+def _blocks(report: Report, width: int) -> Iterator[str]:
+    """Findings as paragraphs: two long columns side by side are nothing to read on a terminal."""
+    for finding in report.findings:
+        yield f"\n{finding.code}  {clean(finding.object)}"
+        for text in (finding.explanation, f"fix: {finding.fix}"):
+            yield textwrap.fill(
+                clean(text), width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
+            )
 
 
 def _plain(finding: Finding) -> dict[str, Any]:

@@ -215,3 +215,11 @@ async def test_a_store_that_is_away_for_a_moment_ends_no_watch() -> None:
             said = watching.stderr.read()
     assert [json.loads(line)["items"][0]["id"] for line in lines] == ["f1", "f3"]
     assert said.count("trying again") == 1
+
+
+def test_findings_are_paragraphs_on_a_terminal_and_a_line_each_elsewhere(farmctl: Farmctl) -> None:
+    shown = farmctl.on_terminal("doctor").out.replace("\r\n", "\n")
+    assert "\n\nno-farm  farms\n  no farm is alive: " in shown
+    assert "\n  fix: start one anywhere: farmd run\n" in shown
+    (line,) = [line for line in farmctl("doctor").out.splitlines() if line.startswith("no-farm ")]
+    assert line.endswith("farmd run")
