@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from store import codec
-from store.cache import SLICE, SPLIT_ABOVE, PrefixCache
+from store.cache import LARGE, PAUSE_AN_ENTRY, SLICE, SPLIT_ABOVE, PrefixCache
 from store.entry import Page, RawEntry
 from store.errors import NotRegistered, StoreError, StoreUnavailable
 from store.keys import Keys
@@ -63,7 +63,6 @@ class Client:
             late.taken.set()
             await late.arrive.wait()
         return page
-
 
     async def keys(self, prefix: str) -> Page[str]:
         self.lists.append((prefix, -1))
@@ -441,6 +440,24 @@ async def test_r15_a_cancelled_caller_takes_the_barrier_from_nobody(world: World
         late.arrive.set()
         await second
         assert first.cancelled()
+
+
+async def test_r23_the_more_an_answer_holds_the_longer_until_the_next(world: World) -> None:
+    """A thousand agents that come back make a thousand answers, each with all of them."""
+    for name in names(LARGE):
+        await world.put(name, 0)
+    async with world.running():
+        await world.clock.advance(1.0)
+        await world.put("a", 1)
+        await world.clock.settle()
+        assert world.seen["a"] == 1, "the first change after a quiet time is seen at once"
+        before = len(world.client.lists)
+        for count in range(50):
+            await world.put("a", count)
+            await world.clock.advance(0.001)
+        assert len(world.client.lists) <= before + 2
+        await world.clock.advance(2 * LARGE * PAUSE_AN_ENTRY)
+        assert world.seen["a"] == 49
 
 
 # -- R23: sixteen shards ---------------------------------------------------------------------------
