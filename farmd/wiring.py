@@ -88,12 +88,15 @@ async def build_farm(
 
     alerts = FreezeAlerts(settings.name, caches.failsafe, alerter, present=present)
 
+    def unseen() -> str | None:
+        return caches.reality.doubt if caches.reality.ready.is_set() else None
+
     def guard_of(kind: str) -> FailsafeGuard:
         return FailsafeGuard(
             kind,
             settings.name,
             # Whether a node is lost does not depend on the health of what runs elsewhere.
-            evidence(caches, keys) if kind == "nodes" else [*evidence(caches, keys), failing],
+            evidence(caches, keys) if kind == "nodes" else [*evidence(caches, keys), unseen, failing],
             caches.failsafe,
             client,
             keys,

@@ -81,8 +81,8 @@ class Verdicts:
         return codes is not None and not codes & (EVICTING - STAYING)
 
     def draining(self, node: str) -> bool:
-        """Whether nothing but a drain sends its pod away: a person's word on that very node."""
-        return self._codes.get(node, frozenset()) & (EVICTING - STAYING) == {"draining"}
+        """Whether a drain sends its pod away, a person's word on that very node, whatever else does."""
+        return "draining" in self._codes.get(node, frozenset())
 
     def refused(self) -> Mapping[str, int]:
         """How many nodes there are with each reason."""

@@ -95,9 +95,9 @@ def _gently(look: Look, moment: Moment, daemonset: DaemonSet) -> Iterable[str]:
         if look.served(daemonset.id, place)
         and look.settled(look.keys.reality(*place), look.keys.pod(daemonset.id, *place))
     }
-    if not fresh:
-        return
     standing = look.pods(daemonset.id)
+    if not fresh or look.blind(*standing):
+        return
     kept = [at for at in standing if _keeps(look, daemonset, at[0]) and not look.lost(at[0])]
     serving = sum(
         look.serves(daemonset.id, place) or not look.settled(look.keys.reality(*place))

@@ -123,6 +123,14 @@ class Look:
         reality = self.at(Reality, self.keys.reality(*place))
         return pod is not None and healthy(reality, pod.manifest)
 
+    def blind(self, *places: Place) -> bool:
+        """Whether nobody can know how these pods are: their reality cannot be read, or not be trusted."""
+        prefixes = [self.keys.tree("reality"), *self.keys.shards("reality")]
+        if any(self.kv.get(self.keys.sentinel(prefix)) is None for prefix in prefixes):
+            return True
+        pairs = [self.kv.get(self.keys.reality(*place)) for place in places]
+        return any(pair is not None and self.record(Reality, pair) is None for pair in pairs)
+
     def served(self, owner: str, place: Place) -> bool:
         """Whether what the pod said before runs there and passes its check; of lost nodes nobody knows."""
         if self.lost(place[0]):

@@ -94,7 +94,7 @@ class ControllerRules:
         }
         moving = any(audit.action.startswith("transfer") for audit in moment.audits)
         coming = 0 if moving else len({pod for pod in moment.added if pod[0] == rc.id})
-        if fresh and len(fresh | down) + coming > rc.max_unavailable:
+        if fresh and len(fresh | down) + coming > rc.max_unavailable and not self._look.blind(*mine):
             yield (
                 f"{rc.name}: {sorted(fresh)} taken down while {sorted(down)} still are and {coming} come,"
                 f" of {rc.max_unavailable}"

@@ -102,6 +102,39 @@ def test_r18_a_drain_goes_on_after_a_freeze_that_began_while_a_move_waited_for_i
     assert scene.places(rc)[0][0] != node
 
 
+def test_a_drain_empties_a_node_that_is_not_a_daemon_sets_any_more_even_the_last_one(scene: Scene) -> None:
+    scene.nodes(1)
+    logs = daemonset(scene, node_selector="zone=a")
+    scene.farm()
+    assert scene.ask(lambda: node_commands.label(scene.call, "n0", {"zone": "b"})) is not None
+    scene.advance(5.0)
+    assert scene.places(logs) == [("n0", "log")], "no node is eligible: that is more often a mistake"
+    assert scene.ask(lambda: node_commands.drain(scene.call, "n0", 600.0)) is not None
+    scene.advance(5.0)
+    assert scene.places(logs) == []
+
+
+def test_r19_health_that_cannot_be_read_moves_nothing(scene: Scene) -> None:
+    scene.nodes(3)
+    rc = scene.rc(name="web", replicas=1, strategy="dynamic")
+    scene.farm()
+    stood = scene.places(rc)
+    scene.agents[stood[0][0]].ail("hello", sick=True)
+    scene.advance(3.0)
+    sentinel = KEYS.sentinel(KEYS.tree("reality"))
+    value = scene.read(sentinel)
+    assert value is not None
+    scene.delete(sentinel)
+    scene.advance(1.0)
+    scene.agents[stood[0][0]].ail("hello", sick=False)
+    scene.advance(60.0)
+    assert scene.places(rc) == stood
+    assert scene.status(rc).state == "frozen"
+    scene.put(sentinel, value.value)
+    scene.advance(20.0)
+    assert (scene.places(rc), scene.status(rc).state) == (stood, "converged")
+
+
 @pytest.mark.parametrize(("delay", "locked"), [(0.2, False), (20.0, False), (20.0, True)])
 def test_r14_a_move_that_a_rollout_finds_under_way_is_ended_first(
     scene: Scene, delay: float, locked: bool
