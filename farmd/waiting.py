@@ -21,13 +21,15 @@ from store.status import Status
 
 _PAUSE = 0.5
 _REPORT_LAG = 3.0
+_MANY_AILING = 3
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """One look at it; ``noun`` says what it is. ``outdated`` pods still run or stand for another manifest.
 
     ``desired`` below 0: only the owner can tell, and has not yet. ``stuck``: the owner says that what
-    there is is not what was asked for, whatever the numbers.
+    there is is not what was asked for, whatever the numbers. ``ailing`` names the first pods that are not
+    healthy, with what their nodes say of them.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     owner: str = ""
     stuck: bool = False
+    ailing: tuple[str, ...] = ()
 
     @property
     def converged(self) -> bool:
@@ -82,10 +85,20 @@ def seen(
         outdated=len(pods) - len(current),
         reason=row.status.reason if row.status is not None else "",
         owner=row.owner,
+        ailing=tuple(_ailing(pod) for pod in pods if not pod.healthy)[:_MANY_AILING],
     )
     # The owner's report is older than the world for a moment; it must not claim what is not there.
     stale = found.state == "converged" and not found.converged
     return msgspec.structs.replace(found, state="pending") if stale else found
+
+
+def _ailing(pod: overview.PodRow) -> str:
+    return f"{pod.node}/{pod.instance} {pod.phase}{f' ({pod.reason})' if pod.reason else ''}"
+
+
+def _tells_more(now: Look, last: Look | None) -> bool:
+    """Whether a look differs from the last one in what is shown."""
+    return last is None or msgspec.structs.replace(now, ailing=last.ailing) != last
 
 
 async def until_converged(call: Call, look: Looking, timeout: float, report: Report) -> Look:
@@ -102,7 +115,7 @@ async def until_converged(call: Call, look: Looking, timeout: float, report: Rep
     last: Look | None = None
     while True:
         now = await look()
-        if now != last:
+        if _tells_more(now, last):
             report(now)
             last = now
         if not now.converged:
@@ -149,7 +162,7 @@ async def until_gone(
             return  # somebody else finished it
         if now.desired > 0:
             raise Conflict(f"{now.noun} {now.name!r} was changed while it was being deleted", id=owner)
-        if now != last:
+        if _tells_more(now, last):
             report(now)
             last = now
         if call.clock.mono() >= deadline:
@@ -175,4 +188,5 @@ async def _why(call: Call, now: Look) -> str:
         return "no farm is running, so nobody acts on it: start one with farmd run; it goes on by itself then"
     if not now.owner:
         return "no farm has claimed it yet"
-    return f"farmctl {now.noun} describe {now.name} tells more; farm {now.owner} owns it"
+    ailing = f"not healthy: {', '.join(now.ailing)}; " if now.ailing and now.desired else ""
+    return f"{ailing}farmctl {now.noun} describe {now.name} tells more; farm {now.owner} owns it"

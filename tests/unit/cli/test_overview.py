@@ -1,0 +1,68 @@
+"""What people are shown of pods, farms and waits: no more than anybody knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from farmd import overview
+from farmd.errors import WaitTimeout
+from farmd.mutation import Call
+from farmd.replication.waiting import convergence
+from store import codec
+from store.farms import Member
+from store.nodes import Agent
+from store.pods import Pod
+from store.rcs import ReplicationControllerStore
+from store.reality import Health, Reality
+from tests.people import KEYS, created, person
+
+
+async def running(call: Call, rc_id: str, node: str = "n1") -> None:
+    """A pod that its node's agent called healthy."""
+    sha = (await ReplicationControllerStore(call.client, KEYS).get(rc_id)).record.manifest
+    said = Reality(manifest=sha, owner=rc_id, phase="running", health=Health(state="passing"))
+    await call.client.put(KEYS.pod(rc_id, node, "hello"), codec.encode(Pod(sha)))
+    await call.client.put(KEYS.reality(node, "hello"), codec.encode(said))
+
+
+async def test_r21_of_a_pod_whose_agent_is_absent_nobody_knows_how_it_is() -> None:
+    async with person() as call:
+        rc_id = await created(call, replicas=1)
+        await running(call, rc_id)
+        (row,) = (await overview.pods(call.client, KEYS)).rows
+        assert (row.phase, row.health, row.healthy) == ("running", "unknown", False)
+        assert row.reason == "its node's agent is absent"
+        await call.client.put(KEYS.agent("n1"), codec.encode(Agent(node="n1", version="1")))
+        (row,) = (await overview.pods(call.client, KEYS)).rows
+        assert (row.health, row.healthy, row.reason) == ("passing", True, "")
+
+
+async def test_an_owner_is_called_the_same_wherever_its_pods_are_listed() -> None:
+    async with person() as call:
+        rc_id = await created(call, replicas=1)
+        await running(call, rc_id)
+        record = (await overview.controller(call.client, KEYS, rc_id)).record
+        alone = (await overview.pods(call.client, KEYS, record)).rows
+        assert alone == (await overview.pods(call.client, KEYS)).rows
+
+
+async def test_a_wait_that_ends_names_the_pods_that_it_waited_for() -> None:
+    async with person() as call:
+        rc_id = await created(call, replicas=1)
+        await running(call, rc_id)
+        await call.client.put(KEYS.farm("one"), codec.encode(Member(id="one", version="1")))
+        await call.client.put(KEYS.lock("rcs", rc_id), b"farm/one/n")
+        with pytest.raises(WaitTimeout) as ended:
+            await convergence(call, rc_id, 0, lambda _: None)
+        assert "not healthy: n1/hello running (its node's agent is absent); " in ended.value.hint
+
+
+async def test_a_farm_is_listed_with_what_it_holds() -> None:
+    async with person() as call:
+        for name in ("one", "two"):
+            await call.client.put(KEYS.farm(name), codec.encode(Member(id=name, version="1")))
+        for kind, item in (("rcs", "ab"), ("rcs", "cd"), ("nodes", "n1")):
+            await call.client.put(KEYS.lock(kind, item), b"farm/one/n")
+        await call.client.put(KEYS.mutation_lock("rcs", "ab"), b"user/two/n")
+        rows = await overview.farm_rows(call.client, KEYS)
+        assert [(row.member.id, row.items) for row in rows] == [("one", {"nodes": 1, "rcs": 2}), ("two", {})]
