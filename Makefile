@@ -25,7 +25,6 @@ test: venv ## Every tier of tests, on real parts; fetches a real Consul if there
 	@$(BIN)/python -m tests.servers consul
 	$(BIN)/pytest -n 2 $(call tests_in,unit contract)
 	PYTHONHASHSEED=0 $(BIN)/pytest -n 2 $(call tests_in,stateful)
-	PYTHONHASHSEED=0 $(BIN)/pytest -n 2 $(call tests_in,stateful)
 	$(BIN)/pytest -n 2 --dist loadgroup $(call tests_in,integration fault e2e)
 
 test-fast: venv ## Unit tests only

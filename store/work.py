@@ -40,6 +40,9 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``record`` is the ModifyIndex of the record that it was blocked over: another one is a new chance.
 
+    ``transfer_failures`` counts moves that failed in a row, ``transfer_failed`` is the cause of the last of
+    them: a drain does not wait for what only an unhealthy pod could not do.
+
     For a node also the fleet's verdict on it (R21), in seconds since the epoch: ``lost_since`` is when its
     agent was given up (0: it is not), ``absent_since`` when the absence was first seen. The agent lost
     contact before ``absent_since``, so what it stops on its own after ``t`` seconds without contact (R27)
@@ -52,6 +55,7 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     transfer: Transfer | None = None
     transfer_failures: int = 0
     transfer_not_before: float = 0.0
+    transfer_failed: str = ""
     record: int = 0
     absent_since: float = 0.0
     lost_since: float = 0.0

@@ -180,7 +180,7 @@ def _arrival(reading: Reading, step: Step, request: Request, tools: Tools) -> Ch
 def _note(reading: Reading, step: Step, tools: Tools) -> Note:
     """The move as it is remembered from now on, and in the audit."""
     known = reading.work.record if reading.work is not None else Work()
-    move, failures, not_before = known.transfer, 0, 0.0
+    move, failures, not_before, failed = known.transfer, 0, 0.0, ""
     if step.action == "start":
         move = _begun(reading, step, tools)
         failures = known.transfer_failures
@@ -190,7 +190,7 @@ def _note(reading: Reading, step: Step, tools: Tools) -> Note:
         failures = known.transfer_failures + 1 if step.action == "rollback" else 0
         if step.action == "rollback":
             wait = transfer.backoff(failures) * tools.rng.uniform(0.8, 1.2)
-            not_before = reading.snapshot.now + wait
+            not_before, failed = reading.snapshot.now + wait, step.cause
         elif step.action == "place":
             failures = known.transfer_failures
     after = msgspec.structs.replace(move, phase="placed") if step.action == "place" else move
@@ -199,6 +199,7 @@ def _note(reading: Reading, step: Step, tools: Tools) -> Note:
         transfer=after if step.action in ("start", "place") else None,
         transfer_failures=failures,
         transfer_not_before=not_before,
+        transfer_failed=failed,
     )
     key = tools.keys.work("rcs", reading.snapshot.rc.id)
     return Note(

@@ -70,9 +70,10 @@ def forced_out(state: PodState) -> bool:
 
 def candidate(snapshot: Snapshot) -> Place | None:
     """The pod to move next: who must leave its node before who is merely unhealthy."""
-    if snapshot.transfer is not None or snapshot.now < snapshot.not_before:
+    if snapshot.transfer is not None:
         return None
-    wanted = [place for place in should_move(snapshot) if _keeps_floor(snapshot, place)]
+    wanted = [place for place in should_move(snapshot) if not _put_off(snapshot, place)]
+    wanted = [place for place in wanted if _keeps_floor(snapshot, place)]
     return min(wanted, key=lambda place: _order(snapshot, place), default=None)
 
 
@@ -128,9 +129,16 @@ def waiting(snapshot: Snapshot) -> Waiting:
     return Waiting(reason, min(due, default=None))
 
 
+def _put_off(snapshot: Snapshot, place: Place) -> bool:
+    """Whether a move waits because the last one failed; a drain does not, unless it was one that failed."""
+    if snapshot.now >= snapshot.not_before:
+        return False
+    return cause_of(snapshot, snapshot.pods[place]) != "draining" or snapshot.failed in ("", "draining")
+
+
 def _why_not(snapshot: Snapshot, place: Place) -> str:
     where = f"{place[0]}/{place[1]} should move ({cause_of(snapshot, snapshot.pods[place])})"
-    if snapshot.now < snapshot.not_before:
+    if _put_off(snapshot, place):
         return f"{where}: the last move failed, the next is tried later"
     if snapshot.locked:
         return f"{where}: locked by {snapshot.locked}"

@@ -69,9 +69,10 @@ class Snapshot:
     """One RC and its world at one moment.
 
     ``frozen`` says why removals stand still; ``commanded`` that the record was changed after that, so
-    that its count is a person's explicit word (R18). ``transfer`` is the move under way; ``not_before``
-    when the next may start, ``locked`` who holds the mutation lock, ``crowded``: as many moves as
-    allowed are under way in the fleet, ``taken`` who has the place that the move under way reserved.
+    that its count is a person's explicit word (R18). ``transfer`` is the move under way; ``not_before`` when
+    the next may start after one that ``failed`` for that cause, ``locked`` who holds the mutation lock,
+    ``crowded``: as many moves as allowed are under way in the fleet, ``taken`` who has the place that the
+    move under way reserved.
     Times are seconds since the epoch, ``stop_after`` is the manifest's. ``cramped`` are outdated pods
     whose nodes have no room for what the RC's manifest asks for. ``nominated``: where the RC waits for room
     that others must make; ``holders``: what is known of those others, by owner.
@@ -85,6 +86,7 @@ class Snapshot:
     now: float = 0.0
     transfer: Transfer | None = None
     not_before: float = 0.0
+    failed: str = ""
     locked: str = ""
     crowded: bool = False
     taken: str = ""

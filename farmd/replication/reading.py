@@ -77,6 +77,7 @@ class Reader:
             now=tools.clock.now(),
             transfer=known.transfer,
             not_before=known.transfer_not_before,
+            failed=known.transfer_failed,
             taken=self._taken(known),
             nominated=self._nominated(),
             stop_after=await self._stop_after(pods),

@@ -157,6 +157,23 @@ def test_r14_a_move_that_a_rollout_finds_under_way_is_ended_first(
     scene.check()
 
 
+def test_a_drain_does_not_wait_for_what_an_unhealthy_pod_could_not_do(scene: Scene) -> None:
+    scene.nodes(3)
+    rc = scene.rc(name="web", replicas=1, strategy="dynamic")
+    scene.farm()
+    ((node, _),) = scene.places(rc)
+    for agent in scene.agents.values():
+        agent.ail("hello", sick=True)
+    scene.advance(60.0)
+    assert scene.sight.work[f"rcs/{rc}"].transfer_failures == 1
+    for agent in scene.agents.values():
+        agent.ail("hello", sick=False)
+    assert scene.places(rc)[0][0] == node
+    assert scene.ask(lambda: node_commands.drain(scene.call, node, 600.0)) is not None
+    scene.advance(5.0)
+    assert scene.places(rc)[0][0] != node
+
+
 def test_r2_a_farm_that_stops_gives_each_of_its_parts_the_time_to_end() -> None:
     ended: list[str] = []
 
