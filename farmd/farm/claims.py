@@ -8,7 +8,7 @@ how a claim is found whose answer was lost. No lock of a live session may ever s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import nullcontext
 
 import structlog
@@ -209,12 +209,13 @@ class ClaimLoop:
             taken = await self._locks.take(plan.take, self._schema)
         if self._locks.in_doubt():
             self._soon(self._rng.uniform(0.5, 1.5))
-        adopted = await self._adopt(situation)
-        # A lock that was taken just now bears this session as well: one claim an item.
-        await self._start(list({claim.item: claim for claim in (*taken, *adopted)}.values()))
+        await self._start([*taken, *await self._adopt(situation, {claim.item for claim in taken})])
 
-    async def _adopt(self, situation: Situation) -> list[Claim]:
-        """Locks that bear this session without a worker: handed over, or taken with an unknown outcome."""
+    async def _adopt(self, situation: Situation, taken: Set[str]) -> list[Claim]:
+        """Locks that bear this session without a worker: handed over, or taken with an unknown outcome.
+
+        Those of ``taken`` bear it as well, since a moment ago, and are no adoptions.
+        """
         expected = any(
             situation.targets.get(item) == self._settings.name
             for item in situation.held
@@ -222,7 +223,8 @@ class ClaimLoop:
         )
         if not self._locks.worth_looking(situation.held - situation.mine.keys(), expected):
             return []
-        claims = [claim for claim in await self._locks.borne() if claim.item not in self.supervisor]
+        known = self.supervisor
+        claims = [c for c in await self._locks.borne() if c.item not in known and c.item not in taken]
         items = self._kind.items()
         unfit = [c for c in claims if c.item in items and not self._around.may_claim(items[c.item])]
         await self._locks.free(unfit)

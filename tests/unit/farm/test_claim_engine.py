@@ -263,6 +263,8 @@ async def test_r4_a_clean_stop_frees_all_at_once_and_others_follow(farms: Farms)
     assert a.task.done()
     assert a.works_on == set()
     assert b.works_on == set(made), "members are known at once, so nothing waits for patience"
+    assert b.metric("farmd_lock_events_total", event="claimed") == len(made)
+    assert b.metric("farmd_lock_events_total", event="adopted") == 0, "what it took, nobody gave it"
 
 
 async def test_a_lock_that_was_deleted_by_hand_ends_its_worker_and_is_taken_again(farms: Farms) -> None:
