@@ -51,7 +51,7 @@ class _Telling(Metrics):
         super().count(name, value, **labels)
         if name == "farmd_store_requests_total":
             _Telling.requests += 1
-        if name == "farmd_lock_events_total" and labels["event"] in ("claimed", "adopted") and value:
+        if name == "farmd_lock_events_total" and labels["event"] == "claimed" and value:
             tell("claimed", count=value)
 
 

@@ -19,6 +19,7 @@ from tests.servers import ConsulServer
 
 RCS, PODS_EACH, NODES = 10_000, 5, 2_000
 CHORES = 2
+PRESENT_SECONDS, REAL_SECONDS = 240, 180
 ITEMS = RCS + NODES + CHORES
 """What farms claim there: RCs, nodes, and the two chores of house-keeping."""
 
@@ -66,7 +67,7 @@ async def fleet(
         agents = Child("bench.agents", [server.address, str(nodes)])
         built = BenchFleet(server, client, agents, [])
         try:
-            await agents.heard("bench.present", 120)
+            await agents.heard("bench.present", PRESENT_SECONDS)
             await _real(client, rcs * pods_each)
             note(f"{nodes} agents are present after {time.monotonic() - started:.0f} s")
             yield built
@@ -77,10 +78,12 @@ async def fleet(
 
 async def _real(client: ConsulClient, pods: int) -> None:
     """Every pod is in reality."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + REAL_SECONDS
     while (found := await _count(client, KEYS.tree("reality"))) < pods:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"the agents wrote {found} of {pods} records of reality within 120 s")
+            raise RuntimeError(
+                f"the agents wrote {found} of {pods} records of reality within {REAL_SECONDS} s"
+            )
         await asyncio.sleep(0.5)
 
 
