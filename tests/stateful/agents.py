@@ -40,6 +40,11 @@ class SimulatedAgent:
     def alive(self) -> bool:
         return self._task is not None
 
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it ended by itself, which no agent here should."""
+        return self._task.exception() if self._task is not None and self._task.done() else None
+
     async def register(self) -> None:
         await registration.register_node(self._client, self._keys, self.node)
 
@@ -136,7 +141,8 @@ class SimulatedAgent:
             await self._changed.wait()
             self._changed.clear()
             for instance in sorted(self._runs):
-                if self._runs[instance].phase == "running":
+                known = self._runs.get(instance)  # it may have gone while another was judged
+                if known is not None and known.phase == "running":
                     await self._judge(instance)
 
     async def _judge(self, instance: str) -> None:

@@ -194,6 +194,7 @@ class Fleet:
         Without ``replay`` where pods were written by hand: the audit knows nothing of those.
         """
         found = [*self.failures, *self.loop.crashes, *self.witness.violations]
+        found += [f"the agent of {n} failed: {a.failure!r}" for n, a in self.agents.items() if a.failure]
         sight = self.sight
         found += sight.violations()
         found += self._believers()
