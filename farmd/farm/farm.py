@@ -225,22 +225,12 @@ class Farm:
         await asyncio.gather(*(loop.drained.wait() for loop in self.loops))
 
     async def _announce(self, session: Session, *, draining: bool = False) -> None:
-        """Be present under this farm's name (R7).
-
-        Raises:
-            Conflict: another live farm bears it.
-        """
+        """Be present under this farm's name (R7); ``Conflict`` if another live farm bears it."""
         member = msgspec.structs.replace(
             self._member, session=session.id, since=self._clock.now(), draining=draining
         )
-        await presence.announce(
-            self._client,
-            self._keys.farm(member.id),
-            member,
-            session.id,
-            clock=self._clock,
-            former=self._former,
-        )
+        key = self._keys.farm(member.id)
+        await presence.announce(self._client, key, member, session.id, clock=self._clock, former=self._former)
 
     async def _work(self, session: Session) -> None:
         """Announce this farm and run one claim loop a kind."""
