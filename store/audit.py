@@ -24,7 +24,9 @@ class Audit(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Who did what to which item and why; pods are written ``<node>/<instance>``.
 
     ``before`` and ``after`` hold the fields that changed. Pods belong to the item ``id``; one of another
-    owner is written ``<owner>/<node>/<instance>``, so that replay knows whose it is (``checkpoint.py``).
+    owner is written ``<owner>/<node>/<instance>``, so that replay knows whose it is (``checkpoint.py``). The
+    lists are exact. Counts are, too, but for a plan that takes several transactions at once: each of them
+    counts as if those before it had been made, whatever became of them.
     """
 
     at: float
