@@ -12,11 +12,12 @@ import msgspec
 import pytest
 
 from store import codec
-from store.cache import LARGE, PAUSE_AN_ENTRY, SLICE, SPLIT_ABOVE, PrefixCache
+from store.cache import LARGE, PAUSE_AN_ENTRY, PrefixCache
 from store.entry import Page, RawEntry
 from store.errors import NotRegistered, StoreError, StoreUnavailable
 from store.keys import Keys
 from store.registration import register_cluster
+from store.tree import SLICE, SPLIT_ABOVE
 from tests.virtual import SeededIds, VirtualClock, embedded_client
 
 KEYS = Keys("t/")

@@ -1,0 +1,266 @@
+"""A typed copy of one tree of keys in memory: how answers of watches and own commits are taken in (R20, R23).
+
+An answer without the tree's sentinel is no evidence of absence: it changes nothing and raises ``doubt``. Only
+entries whose ModifyIndex moved are decoded, in slices, so that a large tree does not stall the loop. A record
+that does not decode is kept aside in ``broken`` and poisons nothing else.
+
+A process applies its own commits at once (``wrote``, ``removed``); answers that are older than such a commit
+do not undo it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import structlog
+
+from store import codec
+from store.entry import Page, RawEntry, Stored
+from store.errors import RecordInvalid
+from store.keys import Keys, is_sentinel
+from store.ports import Clock
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+SPLIT_ABOVE = 1000
+SLICE = 500
+
+
+@dataclass(slots=True)
+class Shard:
+    """One parked query: its prefix, the index of its last answer, and what it last said of itself.
+
+    ``removed`` holds this process's deletions until an answer is as new as they are.
+    """
+
+    prefix: str
+    index: int = 0
+    read: bool = False
+    doubt: str | None = None
+    count: int = 0
+    removed: dict[str, int] = field(default_factory=dict)
+    answered: float = 0.0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class TreeCopy(Generic[T]):
+    """The records of ``keys.tree(family)``, by key; ``store.cache.PrefixCache`` keeps them fresh."""
+
+    def __init__(
+        self,
+        keys: Keys,
+        family: str,
+        kind: type[Any],
+        *,
+        cluster: str,
+        clock: Clock,
+        sharded: bool,
+        keep_raw: bool,
+        compact: Callable[[Any], T],
+    ) -> None:
+        self._keys = keys
+        self._kind = kind
+        self._sentinel = msgspec.json.encode(cluster)
+        self._clock = clock
+        self._sharded = sharded
+        self._keep_raw = keep_raw
+        self._compact = compact
+        self.family = family
+        self._prefix = keys.tree(family)
+        self._shards = [Shard(self._prefix)]
+        self._subscribers: list[Callable[[set[str]], None]] = []
+        self._split = asyncio.Event()
+        self.entries: dict[str, Stored[T]] = {}
+        self.broken: dict[str, RecordInvalid] = {}
+        self.ready = asyncio.Event()
+
+    # -- reading -------------------------------------------------------------------------------
+    def get(self, key: str) -> Stored[T] | None:
+        """The record at a key, as last seen."""
+        return self.entries.get(key)
+
+    @property
+    def doubt(self) -> str | None:
+        """Why this copy is no evidence of absence right now; None when it is (R19, R20)."""
+        return next((f"{self.family}: {shard.doubt}" for shard in self._shards if shard.doubt), None)
+
+    def subscribe(self, callback: Callable[[set[str]], None]) -> None:
+        """Call back with the keys that changed, appeared or vanished, after each change."""
+        self._subscribers.append(callback)
+
+    def _divide(self) -> None:
+        """From one query to 16; what is known stays known."""
+        (whole,) = self._shards
+        self._shards = [Shard(prefix, answered=whole.answered) for prefix in self._keys.shards(self.family)]
+        for key in self.entries:
+            self._shard_of(key).count += 1
+        for key, index in whole.removed.items():
+            self._shard_of(key).removed[key] = index
+        self._split = asyncio.Event()
+
+    # -- applying answers ----------------------------------------------------------------------
+    async def _accept(self, shard: Shard, page: Page[RawEntry], asked: int) -> None:
+        """Apply an answer. ``asked`` is the shard's index when the request left.
+
+        An index below that went back at the server. One that is merely below what came in meanwhile
+        belongs to an answer that was overtaken: it is older than what is here, and says nothing new.
+        """
+        async with shard.lock:
+            if asked <= page.index < shard.index:
+                return
+            await self._take_in(shard, page)
+
+    async def _take_in(self, shard: Shard, page: Page[RawEntry]) -> None:
+        if doubt := self._doubtful(shard, page):
+            if shard.doubt != doubt:
+                log.warning("cache.doubt", tree=self.family, prefix=shard.prefix, reason=doubt)
+            shard.doubt = doubt
+            return
+        reset = page.index < shard.index
+        if reset:
+            shard.removed.clear()
+        await self._apply(shard, page, reset=reset)
+        shard.index = page.index
+        shard.doubt = None
+        shard.removed = {key: index for key, index in shard.removed.items() if index > page.index}
+        shard.read = True
+        if not self.ready.is_set() and all(s.read for s in self._shards):
+            self.ready.set()
+        if self._sharded and len(self._shards) == 1 and len(page.items) > SPLIT_ABOVE:
+            self._split.set()
+
+    def _doubtful(self, shard: Shard, page: Page[RawEntry]) -> str | None:
+        sentinel = self._keys.sentinel(shard.prefix)
+        for raw in page.items:
+            if raw.key == sentinel:
+                return None if raw.decoded() == self._sentinel else "its sentinel bears another cluster's id"
+        return "the answer lacks the sentinel"
+
+    async def _apply(self, shard: Shard, page: Page[RawEntry], *, reset: bool) -> None:
+        """Take in what an answer says, in slices, and tell of it at once: nobody may plan on half an answer.
+
+        Only the first answer is told slice by slice; nobody plans before that is complete.
+        """
+        seen, changed = set[str](), set[str]()
+        try:
+            for start in range(0, len(page.items), SLICE):
+                if start:
+                    if not shard.read:
+                        changed = self._told(changed)
+                    await self._clock.sleep(0)
+                self._see(shard, page.items[start : start + SLICE], seen, changed, reset=reset)
+            for key in self._gone(shard, seen):
+                known = self.entries.get(key)
+                if known is not None and known.index > page.index and not reset:
+                    continue
+                self._discard(key)
+                self.broken.pop(key, None)
+                if self._keys.well_formed(self.family, key):
+                    changed.add(key)
+        finally:
+            # Also when cancelled halfway: what is applied by then will not look changed the next time.
+            self._tell(changed)
+
+    def _see(
+        self, shard: Shard, items: list[RawEntry], seen: set[str], changed: set[str], *, reset: bool
+    ) -> None:
+        """One slice of an answer: nearly all of it is known already, and costs one comparison."""
+        entries, numbers = self.entries, dict[int, int]()
+        for raw in items:
+            key, index = raw.key, raw.modify_index
+            seen.add(key)
+            known = entries.get(key)
+            if known is not None:
+                if known.index == index or (known.index > index and not reset):
+                    continue
+            elif is_sentinel(key):
+                seen.discard(key)
+                continue
+            if shard.removed.get(key, 0) >= index:
+                continue
+            if key in self.broken and self.broken[key].fields.get("index") == index:
+                continue
+            if self._keys.well_formed(self.family, key):
+                self._decode(shard, raw, numbers)
+                changed.add(key)
+            else:
+                self._set_aside(raw, RecordInvalid(f"{key}: no record of {self.family} has such a key"))
+
+    def _gone(self, shard: Shard, seen: set[str]) -> set[str]:
+        """Keys of a shard that an answer does not have; searched for only when the numbers differ."""
+        gone = {key for key in self.broken if key.startswith(shard.prefix)} - seen
+        if shard.count != sum(key in self.entries for key in seen):
+            gone |= {key for key in self.entries if key.startswith(shard.prefix)} - seen
+        return gone
+
+    def _insert(self, shard: Shard, stored: Stored[T]) -> None:
+        if stored.key not in self.entries:
+            shard.count += 1
+        self.entries[stored.key] = stored
+
+    def _discard(self, key: str) -> None:
+        if self.entries.pop(key, None) is not None:
+            self._shard_of(key).count -= 1
+
+    def _decode(self, shard: Shard, raw: RawEntry, numbers: dict[int, int]) -> None:
+        value = raw.decoded()
+        try:
+            record = self._compact(codec.decode(self._kind, value, raw.key))
+        except RecordInvalid as error:
+            self._set_aside(raw, error)
+            return
+        self.broken.pop(raw.key, None)
+        kept = value if self._keep_raw else b""
+        # One number for all that a transaction wrote, and for both indexes of what was never rewritten.
+        index = numbers.setdefault(raw.modify_index, raw.modify_index)
+        created = numbers.setdefault(raw.create_index, raw.create_index)
+        self._insert(shard, Stored(raw.key, record, index, kept, raw.flags, created))
+
+    def _set_aside(self, raw: RawEntry, error: RecordInvalid) -> None:
+        error.fields["index"] = raw.modify_index
+        self.broken[raw.key] = error
+        self._discard(raw.key)
+        log.warning("record.invalid", error=error.message)
+
+    # -- own commits (R23a) --------------------------------------------------------------------
+    def wrote(self, key: str, record: Any, index: int, raw: bytes = b"") -> None:
+        """Apply a write of a record of ``kind`` by this process; ``index`` is that of the commit."""
+        known = self.entries.get(key)
+        if known is not None and known.index >= index:
+            return
+        created = known.create_index if known is not None else index
+        kept = raw if self._keep_raw else b""
+        shard = self._shard_of(key)
+        self._insert(shard, Stored(key, self._compact(record), index, kept, create_index=created))
+        shard.removed.pop(key, None)
+
+    def removed(self, key: str, index: int) -> None:
+        """Apply a deletion by this process; ``index`` is that of the commit."""
+        known = self.entries.get(key)
+        if known is not None and known.index <= index:
+            self._discard(key)
+        self._shard_of(key).removed[key] = index
+
+    def notify(self, keys: set[str]) -> None:
+        """Tell subscribers of own commits that others must react to."""
+        self._tell(keys)
+
+    def _shard_of(self, key: str) -> Shard:
+        if len(self._shards) == 1:
+            return self._shards[0]
+        digit = key[len(self._prefix)]
+        return self._shards[int(digit, 16) if digit in "0123456789abcdef" else 0]
+
+    def _tell(self, changed: set[str]) -> None:
+        if changed:
+            for callback in self._subscribers:
+                callback(changed)
+
+    def _told(self, changed: set[str]) -> set[str]:
+        self._tell(changed)
+        return set()
