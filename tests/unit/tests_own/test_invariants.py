@@ -9,14 +9,16 @@ import pytest
 
 from store import codec
 from store.audit import Audit
+from store.daemonsets import DaemonSet
 from store.entry import Entry
 from store.intent import Intent
 from store.keys import Keys
 from store.locks import Holder
 from store.manifests import Manifest
-from store.nodes import Reserved
+from store.nodes import Drain, Node, Reserved
 from store.pods import Pod
 from store.rcs import ReplicationController
+from store.work import Transfer, Work
 from tests.fault.invariants import Dump, unfinished, violations
 
 KEYS = Keys()
@@ -154,4 +156,21 @@ def test_missing_and_outdated_pods_are_unfinished() -> None:
     assert unfinished(Dump(KEYS, entries)) == [
         "web: 2 pods, expected 3",
         "web: 1 pods with another manifest",
+    ]
+
+
+def test_what_daemon_sets_moves_and_drains_lack_is_unfinished() -> None:
+    entries = healthy()
+    each = DaemonSet(id="1a", name="logs", manifest="b" * 64, node_selector="zone=a")
+    put(entries, KEYS.record("daemonsets", each.id), each, 5)
+    put(entries, KEYS.node("n1"), Node(labels={"zone": "a"}), 5)
+    put(entries, KEYS.node("n2"), Node(labels={"zone": "b"}, drain=Drain(stage="system")), 5)
+    put(entries, KEYS.pod(each.id, "n2", "log"), Pod(manifest=SHA), 10)
+    move = Transfer(id="t", old_node="n1", old_instance="web", new_node="n2", new_instance="web")
+    put(entries, KEYS.work("rcs", RC.id), Work(transfer=move), 11)
+    assert unfinished(Dump(KEYS, entries)) == [
+        "logs: lacks ['n1'], has ['n2']",
+        "logs: 1 pods with another manifest",
+        f"{KEYS.work('rcs', RC.id)}: a move is under way",
+        "n2: its drain is at system",
     ]
