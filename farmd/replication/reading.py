@@ -9,34 +9,25 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from farmd.replication import healing, transfer
+from farmd.replication import healing, room, transfer
 from farmd.replication.healing import Need
 from farmd.replication.model import Offer, Place, PodState, Snapshot
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, NodeView, Request
-from scheduler.preemption import victims
-from store import codec
 from store.entry import Stored
-from store.errors import RecordInvalid
 from store.labels import pod_labels
 from store.locks import Holder
 from store.pods import Pod
 from store.rcs import ReplicationController
 from store.selectors import parse
-from store.status import Status
 from store.work import Work
 
 if TYPE_CHECKING:
     from farmd.replication.kind import Tools
-
-
-# Who waits for somebody who waits in turn tells no endless story.
-HOLDERS_ASKED, SAID_LIMIT = 3, 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +70,7 @@ class Reader:
             not_before=known.transfer_not_before,
             failed=known.transfer_failed,
             taken=self._taken(known),
-            nominated=self._nominated(),
+            nominated=room.nominated(self._id, tools),
             stop_after=await self._stop_after(pods),
         )
         snapshot = await self._judged_snapshot(stored, snapshot)
@@ -87,13 +78,13 @@ class Reader:
         snapshot = await self._with_cramped(snapshot)
         # From here on nothing is awaited until the view that the plan is carried out with: who goes for
         # others and whether they still wait is compared in one and the same version of a node's record.
-        snapshot = self._with_preempted(snapshot)
+        snapshot = room.with_preempted(snapshot, self._id, tools)
         if transfer.advance(snapshot) is not None:
             snapshot = await self._looked_at_lock(snapshot)
         elif (need := healing.need(snapshot)) is not None:
             view = tools.world.fleet()
             snapshot = await self._with_offer(snapshot, need, view)
-            return Reading(stored, await self._with_holders(snapshot), work, view)
+            return Reading(stored, await room.with_holders(snapshot, tools), work, view)
         return Reading(stored, snapshot, work)
 
     async def request(self, rc: ReplicationController) -> Request:
@@ -246,67 +237,6 @@ class Reader:
             contended="contended" in found.refusals,
             preemption=found.preemption if preempts else None,
         )
-
-    # -- preemption --------------------------------------------------------------------------------
-    def _nominated(self) -> frozenset[Place]:
-        """Where this RC waits for room; nodes that nobody speaks of cannot be changed."""
-        nominations = self._tools.world.nominations
-        if not nominations.nodes() or not (own := nominations.of(self._id)):
-            return frozenset()
-        view = self._tools.world.fleet()
-        return frozenset(place for place in own if place[0] in view)
-
-    def _with_preempted(self, snapshot: Snapshot) -> Snapshot:
-        """Marks the pods that must make room; costs nothing where nobody waits for any."""
-        nominations = self._tools.world.nominations
-        nodes = {node for node, _ in snapshot.pods if nominations.on(node)}
-        if not nodes or not self._tools.preemption:
-            return snapshot
-        view = self._tools.world.fleet()
-        going = {
-            (node, victim.instance): self._foremost(view[node])
-            for node in nodes & view.keys()
-            for victim in victims(view[node], nominations.yielding())
-            if victim.owner == self._id
-        }
-        pods = {
-            place: msgspec.structs.replace(state, preempted=going[place]) if place in going else state
-            for place, state in snapshot.pods.items()
-        }
-        return dataclasses.replace(snapshot, pods=pods) if going else snapshot
-
-    def _foremost(self, node: NodeView) -> str:
-        """Who waits for room on a node before all others."""
-        waiting = min((-one.priority, one.since, one.owner) for one in node.reserved.nominations.values())
-        return self._title(waiting[2])
-
-    async def _with_holders(self, snapshot: Snapshot) -> Snapshot:
-        """What keeps the room that is waited for: the owners' own words."""
-        preemption = snapshot.offer.preemption
-        if preemption is None:
-            return snapshot
-        owners = dict.fromkeys(victim.owner for one in preemption.keep for victim in one.victims)
-        owners |= dict.fromkeys(preemption.barred)
-        holders = {owner: await self._holder(owner) for owner in list(owners)[:HOLDERS_ASKED]}
-        return dataclasses.replace(snapshot, holders=holders)
-
-    async def _holder(self, owner: str) -> str:
-        """An owner's title, and why its pods are still there, if it says so."""
-        stored = self._tools.caches.rcs.get(self._tools.keys.record("rcs", owner))
-        if stored is None:
-            return f"{self._title(owner)} (no controller's pods)"
-        if stored.record.disabled or stored.record.managed_by:
-            return f"{self._title(owner)} ({stored.record.managed_by or 'disabled'})"
-        entry = await self._tools.client.read(self._tools.keys.status("rcs", owner))
-        try:
-            said = codec.decode(Status, entry.value, entry.key).reason if entry is not None else ""
-        except RecordInvalid:
-            said = ""
-        return f"{self._title(owner)} ({shorten(said, SAID_LIMIT)})" if said else self._title(owner)
-
-    def _title(self, owner: str) -> str:
-        stored = self._tools.caches.rcs.get(self._tools.keys.record("rcs", owner))
-        return f"rcs/{stored.record.name}" if stored is not None else owner
 
 
 def _standing(node: NodeView | None) -> object:

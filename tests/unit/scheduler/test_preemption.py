@@ -10,9 +10,10 @@ import pytest
 
 from scheduler.decide import allocation
 from scheduler.model import Assignment, FleetView, NodeView, Nominee, PodView, Request, Victim
-from scheduler.preemption import clearing, preempt, victims
+from scheduler.preemption import preempt
 from scheduler.reservations import change_reservations, nominate
 from scheduler.selector import LabelSelectorScheduler
+from scheduler.victims import clearing, victims
 from store.manifests import Spread
 from store.nodes import Nomination, Reserved
 from tests.fleets import OWNER, fleet, node, request

@@ -14,9 +14,10 @@ from scheduler.decide import allocation
 from scheduler.feasibility import TOLERANCE, room_reasons, standing_reasons
 from scheduler.fleet import owners, used_amounts
 from scheduler.model import Assignment, FleetView, NodeView, PodView, Request
-from scheduler.preemption import clearing, preempt, victims
+from scheduler.preemption import preempt
 from scheduler.requirement import compile_request
 from scheduler.reservations import change_reservations, nominate
+from scheduler.victims import clearing, victims
 from store.nodes import Nomination, Reserved
 from tests.fleets import OWNER, node, request
 
