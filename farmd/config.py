@@ -11,62 +11,18 @@ from __future__ import annotations
 import json
 import re
 import socket
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from store.errors import InputInvalid
+from farmd.config_fields import Labels, Section, Texts, as_value_error, tabled
 from store.keys import valid_name, valid_segment
 from store.selectors import parse as parse_selector
-
-T = TypeVar("T")
 
 FARM_PORT = 7520
 AGENT_PORT = 7521
 RELOADABLE: dict[str, Any] = {"reloadable": True}
-
-
-def _listed(value: Any) -> Any:
-    """``a, b`` in the environment means the same as a TOML list."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _mapped(value: Any) -> Any:
-    """``zone=a,rack=7`` in the environment means the same as a TOML table."""
-    if not isinstance(value, str):
-        return value
-    pairs = [part.partition("=") for part in value.split(",") if part.strip()]
-    if any(not separator for _, separator, _ in pairs):
-        raise ValueError("expected name=value pairs, separated by commas")
-    return {name.strip(): found.strip() for name, _, found in pairs}
-
-
-def _tabled(value: Any) -> Any:
-    """A list of tables in the environment is JSON."""
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise ValueError(f"expected a JSON list of objects ({error})") from error
-
-
-Texts = Annotated[list[str], BeforeValidator(_listed)]
-Labels = Annotated[dict[str, str], BeforeValidator(_mapped)]
-
-
-class Section(BaseModel):
-    """What all sections have in common."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
 
 
 def _this_host() -> str:
@@ -102,13 +58,13 @@ class FarmSection(Section):
     @field_validator("name")
     @classmethod
     def _name(cls, value: str) -> str:
-        return _as_value_error(valid_name, value)
+        return as_value_error(valid_name, value)
 
     @field_validator("selector")
     @classmethod
     def _selector(cls, value: str) -> str:
         if value:
-            _as_value_error(parse_selector, value)
+            as_value_error(parse_selector, value)
         return value
 
 
@@ -170,7 +126,7 @@ class AgentSection(Section):
     @field_validator("node")
     @classmethod
     def _node(cls, value: str) -> str:
-        return _as_value_error(lambda text: valid_segment(text, "node"), value)
+        return as_value_error(lambda text: valid_segment(text, "node"), value)
 
     @field_validator("port_range")
     @classmethod
@@ -237,7 +193,7 @@ class SinkSection(Section):
 class AlertsSection(Section):
     """Who is told when a human is needed."""
 
-    sinks: Annotated[list[SinkSection], BeforeValidator(_tabled)] = Field(
+    sinks: Annotated[list[SinkSection], BeforeValidator(tabled)] = Field(
         [SinkSection(type="log")], description="Places that alerts go to.", json_schema_extra=RELOADABLE
     )
 
@@ -303,11 +259,3 @@ def shown(value: object) -> str:
 def _bare(name: str) -> str:
     """A TOML key: quoted where it must be."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
-
-
-def _as_value_error(check: Callable[[str], T], value: str) -> T:
-    """The store's checks raise ``InputInvalid``; pydantic wants ``ValueError``."""
-    try:
-        return check(value)
-    except InputInvalid as error:
-        raise ValueError(error.message) from error

@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from farmd.config import Section, sections, shown
+from farmd.config import sections, shown
+from farmd.config_fields import Section
 from farmd.config_sources import ConfigInvalid, Loaded, nearest
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from farmd import documents
 from scheduler.constraints import check_placement
 from scheduler.errors import PlacementInvalid
-from store import manifests, selectors
+from store import manifest_check, selectors
 from store.errors import InputInvalid
 from store.keys import valid_name, valid_segment
 from store.labels import RESERVED_LABELS
@@ -80,7 +80,7 @@ def check_common(spec: Placing, source: str) -> None:
         InputInvalid: naming the file, the field, what was found and what was expected.
     """
     valid_name(spec.name, f"{source}: name")
-    manifests.check(spec.pod, source, "pod.")
+    manifest_check.check(spec.pod, source, "pod.")
     check_placement_of(spec.pod, source)
     selectors.valid_labels(spec.labels, f"{source}: labels")
     selectors.valid_labels(spec.pod_labels, f"{source}: pod_labels")

@@ -8,22 +8,19 @@ that a person wrote do not matter.
 from __future__ import annotations
 
 import hashlib
-import math
-import signal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from store import codec, operations
-from store.errors import InputInvalid, NotFound, RecordInvalid
-from store.keys import Keys, valid_name, valid_segment
+from store.errors import NotFound, RecordInvalid
+from store.keys import Keys
 from store.operations import Operation
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
 
 MAX_MANIFEST_BYTES = 256 * 1024
-MAX_SECONDS = 1e9
 DEFAULT_PRIORITY = 50
 MAX_PRIORITY = 100
 
@@ -170,108 +167,6 @@ def canonical(manifest: Manifest) -> bytes:
 def digest(body: bytes) -> str:
     """Hex SHA-256 of a manifest's canonical bytes."""
     return hashlib.sha256(body).hexdigest()
-
-
-def parse(data: Any, source: str) -> Manifest:
-    """A manifest from what a person wrote (parsed YAML).
-
-    Raises:
-        InputInvalid: an unknown key, a wrong type, or a value that cannot work, by field.
-    """
-    manifest = codec.parse_input(Manifest, data, source)
-    check(manifest, source)
-    return manifest
-
-
-def check(manifest: Manifest, source: str, within: str = "") -> None:
-    """Check what types cannot say; ``within`` is put before field names, such as ``pod.``.
-
-    Raises:
-        InputInvalid: naming the field, what was found and what was expected.
-    """
-
-    def refuse(field: str, found: object, expected: str) -> None:
-        raise InputInvalid(
-            f"{source}: {within}{field}: found {found!r}, expected {expected}", field=within + field
-        )
-
-    _check_size(manifest, f"{source}: {within.rstrip('.') or 'manifest'}")
-    valid_segment(manifest.id, f"{source}: {within}id")
-    if not manifest.command or not manifest.command[0]:
-        refuse("command", manifest.command, "at least the program to run")
-    for text in (*manifest.command, *manifest.args, *manifest.env, *manifest.env.values()):
-        if "\0" in text:
-            refuse("command, args or env", text, "no NUL character")
-    for name in manifest.env:
-        if not name or "=" in name:
-            refuse("env", name, "a variable name without '='")
-    for name, port in manifest.ports.items():
-        valid_name(name, f"{source}: {within}ports")
-        if not 0 <= port.port <= 65535:
-            refuse(f"ports.{name}.port", port.port, "0 (dynamic) to 65535")
-    if manifest.working_directory and (
-        not manifest.working_directory.startswith("/") or ".." in manifest.working_directory.split("/")
-    ):
-        refuse("working_directory", manifest.working_directory, "an absolute path without '..'")
-    for name, amount in manifest.resources.items():
-        if not 0 <= amount < math.inf:
-            refuse(f"resources.{name}", amount, "zero or more, and finite")
-    if not 0 <= manifest.priority <= MAX_PRIORITY:
-        refuse("priority", manifest.priority, f"0 to {MAX_PRIORITY}")
-    for name, limit in manifest.ulimits.items():
-        if not -1 <= limit < 2**63:
-            refuse(f"ulimits.{name}", limit, "-1 (unlimited) to 2^63 - 1")
-    times = {
-        "restart.initial": manifest.restart.initial,
-        "restart.maximum": manifest.restart.maximum,
-        "restart.reset": manifest.restart.reset,
-        "stop.grace": manifest.stop.grace,
-        "stop_after": manifest.stop_after,
-    }
-    for name, seconds in times.items():
-        if not 0 <= seconds <= MAX_SECONDS:
-            refuse(name, seconds, f"0 to {MAX_SECONDS:g} seconds")
-    if manifest.stop.signal.removeprefix("SIG") not in {s.name.removeprefix("SIG") for s in signal.Signals}:
-        refuse("stop.signal", manifest.stop.signal, "the name of a signal, such as TERM or INT")
-    if not 1024 <= manifest.logs.max_bytes < 2**50 or not 0 <= manifest.logs.keep <= 1000:
-        refuse("logs", manifest.logs.max_bytes, "max_bytes of 1024 to 2^50 and keep of 0 to 1000")
-    if manifest.health is not None:
-        _check_health(manifest.health, manifest, refuse)
-
-
-def _check_size(manifest: Manifest, where: str) -> None:
-    try:
-        size = len(canonical(manifest))
-    except (OverflowError, UnicodeEncodeError) as error:
-        raise InputInvalid(
-            f"{where}: found a value that JSON cannot hold ({error})", field="manifest"
-        ) from error
-    if size > MAX_MANIFEST_BYTES:
-        raise InputInvalid(
-            f"{where}: found {size} bytes, expected at most {MAX_MANIFEST_BYTES}", field="manifest"
-        )
-
-
-def _check_health(health: HealthCheck, manifest: Manifest, refuse: Any) -> None:
-    if health.type == "command" and not health.command:
-        refuse("health.command", health.command, "the program to run")
-    if health.type != "command" and health.port not in manifest.ports:
-        refuse(
-            "health.port",
-            health.port,
-            f"one of the pod's ports ({', '.join(manifest.ports) or 'it has none'})",
-        )
-    if health.type == "http" and (
-        not health.path.startswith("/") or any(c in health.path for c in " \r\n\0")
-    ):
-        refuse("health.path", health.path, "a path that starts with '/' and has no white space")
-    for name, seconds in (("interval", health.interval), ("timeout", health.timeout)):
-        if not 0 < seconds <= MAX_SECONDS:
-            refuse(f"health.{name}", seconds, f"more than 0 and at most {MAX_SECONDS:g} seconds")
-    if not 0 <= health.start_period <= MAX_SECONDS:
-        refuse("health.start_period", health.start_period, f"0 to {MAX_SECONDS:g} seconds")
-    if health.passes < 1 or health.failures < 1:
-        refuse("health.passes", health.passes, "passes and failures of 1 or more")
 
 
 def ensure(keys: Keys, body: bytes) -> Operation:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from farmd.agent.errors import ManifestUnusable
 from farmd.agent.state import StateDirectory, write_atomically
-from store import codec, manifests
+from store import codec, manifest_check, manifests
 from store.consul.client import ConsulClient
 from store.errors import InputInvalid, RecordInvalid
 from store.keys import Keys
@@ -84,7 +84,7 @@ def verified(sha: str, body: bytes) -> Manifest:
         raise ManifestUnusable(f"{name}: found a body with digest {found[:12]}, expected {sha[:12]}", sha=sha)
     try:
         manifest = codec.decode(Manifest, body, name)
-        manifests.check(manifest, name)
+        manifest_check.check(manifest, name)
     except (RecordInvalid, InputInvalid) as error:
         raise ManifestUnusable(error.message, sha=sha) from error
     return manifest

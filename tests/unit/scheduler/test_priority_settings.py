@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from farmd.config_sources import ConfigInvalid, load
 from farmd.replication.spec import parse_file
 from scheduler.wire import question
-from store import codec, manifests
+from store import codec, manifest_check, manifests
 from store.errors import InputInvalid
 from store.nodes import Nomination, Reserved
 from tests.fleets import fleet, node, request
@@ -23,7 +23,7 @@ BARE: dict[str, Any] = {"id": "web", "command": ["x"]}
 
 @pytest.mark.parametrize("priority", [0, 50, 100])
 def test_a_priority_is_a_number_from_0_to_100(priority: int) -> None:
-    assert manifests.parse({**BARE, "priority": priority}, "f").priority == priority
+    assert manifest_check.parse({**BARE, "priority": priority}, "f").priority == priority
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ def test_a_priority_is_a_number_from_0_to_100(priority: int) -> None:
 )
 def test_any_other_is_refused_in_one_line(found: object, line: str) -> None:
     with pytest.raises(InputInvalid) as refused:
-        manifests.parse({**BARE, "priority": found}, "f")
+        manifest_check.parse({**BARE, "priority": found}, "f")
     assert refused.value.message == line
 
 
 def test_the_usual_priority_changes_no_digest() -> None:
-    said = manifests.parse({**BARE, "priority": 50}, "f")
-    assert manifests.canonical(said) == manifests.canonical(manifests.parse(BARE, "f"))
+    said = manifest_check.parse({**BARE, "priority": 50}, "f")
+    assert manifests.canonical(said) == manifests.canonical(manifest_check.parse(BARE, "f"))
 
 
 def test_an_older_record_of_reservations_decodes_and_is_written_as_it_was() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from store import manifests, operations
+from store import manifest_check, manifests, operations
 from store.errors import InputInvalid, NotFound, RecordInvalid
 from store.manifests import MAX_MANIFEST_BYTES, Manifest
 from tests.people import KEYS, person
@@ -69,7 +69,7 @@ async def test_setting_a_body_again_defeats_a_condemnation() -> None:
         ({"stop": {"grace": -1}}, "stop.grace"),
         ({"stop": {"grace": float("nan")}}, "stop.grace"),
         ({"restart": {"initial": float("inf")}}, "restart.initial"),
-        ({"logs": {"max_bytes": 1}}, "logs"),
+        ({"logs": {"max_bytes": 1}}, "logs.max_bytes"),
         ({"ulimits": {"nofile": -5}}, "ulimits.nofile"),
         ({"health": {"type": "http", "port": "web"}}, "health.port"),
         ({"health": {"type": "tcp"}}, "health.port"),
@@ -89,7 +89,8 @@ async def test_setting_a_body_again_defeats_a_condemnation() -> None:
         ({"stop_after": 10**400}, "stop_after"),
         ({"ulimits": {"nofile": 10**30}}, "ulimits.nofile"),
         ({"stop": {"grace": 1e30}}, "stop.grace"),
-        ({"logs": {"keep": 10**30}}, "logs"),
+        ({"logs": {"keep": 10**30}}, "logs.keep"),
+        ({"health": {"type": "command", "command": ["x"], "failures": 0}}, "health.failures: found 0"),
         ({"env": {"A": "\ud800"}}, "JSON cannot hold"),
         ({"env": {"A": "x" * MAX_MANIFEST_BYTES}}, str(MAX_MANIFEST_BYTES)),
         ({"runtime": "vm"}, "expected one of process"),
@@ -97,7 +98,7 @@ async def test_setting_a_body_again_defeats_a_condemnation() -> None:
 )
 def test_a_manifest_that_cannot_work_names_file_and_field(fields: dict[str, object], named: str) -> None:
     with pytest.raises(InputInvalid) as caught:
-        manifests.parse({"id": "hello", "command": ["x"], **fields}, "pod.yaml")
+        manifest_check.parse({"id": "hello", "command": ["x"], **fields}, "pod.yaml")
     assert caught.value.message.startswith("pod.yaml: ")
     assert named in caught.value.message
     assert "\n" not in caught.value.message

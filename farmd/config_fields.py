@@ -1,0 +1,57 @@
+"""What the sections of the configuration are made of: how a variable of the environment says what TOML says.
+
+A list is ``a, b`` there, a table of texts ``zone=a,rack=7``, a list of tables JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from store.errors import InputInvalid
+
+T = TypeVar("T")
+
+
+def _listed(value: Any) -> Any:
+    """``a, b`` in the environment means the same as a TOML list."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _mapped(value: Any) -> Any:
+    """``zone=a,rack=7`` in the environment means the same as a TOML table."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+    if any(not separator for _, separator, _ in pairs):
+        raise ValueError("expected name=value pairs, separated by commas")
+    return {name.strip(): found.strip() for name, _, found in pairs}
+
+
+def tabled(value: Any) -> Any:
+    """A list of tables in the environment is JSON."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"expected a JSON list of objects ({error})") from error
+
+
+Texts = Annotated[list[str], BeforeValidator(_listed)]
+Labels = Annotated[dict[str, str], BeforeValidator(_mapped)]
+
+
+class Section(BaseModel):
+    """What all sections have in common."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
+
+
+def as_value_error(check: Callable[[str], T], value: str) -> T:
+    """The store's checks raise ``InputInvalid``; pydantic wants ``ValueError``."""
+    try:
+        return check(value)
+    except InputInvalid as error:
+        raise ValueError(error.message) from error

@@ -1,0 +1,137 @@
+"""What makes a manifest unusable although each field has its type: by field, in one line, before it is kept.
+
+The agent checks again what it reads: nobody may have written it through this.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+from store import codec
+from store.errors import InputInvalid
+from store.keys import valid_name, valid_segment
+from store.manifests import MAX_MANIFEST_BYTES, MAX_PRIORITY, HealthCheck, Manifest, canonical
+
+MAX_SECONDS = 1e9
+SIGNALS = frozenset(known.name.removeprefix("SIG") for known in signal.Signals)
+
+Mistake = tuple[str, object, str]
+"""(field, found, expected)."""
+
+
+def parse(data: Any, source: str) -> Manifest:
+    """A manifest from what a person wrote (parsed YAML).
+
+    Raises:
+        InputInvalid: an unknown key, a wrong type, or a value that cannot work, by field.
+    """
+    manifest = codec.parse_input(Manifest, data, source)
+    check(manifest, source)
+    return manifest
+
+
+def check(manifest: Manifest, source: str, within: str = "") -> None:
+    """Check what types cannot say; ``within`` is put before field names, such as ``pod.``.
+
+    Raises:
+        InputInvalid: naming the first field that cannot work, what was found and what was expected.
+    """
+    _check_size(manifest, f"{source}: {within.rstrip('.') or 'manifest'}")
+    valid_segment(manifest.id, f"{source}: {within}id")
+    for name in manifest.ports:
+        valid_name(name, f"{source}: {within}ports")
+    for field, found, expected in _mistakes(manifest):
+        raise InputInvalid(
+            f"{source}: {within}{field}: found {found!r}, expected {expected}", field=within + field
+        )
+
+
+def _check_size(manifest: Manifest, where: str) -> None:
+    try:
+        size = len(canonical(manifest))
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise InputInvalid(
+            f"{where}: found a value that JSON cannot hold ({error})", field="manifest"
+        ) from error
+    if size > MAX_MANIFEST_BYTES:
+        raise InputInvalid(
+            f"{where}: found {size} bytes, expected at most {MAX_MANIFEST_BYTES}", field="manifest"
+        )
+
+
+def _mistakes(manifest: Manifest) -> Iterator[Mistake]:
+    yield from _of_the_process(manifest)
+    yield from _of_amounts(manifest)
+    yield from _of_times(manifest)
+    if manifest.health is not None:
+        yield from _of_health(manifest.health, manifest)
+
+
+def _of_the_process(manifest: Manifest) -> Iterator[Mistake]:
+    if not manifest.command or not manifest.command[0]:
+        yield "command", manifest.command, "at least the program to run"
+    for text in (*manifest.command, *manifest.args, *manifest.env, *manifest.env.values()):
+        if "\0" in text:
+            yield "command, args or env", text, "no NUL character"
+    for name in manifest.env:
+        if not name or "=" in name:
+            yield "env", name, "a variable name without '='"
+    folder = manifest.working_directory
+    if folder and (not folder.startswith("/") or ".." in folder.split("/")):
+        yield "working_directory", folder, "an absolute path without '..'"
+    if manifest.stop.signal.removeprefix("SIG") not in SIGNALS:
+        yield "stop.signal", manifest.stop.signal, "the name of a signal, such as TERM or INT"
+
+
+def _of_amounts(manifest: Manifest) -> Iterator[Mistake]:
+    for name, port in manifest.ports.items():
+        if not 0 <= port.port <= 65535:
+            yield f"ports.{name}.port", port.port, "0 (dynamic) to 65535"
+    for name, amount in manifest.resources.items():
+        if not 0 <= amount < math.inf:
+            yield f"resources.{name}", amount, "zero or more, and finite"
+    if not 0 <= manifest.priority <= MAX_PRIORITY:
+        yield "priority", manifest.priority, f"0 to {MAX_PRIORITY}"
+    for name, limit in manifest.ulimits.items():
+        if not -1 <= limit < 2**63:
+            yield f"ulimits.{name}", limit, "-1 (unlimited) to 2^63 - 1"
+    if not 1024 <= manifest.logs.max_bytes < 2**50:
+        yield "logs.max_bytes", manifest.logs.max_bytes, "1024 to 2^50"
+    if not 0 <= manifest.logs.keep <= 1000:
+        yield "logs.keep", manifest.logs.keep, "0 to 1000"
+
+
+def _of_times(manifest: Manifest) -> Iterator[Mistake]:
+    times = {
+        "restart.initial": manifest.restart.initial,
+        "restart.maximum": manifest.restart.maximum,
+        "restart.reset": manifest.restart.reset,
+        "stop.grace": manifest.stop.grace,
+        "stop_after": manifest.stop_after,
+    }
+    for name, seconds in times.items():
+        if not 0 <= seconds <= MAX_SECONDS:
+            yield name, seconds, f"0 to {MAX_SECONDS:g} seconds"
+
+
+def _of_health(health: HealthCheck, manifest: Manifest) -> Iterator[Mistake]:
+    if health.type == "command" and not health.command:
+        yield "health.command", health.command, "the program to run"
+    if health.type != "command" and health.port not in manifest.ports:
+        known = ", ".join(manifest.ports) or "it has none"
+        yield "health.port", health.port, f"one of the pod's ports ({known})"
+    if health.type == "http" and (
+        not health.path.startswith("/") or any(c in health.path for c in " \r\n\0")
+    ):
+        yield "health.path", health.path, "a path that starts with '/' and has no white space"
+    for name, seconds in (("interval", health.interval), ("timeout", health.timeout)):
+        if not 0 < seconds <= MAX_SECONDS:
+            yield f"health.{name}", seconds, f"more than 0 and at most {MAX_SECONDS:g} seconds"
+    if not 0 <= health.start_period <= MAX_SECONDS:
+        yield "health.start_period", health.start_period, f"0 to {MAX_SECONDS:g} seconds"
+    for name, times in (("passes", health.passes), ("failures", health.failures)):
+        if times < 1:
+            yield f"health.{name}", times, "1 or more"
