@@ -32,8 +32,10 @@ def decide(snapshot: Snapshot) -> Plan:
     blocked = _frozen(snapshot) or snapshot.contention or refusal or _foreign(snapshot) or _cramped(snapshot)
     waiting, after = "", None
     behind = len(snapshot.vacant) > len(additions)
-    if not blocked and (behind or len(_outdated(snapshot)) > len(replacements)):
-        blocked, waiting, after = _why_not(snapshot, limit, len(additions), len(replacements))
+    if not snapshot.contention and (behind or len(_outdated(snapshot)) > len(replacements)):
+        # What stands in the way of one pod must not keep the others from their turn.
+        why, waiting, after = _why_not(snapshot, limit, len(additions), len(replacements))
+        blocked = blocked or why
     return Plan(
         additions=additions,
         removals=removals,

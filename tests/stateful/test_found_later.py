@@ -59,6 +59,20 @@ def test_r17_a_daemon_sets_new_manifest_is_not_put_where_it_does_not_fit(scene: 
     assert status(scene, logs).state == "converged"
 
 
+def test_a_pod_that_cannot_be_replaced_keeps_no_other_node_waiting_for_its_turn(scene: Scene) -> None:
+    scene.nodes(1, cpu=2.0)
+    scene.rc(name="db", replicas=1, pod_id="db", pod_resources={"cpu": 1.0})
+    logs = daemonset(scene, pod_resources={"cpu": 1.0}, rate=1)
+    scene.farm()
+    scene.advance(70.0)
+    for number in (1, 2):
+        scene.add_node(f"n{number}", {"zone": "a"}, 4.0)
+    change(scene, pod_resources={"cpu": 2.0}, rate=1)
+    scene.advance(180.0)
+    assert status(scene, logs).state == "blocked"
+    assert len(scene.places(logs)) == 3
+
+
 def test_a_place_that_comes_free_while_a_daemon_set_reads_is_taken(scene: Scene) -> None:
     scene.nodes(1)
     rc = scene.rc(name="web", replicas=1, pod_id="log", pod_command=["sleep", "1"])
