@@ -43,6 +43,7 @@ from store.errors import NoLeader
 from store.farms import Member
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
+from store.status import Status
 
 KINDS = ("rcs", "nodes", "daemonsets", "housekeeping")
 SWEEP_STALL_SECONDS = 180.0
@@ -126,7 +127,7 @@ async def build_farm(
         ),
         guard=guard,
         manifests=bodies,
-        recollection=Recollection(client, keys, "rcs"),
+        recollection=Recollection(client, keys, "rcs", Status),
         alerter=alerter,
         clock=clock,
         rng=rng,
@@ -184,7 +185,7 @@ async def build_farm(
                 guard=guards["daemonsets"],
                 budget=failsafe.RemovalBudget(clock),
                 manifests=bodies,
-                recollection=Recollection(client, keys, "daemonsets"),
+                recollection=Recollection(client, keys, "daemonsets", Status),
                 alerter=alerter,
                 clock=clock,
                 rng=rng,

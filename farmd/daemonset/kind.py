@@ -23,6 +23,7 @@ from store.keys import Keys
 from store.locks import Claim
 from store.ports import Clock, Recorder, Rng
 from store.sessions import Session
+from store.status import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Tools:
     guard: FailsafeGuard
     budget: RemovalBudget
     manifests: ManifestCache
-    recollection: Recollection
+    recollection: Recollection[Status]
     alerter: Alerter
     clock: Clock
     rng: Rng

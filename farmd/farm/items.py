@@ -1,8 +1,8 @@
-"""The items of a kind whose records lie in one shared tree: listed, and told of when they change."""
+"""The items of a kind whose records lie in shared trees: listed, and told of when they change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from farmd.farm.model import Item
@@ -22,16 +22,20 @@ class Claimable(Protocol):
         """Features that a farm must know (R11)."""
 
 
-class RecordItems:
-    """Keeps the items of a tree of ``Claimable`` records up to date."""
+class Items:
+    """Keeps the items of some trees up to date: ``item`` makes one, by the last part of a key."""
 
-    def __init__(self, tree: PrefixCache[Any], keys: Keys) -> None:
-        self._tree = tree
+    def __init__(
+        self, trees: Sequence[PrefixCache[Any]], keys: Keys, item: Callable[[str], Item | None]
+    ) -> None:
+        self._trees = trees
         self._keys = keys
+        self._item = item
         self._items: dict[str, Item] = {}
         self._subscribers: list[Callable[[set[str], bool], None]] = []
-        tree.subscribe(self._changed)
-        self._changed({*tree.entries, *tree.broken})
+        for tree in trees:
+            tree.subscribe(self._changed)
+            self._changed({*tree.entries, *tree.broken})
 
     def items(self) -> Mapping[str, Item]:
         """All of them; those whose record does not decode too, marked as broken."""
@@ -39,7 +43,7 @@ class RecordItems:
 
     def trusted(self) -> bool:
         """Whether an item that is missing here is truly gone (R20)."""
-        return self._tree.ready.is_set() and self._tree.doubt is None
+        return all(tree.ready.is_set() and tree.doubt is None for tree in self._trees)
 
     def subscribe(self, changed: Callable[[set[str], bool], None]) -> None:
         """Call back with the items that changed, and whether that can matter to claiming."""
@@ -47,18 +51,27 @@ class RecordItems:
 
     def _changed(self, changed: set[str]) -> None:
         matters = False
-        items = {self._keys.last_part(key): key for key in changed}
-        for item, key in items.items():
-            before, after = self._items.get(item), self._item(item, key)
+        items = set(map(self._keys.last_part, changed))
+        for item in items:
+            before, after = self._items.get(item), self._item(item)
             if after is None:
                 self._items.pop(item, None)
             else:
                 self._items[item] = after
             matters = matters or before is None or after is None or not before.claimed_like(after)
         for callback in self._subscribers:
-            callback(set(items), matters)
+            callback(items, matters)
 
-    def _item(self, item: str, key: str) -> Item | None:
+
+class RecordItems(Items):
+    """The items of one tree of ``Claimable`` records."""
+
+    def __init__(self, tree: PrefixCache[Any], keys: Keys) -> None:
+        self._tree = tree
+        super().__init__((tree,), keys, self._record)
+
+    def _record(self, item: str) -> Item | None:
+        key = self._keys.record(self._tree.family, item)
         if (stored := self._tree.entries.get(key)) is not None:
             record: Claimable = stored.record
             return Item(item, stored.index, record.labels, tuple(record.needs))

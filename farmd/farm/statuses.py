@@ -9,6 +9,7 @@ No decision ever reads a status.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 import structlog
@@ -32,15 +33,24 @@ STATUS_PAUSE = 1.0
 STATUS_RETRY = 5.0
 RECALL_ONE_BY_ONE = 16
 
+S = TypeVar("S", bound=msgspec.Struct)
 
-class Recollection:
-    """Statuses of one kind that earlier owners wrote, read in bulk before workers start."""
 
-    def __init__(self, client: ConsulClient, keys: Keys, kind: str) -> None:
+class Recollection(Generic[S]):
+    """Statuses of one kind that earlier owners wrote, read in bulk before workers start.
+
+    ``illegible`` is taken for one that does not decode, by a kind whose items may have none to replace it.
+    """
+
+    def __init__(
+        self, client: ConsulClient, keys: Keys, kind: str, model: type[S], illegible: S | None = None
+    ) -> None:
         self._client = client
         self._keys = keys
         self._kind = kind
-        self._statuses: dict[str, Status] = {}
+        self._model = model
+        self._illegible = illegible
+        self._statuses: dict[str, S] = {}
 
     async def read(self, items: Sequence[str]) -> None:
         """Read the statuses of these items, with one request when there are many."""
@@ -52,12 +62,15 @@ class Recollection:
             page = await self._client.list(self._keys.status(self._kind, ""))
             entries = [Entry.of(raw) for raw in page.items if raw.key in wanted]
         for entry in entries:
+            item = self._keys.last_part(entry.key)
             try:
-                self._statuses[self._keys.last_part(entry.key)] = codec.decode(Status, entry.value, entry.key)
+                self._statuses[item] = codec.decode(self._model, entry.value, entry.key)
             except RecordInvalid as error:
                 log.warning("record.invalid", error=error.message)
+                if self._illegible is not None:
+                    self._statuses[item] = self._illegible
 
-    def take(self, item: str) -> Status | None:
+    def take(self, item: str) -> S | None:
         """The status of an item, once."""
         return self._statuses.pop(item, None)
 
@@ -109,13 +122,13 @@ class StatusWriter:
             ClaimLost: the fence refused it.
         """
         status = msgspec.structs.replace(status, alerts=self.incidents.open())
-        if self.known is not None and same(self.known, status):
+        if same(self.known, status):
             return None
         early = self._written_at + STATUS_PAUSE - self._clock.mono()
         if early > 0:
             return early
         standing = await self._standing()
-        if self.known is not None and same(self.known, status):
+        if same(self.known, status):
             return None
         kind, item, fence = self._claim.kind, self._claim.item, self._claim.fence()
         key = self._keys.status(kind, item)
@@ -164,8 +177,10 @@ class StatusWriter:
             return STATUS_RETRY
 
 
-def same(left: Status, right: Status) -> bool:
-    """Whether two statuses say the same; who says it since when does not count."""
+def same(left: S | None, right: S | None) -> bool:
+    """Whether two statuses of a kind say the same; who says it since when does not count."""
+    if left is None or right is None:
+        return left is right
     return msgspec.structs.replace(left, since=0.0, farm="") == msgspec.structs.replace(
         right, since=0.0, farm=""
     )

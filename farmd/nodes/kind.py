@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from alerting.alerter import Alerter
 from farmd.farm.caches import Caches
 from farmd.farm.failsafe import FailsafeGuard
+from farmd.farm.items import Items
 from farmd.farm.model import Item
+from farmd.farm.statuses import Recollection
 from farmd.nodes.absence import Absences
 from farmd.nodes.leftovers import SystemPods
-from farmd.nodes.report import Recollection
+from farmd.nodes.report import ILLEGIBLE
 from farmd.nodes.watch import Watch
 from farmd.nodes.worker import NodeWorker
 from farmd.progress import Loop
@@ -20,6 +21,7 @@ from store.audit import AuditLogStore
 from store.consul.client import ConsulClient
 from store.keys import Keys
 from store.locks import Claim
+from store.nodes import NodeStatus
 from store.ports import Clock, Recorder, Rng
 from store.sessions import Session
 
@@ -39,7 +41,7 @@ class Tools:
     absences: Absences
     guard: FailsafeGuard
     system: SystemPods
-    recollection: Recollection
+    recollection: Recollection[NodeStatus]
     audit: AuditLogStore
     alerter: Alerter
     clock: Clock
@@ -88,18 +90,14 @@ class Nodes:
             absences=Absences(caches, keys, clock, lost_after, watch.wake, beat, guard.look),
             guard=guard,
             system=SystemPods(client, keys),
-            recollection=Recollection(client, keys),
+            recollection=Recollection(client, keys, "nodes", NodeStatus, ILLEGIBLE),
             audit=audit,
             alerter=alerter,
             clock=clock,
             rng=rng,
             recorder=recorder,
         )
-        self._items: dict[str, Item] = {}
-        self._subscribers: list[Callable[[set[str], bool], None]] = []
-        for tree in (caches.nodes, caches.agents):
-            tree.subscribe(self._changed)
-            self._changed({*tree.entries, *tree.broken})
+        self._records = Items((caches.nodes, caches.agents), keys, self._item)
 
     async def run(self) -> None:
         """The one sweep that tells workers when an agent was absent for long enough; until cancelled."""
@@ -107,16 +105,15 @@ class Nodes:
 
     def items(self) -> Mapping[str, Item]:
         """All nodes; those whose record does not decode too, marked as broken."""
-        return self._items
+        return self._records.items()
 
     def trusted(self) -> bool:
         """Whether a node that is missing here is truly gone (R20)."""
-        trees = (self._tools.caches.nodes, self._tools.caches.agents)
-        return all(tree.ready.is_set() and tree.doubt is None for tree in trees)
+        return self._records.trusted()
 
     def subscribe(self, changed: Callable[[set[str], bool], None]) -> None:
         """Call back with the nodes that changed, and whether that can matter to claiming."""
-        self._subscribers.append(changed)
+        self._records.subscribe(changed)
 
     async def barrier(self, items: Sequence[str]) -> None:
         """Read the small trees that plans rest on, and what was last said of these nodes (R15)."""
@@ -132,19 +129,6 @@ class Nodes:
         """A worker for one node."""
         self._tools.absences.under(session)
         return NodeWorker(claim, session, self._tools)
-
-    def _changed(self, changed: set[str]) -> None:
-        matters = False
-        names = {sys.intern(self._tools.keys.last_part(key)) for key in changed}
-        for name in names:
-            before, after = self._items.get(name), self._item(name)
-            if after is None:
-                self._items.pop(name, None)
-            else:
-                self._items[name] = after
-            matters = matters or (before is None) != (after is None)
-        for callback in self._subscribers:
-            callback(names, matters)
 
     def _item(self, name: str) -> Item | None:
         caches, key = self._tools.caches, self._tools.keys.node(name)

@@ -28,10 +28,10 @@ class Leftover:
 class Snapshot:
     """One node at one moment.
 
-    ``node`` is None while there is no record of it. ``absent_for`` says for how many seconds this farm
-    itself has seen the agent absent; None while it cannot tell, or the agent is there. ``left`` is None
-    unless a drain asks for it, ``waiting`` says what keeps those pods. ``status`` is the one that stands.
-    ``now`` is in seconds since the epoch.
+    ``node`` is None while there is no record of it; ``index`` is its ModifyIndex, 0 for none. ``absent_for``
+    says for how many seconds this farm itself has seen the agent absent; None while it cannot tell, or the
+    agent is there. ``left`` is None unless a drain asks for it, ``waiting`` says what keeps those pods.
+    ``status`` is the one that stands. ``now`` is in seconds since the epoch.
     """
 
     node: Node | None
@@ -46,12 +46,18 @@ class Snapshot:
     waiting: tuple[str, ...] = ()
     status: NodeStatus | None = None
     broken: str = ""
+    index: int = 0
 
     @property
     def draining(self) -> Drain | None:
         """The drain that is not over yet."""
         drain = self.node.drain if self.node is not None else None
         return drain if drain is not None and drain.stage != "done" else None
+
+    @property
+    def lost(self) -> bool:
+        """Whether its agent is given up, and not back."""
+        return not self.present and self.work.lost_since > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +78,3 @@ class Plan:
     held_back: str = ""
     blocked: bool = False
     newly_overdue: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How one cycle ended, and when to look again if nothing happens before (seconds; None: never)."""
-
-    result: Literal["done", "after", "backoff", "blocked", "rejected", "frozen"]
-    after: float | None = None
-
-
-DONE = Outcome("done")

@@ -1,140 +1,93 @@
 """What a node's worker tells people: the status record, and alerts for lost nodes and late drains.
 
-A node with nothing the matter has no status at all; what an earlier owner wrote is recalled, so that a
-take-over of thousands of nodes writes nothing. No decision ever reads it.
+A node with nothing the matter has no status at all. Statuses travel with the change that they speak of, and
+name its record, so that none outlives it. No decision ever reads one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import msgspec
-import structlog
+from typing import TYPE_CHECKING
 
 from alerting.alert import Alert
-from alerting.alerter import Alerter
 from farmd.farm.incidents import Incidents
+from farmd.farm.statuses import STATUS_PAUSE, same
+from farmd.nodes.model import Plan, Snapshot
 from store import codec, operations
-from store.consul.client import ConsulClient
-from store.entry import Entry
-from store.errors import RecordInvalid
-from store.keys import Keys
-from store.nodes import Drain, NodeStatus
+from store.nodes import NodeStatus
 from store.operations import Operation
-from store.ports import Clock
+from store.work import Work
 
-log = structlog.get_logger()
+if TYPE_CHECKING:
+    from farmd.nodes.kind import Tools
 
-STATUS_PAUSE = 1.0
-RECALL_ONE_BY_ONE = 16
-
-
-class Recollection:
-    """Statuses that earlier owners wrote, read in bulk before workers start."""
-
-    def __init__(self, client: ConsulClient, keys: Keys) -> None:
-        self._client = client
-        self._keys = keys
-        self._statuses: dict[str, NodeStatus] = {}
-
-    async def read(self, nodes: Sequence[str]) -> None:
-        """Read the statuses of these nodes, with one request when there are many."""
-        if len(nodes) <= RECALL_ONE_BY_ONE:
-            found = [await self._client.read(self._keys.status("nodes", node)) for node in nodes]
-            entries = [entry for entry in found if entry is not None]
-        else:
-            wanted = {self._keys.status("nodes", node) for node in nodes}
-            page = await self._client.list(self._keys.status("nodes", ""))
-            entries = [Entry.of(raw) for raw in page.items if raw.key in wanted]
-        for entry in entries:
-            try:
-                status = codec.decode(NodeStatus, entry.value, entry.key)
-            except RecordInvalid as error:
-                log.warning("record.invalid", error=error.message)
-                status = NodeStatus(state="blocked", reason="its status did not decode")
-            self._statuses[self._keys.last_part(entry.key)] = status
-
-    def take(self, node: str) -> NodeStatus | None:
-        """The status of a node, once."""
-        return self._statuses.pop(node, None)
+SUMMARY_LIMIT = 1024
+ILLEGIBLE = NodeStatus(state="blocked", reason="its status did not decode")
 
 
 class Reporter:
     """Speaks for one node under one claim. ``status`` is what stands in the store."""
 
-    __slots__ = ("_alerter", "_clock", "_drains", "_keys", "_node", "_written_at", "status")
+    __slots__ = ("_drain", "_incidents", "_lost", "_node", "_tools", "_written_at", "status")
 
-    def __init__(
-        self, node: str, keys: Keys, clock: Clock, alerter: Alerter, status: NodeStatus | None
-    ) -> None:
+    def __init__(self, node: str, tools: Tools) -> None:
         self._node = node
-        self._keys = keys
-        self._clock = clock
-        self._alerter = alerter
-        self.status = status
+        self._tools = tools
+        self.status = tools.recollection.take(node)
         self._written_at = float("-inf")
-        told = status is not None and status.state == "draining" and bool(status.reason)
-        self._drains = Incidents(alerter, [self._drain_key] if told else ())
+        self._lost, self._drain = f"node_lost_{node}", f"node_drain_{node}"
+        self._incidents = Incidents(tools.alerter)
+        if self.status is not None and self.status.state == "draining" and self.status.reason:
+            self._incidents.inherit(self._drain)
+        work = tools.caches.work.get(tools.keys.work("nodes", node))
+        if work is not None and work.record.lost_since > 0:
+            self._incidents.inherit(self._lost)  # whichever farm gave it up has told of it
 
     def writes(self, status: NodeStatus | None) -> list[Operation]:
         """The operation that makes the status say this; none when it says it already."""
-        if _same(self.status, status):
+        if same(self.status, status):
             return []
-        key = self._keys.status("nodes", self._node)
+        key = self._tools.keys.status("nodes", self._node)
         return [operations.delete(key) if status is None else operations.put(key, codec.encode(status))]
 
     def wrote(self, status: NodeStatus | None) -> None:
         """It stands in the store now."""
-        if not _same(self.status, status):
-            self.status, self._written_at = status, self._clock.mono()
+        if not same(self.status, status):
+            self.status, self._written_at = status, self._tools.clock.mono()
 
     def early(self) -> float:
         """Seconds until a status alone may be written again; 0 or less: now."""
-        return self._written_at + STATUS_PAUSE - self._clock.mono()
+        return self._written_at + STATUS_PAUSE - self._tools.clock.mono()
 
     # -- alerts --------------------------------------------------------------------------------
-    async def lost(self, absent_for: float) -> None:
-        """The node was given up."""
-        await Incidents(self._alerter).tell(
+    async def alert(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Tell of what is wrong, and that it is over; whoever told of it first."""
+        await self.verdict(snapshot.work)
+        if plan.newly_overdue:
+            left, why = len(snapshot.left or ()), f": {snapshot.waiting[0]}" if snapshot.waiting else ""
+            text = f"drain of {self._node} is past its deadline, {left} pods are left{why}"
+            await self._tell(self._drain, text, left=str(left))
+        elif snapshot.draining is None or not snapshot.draining.overdue:
+            await self._incidents.end(self._drain)
+
+    async def verdict(self, work: Work) -> None:
+        """What the fleet says of its agent: lost, or not (any more)."""
+        if work.lost_since > 0:
+            absent = work.lost_since - work.absent_since
+            text = f"node {self._node} is lost: its agent was absent for {absent:.0f} s"
+            await self._tell(self._lost, text)
+        else:
+            await self._incidents.end(self._lost)
+
+    async def over(self) -> None:
+        """The node is gone, and with it what was wrong with it."""
+        await self._incidents.end_all()
+
+    async def _tell(self, key: str, text: str, **details: str) -> None:
+        await self._incidents.tell(
             Alert(
-                summary=f"node {self._node} is lost: its agent was absent for {absent_for:.0f} s",
-                incident_key=f"node_lost_{self._node}",
+                summary=text[:SUMMARY_LIMIT],
+                incident_key=key,
                 urgency="low",
-                details={"node": self._node},
+                details={"node": self._node, **details},
             )
         )
-
-    async def back(self) -> None:
-        """Its agent is there again; whichever farm gave it up has told of it."""
-        await Incidents(self._alerter, [f"node_lost_{self._node}"]).end_all()
-
-    async def overdue(self, left: int, waiting: Sequence[str]) -> None:
-        """The deadline of its drain has passed."""
-        why = f": {waiting[0]}" if waiting else ""
-        await self._drains.tell(
-            Alert(
-                summary=f"drain of {self._node} is past its deadline, {left} pods are left{why}"[:1024],
-                incident_key=self._drain_key,
-                urgency="low",
-                details={"node": self._node, "left": str(left)},
-            )
-        )
-
-    async def settle(self, drain: Drain | None) -> None:
-        """Resolve the alert of a late drain once it is over; an earlier owner may have fired it."""
-        late = drain is not None and drain.overdue and drain.stage != "done"
-        if not late:
-            await self._drains.end_all()
-
-    @property
-    def _drain_key(self) -> str:
-        return f"node_drain_{self._node}"
-
-
-def _same(left: NodeStatus | None, right: NodeStatus | None) -> bool:
-    """Whether two statuses say the same; who says it since when does not count."""
-    if left is None or right is None:
-        return left is right
-    return msgspec.structs.replace(left, since=0.0, farm="") == msgspec.structs.replace(
-        right, since=0.0, farm=""
-    )

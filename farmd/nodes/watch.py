@@ -48,14 +48,14 @@ class Watch:
         for members in (self._observed, self._held_back, self._blocked):
             members.discard(node)
 
-    def mark(self, node: str, *, observed: bool, held_back: bool, blocked: bool) -> None:
-        """Whether the worker follows its node's pods, waits for a thaw, and is blocked (for the metric)."""
-        for members, member in (
-            (self._observed, observed),
-            (self._held_back, held_back),
-            (self._blocked, blocked),
-        ):
-            (members.add if member else members.discard)(node)
+    def follow(self, node: str, *, pods: bool, held_back: bool) -> None:
+        """Whether the worker must hear of its node's pods, and whether it waits for a thaw."""
+        (self._observed.add if pods else self._observed.discard)(node)
+        (self._held_back.add if held_back else self._held_back.discard)(node)
+
+    def block(self, node: str, blocked: bool) -> None:
+        """Whether its worker is blocked, for the metric."""
+        (self._blocked.add if blocked else self._blocked.discard)(node)
 
     def blocked(self) -> int:
         """How many workers are blocked."""

@@ -22,6 +22,7 @@ from store.keys import Keys
 from store.locks import Claim
 from store.ports import Clock, Ids, Recorder, Rng
 from store.sessions import Session
+from store.status import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Tools:
     placement: Placement
     guard: FailsafeGuard
     manifests: ManifestCache
-    recollection: Recollection
+    recollection: Recollection[Status]
     alerter: Alerter
     clock: Clock
     rng: Rng

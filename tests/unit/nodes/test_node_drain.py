@@ -37,7 +37,10 @@ async def test_a_drain_waits_for_the_pods_then_for_the_systems_then_it_is_done()
         assert status is not None
         assert (status.state, status.left) == ("drained", 0)
         assert (await fleet.node("n1")).cordoned
-        assert [r.after["drain"] for r in await fleet.audits("node.drain")] == ["system", "done"]
+        assert [(r.after["drain"], r.reason) for r in await fleet.audits("node.drain")] == [
+            ("system", "all pods left but the system's"),
+            ("done", "all pods left"),
+        ]
 
 
 async def test_a_pod_that_is_still_stopping_is_not_gone() -> None:
@@ -65,6 +68,9 @@ async def test_a_lost_node_is_drained_once_nothing_shall_run_there_any_more() ->
         await fleet.clock.advance(60)
         assert await fleet.lost("n1")
         assert await fleet.stage("n1") == "done"
+        assert [r.reason for r in await fleet.audits("node.drain")] == [
+            "no pod is to run there any more, and its agent is given up"
+        ]
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -86,6 +92,7 @@ async def test_past_its_deadline_a_drain_says_so_and_goes_on(force: bool) -> Non
         assert status.waiting == ["rc/web: would fall below its health floor"]
         assert "deadline" in status.reason
         assert ("floors are ignored" in status.reason) is force
+        assert [r.reason for r in await fleet.audits("node.drain")] == ["past its deadline, 1 pods are left"]
         await fleet.unplace("n1", "web")
         assert await fleet.stage("n1") == "done"
         assert not farm.alerts.firing
