@@ -7,6 +7,8 @@ wipe of the store it must see the sentinels missing, and freeze.
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
 from store import codec, operations
@@ -96,6 +98,20 @@ async def read_schema(client: ConsulClient, keys: Keys) -> Entry:
             key=keys.schema,
         )
     return entry
+
+
+async def check_node(client: ConsulClient, keys: Keys, node: str) -> None:
+    """Find out whether ``register_node`` would be allowed, before the node is said to be there.
+
+    Consul asks for the right to write a key even where a transaction only checks that it is absent.
+
+    Raises:
+        AccessDenied: the node is not registered, and this token may not do it.
+    """
+    sentinel = keys.sentinel(keys.intents(node))
+    if await client.read(sentinel) is None:
+        with contextlib.suppress(TransactionRejected):  # somebody registered it meanwhile
+            await client.transaction([operations.check_not_exists(sentinel)])
 
 
 async def register_node(client: ConsulClient, keys: Keys, node: str) -> None:

@@ -131,12 +131,19 @@ class ConsulServer:
         dev: in memory (contract cases) instead of durable (integration, fault, bench).
         http_max_conns_per_client: Consul's limit per client address (its own default is 200).
         config: more of Consul's configuration, merged on top (ACLs, limits).
+        node: its name, which its sessions belong to.
     """
 
     def __init__(
-        self, dev: bool = True, *, http_max_conns_per_client: int = 200, config: dict[str, Any] | None = None
+        self,
+        dev: bool = True,
+        *,
+        http_max_conns_per_client: int = 200,
+        config: dict[str, Any] | None = None,
+        node: str = "farmd-test",
     ) -> None:
         self.dev = dev
+        self._node = node
         self.folder = Path(tempfile.mkdtemp(prefix="farmd-consul-"))
         self.log = self.folder / "consul.log"
         self.host = "127.0.0.1"
@@ -264,7 +271,7 @@ class ConsulServer:
             "-grpc-port": -1,
         }
         listed = [word for flag, port in ports.items() for word in (flag, str(port))]
-        where = ["-bind", self.host, "-client", self.host, "-node", "farmd-test"]
+        where = ["-bind", self.host, "-client", self.host, "-node", self._node]
         configuration = ["-config-file", str(self.folder / "config.json")]
         return [str(consul_binary()), "agent", *mode, *data, *where, *listed, *configuration]
 

@@ -24,7 +24,7 @@ from farmd.version import version
 from farmd.wake import wait
 from store import codec, presence, registration
 from store.consul.client import ConsulClient
-from store.errors import Conflict, StoreError
+from store.errors import AccessDenied, Conflict, StoreError
 from store.keys import Keys
 from store.nodes import Agent as Presence
 from store.nodes import Node
@@ -111,6 +111,9 @@ class Link:
                 found=cluster,
                 expected=self.identity.cluster,
             )
+        if not workloads:
+            # Before it is present: pods are sent to whoever is, and it could not be told of them.
+            await registration.check_node(self._client, self._keys, self._config.node)
         session = await Session.open(
             self._client,
             self._clock,
@@ -129,10 +132,17 @@ class Link:
             raise
         if not workloads:
             await registration.register_node(self._client, self._keys, self._config.node)
+        await self._record_node()
+        return session
+
+    async def _record_node(self) -> None:
+        """Let people know of the node at once; an agent whose token may not leaves that to a farm."""
         node = self._keys.node(self._config.node)
         if await self._client.read(node) is None:
-            await self._client.put(node, codec.encode(Node()), cas=0)
-        return session
+            try:
+                await self._client.put(node, codec.encode(Node()), cas=0)
+            except AccessDenied:
+                log.info("agent.record_left_to_farms", node=self._config.node)
 
     def _remember(self, **fields: str) -> None:
         changed = msgspec.structs.replace(self.identity, **fields)

@@ -9,14 +9,16 @@ from farmd.cli.lazy import LazyGroup
 _COMMANDS = {
     "list": ("farmd.cli.node_show:list_", "All nodes."),
     "describe": ("farmd.cli.node_show:describe", "One node with its pods."),
+    "register": ("farmd.cli.node_edit:register", "Make nodes known before their agents start."),
     "label": ("farmd.cli.node_edit:label", "Set and remove labels."),
     "cordon": ("farmd.cli.node_edit:cordon", "Keep new pods away from a node."),
     "uncordon": ("farmd.cli.node_edit:uncordon", "Let pods onto a node again; ends its drain."),
     "drain": ("farmd.cli.node_drain:drain", "Move all pods off a node."),
     "undrain": ("farmd.cli.node_drain:undrain", "End a drain."),
+    "forget": ("farmd.cli.node_forget:forget", "Forget nodes that are gone for good."),
 }
 
 
 @click.group("node", cls=LazyGroup, lazy=_COMMANDS)
 def node() -> None:
-    """Nodes: list, label, cordon, drain."""
+    """Nodes: list, register, label, cordon, drain."""

@@ -1,4 +1,4 @@
-"""``farmctl node label | cordon | uncordon``."""
+"""``farmctl node register | label | cordon | uncordon``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ from farmd.nodes import commands
 from store.errors import InputInvalid
 
 _NODES = targets("node", nodes)
+
+
+@command("register", mutates=True)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+async def register(invocation: Invocation, names: tuple[str, ...]) -> None:
+    """Make nodes known before their agents start: where agents share a token that may not do so."""
+    await apply(invocation, [await commands.register(invocation.call, name) for name in names])
 
 
 @command("label", mutates=True)

@@ -14,9 +14,11 @@ import msgspec
 
 from farmd.mutation import Call, Change, Mutation, Scalar, guard, registered
 from farmd.nodes import leftovers
+from store import registration
 from store.errors import InputInvalid, NotRegistered
 from store.keys import valid_segment
 from store.nodes import Drain, Node, NodeStore, NodeView
+from store.operations import Operation
 from store.selectors import valid_key, valid_labels
 
 KIND = "nodes"
@@ -42,6 +44,38 @@ async def label(call: Call, name: str, labels: Mapping[str, str], remove: Sequen
     return await _edit(
         call, view, msgspec.structs.replace(view.record, labels={**kept, **labels}), "node.label"
     )
+
+
+async def register(call: Call, name: str) -> Mutation:
+    """Make a node known before its agent starts, for agents whose tokens may not do so themselves (R20).
+
+    From then on an empty answer for the node is true: what its agent runs beyond that is stopped. So it is
+    asked for where somebody was there before.
+
+    Raises:
+        InputInvalid: a bad name. NotRegistered: no cluster lives under this prefix.
+    """
+    keys, cluster = call.keys, await registered(call)
+    sentinel = keys.sentinel(keys.intents(valid_segment(name, "node")))
+    node, agent = await call.client.read(keys.node(name)), await call.client.read(keys.agent(name))
+    writes: list[Operation] = []
+    if await call.client.read(sentinel, mode="consistent") is None:
+        cluster_id = await registration.cluster_id(call.client, keys)
+        writes.append(registration.sentinel(sentinel, cluster_id))
+    if node is None and agent is None:  # where an agent is, a farm makes the record
+        writes.append(NodeStore(call.client, keys).write(NodeView(name, None, None), Node()))
+    change = Change(KIND, name, name, "node.register")
+    if not writes:
+        return Mutation(change)
+    there = node is not None or agent is not None
+    change = dataclasses.replace(
+        change,
+        before={"registered": False},
+        after={"registered": True},
+        details=("what its agent runs and nobody wants is stopped from then on",) if there else (),
+        destructive=there,
+    )
+    return Mutation(change, (cluster, *writes))
 
 
 async def cordon(call: Call, name: str) -> Mutation:

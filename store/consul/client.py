@@ -16,10 +16,10 @@ import msgspec
 from store import operations
 from store.consul import answers
 from store.consul.answers import AgentSelf, SessionInfo
-from store.consul.errors import Op
+from store.consul.errors import Op, denied_operations
 from store.consul.exchange import RENEW_SECONDS, SHORT_SECONDS, Exchange, blocking_limit
 from store.entry import Entry, Page, RawEntry
-from store.errors import UnexpectedAnswer
+from store.errors import AccessDenied, UnexpectedAnswer
 from store.operations import Operation
 from store.ports import Clock, Lane, Recorder, Request, Response, Transport
 
@@ -158,7 +158,10 @@ class ConsulClient:
         if self._recorder is not None:
             self._recorder.observe("farmd_txn_ops", len(items))
         request = Request("PUT", "/v1/txn", (), operations.encode([*items]), lane=Lane.WRITE)
-        return answers.results(await self._send(Op.TRANSACTION, request, SHORT_SECONDS))
+        try:
+            return answers.results(await self._send(Op.TRANSACTION, request, SHORT_SECONDS))
+        except AccessDenied as error:
+            raise denied_operations(error, items) from error
 
     # -- sessions ------------------------------------------------------------------------------
     async def create_session(

@@ -8,6 +8,7 @@ into a message.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 import msgspec
 
@@ -25,6 +26,7 @@ from store.errors import (
     TransactionRejected,
     UnexpectedAnswer,
 )
+from store.operations import Operation
 from store.ports import Response
 
 
@@ -68,8 +70,11 @@ class _TxnErrors(msgspec.Struct):
 _rejection = msgspec.json.Decoder(_TxnErrors)
 
 
-def problem(op: Op, response: Response) -> StoreError | None:
-    """The error that an answer stands for; None when it is a success or a proven absence."""
+def problem(op: Op, response: Response, target: str = "") -> StoreError | None:
+    """The error that an answer stands for; None when it is a success or a proven absence.
+
+    ``target`` is the key that was asked for: whoever is denied must be told what.
+    """
     status = response.status
     if status == 200:
         return None if _from_consul(op, response) else not_consul(op, response)
@@ -87,7 +92,8 @@ def problem(op: Op, response: Response) -> StoreError | None:
     if status == 413:
         return TooLarge(where, status=status)
     if status in (401, 403) or (status == 500 and any(words in low for words in _DENIED)):
-        return AccessDenied(where, status=status)
+        denied = f"{op} {target}: {status} {text}" if target else where
+        return AccessDenied(denied, status=status, **({"key": target} if target else {}))
     if status >= 500:
         return _failed(op, low, where, status)
     if op is Op.SESSION_CREATE and "ttl" in low:
@@ -102,6 +108,24 @@ def not_consul(op: Op, response: Response) -> StoreError:
     if op.writes and (response.status < 300 or response.status >= 500):
         return OutcomeUnknown(where, status=response.status)
     return UnexpectedAnswer(where, status=response.status)
+
+
+def denied_operations(error: AccessDenied, tried: Sequence[Operation]) -> AccessDenied:
+    """A transaction's denial that says what the token may not do; all those keys are in the fields."""
+    places = [place for place in error.fields.get("operations", ()) if place < len(tried)]
+    if not places:
+        return error
+    # What it wanted to change says more than what it only checked, which Consul denies as well.
+    first = next(
+        (tried[place] for place in places if not tried[place].verb.startswith("check")), tried[places[0]]
+    )
+    others = f", and {len(places) - 1} more" if len(places) > 1 else ""
+    return AccessDenied(
+        f"{Op.TRANSACTION}: 409 {error.fields['what']} ({first.verb} {first.key}{others})",
+        status=409,
+        operations=places,
+        keys=[tried[place].key for place in places],
+    )
 
 
 def unanswered(op: Op, error: OutcomeUnknown | UnexpectedAnswer) -> StoreError:
@@ -158,6 +182,7 @@ def _rejected(response: Response) -> StoreError:
         return AccessDenied(
             f"{Op.TRANSACTION}: 409 operation {denied[0].index}: {denied[0].what[:80]}",
             status=409,
+            what=denied[0].what[:80],
             operations=[e.index for e in denied],
         )
     return TransactionRejected(errors)

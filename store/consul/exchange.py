@@ -19,6 +19,7 @@ SHORT_SECONDS = 10.0
 RENEW_SECONDS = 3.0
 WATCH_MARGIN_SECONDS = 10.0
 CONSUL_DEFAULT_WAIT = 300.0
+_KV = "/v1/kv/"
 # The statuses that have a metric of their own; ``farmd/metrics.py`` declares the same.
 STATUSES = {200, 400, 401, 403, 404, 409, 413, 429, 500, 502, 503, 504}
 
@@ -64,7 +65,7 @@ class Exchange:
             raise
         finally:
             self._record(op, code, start)
-        failure = errors.problem(op, response)
+        failure = errors.problem(op, response, request.path.partition(_KV)[2])
         if failure is not None:
             raise failure
         return response

@@ -85,6 +85,30 @@ async def test_a_registered_node_without_agent_is_known_and_a_mistyped_one_is_no
         assert await snapshot(call) == before
 
 
+async def test_r20_a_person_may_register_a_node_before_its_agent_starts() -> None:
+    async with person(reason="new rack") as call:
+        mutation = await commands.register(call, "web1")
+        assert not mutation.change.destructive
+        await commit(call, mutation)
+        assert (await node(call)) == Node()
+        sentinel = await call.client.read(KEYS.sentinel(KEYS.intents("web1")))
+        cluster = await call.client.read(KEYS.cluster)
+        assert sentinel is not None
+        assert cluster is not None
+        assert sentinel.value == cluster.value
+        assert not (await commands.register(call, "web1")).needed
+        (record,) = await AuditReader(call.client, KEYS).read(Filter(), 9)
+        assert (record.action, record.id, record.reason) == ("node.register", "web1", "new rack")
+
+
+async def test_r20_to_register_a_node_again_whose_sentinel_is_gone_is_asked_for() -> None:
+    async with person() as call:
+        await call.client.put(KEYS.node("web1"), b"{}")
+        mutation = await commands.register(call, "web1")
+        assert mutation.change.destructive
+        assert "stopped" in mutation.change.details[0]
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "..", "-x", "x" * 200])
 async def test_a_name_that_is_no_part_of_a_key_is_refused(name: str) -> None:
     async with person() as call:

@@ -151,6 +151,32 @@ async def test_denied_inside_a_transaction_is_told_apart_from_a_rejection(what: 
     error = await error_of("transaction", lambda: json_answer(body, 409))
     assert type(error) is AccessDenied
     assert error.fields["operations"] == [1]
+    assert error.fields["keys"] == [OPERATIONS[1].key]
+    assert error.message == f"transaction: 409 {what} (set b)"
+
+
+async def test_a_denied_transaction_names_what_it_would_have_changed_first() -> None:
+    body = json_answer(
+        '{"Results":null,"Errors":[{"OpIndex":0,"What":"Permission denied"},'
+        '{"OpIndex":1,"What":"Permission denied"},{"OpIndex":2,"What":"Permission denied"}]}',
+        409,
+    )
+    tried = [
+        operations.check_not_exists("lock"),
+        operations.put("record", b"1"),
+        operations.put("audit", b"2"),
+    ]
+    async with client_of(always(lambda: body)) as (client, _):
+        with pytest.raises(AccessDenied) as caught:
+            await client.transaction(tried)
+    assert caught.value.message == "transaction: 409 Permission denied (set record, and 2 more)"
+    assert caught.value.fields["keys"] == ["lock", "record", "audit"]
+
+
+async def test_a_denied_key_is_named() -> None:
+    error = await error_of("get", lambda: text_answer("Permission denied", 403))
+    assert error.message == "get a: 403 Permission denied"
+    assert error.fields["key"] == "a"
 
 
 async def test_a_rejected_transaction_lists_every_failing_operation() -> None:

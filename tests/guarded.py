@@ -1,0 +1,125 @@
+"""A real Consul with access control, prepared by the very commands that the manual gives.
+
+Everybody in it has the token of their role alone; ``owner`` is the test itself, which may do anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from store.consul.client import ConsulClient
+from store.entry import Entry
+from tests import servers
+from tests.farmctl import ROOT, Farmctl
+from tests.fleet import client_of
+
+OWNER = "00000000-1111-2222-3333-444444444444"
+NODES = ("node-1", "node-2")
+PREFIX = "farmd/"
+
+
+def manual() -> tuple[str, str]:
+    """The shell blocks of the manual: everybody's policies and tokens, and those of one node."""
+    text = (ROOT / "docs/operations.md").read_text()
+    section = text.partition("## Access control\n")[2].partition("\n## ")[0]
+    everybody, node = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    return everybody, node
+
+
+@dataclass
+class AsRole(Farmctl):
+    """farmctl with the token of one file, in this process."""
+
+    token_file: Path = Path()
+    inside: bool = True
+
+    @property
+    def env(self) -> dict[str, str]:
+        """As for everybody, and the token's file."""
+        return {**super().env, "CONSUL_HTTP_TOKEN_FILE": str(self.token_file)}
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """The server, and the folder with one file a token."""
+
+    server: servers.ConsulServer
+    folder: Path
+
+    def token_file(self, role: str) -> Path:
+        """Where the token of a role is: ``farm``, ``agent-node-1``, ``operator``, …"""
+        return self.folder / f"{role}.token"
+
+    def client(self, role: str) -> ConsulClient:
+        """A client with the token of a role, or with the owner's."""
+        token = OWNER if role == "owner" else self.token_file(role).read_text().strip()
+        return client_of(self.server.address, token)
+
+    def farmctl(self, role: str) -> AsRole:
+        """farmctl with the token of a role."""
+        return AsRole(self.server.address, PREFIX, token_file=self.token_file(role))
+
+    def shell(self, script: str) -> str:
+        """Run shell commands as the owner, where the policies are at hand as in a checkout."""
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            env={
+                "PATH": f"{servers.consul_binary().parent}:{os.environ['PATH']}",
+                "CONSUL_HTTP_ADDR": self.server.address,
+                "CONSUL_HTTP_TOKEN": OWNER,
+            },
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done
+        return done.stdout
+
+    def new_token(self, role: str, *policies: str) -> str:
+        """Write one more token with these policies into the file of a role; its accessor."""
+        names = " ".join(f"-policy-name {policy}" for policy in policies)
+        told = self.shell(f"consul acl token create {names}")
+        found = dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
+        beside = self.folder / "beside"
+        beside.write_text(found["SecretID"].strip())
+        beside.rename(self.token_file(role))
+        return found["AccessorID"].strip()
+
+    async def world(self) -> dict[str, Entry]:
+        """All that there is, with the indexes that any write would move."""
+        client = self.client("owner")
+        try:
+            return {raw.key: Entry.of(raw) for raw in (await client.list("", mode="consistent")).items}
+        finally:
+            await client.close()
+
+
+@contextmanager
+def guarded_consul(folder: Path, *, key_list_policy: bool) -> Iterator[Guarded]:
+    """A server that denies by default, with the manual's policies and tokens for two nodes."""
+    acl = {
+        "enabled": True,
+        "default_policy": "deny",
+        "enable_key_list_policy": key_list_policy,
+        "tokens": {"master": OWNER},
+    }
+    (folder / "acl").symlink_to(ROOT / "acl")
+    with servers.ConsulServer(dev=True, config={"acl": acl}, node=NODES[0]) as server:
+        guarded = Guarded(server, folder)
+        everybody, node = manual()
+        guarded.shell(everybody)
+        for name in NODES:
+            guarded.shell(node.replace(f"node={NODES[0]}  ", f"node={name}  ", 1))
+        for name in ("agents", "repair"):
+            guarded.shell(f"consul acl policy create -name farmd-{name} -rules @acl/{name}.hcl")
+        guarded.new_token("agents", "farmd-agents")
+        guarded.new_token("repair", "farmd-operator", "farmd-repair")
+        yield guarded

@@ -1,0 +1,214 @@
+"""What each role may write and read under the policies that ship, on a Consul that denies by default."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Iterator
+
+import pytest
+
+from farmd.clock import SystemIds
+from store import operations
+from store.consul.client import ConsulClient
+from store.errors import AccessDenied
+from store.keys import PLAIN_TREES, SHARDED_TREES, Keys
+from store.registration import register_cluster, register_node
+from tests.guarded import NODES, Guarded, guarded_consul
+
+pytestmark = pytest.mark.xdist_group("access")
+
+KEYS = Keys()
+MINE, OTHER = NODES
+# One key of each family, and what belongs to one node for two of them.
+EXAMPLES = {
+    "cluster": KEYS.cluster,
+    "schema": KEYS.schema,
+    "tree sentinel": KEYS.sentinel(KEYS.tree("rcs")),
+    "shard sentinel": KEYS.sentinel(KEYS.shards("reality")[0]),
+    "manifests": KEYS.manifest("0" * 64),
+    "names": KEYS.name("rcs", "hello"),
+    "rcs": KEYS.record("rcs", "0a"),
+    "daemonsets": KEYS.record("daemonsets", "0b"),
+    "pods": KEYS.pod("0a", MINE, "hello"),
+    "nodes": KEYS.node(MINE),
+    "reserved": KEYS.reserved(MINE),
+    "farms": KEYS.farm("f1"),
+    "locks": KEYS.lock("rcs", "0a"),
+    "mutation locks": KEYS.mutation_lock("rcs", "0a"),
+    "work": KEYS.work("rcs", "0a"),
+    "status": KEYS.status("rcs", "0a"),
+    "failsafe": KEYS.failsafe("rcs"),
+    "audit": KEYS.audit("2026-11-20T17", "0c"),
+    "intent": KEYS.intent(MINE, "hello"),
+    "node sentinel": KEYS.sentinel(KEYS.intents(MINE)),
+    "reality": KEYS.reality(MINE, "hello"),
+    "agents": KEYS.agent(MINE),
+    "intent of another": KEYS.intent(OTHER, "hello"),
+    "node sentinel of another": KEYS.sentinel(KEYS.intents(OTHER)),
+    "reality of another": KEYS.reality(OTHER, "hello"),
+    "agents of another": KEYS.agent(OTHER),
+    "record of another": KEYS.node(OTHER),
+}
+REPORTED = {"reality", "reality of another", "agents", "agents of another"}
+TOLD = {"intent", "intent of another", "node sentinel", "node sentinel of another", "pods", "reserved"}
+PEOPLES = {"nodes", "record of another", "manifests", "failsafe", "audit"}
+MAY_WRITE = {
+    "farm": {
+        *TOLD,
+        *PEOPLES,
+        *("cluster", "schema", "tree sentinel", "shard sentinel", "farms", "locks", "mutation locks", "work"),
+        *("status", "agents", "agents of another"),
+    },
+    f"agent-{MINE}": {"reality", "agents", "node sentinel"},
+    "agents": REPORTED | {"shard sentinel"},
+    "operator": {
+        *TOLD,
+        *PEOPLES,
+        *("rcs", "daemonsets", "names", "tree sentinel", "locks", "mutation locks", "work", "status"),
+    },
+    "reader": set[str](),
+}
+MAY_READ = {
+    "farm": set(EXAMPLES),
+    f"agent-{MINE}": {"cluster", "manifests", "intent", "node sentinel", "reality", "agents", "nodes"},
+    "agents": REPORTED
+    | {"cluster", "manifests", "nodes", "record of another", "shard sentinel"}
+    | {"intent", "intent of another", "node sentinel", "node sentinel of another"},
+    "operator": set(EXAMPLES),
+    "reader": set(EXAMPLES),
+}
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["default", "key-list-policy"])
+def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    with guarded_consul(tmp_path_factory.mktemp("acl"), key_list_policy=request.param) as made:
+        yield made
+
+
+@pytest.fixture
+async def owner(guarded: Guarded) -> AsyncIterator[ConsulClient]:
+    """The test itself; every example is there when a test begins, and only that."""
+    client = guarded.client("owner")
+    await client.delete("", recurse=True)
+    for key in EXAMPLES.values():
+        await client.put(key, b"before")
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+async def role(request: pytest.FixtureRequest, guarded: Guarded) -> AsyncIterator[tuple[str, ConsulClient]]:
+    client = guarded.client(request.param)
+    yield request.param, client
+    await client.close()
+
+
+async def denial(work: Awaitable[object]) -> str | None:
+    """What Consul's refusal says; None where it does what was asked."""
+    try:
+        await work
+    except AccessDenied as error:
+        return error.message
+    return None
+
+
+def test_every_family_is_asked_for() -> None:
+    families = {key.removeprefix(KEYS.prefix).split("/")[0] for key in EXAMPLES.values()}
+    assert families >= {*PLAIN_TREES, *SHARDED_TREES, "meta", "manifests", "names", "status", "audit"}
+
+
+@pytest.mark.parametrize("role", MAY_WRITE, indirect=True)
+async def test_a_role_writes_what_is_its_own_and_nothing_else(
+    guarded: Guarded, owner: ConsulClient, role: tuple[str, ConsulClient]
+) -> None:
+    name, client = role
+    written = set()
+    for what, key in EXAMPLES.items():
+        before = await guarded.world()
+        if (told := await denial(client.put(key, b"after"))) is None:
+            written.add(what)
+            continue
+        assert told == f"put {key}: 403 Permission denied"
+        inside = await denial(client.transaction([operations.put(key, b"after")]))
+        assert inside == f"transaction: 409 Permission denied (set {key})"
+        assert await denial(client.delete(key)) == f"delete {key}: 403 Permission denied"
+        assert await guarded.world() == before
+    assert written == MAY_WRITE[name]
+
+
+@pytest.mark.parametrize("role", MAY_READ, indirect=True)
+async def test_a_role_reads_what_it_needs_and_nothing_else(
+    owner: ConsulClient, role: tuple[str, ConsulClient]
+) -> None:
+    name, client = role
+    seen = set()
+    for what, key in EXAMPLES.items():
+        if (told := await denial(client.read(key))) is None:
+            seen.add(what)
+        else:
+            assert told == f"get {key}: 403 Permission denied"
+    assert seen == MAY_READ[name]
+
+
+async def test_an_agent_never_learns_what_other_nodes_shall_run(
+    guarded: Guarded, owner: ConsulClient
+) -> None:
+    client = guarded.client(f"agent-{MINE}")
+    try:
+        mine = await client.list(KEYS.intents(MINE))
+        assert {raw.key for raw in mine.items} == {EXAMPLES["intent"], EXAMPLES["node sentinel"]}
+        for hidden in (KEYS.intents(OTHER), KEYS.tree("rcs"), KEYS.realities(OTHER)):
+            # Consul hides what may not be read, or refuses to list at all where it asks for that right.
+            told = await denial(client.list(hidden))
+            if told is None:
+                assert (await client.list(hidden)).items == []
+            else:
+                assert told == f"list {hidden}: 403 Permission denied"
+    finally:
+        await client.close()
+
+
+async def test_a_name_that_begins_like_another_is_another_node(guarded: Guarded, owner: ConsulClient) -> None:
+    client = guarded.client(f"agent-{MINE}")
+    try:
+        for key in (KEYS.agent(f"{MINE}0"), KEYS.realities(f"{MINE}0") + "x", KEYS.intents(f"{MINE}0") + "x"):
+            with pytest.raises(AccessDenied):
+                await client.put(key, b"forged")
+            assert await owner.read(key) is None
+    finally:
+        await client.close()
+
+
+async def test_r20_a_farm_registers_the_cluster_and_an_agent_its_node(
+    guarded: Guarded, owner: ConsulClient
+) -> None:
+    await owner.delete("", recurse=True)
+    farm, agent = guarded.client("farm"), guarded.client(f"agent-{MINE}")
+    try:
+        cluster = await register_cluster(farm, KEYS, SystemIds())
+        assert set(await guarded.world()) == {KEYS.cluster, KEYS.schema, *KEYS.sentinels()}
+        await register_node(agent, KEYS, MINE)
+        sentinel = await owner.read(KEYS.sentinel(KEYS.intents(MINE)))
+        assert sentinel is not None
+        assert sentinel.value == f'"{cluster}"'.encode()
+        with pytest.raises(AccessDenied):
+            await register_node(agent, KEYS, OTHER)
+    finally:
+        await farm.close()
+        await agent.close()
+
+
+@pytest.mark.parametrize(
+    ("role", "may"), [("farm", True), (f"agent-{MINE}", True), ("operator", False), ("reader", False)]
+)
+async def test_only_farms_and_agents_open_sessions(guarded: Guarded, role: str, may: bool) -> None:
+    client = guarded.client(role)
+    try:
+        if not may:
+            with pytest.raises(AccessDenied):
+                await client.create_session(name="test", ttl=10)
+            return
+        session = await client.create_session(name="test", ttl=10)
+        await client.renew_session(session)
+        await client.destroy_session(session)
+    finally:
+        await client.close()
