@@ -159,6 +159,20 @@ async def _step(reading: Reading, step: Step, request: Request, view: FleetView,
     return NodeChanges(tuple(changes), reservations, _note(reading, step, tools))
 
 
+def unclaimed(reading: Reading, step: Step, tools: Tools) -> list[Operation]:
+    """That the place of a move which is given up is still nobody else's, and so is the room there (R17).
+
+    Others' reservations are seen at once, their pods and intents a moment later.
+    """
+    gives_up = step.action in ("rollback", "cancel") and step.new not in reading.snapshot.pods
+    if not gives_up or reading.snapshot.taken:
+        return []
+    key, standing = tools.keys.intent(*step.new), tools.world.intent(step.new)
+    if standing is None:
+        return [operations.check_not_exists(key)]
+    return [operations.check_index(key, standing.index)]
+
+
 async def _theirs(reading: Reading, step: Step, tools: Tools) -> bool:
     """Whether the room that the move reserved is somebody else's by now; who asks for none left it ours."""
     holder = reading.snapshot.taken

@@ -258,9 +258,10 @@ class ReplicationController:
         """What must hold besides the fence; the rollout that manages an RC may hold its mutation lock."""
         if not (plan.step or plan.evictions):
             return changes.verdicts(reading, plan, self._tools)
-        if reading.stored.record.managed_by:
-            return ()
-        return [operations.check_not_exists(self._tools.keys.mutation_lock("rcs", self._id))]
+        guards = changes.unclaimed(reading, plan.step, self._tools) if plan.step else []
+        if not reading.stored.record.managed_by:
+            guards.append(operations.check_not_exists(self._tools.keys.mutation_lock("rcs", self._id)))
+        return guards
 
     def _rejected(self, reason: str) -> Outcome:
         delay = self._tools.rng.uniform(0.0, self._backoff)

@@ -14,6 +14,9 @@ from farmd.nodes import commands as node_commands
 from farmd.replication import commands
 from store import codec
 from store.daemonsets import KIND
+from store.intent import Intent
+from store.nodes import Reserved
+from store.pods import Pod
 from store.status import Status
 from tests.stateful.fleet import KEYS
 from tests.stateful.scene import Scene
@@ -169,6 +172,37 @@ def test_r14_a_move_that_a_rollout_finds_under_way_is_ended_first(
     assert scene.places(rc) == stood, "before its successor is healthy a pod stays"
     assert f"rcs/{rc}" not in scene.sight.work
     scene.check()
+
+
+def test_r17_a_move_that_is_given_up_takes_no_room_of_who_came_meanwhile(scene: Scene) -> None:
+    scene.nodes(2)
+    rc = scene.rc(name="web", replicas=1, strategy="dynamic")
+    farm = scene.farm()
+    other = scene.rc(name="other", replicas=1, disabled=True, pod_resources={"cpu": 1.0})
+    idle = scene.rc(name="idle", replicas=1, disabled=True)
+    ((node, _),) = scene.places(rc)
+    farm.line.delay = 0.3
+    assert scene.ask(lambda: node_commands.drain(scene.call, node, 600.0)) is not None
+    while (work := scene.sight.work.get(f"rcs/{rc}")) is None:
+        scene.advance(0.05)
+    assert work.transfer is not None
+    new, manifest = work.transfer.new, scene.sight.rcs[other].manifest
+    scene.lock(KEYS.mutation_lock("rcs", rc))
+    scene.advance(8.0)
+    farm.line.delay = 0.0
+    # A change elsewhere: for a moment the farm does not look at others' pods again.
+    plain = scene.sight.rcs[rc].manifest
+    scene.put(KEYS.pod(idle, "n9", "hello"), codec.encode(Pod(plain)))
+    scene.put(KEYS.intent("n9", "hello"), codec.encode(Intent(plain, idle)))
+    scene.advance(0.1)
+    scene.put(KEYS.reserved(new[0]), codec.encode(Reserved({new[1]: {"cpu": 1.0}}, 7)))
+    scene.put(KEYS.pod(other, *new), codec.encode(Pod(manifest)))
+    scene.put(KEYS.intent(*new), codec.encode(Intent(manifest, other)))
+    scene.delete(KEYS.mutation_lock("rcs", rc))
+    assert scene.ask(lambda: node_commands.undrain(scene.call, node)) is not None
+    scene.advance(10.0)
+    assert scene.sight.reserved[new[0]].instances == {new[1]: {"cpu": 1.0}}
+    assert f"rcs/{rc}" not in scene.sight.work or scene.sight.work[f"rcs/{rc}"].transfer is None
 
 
 def test_a_drain_does_not_wait_for_what_an_unhealthy_pod_could_not_do(scene: Scene) -> None:
