@@ -30,6 +30,7 @@ _DONE = {
     "uncordon": "uncordoned",
     "drain": "draining",
     "undrain": "undrained",
+    "forget": "forgotten",
     "clear": "cleared",
     "remove": "removed",
     "register": "registered",

@@ -79,7 +79,7 @@ def _absent(survey: Survey) -> Iterator[Finding]:
             "node-absent",
             f"nodes/{node}",
             f"its agent is absent: nobody knows how its {pods.get(node, 0)} pods are",
-            "start farmd-agent there; if the node is gone for good, cordon it",
+            f"start farmd-agent there; if the node is gone for good: farmctl node forget {node}",
         )
 
 

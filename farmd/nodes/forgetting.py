@@ -1,0 +1,170 @@
+"""Forgetting a node that is gone for good: all that stands of it goes, in one transaction.
+
+What must never break: nobody is forgotten whose agent is there, or whom anybody's pod, room or move still
+refers to, and nothing of it is left in the store. A farm places no pod on a node whose agent is absent; that
+the node is given up or cordoned besides makes sure that none is on its way. An agent that comes back
+registers as a new node's does (R20).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from farmd.mutation import Call, Change, Mutation, guard, registered
+from farmd.nodes import leftovers
+from store import codec, operations
+from store.entry import Entry
+from store.errors import Conflict, NotFound, NotRegistered, RecordInvalid
+from store.keys import is_sentinel, valid_segment
+from store.nodes import Node, Reserved
+from store.operations import Operation
+from store.work import Work
+
+KIND = "nodes"
+PROVEN = ("agents", "nodes", "pods", "intent", "reserved", "work")
+NAMED_AT_MOST = 10
+
+
+async def forget(call: Call, name: str) -> Mutation:
+    """Remove a node's record, registration, reservations, verdict, status and what it last said it runs.
+
+    Raises:
+        NotFound: nobody knows the node. Locked: somebody holds its mutation lock.
+        Conflict: its agent is there, something refers to it, or it is neither given up nor cordoned.
+        NotRegistered: a sentinel is missing, so what was not found may be there all the same (R20).
+    """
+    keys, cluster = call.keys, await registered(call)
+    for tree in PROVEN:
+        if await _read(call, key := keys.sentinel(keys.tree(tree))) is None:
+            raise NotRegistered(f"{key}: missing, so nothing proves that nobody refers to {name!r}", key=key)
+    node = await _read(call, keys.node(valid_segment(name, "node")))
+    sentinel = await _read(call, keys.sentinel(keys.intents(name)))
+    work = await _read(call, keys.work(KIND, name))
+    reserved = await _read(call, keys.reserved(name))
+    if await _read(call, keys.agent(name)) is not None:
+        raise Conflict(
+            f"node {name!r}: its agent is there, expected a node that is gone for good",
+            id=name,
+            hint=f"farmctl node drain {name} --wait empties it; then stop its agent for good",
+        )
+    if node is None and sentinel is None:
+        raise NotFound(f"node {name!r} does not exist", kind=KIND, id=name)
+    await _refuse_used(call, name, reserved)
+    _refuse_in_use(name, node, work)
+    held = await guard(call, KIND, name, f"node {name!r}")
+    change = Change(
+        KIND,
+        name,
+        name,
+        "node.forget",
+        before={"exists": True, **held.before},
+        after={"exists": False, **held.after},
+        details=await _details(call, name),
+        destructive=True,
+    )
+    gone = (
+        (keys.node(name), node),
+        (keys.work(KIND, name), work),
+        (keys.reserved(name), reserved),
+        (keys.sentinel(keys.intents(name)), sentinel),
+    )
+    return Mutation(
+        change,
+        (
+            cluster,
+            *held.operations,
+            operations.check_not_exists(keys.agent(name)),
+            operations.delete(keys.status(KIND, name)),
+            operations.delete_tree(keys.realities(name)),
+            *(_delete(key, entry) for key, entry in gone),
+        ),
+    )
+
+
+async def _read(call: Call, key: str) -> Entry | None:
+    """By a read that no stale server answers."""
+    return await call.client.read(key, mode="consistent")
+
+
+def _delete(key: str, entry: Entry | None) -> Operation:
+    """Remove what was read, and nothing that came or changed since."""
+    return (
+        operations.check_not_exists(key) if entry is None else operations.delete_cas(key, entry.modify_index)
+    )
+
+
+async def _details(call: Call, name: str) -> tuple[str, ...]:
+    page = await call.client.keys(call.keys.realities(name), mode="consistent")
+    ran = sorted(call.keys.last_part(key) for key in page.items)
+    return (f"was last seen running {_shortened(ran)}",) if ran else ()
+
+
+def _refuse_in_use(name: str, node: Entry | None, work: Entry | None) -> None:
+    """A node that farms may still count on is not forgotten, even if nothing stands there now."""
+    lost = work is not None and codec.decode(Work, work.value, work.key).lost_since > 0
+    try:
+        cordoned = node is not None and codec.decode(Node, node.value, node.key).cordoned
+    except RecordInvalid:
+        cordoned = False
+    if not (lost or cordoned or node is None):
+        raise Conflict(
+            f"node {name!r} is neither lost nor cordoned: a farm may be about to use it",
+            id=name,
+            hint=f"wait until it is lost (farm.lost_after), or close it first: farmctl node cordon {name}",
+        )
+
+
+async def _refuse_used(call: Call, name: str, reserved: Entry | None) -> None:
+    found = [text async for text in _references(call, name, reserved)]
+    if found:
+        raise Conflict(
+            f"node {name!r} is still referred to: {_shortened(found)}",
+            id=name,
+            hint=f"farmctl node drain {name} --wait has its owners' pods placed elsewhere;"
+            f" farmctl doctor --fix {name} removes what nobody owns",
+        )
+
+
+async def _references(call: Call, name: str, reserved: Entry | None) -> AsyncIterator[str]:
+    """What of anybody's is there, or shall come."""
+    keys, pods = call.keys, dict[str, str]()
+    page = await call.client.keys(keys.tree("pods"), mode="consistent")
+    for key in page.items:
+        if not is_sentinel(key) and keys.well_formed("pods", key):
+            owner, node, instance = keys.pod_parts(key)
+            if node == name:
+                pods[instance] = owner
+    intents = await call.client.keys(keys.intents(name), mode="consistent")
+    standing = {keys.last_part(key) for key in intents.items if not is_sentinel(key)}
+    for instance in sorted(standing | pods.keys()):
+        owner = await _title(call, pods[instance]) if instance in pods else "nobody"
+        yield f"pod {instance} of {owner}"
+    book = codec.decode(Reserved, reserved.value, reserved.key) if reserved is not None else Reserved()
+    for instance in sorted(book.instances.keys() - standing - pods.keys()):
+        yield f"room reserved for {instance}"
+    for instance, nomination in sorted(book.nominations.items()):
+        yield f"room that {await _title(call, nomination.owner)} waits for ({instance})"
+    async for text in _arriving(call, name, standing | pods.keys()):
+        yield text
+
+
+async def _arriving(call: Call, name: str, there: set[str]) -> AsyncIterator[str]:
+    """Moves that have chosen a place there, and have not placed the pod."""
+    prefix = call.keys.work("rcs", "")
+    for raw in (await call.client.list(prefix, mode="consistent")).items:
+        try:
+            transfer = codec.decode(Work, raw.decoded(), raw.key).transfer
+        except RecordInvalid:
+            continue  # its worker goes by none either; the doctor reports it
+        if transfer is not None and transfer.new_node == name and transfer.new_instance not in there:
+            owner = await _title(call, call.keys.last_part(raw.key))
+            yield f"a move of {transfer.old_node}/{transfer.old_instance} of {owner} to it"
+
+
+async def _title(call: Call, owner: str) -> str:
+    return (await leftovers.find_owner(call.client, call.keys, owner)).title
+
+
+def _shortened(texts: list[str]) -> str:
+    more = f" and {len(texts) - NAMED_AT_MOST} more" if len(texts) > NAMED_AT_MOST else ""
+    return ", ".join(texts[:NAMED_AT_MOST]) + more
