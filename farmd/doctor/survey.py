@@ -111,6 +111,17 @@ class Survey:
         return any(self.keys.record(family, owner) in self.trees[family] for family in OWNERS)
 
 
+async def _readable(client: ConsulClient, keys: Keys, trees: Mapping[str, Mapping[str, Entry]]) -> None:
+    """Tell what may not be read from what is missing: Consul lists the one as if it were the other.
+
+    Raises:
+        AccessDenied: the token may not read one of the trees.
+    """
+    for family, found in trees.items():
+        if not found:
+            await client.read(keys.sentinel(keys.tree(family)))
+
+
 async def survey(client: ConsulClient, keys: Keys, clock: Clock) -> Survey:
     """Read it all."""
     trees: dict[str, dict[str, Entry]] = {}
@@ -118,6 +129,7 @@ async def survey(client: ConsulClient, keys: Keys, clock: Clock) -> Survey:
     for family in (*BELONGINGS, *OTHERS, *OWNERS):
         page = await client.list(keys.tree(family))
         trees[family] = {raw.key: Entry.of(raw) for raw in page.items}
+    await _readable(client, keys, trees)
     prefix = keys.manifest("")
     bodies = await client.keys(prefix)
     return Survey(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterator
 
 import pytest
@@ -195,6 +196,19 @@ async def test_r20_a_farm_registers_the_cluster_and_an_agent_its_node(
     finally:
         await farm.close()
         await agent.close()
+
+
+@pytest.mark.parametrize("line", ["rc list", "pod list", "audit list", "doctor"])
+async def test_what_a_token_may_not_read_is_never_shown_as_empty(
+    guarded: Guarded, owner: ConsulClient, line: str
+) -> None:
+    result = await asyncio.to_thread(guarded.farmctl(f"agent-{MINE}"), *line.split())
+    assert result.code == 6, result
+    assert result.out == ""
+    told, hint = result.err.splitlines()[-2:]
+    assert told.startswith("farmctl: ")
+    assert told.endswith("403 Permission denied")
+    assert hint.startswith("hint: the token may not do this")
 
 
 @pytest.mark.parametrize(
