@@ -17,16 +17,17 @@ from farmd.edits import Family, commit_creation, manifest_lines, pods_left
 from farmd.mutation import Call, Change, Guard, Mutation, registered
 from farmd.replication.spec import ControllerSpec, record
 from farmd.specs import check_count
-from store import manifests
+from store import codec, manifests, operations
 from store.entry import Stored
-from store.errors import Conflict, InputInvalid
-from store.nominations import withdrawal
+from store.errors import Conflict, InputInvalid, RecordInvalid
+from store.nominations import returned
 from store.rcs import KIND, ReplicationController, ReplicationControllerStore
+from store.work import Work
 
 Controller = Stored[ReplicationController]
 
 # Beside what deleting takes itself all of them fit into one transaction (R25).
-NOMINATIONS_WITHDRAWN = 40
+NODES_RELEASED = 40
 _UPDATE_HINT = "farmctl rc update -f FILE --now changes it, farmctl rc set-replicas its count"
 
 
@@ -54,12 +55,8 @@ async def create(call: Call, spec: ControllerSpec) -> Mutation:
         after={"replicas": wanted.replicas_desired, **({"disabled": True} if wanted.disabled else {})},
         manifest=sha,
     )
-    operations = (
-        cluster,
-        manifests.ensure(call.keys, body),
-        *family.records.create(wanted, name_index=name_index),
-    )
-    return Mutation(change, operations)
+    creation = family.records.create(wanted, name_index=name_index)
+    return Mutation(change, (cluster, manifests.ensure(call.keys, body), *creation))
 
 
 async def commit_create(call: Call, mutation: Mutation, spec: ControllerSpec) -> Mutation:
@@ -182,27 +179,43 @@ async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
 
 
 async def _removal(call: Call, stored: Controller, held: Guard) -> Mutation:
-    """The record goes with the nominations that bear its id: no worker will be there to withdraw them.
+    """The record goes with the room that it holds without a pod: no worker will be there to give it back.
 
-    One that a worker writes at this very moment fails on the record that is gone (R12).
+    What a worker writes at this very moment fails on the record that is gone (R12).
     """
-    mutation = _family(call).removal(stored, held)
-    waiting = await withdrawal(call.client, call.keys, stored.record.id)
-    if not waiting:
+    mutation, rc = _family(call).removal(stored, held), stored.record
+    place = await _reserved_place(call, rc.id)
+    room = await returned(call.client, call.keys, rc.id, place)
+    if not room.operations:
         return mutation
-    if len(waiting) > NOMINATIONS_WITHDRAWN:
+    if len(room.operations) > NODES_RELEASED:
         raise Conflict(
-            f"rc {stored.record.name!r} waits for room on {len(waiting)} nodes, expected at most"
-            f" {NOMINATIONS_WITHDRAWN}",
-            id=stored.record.id,
-            hint="the farm that works on it withdraws them; try again in a moment",
+            f"rc {rc.name!r} holds room on {len(room.operations)} nodes, expected at most {NODES_RELEASED}",
+            id=rc.id,
+            hint="the farm that works on it gives it back; try again in a moment",
         )
+    free = (operations.check_not_exists(call.keys.intent(*place)),) if place and room.reservations else ()
+    counts = {"nominations": room.nominations, "reservations": room.reservations}
+    before = {name: count for name, count in counts.items() if count}
     change = dataclasses.replace(
         mutation.change,
-        before={**mutation.change.before, "nominations": len(waiting)},
-        after={**mutation.change.after, "nominations": 0},
+        before={**mutation.change.before, **before},
+        after={**mutation.change.after, **dict.fromkeys(before, 0)},
     )
-    return dataclasses.replace(mutation, change=change, operations=(*mutation.operations, *waiting))
+    return Mutation(change, (*mutation.operations, *free, *room.operations))
+
+
+async def _reserved_place(call: Call, rc_id: str) -> tuple[str, str] | None:
+    """The place of a move that has reserved its room, and where nobody is to run (W16)."""
+    entry = await call.client.read(call.keys.work(KIND, rc_id), mode="consistent")
+    try:
+        work = codec.decode(Work, entry.value, entry.key) if entry is not None else Work()
+    except RecordInvalid:
+        return None  # it names no place; the doctor finds what nobody has any more
+    if work.transfer is None:
+        return None
+    intent = await call.client.read(call.keys.intent(*work.transfer.new), mode="consistent")
+    return work.transfer.new if intent is None else None
 
 
 def _family(call: Call) -> Family[ReplicationController]:
