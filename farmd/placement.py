@@ -267,10 +267,11 @@ class Placement:
         if len(changes) > REREAD_ONE_BY_ONE:
             await self._caches.intent.barrier()
             return
-        await asyncio.gather(*(self._reread_intent(change) for change in changes))
+        await asyncio.gather(*(self.reread_intent(change.node, change.instance) for change in changes))
 
-    async def _reread_intent(self, change: Change) -> None:
-        key = self._keys.intent(change.node, change.instance)
+    async def reread_intent(self, node: str, instance: str) -> None:
+        """See what stands at a place now, however seldom the tree of intents is looked at."""
+        key = self._keys.intent(node, instance)
         index, entry = await self._client.get(key)
         if entry is None:
             self._caches.intent.removed(key, index)

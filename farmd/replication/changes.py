@@ -160,12 +160,12 @@ async def _step(reading: Reading, step: Step, request: Request, view: FleetView,
 
 
 def unclaimed(reading: Reading, step: Step, tools: Tools) -> list[Operation]:
-    """That the place of a move which is given up is still nobody else's, and so is the room there (R17).
+    """That a place which a move reserves or gives up is nobody else's, and so is the room there (R17).
 
     Others' reservations are seen at once, their pods and intents a moment later.
     """
-    gives_up = step.action in ("rollback", "cancel") and step.new not in reading.snapshot.pods
-    if not gives_up or reading.snapshot.taken:
+    bare = step.action in ("start", "rollback", "cancel") and step.new not in reading.snapshot.pods
+    if not bare or reading.snapshot.taken:
         return []
     key, standing = tools.keys.intent(*step.new), tools.world.intent(step.new)
     if standing is None:

@@ -250,6 +250,8 @@ class ReplicationController:
                 await self._reporter.stepped(snapshot, plan.step)
             # Own commits woke this worker already; the next cycle confirms and writes the status.
             return Outcome("done", None, plan.blocked)
+        if plan.step is not None:
+            await tools.placement.reread_intent(*plan.step.new)
         refused = {*_unasked(plan, snapshot), *plan.evictions} & tools.world.pods(self._id).keys()
         tools.budget.give_back(node for node, _ in refused)
         return self._rejected(report.reason)

@@ -174,35 +174,54 @@ def test_r14_a_move_that_a_rollout_finds_under_way_is_ended_first(
     scene.check()
 
 
+def arrive(scene: Scene, owner: str, place: tuple[str, str], room: dict[str, dict[str, float]]) -> None:
+    """Another's pod arrives while the farm sees others' reservations, and for a moment not their pods."""
+    idle = scene.rc(name="idle", replicas=1, disabled=True)
+    plain = scene.sight.rcs[idle].manifest
+    scene.put(KEYS.pod(idle, "n9", "hello"), codec.encode(Pod(plain)))
+    scene.put(KEYS.intent("n9", "hello"), codec.encode(Intent(plain, idle)))
+    scene.advance(0.1)
+    manifest = scene.sight.rcs[owner].manifest
+    scene.put(KEYS.reserved(place[0]), codec.encode(Reserved(room, 7)))
+    scene.put(KEYS.pod(owner, *place), codec.encode(Pod(manifest)))
+    scene.put(KEYS.intent(*place), codec.encode(Intent(manifest, owner)))
+
+
 def test_r17_a_move_that_is_given_up_takes_no_room_of_who_came_meanwhile(scene: Scene) -> None:
     scene.nodes(2)
     rc = scene.rc(name="web", replicas=1, strategy="dynamic")
     farm = scene.farm()
     other = scene.rc(name="other", replicas=1, disabled=True, pod_resources={"cpu": 1.0})
-    idle = scene.rc(name="idle", replicas=1, disabled=True)
     ((node, _),) = scene.places(rc)
     farm.line.delay = 0.3
     assert scene.ask(lambda: node_commands.drain(scene.call, node, 600.0)) is not None
     while (work := scene.sight.work.get(f"rcs/{rc}")) is None:
         scene.advance(0.05)
     assert work.transfer is not None
-    new, manifest = work.transfer.new, scene.sight.rcs[other].manifest
+    new, room = work.transfer.new, {work.transfer.new_instance: {"cpu": 1.0}}
     scene.lock(KEYS.mutation_lock("rcs", rc))
     scene.advance(8.0)
     farm.line.delay = 0.0
-    # A change elsewhere: for a moment the farm does not look at others' pods again.
-    plain = scene.sight.rcs[rc].manifest
-    scene.put(KEYS.pod(idle, "n9", "hello"), codec.encode(Pod(plain)))
-    scene.put(KEYS.intent("n9", "hello"), codec.encode(Intent(plain, idle)))
-    scene.advance(0.1)
-    scene.put(KEYS.reserved(new[0]), codec.encode(Reserved({new[1]: {"cpu": 1.0}}, 7)))
-    scene.put(KEYS.pod(other, *new), codec.encode(Pod(manifest)))
-    scene.put(KEYS.intent(*new), codec.encode(Intent(manifest, other)))
+    arrive(scene, other, new, room)
     scene.delete(KEYS.mutation_lock("rcs", rc))
     assert scene.ask(lambda: node_commands.undrain(scene.call, node)) is not None
     scene.advance(10.0)
-    assert scene.sight.reserved[new[0]].instances == {new[1]: {"cpu": 1.0}}
+    assert scene.sight.reserved[new[0]].instances == room
     assert f"rcs/{rc}" not in scene.sight.work or scene.sight.work[f"rcs/{rc}"].transfer is None
+
+
+def test_r17_a_move_that_begins_takes_no_room_of_who_came_meanwhile(scene: Scene) -> None:
+    scene.nodes(2)
+    rc = scene.rc(name="web", replicas=1, strategy="dynamic")
+    scene.farm()
+    other = scene.rc(name="other", replicas=1, disabled=True, pod_resources={"cpu": 1.0})
+    ((node, instance),) = scene.places(rc)
+    (free,) = {"n0", "n1"} - {node}
+    arrive(scene, other, (free, instance), {instance: {"cpu": 1.0}})
+    assert scene.ask(lambda: node_commands.drain(scene.call, node, 600.0)) is not None
+    scene.advance(10.0)
+    assert scene.sight.reserved[free].instances == {instance: {"cpu": 1.0}}
+    assert scene.places(rc) == [(node, instance)]
 
 
 def test_a_drain_does_not_wait_for_what_an_unhealthy_pod_could_not_do(scene: Scene) -> None:
