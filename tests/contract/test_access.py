@@ -117,6 +117,13 @@ async def test_a_denied_operation_inside_a_transaction_is_409(filled: Guarded) -
     assert json_of(await filled.ask("GET", "/v1/kv/open/a"))[0]["Value"] == "MQ=="
 
 
+async def test_to_check_that_a_key_is_absent_takes_the_right_to_write_it(filled: Guarded) -> None:
+    read_only = await filled.txn({"Verb": "check-not-exists", "Key": "seen/b"})
+    assert read_only.status == 409
+    assert json_of(read_only)["Errors"] == [{"OpIndex": 0, "What": "Permission denied"}]
+    assert (await filled.txn({"Verb": "check-not-exists", "Key": "open/b"})).status == 200
+
+
 async def test_reading_in_a_transaction_leaves_out_what_is_hidden(filled: Guarded) -> None:
     answer = await filled.txn({"Verb": "get", "Key": "seen/a"}, {"Verb": "get", "Key": "hidden/a"})
     assert answer.status == 200

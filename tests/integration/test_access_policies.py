@@ -238,6 +238,19 @@ def test_an_operator_takes_away_what_belongs_to_nobody_but_not_what_an_agent_rep
     assert reality not in world(guarded)
 
 
+def test_to_forget_a_node_takes_the_right_to_repair(guarded: Guarded) -> None:
+    registered(guarded, *NODES)
+    operator = guarded.farmctl("operator")
+    operator.ok("node", "register", "node-9")
+    operator.ok("node", "cordon", "node-9")
+    put(guarded, KEYS.reality("node-9", "x"), STALE)
+    before = world(guarded)
+    denied(operator("node", "forget", "node-9", "-y"), "reality/")
+    assert world(guarded) == before
+    guarded.farmctl("repair").ok("node", "forget", "node-9", "-y")
+    assert [key for key in world(guarded) if "node-9" in key.split("/")] == []
+
+
 def test_r13_an_operator_breaks_a_mutation_lock_with_a_reason(guarded: Guarded) -> None:
     registered(guarded, *NODES)
     operator = guarded.farmctl("operator")

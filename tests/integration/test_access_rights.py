@@ -13,6 +13,7 @@ from store.consul.client import ConsulClient
 from store.errors import AccessDenied
 from store.keys import PLAIN_TREES, SHARDED_TREES, Keys
 from store.registration import register_cluster, register_node
+from tests.farmctl import ROOT
 from tests.guarded import NODES, Guarded, guarded_consul
 
 pytestmark = pytest.mark.xdist_group("access")
@@ -196,6 +197,20 @@ async def test_r20_a_farm_registers_the_cluster_and_an_agent_its_node(
     finally:
         await farm.close()
         await agent.close()
+
+
+async def test_the_policies_serve_another_prefix(guarded: Guarded, owner: ConsulClient) -> None:
+    text = (ROOT / "acl/README.md").read_text()
+    command = text.partition("**Another prefix**: `")[2].partition("`")[0]
+    guarded.shell(f"{command} | consul acl policy create -name other-farm -rules -")
+    guarded.new_token("other", "other-farm")
+    client = guarded.client("other")
+    try:
+        await register_cluster(client, Keys("other/"), SystemIds())
+        assert await denial(client.read(KEYS.cluster)) == f"get {KEYS.cluster}: 403 Permission denied"
+        assert await denial(client.read(Keys("other/").cluster)) is None
+    finally:
+        await client.close()
 
 
 @pytest.mark.parametrize("line", ["rc list", "pod list", "audit list", "doctor"])
