@@ -35,11 +35,11 @@ async def takeover(survivors: int) -> bool:
         farms = [setting.start_farm(f"farm-{number}", OURS) for number in range(survivors + 1)]
         await setting.claimed([others, *farms], RCS + NODES, within=120)
         await _settled(setting, farms)
-        stopped = await _clean(setting, farms[0], farms[1:])
+        stopped = await _clean(setting, farms[0], [others, *farms[1:]])
         again = setting.start_farm("farm-again", OURS)
         await again.heard("farm.ready", 60)
         await _settled(setting, [*farms[1:], again])
-        killed = await _killed(setting, again, farms[1:])
+        killed = await _killed(setting, again, [others, *farms[1:]])
     results = [
         _row("clean stop", survivors, stopped, bare, CLEAN_SECONDS),
         _row("kill -9", survivors, killed, bare, KILLED_SECONDS),
