@@ -134,7 +134,7 @@ async def build_farm(
         recorder=recorder,
         ids=ids,
         moves=Moves(caches, keys, settings.max_transfers),
-        budget=failsafe.RemovalBudget(clock),
+        budget=failsafe.RemovalBudget(clock, lambda: len(caches.farms.entries)),
         preemption=preemption,
     )
     chores = HousekeepingTools(
@@ -183,7 +183,7 @@ async def build_farm(
                     client, keys, caches, caches.daemonsets, audit, clock, world.ledger, world.ledger_changed
                 ),
                 guard=guards["daemonsets"],
-                budget=failsafe.RemovalBudget(clock),
+                budget=failsafe.RemovalBudget(clock, lambda: len(caches.farms.entries)),
                 manifests=bodies,
                 recollection=Recollection(client, keys, "daemonsets", Status),
                 alerter=alerter,

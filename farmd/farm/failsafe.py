@@ -34,7 +34,9 @@ LOST_AT_LEAST = 4
 FAILING_SHARE = 0.5
 FAILING_AT_LEAST = 20
 REMOVALS_SHARE_PER_MINUTE = 0.3
+# Of small fleets, by all farms together; and a farm's part of it: what one worker may move at once.
 REMOVALS_AT_LEAST = 20
+REMOVALS_A_FARM_AT_LEAST = 8
 # Of the budget, while one node alone uses it up: that a pod elsewhere moves, too, is no mass removal.
 REMOVALS_BESIDE_ONE_NODE = 0.1
 
@@ -66,11 +68,13 @@ class RemovalBudget:
     """How many removals that no person asked for a kind may make in a minute (R19).
 
     All pods of one node may go, whatever share of a small fleet they are: one node that fails is what
-    healing is there for. What the budget is about are the removals on several.
+    healing is there for. What the budget is about are the removals on several. ``farms``: how many farms
+    are there, which share what is always allowed.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, farms: Callable[[], int]) -> None:
         self._clock = clock
+        self._farms = farms
         self._spent: deque[tuple[float, str]] = deque()
         self._nodes: Counter[str] = Counter()
 
@@ -83,10 +87,11 @@ class RemovalBudget:
         while self._spent and now - self._spent[0][0] >= 60:
             self._forget(self._spent.popleft()[1])
         wanted, total = Counter(nodes), len(self._spent) + len(nodes)
-        limit = max(REMOVALS_AT_LEAST, REMOVALS_SHARE_PER_MINUTE * population)
+        at_least = max(REMOVALS_A_FARM_AT_LEAST, REMOVALS_AT_LEAST / max(1, self._farms()))
+        limit = max(at_least, REMOVALS_SHARE_PER_MINUTE * population)
         if total > limit:
             one_node = max((self._nodes + wanted).values(), default=0)
-            if total - one_node > REMOVALS_BESIDE_ONE_NODE * limit:
+            if total - one_node > max(1, REMOVALS_BESIDE_ONE_NODE * limit):
                 return False
         self._nodes += wanted
         self._spent.extend((now, node) for node in nodes)

@@ -315,9 +315,27 @@ def spread(count: int, first: int = 0) -> list[str]:
     return [f"n{number}" for number in range(first, first + count)]
 
 
+def alone() -> int:
+    """One farm."""
+    return 1
+
+
+def test_w17_farms_of_a_small_fleet_share_what_is_always_allowed() -> None:
+    clock, farms = VirtualClock(), 5
+    budgets = [RemovalBudget(clock, lambda: farms) for _ in range(farms)]
+    nodes = iter(spread(100))
+    removed = sum(budget.allows([next(nodes)], 20) for budget in budgets for _ in range(20))
+    assert removed == 40, "of a hundred pods; each with a floor of its own would remove them all"
+    assert RemovalBudget(clock, lambda: 50).allows(spread(8), 2), "what one worker moves at once"
+    lone = RemovalBudget(clock, lambda: 50)
+    assert lone.allows(["n0"] * 40, 2)
+    assert lone.allows(["n1"], 2), "one elsewhere is no mass removal"
+    assert not lone.allows(["n2"], 2)
+
+
 def test_r19_a_removal_budget_counts_a_minute() -> None:
     clock = VirtualClock()
-    budget = RemovalBudget(clock)
+    budget = RemovalBudget(clock, alone)
     assert budget.allows(spread(20), 10), "a handful is always allowed"
     assert not budget.allows(spread(1, 20), 10)
     assert budget.allows(spread(280, 20), 1000)
@@ -328,7 +346,7 @@ def test_r19_a_removal_budget_counts_a_minute() -> None:
 
 def test_r19_one_node_may_be_emptied_whatever_share_of_the_fleet_that_is() -> None:
     clock = VirtualClock()
-    budget = RemovalBudget(clock)
+    budget = RemovalBudget(clock, alone)
     assert budget.allows(["n0"] * 40, 120)
     assert budget.allows(["n0"] * 10, 120)
     assert budget.allows(["n1"] * 3, 120), "what happens elsewhere meanwhile"
@@ -338,7 +356,7 @@ def test_r19_one_node_may_be_emptied_whatever_share_of_the_fleet_that_is() -> No
 
 
 def test_r19_what_was_not_made_is_given_back_and_no_more_than_was_spent() -> None:
-    budget = RemovalBudget(VirtualClock())
+    budget = RemovalBudget(VirtualClock(), alone)
     assert budget.allows(spread(20), 10)
     budget.give_back(spread(10))
     assert not budget.allows(spread(11), 10)
