@@ -5,16 +5,23 @@ Everybody in it has the token of their role alone; ``owner`` is the test itself,
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from farmd.clock import SystemIds
+from store import codec
 from store.consul.client import ConsulClient
 from store.entry import Entry
+from store.keys import Keys
+from store.registration import register_cluster, register_node
 from tests import servers
 from tests.farmctl import ROOT, Farmctl
 from tests.fleet import client_of
@@ -123,3 +130,33 @@ def guarded_consul(folder: Path, *, key_list_policy: bool) -> Iterator[Guarded]:
         guarded.new_token("agents", "farmd-agents")
         guarded.new_token("repair", "farmd-operator", "farmd-repair")
         yield guarded
+
+
+def asked(guarded: Guarded, what: Callable[[ConsulClient], Awaitable[object]], role: str = "owner") -> None:
+    """Ask with the token of a role."""
+
+    async def ask() -> None:
+        client = guarded.client(role)
+        try:
+            await what(client)
+        finally:
+            await client.close()
+
+    asyncio.run(ask())
+
+
+def put(guarded: Guarded, key: str, record: msgspec.Struct) -> None:
+    """Write a record as the owner."""
+    asked(guarded, lambda client: client.put(key, codec.encode(record)))
+
+
+def world(guarded: Guarded) -> dict[str, Entry]:
+    """``Guarded.world`` for tests that have no loop."""
+    return asyncio.run(guarded.world())
+
+
+def registered(guarded: Guarded, *nodes: str) -> None:
+    """A cluster with nodes, and nobody at work."""
+    asked(guarded, lambda client: register_cluster(client, Keys(), SystemIds()), "farm")
+    for node in nodes:
+        asked(guarded, lambda client, node=node: register_node(client, Keys(), node))

@@ -5,25 +5,19 @@ Farms and agents are processes; Consul denies by default and also asks for the r
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from farmd.clock import SystemIds
 from store import codec
-from store.consul.client import ConsulClient
 from store.entry import Entry
 from store.failsafe import Failsafe
-from store.intent import Intent
 from store.keys import Keys
-from store.pods import Pod
+from store.nodes import Agent as Presence
 from store.reality import Reality
-from store.registration import register_cluster, register_node
-from tests.farmctl import Result
-from tests.guarded import NODES, AsRole, Guarded, guarded_consul
+from tests.guarded import NODES, AsRole, Guarded, asked, guarded_consul, put, registered, world
 from tests.processes import Program, eventually, get, term
 
 pytestmark = pytest.mark.xdist_group("access")
@@ -33,13 +27,14 @@ WAIT = ("--wait", "--timeout", "60s")
 HELLO = "{name: hello, replicas: 2, pod: {id: hello, command: [sleep, '1000'], stop: {grace: 1}}}"
 UPTIME = "{name: uptime, pod: {id: uptime, command: [sleep, '1000'], stop: {grace: 1}}}"
 OLD_AUDIT = KEYS.audit("2020-01-01T00", "0a")
-STALE = Reality(manifest="0" * 64)
 Start = Callable[..., Program]
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    with guarded_consul(tmp_path_factory.mktemp("acl"), key_list_policy=True) as made:
+def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """Asks for the right to list, unless a test wants a server that only hides what may not be read."""
+    key_list_policy = getattr(request, "param", True)
+    with guarded_consul(tmp_path_factory.mktemp("acl"), key_list_policy=key_list_policy) as made:
         yield made
 
 
@@ -72,46 +67,6 @@ def start(guarded: Guarded, tmp_path: Path) -> Iterator[Start]:
         if program.process.poll() is None:
             term(program)
         program.__exit__()
-
-
-def asked(guarded: Guarded, what: Callable[[ConsulClient], Awaitable[object]], role: str = "owner") -> None:
-    """Ask with the token of a role."""
-
-    async def ask() -> None:
-        client = guarded.client(role)
-        try:
-            await what(client)
-        finally:
-            await client.close()
-
-    asyncio.run(ask())
-
-
-def put(guarded: Guarded, key: str, record: msgspec.Struct) -> None:
-    """Write a record as the owner."""
-    asked(guarded, lambda client: client.put(key, codec.encode(record)))
-
-
-def world(guarded: Guarded) -> dict[str, Entry]:
-    return asyncio.run(guarded.world())
-
-
-def registered(guarded: Guarded, *nodes: str) -> None:
-    """A cluster with nodes, and nobody at work."""
-    asked(guarded, lambda client: register_cluster(client, KEYS, SystemIds()), "farm")
-    for node in nodes:
-        asked(guarded, lambda client, node=node: register_node(client, KEYS, node))
-
-
-def denied(result: Result, key: str) -> None:
-    """One line that names what was denied, one that says what to look at, and the exit code."""
-    assert result.code == 6, result
-    told, hint = result.err.splitlines()[-2:]
-    assert told.startswith("farmctl: ")
-    assert " 403 Permission denied" in told or " 409 Permission denied (" in told
-    assert f"{KEYS.prefix}{key}" in told
-    assert hint.startswith("hint: the token may not do this")
-    assert result.err.count("farmctl: ") == 1
 
 
 def look_at_everything(farmctl: AsRole) -> None:
@@ -188,79 +143,6 @@ def test_a_whole_life_each_under_its_own_token(guarded: Guarded, start: Start) -
     for program in (*farms, *agents):
         assert "access_denied" not in program.text
         assert "ermission denied" not in program.text
-
-
-@pytest.mark.parametrize(
-    ("line", "key"),
-    [
-        ("rc create -f -", "manifests/"),
-        ("rc set-replicas hello 9", "rcs/"),
-        ("rc delete hello -y", "rcs/"),
-        ("rc disable hello", "rcs/"),
-        ("node cordon node-1", "nodes/node-1"),
-        ("node label node-1 a=b", "nodes/node-1"),
-        ("node drain node-1 --deadline 1h", "nodes/node-1"),
-        ("node register node-3", "intent/node-3/.present"),
-        ("failsafe clear rcs --evidence lost --for 1m --reason x -y", "failsafe/rcs"),
-        ("doctor --fix stale-reality -y", "reality/"),
-    ],
-)
-def test_a_reader_changes_nothing(guarded: Guarded, line: str, key: str) -> None:
-    registered(guarded, *NODES)
-    guarded.farmctl("operator").ok(
-        "rc", "create", "-f", "-", stdin=HELLO.replace("replicas: 2", "replicas: 0")
-    )
-    put(guarded, KEYS.failsafe("rcs"), Failsafe(evidence="lost", since=1.0, by="f1"))
-    put(guarded, KEYS.reality("node-9", "x"), STALE)
-    before = world(guarded)
-    denied(guarded.farmctl("reader")(*line.split(), stdin=HELLO.replace("hello", "other")), key)
-    assert world(guarded) == before
-
-
-def test_an_operator_takes_away_what_belongs_to_nobody_but_not_what_an_agent_reported(
-    guarded: Guarded,
-) -> None:
-    registered(guarded, *NODES)
-    pod, intent, reality = (
-        KEYS.pod("0a", "node-1", "x"),
-        KEYS.intent("node-1", "x"),
-        KEYS.reality("node-9", "x"),
-    )
-    for key, record in ((pod, Pod("0" * 64)), (intent, Intent("0" * 64, "0a")), (reality, STALE)):
-        put(guarded, key, record)
-    operator = guarded.farmctl("operator")
-    operator.ok("doctor", "--fix", "orphan-pod", "-y")
-    before = world(guarded)
-    assert {pod, intent} & set(before) == set()
-    denied(operator("doctor", "--fix", "stale-reality", "-y"), "reality/")
-    assert world(guarded) == before
-    guarded.farmctl("repair").ok("doctor", "--fix", "stale-reality", "-y")
-    assert reality not in world(guarded)
-
-
-def test_to_forget_a_node_takes_the_right_to_repair(guarded: Guarded) -> None:
-    registered(guarded, *NODES)
-    operator = guarded.farmctl("operator")
-    operator.ok("node", "register", "node-9")
-    operator.ok("node", "cordon", "node-9")
-    put(guarded, KEYS.reality("node-9", "x"), STALE)
-    before = world(guarded)
-    denied(operator("node", "forget", "node-9", "-y"), "reality/")
-    assert world(guarded) == before
-    guarded.farmctl("repair").ok("node", "forget", "node-9", "-y")
-    assert [key for key in world(guarded) if "node-9" in key.split("/")] == []
-
-
-def test_r13_an_operator_breaks_a_mutation_lock_with_a_reason(guarded: Guarded) -> None:
-    registered(guarded, *NODES)
-    operator = guarded.farmctl("operator")
-    operator.ok("rc", "create", "-f", "-", stdin=HELLO)
-    (item,) = operator.ok("rc", "list", "-o", "json").json["items"]
-    lock = KEYS.mutation_lock("rcs", item["id"])
-    asked(guarded, lambda client: client.put(lock, b"user/ada@host/n@1"))
-    assert operator("rc", "set-replicas", "hello", "3").code == 5
-    operator.ok("rc", "set-replicas", "hello", "3", "--force", "--reason", "ada left", "-y")
-    assert lock not in world(guarded)
 
 
 def test_r20_agents_with_one_token_for_all_join_where_an_operator_registered_their_node(
@@ -344,3 +226,35 @@ def test_tokens_rotate_while_everything_runs(guarded: Guarded, start: Start, gap
     for program in (farm, agent):
         assert {line["event"] for line in program.log} & {"session.lost", "process.failed"} == set()
         assert gap or "access_denied" not in program.text
+
+
+@pytest.mark.parametrize("guarded", [False], indirect=True, ids=["default"])
+def test_r19_a_tree_that_the_token_may_not_read_any_more_freezes_and_removes_nothing(
+    guarded: Guarded, start: Start
+) -> None:
+    accessor = guarded.new_token("farm", "farmd-farm")
+    farm = start("run", "f1", "farm", FARMD_FARM__LOST_AFTER="1")
+    farm.wait_for("process.ready")
+    for node in NODES:
+        start("agent", node, f"agent-{node}").wait_for("process.ready")
+    guarded.farmctl("operator").ok("rc", "create", "-f", "-", *WAIT, stdin=HELLO)
+    told = (KEYS.tree("pods"), KEYS.tree("intent"), KEYS.work("nodes", ""))
+
+    def standing() -> dict[str, bytes]:
+        return {key: entry.value for key, entry in world(guarded).items() if key.startswith(told)}
+
+    before = standing()
+    guarded.shell('echo \'key_prefix "farmd/agents/" { policy = "deny" }\' >blind.hcl')
+    guarded.shell("consul acl policy create -name blind -rules @blind.hcl")
+    guarded.shell(f"consul acl token update -id {accessor} -policy-name farmd-farm -policy-name blind")
+    pokes = itertools.count(1.0)
+
+    def frozen() -> Entry | None:
+        # A query that is parked keeps its rights until something changes.
+        put(guarded, KEYS.agent("node-9"), Presence(node="node-9", version="1", since=next(pokes)))
+        return world(guarded).get(KEYS.failsafe("nodes"))
+
+    entry = eventually("a freeze", frozen)
+    evidence = codec.decode(Failsafe, entry.value, entry.key).evidence
+    assert evidence == "agents: the answer lacks the sentinel"
+    assert standing() == before
