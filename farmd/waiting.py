@@ -1,4 +1,4 @@
-"""Waiting until something that owns pods is what somebody asked for: converged, or gone.
+"""Waiting until something is what somebody asked for; what owns pods: until it is converged, or gone.
 
 The world is read, not the status: waiting works even while the owner's report is old. Each look is
 passed to ``report`` if it differs from the last one, so that a person sees progress and a reason
@@ -8,7 +8,8 @@ when there is none. Time comes from the call's clock.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from contextlib import suppress
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -22,6 +23,9 @@ from store.status import Status
 _PAUSE = 0.5
 _REPORT_LAG = 3.0
 _MANY_AILING = 3
+
+
+L = TypeVar("L")
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,9 +100,38 @@ def _ailing(pod: overview.PodRow) -> str:
     return f"{pod.node}/{pod.instance} {pod.phase}{f' ({pod.reason})' if pod.reason else ''}"
 
 
-def _tells_more(now: Look, last: Look | None) -> bool:
-    """Whether a look differs from the last one in what is shown."""
-    return last is None or msgspec.structs.replace(now, ailing=last.ailing) != last
+async def until(
+    call: Call,
+    look: Callable[[], Awaitable[L]],
+    done: Callable[[L, bool], bool],
+    late: Callable[[L], Awaitable[WaitTimeout]],
+    timeout: float,
+    report: Callable[[L], None],
+    shown: Callable[[L], object] = lambda now: now,
+) -> L:
+    """Look until it is ``done``, which is told whether the time is over; each look that differs is reported.
+
+    Raises:
+        WaitTimeout: the time is over; ``late`` makes it.
+    """
+    deadline = call.clock.mono() + timeout
+    last: object = None
+    while True:
+        now = await look()
+        if shown(now) != last:
+            report(now)
+            last = shown(now)
+        over = call.clock.mono() >= deadline
+        if done(now, over):
+            return now
+        if over:
+            raise await late(now)
+        await call.clock.sleep(_PAUSE)
+
+
+def _shown(now: Look) -> Look:
+    """Who ails changes from look to look; that alone is no news."""
+    return msgspec.structs.replace(now, ailing=())
 
 
 async def until_converged(call: Call, look: Looking, timeout: float, report: Report) -> Look:
@@ -110,27 +143,20 @@ async def until_converged(call: Call, look: Looking, timeout: float, report: Rep
         WaitTimeout: it is not; the message says how far it came and why.
         NotFound: it was deleted meanwhile.
     """
-    deadline = call.clock.mono() + timeout
     settled = call.clock.mono() + _REPORT_LAG
-    last: Look | None = None
-    while True:
-        now = await look()
-        if _tells_more(now, last):
-            report(now)
-            last = now
+
+    def done(now: Look, over: bool) -> bool:
+        nonlocal settled
         if not now.converged:
             settled = call.clock.mono() + _REPORT_LAG
-        elif now.state == "converged" or call.clock.mono() >= min(settled, deadline):
-            return now
-        if now.state == "disabled":
-            return now
-        if call.clock.mono() >= deadline:
-            raise WaitTimeout(
-                f"{now.noun} {now.name!r} did not converge within {timeout:g} s: {describe(now)}",
-                hint=await _why(call, now),
-                look=msgspec.to_builtins(now),
-            )
-        await call.clock.sleep(_PAUSE)
+            return now.state == "disabled"
+        return now.state in ("converged", "disabled") or over or call.clock.mono() >= settled
+
+    async def late(now: Look) -> WaitTimeout:
+        text = f"{now.noun} {now.name!r} did not converge within {timeout:g} s: {describe(now)}"
+        return await _late(call, now, text)
+
+    return await until(call, look, done, late, timeout, report, _shown)
 
 
 async def until_gone(
@@ -147,31 +173,28 @@ async def until_gone(
         WaitTimeout: pods remain; says so when no farm is there to remove them. It stays marked.
         Conflict: it is locked, or somebody changed it.
     """
-    deadline = call.clock.mono() + timeout
-    last: Look | None = None
-    while True:
-        try:
-            if await pods_left(call, owner) == 0:
-                last_step = await finish()
-                # A pod that came in between makes it one more step on the way, not the end.
-                if last_step.change.action.endswith(".delete"):
-                    await commit(call, last_step)
-                    return
-            now = await look()
-        except NotFound:
-            return  # somebody else finished it
+
+    async def step() -> Look:
+        if await pods_left(call, owner) == 0:
+            last_step = await finish()
+            # A pod that came in between makes it one more step on the way, not the end.
+            if last_step.change.action.endswith(".delete"):
+                await commit(call, last_step)
+        now = await look()
         if now.desired > 0:
             raise Conflict(f"{now.noun} {now.name!r} was changed while it was being deleted", id=owner)
-        if _tells_more(now, last):
-            report(now)
-            last = now
-        if call.clock.mono() >= deadline:
-            raise WaitTimeout(
-                f"{now.noun} {now.name!r} still has {now.placed} pods after {timeout:g} s",
-                hint=await _why(call, now),
-                look=msgspec.to_builtins(now),
-            )
-        await call.clock.sleep(_PAUSE)
+        return now
+
+    async def late(now: Look) -> WaitTimeout:
+        text = f"{now.noun} {now.name!r} still has {now.placed} pods after {timeout:g} s"
+        return await _late(call, now, text)
+
+    with suppress(NotFound):  # it is gone, by our own last step or by somebody else's
+        await until(call, step, lambda *_: False, late, timeout, report, _shown)
+
+
+async def _late(call: Call, now: Look, text: str) -> WaitTimeout:
+    return WaitTimeout(text, hint=await _why(call, now), look=msgspec.to_builtins(now))
 
 
 def describe(now: Look) -> str:

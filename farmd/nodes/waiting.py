@@ -1,8 +1,4 @@
-"""Waiting until a node is drained. The world is read, not only the worker's status.
-
-Each look is passed to ``report`` if it differs from the last one, so that a person sees progress, and a
-reason when there is none. Time comes from the call's clock.
-"""
+"""Waiting until a node is drained: the world is read, and the worker's status for what keeps the pods."""
 
 from __future__ import annotations
 
@@ -14,10 +10,9 @@ from farmd import overview
 from farmd.errors import WaitTimeout
 from farmd.mutation import Call
 from farmd.nodes import leftovers
+from farmd.waiting import until
 from store.errors import Conflict, NotRegistered
 from store.nodes import NodeStore
-
-_PAUSE = 0.5
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,25 +63,18 @@ async def drained(call: Call, name: str, timeout: float, report: Report) -> None
         WaitTimeout: it is not; the message says what is left and why.
         Conflict: somebody ended the drain meanwhile.
     """
-    deadline = call.clock.mono() + timeout
     system = leftovers.SystemPods(call.client, call.keys)
-    last: Look | None = None
-    while True:
-        now = await look(call, name, system)
-        if now != last:
-            report(now)
-            last = now
-        if now.stage == "done":
-            return
+
+    def done(now: Look, _: bool) -> bool:
         if not now.stage:
             raise Conflict(f"node {name!r}: its drain was ended by somebody else", id=name)
-        if call.clock.mono() >= deadline:
-            raise WaitTimeout(
-                f"node {name!r} is not drained after {timeout:g} s: {describe(now)}",
-                hint=await _why(call, name),
-                look=msgspec.to_builtins(now),
-            )
-        await call.clock.sleep(_PAUSE)
+        return now.stage == "done"
+
+    async def late(now: Look) -> WaitTimeout:
+        text = f"node {name!r} is not drained after {timeout:g} s: {describe(now)}"
+        return WaitTimeout(text, hint=await _why(call, name), look=msgspec.to_builtins(now))
+
+    await until(call, lambda: look(call, name, system), done, late, timeout, report)
 
 
 def describe(now: Look) -> str:
