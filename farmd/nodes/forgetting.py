@@ -120,8 +120,8 @@ async def _refuse_used(call: Call, name: str, reserved: Entry | None) -> None:
         raise Conflict(
             f"node {name!r} is still referred to: {_shortened(found)}",
             id=name,
-            hint=f"farmctl node drain {name} --wait has its owners' pods placed elsewhere;"
-            f" farmctl doctor --fix {name} removes what nobody owns",
+            hint=f"farmctl node drain {name} takes pods off, with --force --deadline 1s --reason TEXT also"
+            f" those that wait for a lost node; farmctl doctor --fix {name} removes what nobody owns",
         )
 
 

@@ -142,7 +142,7 @@ async def test_a_node_that_something_refers_to_is_not_forgotten(what: str, text:
         before = await snapshot(call)
         with pytest.raises(Conflict, match=text) as refused:
             await forget(call, "web1")
-        assert "farmctl node drain web1 --wait" in refused.value.fields["hint"]
+        assert "farmctl node drain web1 takes pods off" in refused.value.fields["hint"]
         assert await snapshot(call) == before
 
 
