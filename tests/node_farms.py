@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -187,3 +189,11 @@ async def fleet_of(*nodes: str) -> AsyncIterator[Fleet]:
         yield fleet
     finally:
         await fleet.close()
+
+
+def base64_of(request: object) -> bytes:
+    """The values of a transaction, decoded."""
+    if getattr(request, "path", "") != "/v1/txn":
+        return b""
+    operations = json.loads(getattr(request, "body", b"[]"))
+    return b"".join(base64.b64decode(op["KV"].get("Value") or "") for op in operations)

@@ -21,4 +21,4 @@ _COMMANDS = {
 
 @click.group("node", cls=LazyGroup, lazy=_COMMANDS)
 def node() -> None:
-    """Nodes: list, register, label, cordon, drain."""
+    """Nodes: list, register, label, cordon, drain, forget."""

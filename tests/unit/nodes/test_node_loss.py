@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import heapq
-import json
 
 from store import codec
 from store.errors import StoreUnavailable
 from store.failsafe import Failsafe
 from store.nodes import Agent, Node
-from tests.node_farms import GRACE, KEYS, Fleet, fleet_of
+from tests.node_farms import GRACE, KEYS, Fleet, base64_of, fleet_of
 
 
 async def cut(*_: object) -> None:
@@ -179,14 +177,6 @@ async def test_r21_an_agent_that_is_back_by_the_time_of_the_verdict_is_not_given
         assert not farm.alerts.fired
 
 
-def base64_of(request: object) -> bytes:
-    """The values of a transaction, decoded."""
-    if getattr(request, "path", "") != "/v1/txn":
-        return b""
-    operations = json.loads(getattr(request, "body", b"[]"))
-    return b"".join(base64.b64decode(op["KV"].get("Value") or "") for op in operations)
-
-
 async def test_r19_a_mass_loss_freezes_and_nobody_is_given_up() -> None:
     async with fleet_of(*NODES) as fleet:
         farm = await fleet.start("a")
@@ -253,89 +243,3 @@ async def test_people_are_told_of_an_absence_before_the_verdict_but_not_of_a_res
         await fleet.arrive("n1")
         await fleet.clock.advance(2)
         assert await fleet.status("n1") is None
-
-
-async def test_r10_a_status_that_does_not_decode_is_replaced_by_whoever_takes_the_node_over() -> None:
-    async with fleet_of(*NODES) as fleet:
-        await fleet.client.put(KEYS.status("nodes", "n1"), b'{"state": 3}')
-        await fleet.start("a")
-        await fleet.clock.advance(3)
-        assert await fleet.status("n1") is None
-
-
-async def test_verdicts_say_why_in_the_audit() -> None:
-    async with fleet_of(*NODES) as fleet:
-        await fleet.start("a")
-        await fleet.client.delete(KEYS.node("n1"))
-        await fleet.clock.advance(2)
-        await fleet.leave("n1")
-        await fleet.clock.advance(GRACE + 3)
-        await fleet.arrive("n1")
-        await fleet.clock.advance(2)
-        actions = ("node.register", "node.lost", "node.back")
-        assert [record.reason for action in actions for record in await fleet.audits(action)] == [
-            "its agent is there, its record was not",
-            f"absent for {GRACE:.0f} s",
-            "its agent is back",
-        ]
-
-
-async def test_an_alert_of_a_verdict_whose_answer_was_lost_is_told_all_the_same() -> None:
-    async with fleet_of(*NODES) as fleet:
-        farm = await fleet.start("a")
-        await fleet.leave("n1")
-        await fleet.clock.advance(GRACE - 2)
-
-        async def unanswered(request: object, *_: object) -> None:
-            if b"lost_since" in base64_of(request):
-                farm.faults.after = None
-                raise StoreUnavailable("the answer is lost")
-
-        farm.faults.after = unanswered
-        await fleet.clock.advance(10)
-        assert farm.faults.after is None, "no verdict was sent"
-        assert await fleet.lost("n1")
-        assert "node_lost_n1" in farm.alerts.firing
-
-
-async def test_a_node_that_is_gone_takes_its_alerts_along() -> None:
-    async with fleet_of(*NODES) as fleet:
-        farm = await fleet.start("a")
-        await fleet.leave("n1")
-        await fleet.clock.advance(GRACE + 3)
-        assert "node_lost_n1" in farm.alerts.firing
-        await fleet.client.delete(KEYS.node("n1"))
-        await fleet.clock.advance(2)
-        assert farm.alerts.resolved == ["node_lost_n1"]
-
-
-async def test_r12_no_status_outlives_its_node() -> None:
-    async with fleet_of(*NODES) as fleet:
-        farm = await fleet.start("a")
-        await fleet.leave("n1")
-
-        async def gone_just_now(request: object) -> None:
-            if b"absent" in base64_of(request):
-                farm.faults.before = None
-                await fleet.client.delete(KEYS.node("n1"))
-
-        farm.faults.before = gone_just_now
-        await fleet.clock.advance(10)
-        assert farm.faults.before is None, "no status was sent"
-        assert await fleet.status("n1") is None
-
-
-async def test_r12_an_agent_that_a_late_watch_still_shows_registers_nothing() -> None:
-    async with fleet_of(*NODES) as fleet:
-        farm = await fleet.start("a")
-
-        async def gone_just_now(request: object) -> None:
-            if getattr(request, "path", "") == "/v1/txn":
-                farm.faults.before = None
-                await fleet.client.delete(KEYS.agent("n1"))
-
-        farm.faults.before = gone_just_now
-        await fleet.client.delete(KEYS.node("n1"))
-        await fleet.clock.advance(10)
-        assert farm.faults.before is None, "nothing was sent"
-        assert await fleet.client.read(KEYS.node("n1")) is None
