@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from farmd.doctor import reservations
-from farmd.doctor.model import Finding, Removal
+from farmd.doctor.model import Finding, Release, Removal
 from farmd.mutation import Call, Change, Mutation, registered
 from store import operations, registration
 from store.errors import Conflict, InputInvalid, NotFound
@@ -43,7 +43,8 @@ def choose(findings: Sequence[Finding], targets: Sequence[str]) -> list[Finding]
 async def mutations(call: Call, findings: Sequence[Finding]) -> list[Mutation]:
     """One mutation for each item, several where an item has more than one transaction holds.
 
-    Room is given back last: only then is it certain that nobody is told to run there any more.
+    Room is given back last: only then is it certain that nobody is told to run there any more. Where the
+    owner lives it goes at once: it would have placed its next pod there before.
 
     Raises:
         NotRegistered: no cluster is registered, so nothing can be proven to be absent.
@@ -59,7 +60,7 @@ async def mutations(call: Call, findings: Sequence[Finding]) -> list[Mutation]:
         for removals in items.values()
         for batch in _batches(removals, MAX_OPERATIONS - OVERHEAD)
     ]
-    releases = [removal.release for removal in chosen if removal.release is not None]
+    releases = [one.release for one in chosen if one.release is not None and not one.at_once]
     registers = [finding.registers for finding in findings if finding.registers]
     return [
         *[await _registration(call, cluster, key) for key in registers],
@@ -104,15 +105,24 @@ def _batches(removals: Sequence[Removal], room: int) -> Iterable[list[Removal]]:
 def _guarded(removals: Sequence[Removal]) -> list[Operation]:
     absent = dict.fromkeys(key for removal in removals for key in removal.absent)
     gone = dict(key for removal in removals for key in removal.keys)
+    room = _room(removals)
     return [
         *(operations.check_not_exists(key) for key in absent),
         *(operations.delete_cas(key, index) for key, index in gone.items()),
+        *([reservations.given_back(room)[0]] if room else []),
     ]
+
+
+def _room(removals: Sequence[Removal]) -> list[Release]:
+    """What is given back in the transaction of the removals, all of one node."""
+    return [one.release for one in removals if one.release is not None and one.at_once]
 
 
 def _mutation(call: Call, cluster: Operation, removals: Sequence[Removal]) -> Mutation:
     first = removals[0]
     lines = [key.removeprefix(call.keys.prefix) for removal in removals for key, _ in removal.keys]
+    room = _room(removals)
+    freed = reservations.given_back(room)[1] if room else []
     change = Change(
         first.kind,
         first.id,
@@ -120,7 +130,7 @@ def _mutation(call: Call, cluster: Operation, removals: Sequence[Removal]) -> Mu
         ACTION,
         before={"records": len(lines)},
         after={"records": 0},
-        details=tuple(f"removes {line}" for line in lines),
+        details=(*(f"removes {line}" for line in lines), *freed),
         destructive=True,
         removed=tuple(removal.pod for removal in removals if removal.pod),
     )

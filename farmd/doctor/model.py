@@ -27,7 +27,8 @@ class Removal:
 
     ``kind`` and ``id`` name the item in the audit; ``pod`` is set where a pod goes, as
     ``<node>/<instance>``, so that replay of the audit knows of it. ``release`` is room that nobody needs
-    any more once the keys are gone.
+    any more once the keys are gone; ``at_once``: in the very same transaction, because the owner lives and
+    takes the place again as soon as it can.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Removal:
     absent: tuple[str, ...] = ()
     pod: str = ""
     release: Release | None = None
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,12 +54,15 @@ def _pods(survey: Survey) -> Iterator[Finding]:
 
 
 def _intents(survey: Survey) -> Iterator[Finding]:
+    room, taken = reservations.held(survey), reservations.needed(survey)
     for entry, intent in survey.decoded("intent", Intent):
         node, instance = survey.keys.intent_parts(entry.key)
         pod = survey.keys.pod(intent.owner, node, instance)
         if pod in survey.trees["pods"]:
             continue
         owned = survey.owned(intent.owner)
+        release = room.get((node, instance)) if (node, instance) not in taken else None
+        at_once = owned and release is not None
         yield Finding(
             "intent-without-pod" if owned else "orphan-intent",
             survey.short(entry.key),
@@ -67,9 +70,12 @@ def _intents(survey: Survey) -> Iterator[Finding]:
             f"farmctl doctor --fix {survey.short(entry.key)} stops it",
             Removal(
                 "intent",
-                f"{node}/{instance}",
+                # What changes the same record of a node is one item.
+                node if at_once else f"{node}/{instance}",
                 ((entry.key, entry.modify_index),),
                 (pod,) if owned else (pod, *survey.owner_keys(intent.owner)),
+                release=release,
+                at_once=at_once,
             ),
         )
 

@@ -6,7 +6,7 @@ allocations). A place that a move has reserved is somebody's, although no pod st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -29,9 +29,8 @@ def check(survey: Survey) -> list[Finding]:
     """Nothing at all where a tree that matters is in doubt."""
     if not survey.proven("rcs", "daemonsets", "pods", "intent", "work"):
         return []
-    taken = {survey.keys.pod_parts(entry.key)[1:] for entry in survey.well_formed("pods")}
+    taken = needed(survey)
     taken |= {survey.keys.intent_parts(entry.key) for entry in survey.well_formed("intent")}
-    taken |= set(_moving(survey))
     reserved = [
         Finding(
             "stale-reservation",
@@ -65,6 +64,12 @@ def _nominations(survey: Survey) -> Iterator[Finding]:
                     "reserved", node, (), release=Release(node, instance, entry, absent, nomination=True)
                 ),
             )
+
+
+def needed(survey: Survey) -> set[Place]:
+    """Places of pods, and those that a move has reserved."""
+    taken = {survey.keys.pod_parts(entry.key)[1:] for entry in survey.well_formed("pods")}
+    return taken | set(_moving(survey))
 
 
 def held(survey: Survey) -> dict[Place, Release]:
@@ -101,31 +106,48 @@ def _mutation(
 ) -> Mutation:
     entry = next(iter(here.values())).entry
     book = codec.decode(Reserved, entry.value, entry.key)
-    left = {name: amounts for name, amounts in book.instances.items() if (False, name) not in here}
-    record = msgspec.structs.replace(
-        book,
-        instances=left,
-        priorities={name: rank for name, rank in book.priorities.items() if name in left},
-        nominations={name: one for name, one in book.nominations.items() if (True, name) not in here},
-        generation=book.generation + 1,
-    )
+    record = _without(book, here.keys())
     change = Change(
         "reserved",
         node,
         node,
         action,
         before={"reservations": len(book.instances), **_counted(book, book)},
-        after={"reservations": len(left), **_counted(record, book)},
-        details=tuple(
-            f"{'withdraws the nomination' if nomination else 'gives back the room'} of {node}/{name}"
-            for nomination, name in sorted(here)
-        ),
+        after={"reservations": len(record.instances), **_counted(record, book)},
+        details=tuple(_line(release) for _, release in sorted(here.items())),
         destructive=True,
     )
     absent = dict.fromkeys(key for _, release in sorted(here.items()) for key in release.absent)
     checks = [operations.check_not_exists(key) for key in absent]
-    value = codec.rewrite(record, entry.value)
-    return Mutation(change, (cluster, *checks, operations.cas(entry.key, value, entry.modify_index)))
+    return Mutation(change, (cluster, *checks, _write(entry, record)))
+
+
+def given_back(releases: Sequence[Release]) -> tuple[Operation, list[str]]:
+    """The write that gives back places of one node together with what was left there, and what it does."""
+    entry = releases[0].entry
+    book = codec.decode(Reserved, entry.value, entry.key)
+    record = _without(book, {(release.nomination, release.instance) for release in releases})
+    return _write(entry, record), [_line(release) for release in releases]
+
+
+def _without(book: Reserved, gone: Collection[tuple[bool, str]]) -> Reserved:
+    left = {name: amounts for name, amounts in book.instances.items() if (False, name) not in gone}
+    return msgspec.structs.replace(
+        book,
+        instances=left,
+        priorities={name: rank for name, rank in book.priorities.items() if name in left},
+        nominations={name: one for name, one in book.nominations.items() if (True, name) not in gone},
+        generation=book.generation + 1,
+    )
+
+
+def _write(entry: Entry, record: Reserved) -> Operation:
+    return operations.cas(entry.key, codec.rewrite(record, entry.value), entry.modify_index)
+
+
+def _line(release: Release) -> str:
+    what = "withdraws the nomination" if release.nomination else "gives back the room"
+    return f"{what} of {release.node}/{release.instance}"
 
 
 def _counted(book: Reserved, before: Reserved) -> dict[str, int | str | bool]:

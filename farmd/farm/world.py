@@ -83,6 +83,10 @@ class World:
         """What the node must run there."""
         return self._caches.intent.get(self._keys.intent(*place))
 
+    def leftovers(self, owner: str) -> list[Place]:
+        """Where an owner's intent keeps a place, although no pod of anybody's is recorded there."""
+        return sorted(place for place, at in self._bare.items() if at == owner)
+
     def unreadable(self, place: Place) -> bool:
         """Whether there is an intent that does not decode: nobody can tell whose it is."""
         return self._keys.intent(*place) in self._caches.intent.broken

@@ -7,7 +7,7 @@ asked only where that can lead to something, and for a dynamic RC once for each 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -207,6 +207,8 @@ class Reader:
         offer = await self._offer(snapshot.rc, need, view, preempts=preempts)
         if offer.missing and any(state.preempted for state in snapshot.pods.values()):
             snapshot = await self._looked_at_lock(snapshot)
+        if offer.missing and (left := self._tools.world.leftovers(self._id)):
+            offer = dataclasses.replace(offer, why=f"{_occupied(left)}; {offer.why}")
         return dataclasses.replace(snapshot, offer=offer)
 
     async def _looked_at_lock(self, snapshot: Snapshot) -> Snapshot:
@@ -237,6 +239,17 @@ class Reader:
             contended="contended" in found.refusals,
             preemption=found.preemption if preempts else None,
         )
+
+
+def _occupied(leftovers: Sequence[Place]) -> str:
+    """What keeps the RC from its own places. Nobody knows whether such a pod should go or its record was
+    lost, so a person decides."""
+    node, instance = leftovers[0]
+    more = f" and {len(leftovers) - 1} more" if len(leftovers) > 1 else ""
+    return (
+        f"{node}/{instance}{more}: an intent of its own is left there without a pod's record; farmctl doctor"
+        f" --fix intent/{node}/{instance} stops it and makes the place free"
+    )
 
 
 def _standing(node: NodeView | None) -> object:

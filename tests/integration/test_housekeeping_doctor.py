@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 import pytest
 import yaml
 
+from store import codec
 from store.intent import Intent
+from store.nodes import Node, Reserved
 from store.pods import Pod
 from store.registration import register_node
 from tests.farmctl import Farmctl, Result
-from tests.fleet import Cluster, cluster_on, start_farm
+from tests.fleet import Cluster, cluster_on, eventually, start_farm
 from tests.people import hello
 
 GONE = "dead0000dead0000"
@@ -25,9 +27,9 @@ async def cluster(consul_dev: str) -> AsyncIterator[Cluster]:
         yield found
 
 
-async def run(farmctl: Farmctl, *arguments: str) -> Result:
+async def run(farmctl: Farmctl, *arguments: str, stdin: str = "") -> Result:
     """Without stopping the farm that shares this loop."""
-    return await asyncio.to_thread(farmctl, *arguments)
+    return await asyncio.to_thread(farmctl, *arguments, stdin=stdin)
 
 
 def person(consul: str, cluster: Cluster) -> Farmctl:
@@ -91,6 +93,41 @@ async def test_w11_orphans_are_found_and_removed_on_request_only(consul_dev: str
     assert "orphan-pod" not in {item["code"] for item in after}
     assert farmctl("doctor", "--fix", "orphan-pod", "-y").code == 4
     assert farmctl("doctor", "--fix", "no-farm", "-y").code == 2
+
+
+async def test_an_own_intent_whose_pod_was_deleted_by_hand_is_told_and_goes_with_its_room(
+    consul_dev: str, cluster: Cluster
+) -> None:
+    farmctl, keys = person(consul_dev, cluster), cluster.keys
+    await cluster.add_nodes({"n1": {}})
+    await cluster.put(keys.node("n1"), Node(capacity={"cpu": 1.0}))
+    farm = await start_farm(cluster.client, "one", keys=keys, kinds=KINDS)
+    try:
+        spec = yaml.safe_dump(hello(replicas=1, pod_resources={"cpu": 1.0}))
+        await run(farmctl, "rc", "create", "-f", "-", stdin=spec)
+        (rc,) = [keys.last_part(key) for key in await eventually(lambda: cluster.entries(keys.tree("rcs")))]
+        await eventually(lambda: cluster.pods(rc))
+        await cluster.client.delete(keys.pod(rc, "n1", "hello"))
+
+        async def told() -> bool:
+            shown = (await run(farmctl, "rc", "get", "hello", "-o", "json")).out
+            return "blocked" in shown and "farmctl doctor --fix intent/n1/hello" in shown
+
+        await eventually(told)
+        found = (await run(farmctl, "doctor", "-o", "json")).json["items"]
+        assert [i["object"] for i in found if i["code"] == "intent-without-pod"] == ["intent/n1/hello"]
+        done = await run(farmctl, "doctor", "--fix", "intent/n1/hello", "-y", "--reason", "deleted by hand")
+        assert done.code == 0, done
+        audits = await cluster.audits()
+        (at,) = [at for at, one in enumerate(audits) if one.action == "doctor.remove"]
+        assert (audits[at].id, audits[at].reason) == ("n1", "deleted by hand")
+        await eventually(lambda: cluster.pods(rc))
+        book = (await cluster.entries(keys.reserved("n1")))[keys.reserved("n1")]
+        record = codec.decode(Reserved, book.value, book.key)
+        # Placed, given back by the doctor, placed again.
+        assert (record.instances, record.generation) == ({"hello": {"cpu": 1.0}}, 3)
+    finally:
+        await farm.close()
 
 
 async def test_a_record_written_by_hand_is_named_with_key_and_field(

@@ -195,6 +195,46 @@ async def test_w16_room_that_is_reserved_for_nobody_is_given_back_on_request_onl
         assert await reserved(call, "n1") == ["moving"]
 
 
+async def test_w16_what_a_living_owner_left_on_a_node_goes_with_its_room_at_once() -> None:
+    """Its owner places the next pod as soon as the intent is gone. Another's pod keeps its room."""
+    async with person() as call:
+        rc_id = await created(call, replicas=1)
+        for instance in ("one", "two", "theirs"):
+            await call.client.put(KEYS.intent("n1", instance), codec.encode(Intent(SHA, rc_id)))
+        other = await created(call, name="other", replicas=1)
+        await call.client.put(KEYS.pod(other, "n1", "theirs"), codec.encode(Pod(SHA)))
+        await call.client.put(KEYS.intent("n2", "gone"), codec.encode(Intent(SHA, GONE)))
+        await reserve(call, "n1", "one", "theirs", "two")
+        await reserve(call, "n2", "gone")
+        report = await examine(call.client, KEYS, call.clock)
+        chosen = fixes.choose(report.findings, ["intent-without-pod"])
+        mutations = await fixes.mutations(call, chosen)
+        assert [mutation.change.id for mutation in mutations] == ["n1", "n1/theirs"]
+        assert mutations[0].change.details[-2:] == (
+            "gives back the room of n1/one",
+            "gives back the room of n1/two",
+        )
+        await commit(call, mutations[0])
+        assert await reserved(call, "n1") == ["theirs"]
+        assert await call.client.read(KEYS.intent("n1", "one")) is None
+        assert await fix(call, "orphan-intent") == 2
+        assert await reserved(call, "n2") == []
+
+
+async def test_w16_the_room_of_a_leftover_is_not_given_back_where_it_stays() -> None:
+    async with person() as call:
+        rc_id = await created(call, replicas=1)
+        await call.client.put(KEYS.intent("n1", "one"), codec.encode(Intent(SHA, rc_id)))
+        await reserve(call, "n1", "one")
+        report = await examine(call.client, KEYS, call.clock)
+        (mutation,) = await fixes.mutations(call, fixes.choose(report.findings, ["intent-without-pod"]))
+        await call.client.put(KEYS.pod(rc_id, "n1", "one"), codec.encode(Pod(SHA)))
+        with pytest.raises(Conflict):
+            await commit(call, mutation)
+        assert await reserved(call, "n1") == ["one"]
+        assert await call.client.read(KEYS.intent("n1", "one")) is not None
+
+
 @pytest.mark.parametrize("by", ["another reservation", "an intent"])
 async def test_room_that_somebody_took_meanwhile_stays(by: str) -> None:
     async with person() as call:
