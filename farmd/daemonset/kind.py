@@ -74,7 +74,7 @@ class DaemonSets:
         caches, keys = self._tools.caches, self._tools.keys
         await caches.daemonsets.barrier()
         await caches.pods.barrier([keys.pods(item) for item in items])
-        for tree in (caches.nodes, caches.agents, caches.work, caches.failsafe):
+        for tree in (caches.nodes, caches.agents, caches.reserved, caches.work, caches.failsafe):
             await tree.barrier()
         await self._tools.recollection.read(items)
 

@@ -77,6 +77,7 @@ class Replication:
         await caches.pods.barrier([keys.pods(item) for item in items])
         await caches.nodes.barrier()
         await caches.agents.barrier()
+        await caches.reserved.barrier()
         await caches.failsafe.barrier()
         await caches.work.barrier()
         await self._tools.recollection.read(items)

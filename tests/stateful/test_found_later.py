@@ -261,3 +261,29 @@ def test_r2_a_farm_that_stops_gives_each_of_its_parts_the_time_to_end() -> None:
 
     asyncio.run(stopped())
     assert ended == ["claims", "watches"]
+
+
+def test_r15_who_takes_over_a_controller_knows_what_its_pods_have_reserved(scene: Scene) -> None:
+    scene.nodes(1)
+    scene.farm("ash")
+    scene.farm("birch")
+    rc = scene.rc(name="web", replicas=0, pod_resources={"cpu": 1.0})
+    scene.advance(3.0)
+    sentinel = KEYS.sentinel(KEYS.tree("reserved"))
+    value = scene.read(sentinel)
+    assert value is not None
+    scene.delete(sentinel)  # its watches tell nothing any more
+    assert scene.ask(lambda: commands.set_replicas(scene.call, "web", 1)) is not None
+    scene.advance(3.0)
+    assert len(scene.places(rc)) == 1
+    lock = scene.read(KEYS.lock("rcs", rc))
+    assert lock is not None
+    assert scene.ask(lambda: commands.set_replicas(scene.call, "web", 0)) is not None
+    scene.evicted.add(lock.session)
+    scene.run(scene.hand.destroy_session(lock.session))
+    scene.advance(10.0)
+    scene.check()
+    scene.put(sentinel, value.value)
+    scene.advance(30.0)
+    assert scene.places(rc) == []
+    assert scene.sight.reserved["n0"].instances == {}
