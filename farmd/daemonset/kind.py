@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from alerting.alerter import Alerter
 from farmd.daemonset.watch import Watch
@@ -14,6 +14,7 @@ from farmd.farm.items import RecordItems
 from farmd.farm.manifests import ManifestCache
 from farmd.farm.model import Item
 from farmd.farm.statuses import Recollection
+from farmd.farm.turns import Turns
 from farmd.farm.world import World
 from farmd.placement import Placement
 from scheduler.protocol import Scheduler
@@ -46,6 +47,7 @@ class Tools:
     clock: Clock
     rng: Rng
     recorder: Recorder
+    turns: Turns = field(default_factory=Turns)
 
 
 class DaemonSets:

@@ -63,7 +63,7 @@ class DaemonSetWorker:
         # The version of the record that is no news: what goes on under it is nobody's word (R19).
         self._settled = stored.index if stored is not None else 0
         self._cycles = Cycles(
-            KIND, claim.item, self._wake, tools.clock, tools.rng, tools.recorder, self._tell
+            KIND, claim.item, self._wake, tools.clock, tools.rng, tools.recorder, self._tell, tools.turns
         )
 
     async def run(self) -> None:

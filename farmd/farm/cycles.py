@@ -13,6 +13,7 @@ from typing import Literal
 
 import structlog
 
+from farmd.farm.turns import Turns
 from farmd.wake import Wake, wait
 from scheduler.errors import SchedulerError
 from store.errors import AccessDenied, InputInvalid, NotFound, RecordInvalid, SessionSuspended, StoreError
@@ -38,7 +39,7 @@ class Outcome:
 class Cycles:
     """The cycles of one item's worker. ``tell`` says in the item's status what only people can mend."""
 
-    __slots__ = ("_backoff", "_clock", "_item", "_kind", "_recorder", "_rng", "_tell", "_wake")
+    __slots__ = ("_backoff", "_clock", "_item", "_kind", "_recorder", "_rng", "_tell", "_turns", "_wake")
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Cycles:
         rng: Rng,
         recorder: Recorder,
         tell: Callable[[str], Awaitable[object]],
+        turns: Turns,
     ) -> None:
         self._kind = kind
         self._item = item
@@ -57,11 +59,13 @@ class Cycles:
         self._rng = rng
         self._recorder = recorder
         self._tell = tell
+        self._turns = turns
         self._backoff = BACKOFF_START
 
     async def run(self, cycle: Callable[[], Awaitable[Outcome]]) -> AsyncIterator[Outcome]:
         """Yield the outcome of each cycle, for ever; between them wait for a wake-up or for time."""
         while True:
+            await self._turns.turn()
             self._wake.clear()
             started = self._clock.mono()
             outcome = await self._guarded(cycle)

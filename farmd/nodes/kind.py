@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from alerting.alerter import Alerter
 from farmd.farm.caches import Caches
@@ -11,6 +11,7 @@ from farmd.farm.failsafe import FailsafeGuard
 from farmd.farm.items import Items
 from farmd.farm.model import Item
 from farmd.farm.statuses import Recollection
+from farmd.farm.turns import Turns
 from farmd.nodes.absence import Absences
 from farmd.nodes.leftovers import SystemPods
 from farmd.nodes.report import ILLEGIBLE
@@ -47,6 +48,7 @@ class Tools:
     clock: Clock
     rng: Rng
     recorder: Recorder
+    turns: Turns = field(default_factory=Turns)
 
     async def barrier(self) -> None:
         """Read anew what a verdict and a drain are planned from."""

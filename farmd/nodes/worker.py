@@ -63,7 +63,7 @@ class NodeWorker:
         self._unsettled = False
         self._reporter = Reporter(claim.item, tools)
         self._cycles = Cycles(
-            KIND, self._name, self._wake, tools.clock, tools.rng, tools.recorder, self._tell
+            KIND, self._name, self._wake, tools.clock, tools.rng, tools.recorder, self._tell, tools.turns
         )
 
     async def run(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from alerting.alerter import Alerter
 from farmd.farm.caches import Caches
@@ -13,6 +13,7 @@ from farmd.farm.manifests import ManifestCache
 from farmd.farm.model import Item
 from farmd.farm.moves import Moves
 from farmd.farm.statuses import Recollection
+from farmd.farm.turns import Turns
 from farmd.farm.world import World
 from farmd.placement import Placement
 from farmd.replication.worker import ReplicationController
@@ -47,6 +48,7 @@ class Tools:
     moves: Moves
     budget: RemovalBudget
     preemption: bool = False
+    turns: Turns = field(default_factory=Turns)
 
 
 class Replication:

@@ -97,6 +97,7 @@ class ReplicationController:
         tools.world.attach(self._id, self._wake.set)
         try:
             while True:
+                await tools.turns.turn()
                 self._wake.clear()
                 started = tools.clock.mono()
                 outcome = await self._guarded_cycle()
