@@ -56,6 +56,27 @@ def pause(check: HealthCheck, verdict: Verdict) -> float:
     return min(check.interval, QUICK_SECONDS) if verdict.state == "unknown" else check.interval
 
 
+class Spell:
+    """Since when a start is without health. Who passes only for a moment in between was not well.
+
+    Farms replace what is critical for long. Without this a pod that flaps would never be.
+    """
+
+    def __init__(self, health: Health) -> None:
+        self._since = health.since if health.state == "critical" else 0.0
+        self._passed = -math.inf
+
+    def turned(self, state: HealthState, *, now: float, mono: float, settle: float) -> float:
+        """Since when it is in a state that it has just come to: ``now``, or since an earlier time when it
+        had passed for less than ``settle`` seconds."""
+        if state != "critical":
+            self._passed = mono
+            return now
+        if not self._since or mono - self._passed >= settle:
+            self._since = now
+        return self._since
+
+
 class Damper:
     """Decides which changes of one instance's health are published; one token each."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from farmd.agent.health import Damper
+from farmd.agent.health import Damper, Spell
 from farmd.agent.model import EXITS_KEPT, Identity, Record
 from farmd.agent.plan import Situation, backoff, failures_after
 from store.manifests import Manifest, Restart
@@ -38,6 +38,7 @@ class Pod:
     killed: float | None = None
     stored: bool = False
     health: Health = field(default_factory=Health)
+    spell: Spell = field(default_factory=lambda: Spell(Health()))
     checking: asyncio.Task[None] | None = None
     unwatch: Callable[[], None] | None = None
 

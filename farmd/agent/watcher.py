@@ -13,7 +13,7 @@ import structlog
 
 from farmd.agent.checks import Checker, Target
 from farmd.agent.environment import account, environment
-from farmd.agent.health import Verdict, judge, pause
+from farmd.agent.health import Spell, Verdict, judge, pause
 from farmd.agent.manifests import Manifests
 from farmd.agent.model import SavedHealth
 from farmd.agent.pod import Pod
@@ -68,6 +68,7 @@ class HealthWatcher:
             pod.health = Health("passing", pod.record.started, "no health check: it runs")
         else:
             pod.health = Health("unknown", pod.record.started, "not checked yet")
+        pod.spell = Spell(pod.health)
         pod.damper.begin(pod.health)
         self._save(pod)
         if check is not None and pod.manifest is not None:
@@ -114,14 +115,15 @@ class HealthWatcher:
             age = self._clock.mono() - began
             verdict = judge(check, verdict, answer.result == "passing", answer.reason, age=age)
             if (verdict.state, verdict.reason) != (pod.health.state, pod.health.reason):
-                self._changed(pod, verdict)
+                self._changed(pod, verdict, manifest.restart.reset)
 
-    def _changed(self, pod: Pod, verdict: Verdict) -> None:
+    def _changed(self, pod: Pod, verdict: Verdict, settle: float) -> None:
         if verdict.state == "unknown":
             return
-        same = verdict.state == pod.health.state
-        since = pod.health.since if same else self._clock.now()
-        if not same:
+        since = pod.health.since
+        if verdict.state != pod.health.state:
+            now, mono = self._clock.now(), self._clock.mono()
+            since = pod.spell.turned(verdict.state, now=now, mono=mono, settle=settle)
             log.info("pod.health", instance=pod.instance, state=verdict.state, reason=verdict.reason)
         pod.health = Health(verdict.state, since, verdict.reason)
         self._wake()

@@ -6,15 +6,17 @@ import asyncio
 
 import msgspec
 
+from farmd.agent.health import Spell
 from store import codec, registration
 from store.consul.client import ConsulClient
 from store.entry import Entry
 from store.errors import RecordInvalid, SessionGone
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
+from store.manifests import Restart
 from store.nodes import Agent
 from store.ports import Clock
-from store.reality import Health, Reality
+from store.reality import Health, HealthState, Reality
 
 TTL = 10.0
 RENEW_SECONDS = 4.0
@@ -35,6 +37,7 @@ class SimulatedAgent:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._runs: dict[str, Reality] = {}
+        self._spells: dict[tuple[str, float], Spell] = {}
 
     @property
     def alive(self) -> bool:
@@ -148,9 +151,11 @@ class SimulatedAgent:
     async def _judge(self, instance: str) -> None:
         """Say whether an instance passes its check, if that is news."""
         known = self._runs.get(instance)
-        state = "critical" if instance in self.sick else "passing"
+        state: HealthState = "critical" if instance in self.sick else "passing"
         if known is not None and (known.phase != "running" or known.health.state != state):
-            health = Health(state, self._clock.now())  # type: ignore[arg-type]
+            spell = self._spells.setdefault((instance, known.started), Spell(known.health))
+            now, mono = self._clock.now(), self._clock.mono()
+            health = Health(state, spell.turned(state, now=now, mono=mono, settle=Restart().reset))
             await self._say(instance, msgspec.structs.replace(known, phase="running", health=health))
 
     async def _say(self, instance: str, reality: Reality) -> None:

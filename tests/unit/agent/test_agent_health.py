@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.agent.health import Damper, Verdict, judge, pause
+from farmd.agent.health import Damper, Spell, Verdict, judge, pause
 from store.manifests import HealthCheck
 from store.reality import Health, HealthState
 
@@ -123,3 +123,28 @@ def test_w24_nothing_is_shown_as_passing_for_lack_of_tokens_and_writes_are_limit
         assert state == "passing" or after.state != "passing"
         assert after.state == state or math.isfinite(damper.retry_in())
     assert writes <= 4 + now * 4 / 60 + 1
+
+
+@pytest.mark.parametrize(
+    ("turns", "expected"),
+    [
+        ("1c 5p 9c", [1, 5, 1]),
+        ("1c 5p 9c 12p 40c", [1, 5, 1, 12, 1]),
+        ("1c 5p 65c", [1, 5, 65]),
+        ("1p 5c", [1, 5]),
+        ("1c 5p 9c 12p 90c 95p 99c", [1, 5, 1, 12, 90, 95, 90]),
+    ],
+)
+def test_w17_who_passes_for_a_moment_was_not_well_in_between(turns: str, expected: list[float]) -> None:
+    spell, states = Spell(Health("unknown")), {"c": C, "p": P}
+    found = []
+    for turn in turns.split():
+        at = float(turn[:-1])
+        found.append(spell.turned(states[turn[-1]], now=at, mono=at + 86400.0, settle=60.0))
+    assert found == expected
+
+
+def test_w17_an_agent_that_starts_again_knows_since_when_a_pod_is_sick() -> None:
+    spell = Spell(Health(C, 7.0))
+    assert spell.turned(P, now=10.0, mono=10.0, settle=60.0) == 10.0
+    assert spell.turned(C, now=11.0, mono=11.0, settle=60.0) == 7.0
