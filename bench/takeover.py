@@ -99,16 +99,18 @@ async def _killed(setting: BenchFleet, dying: FarmProcess, others: list[FarmProc
     entry: object = "present"
     while entry is not None:
         index, entry = await setting.client.get(presence, index=index, wait=30)
-    return await _watched(others, time.monotonic(), *held)
-
-
-async def _watched(others: list[FarmProcess], since: float, items: int, locks: int) -> _Takeover:
     # A claim may happen a moment before this process sees the locks freed.
+    return await _watched(others, time.monotonic(), *held, early=0.2)
+
+
+async def _watched(
+    others: list[FarmProcess], since: float, items: int, locks: int, early: float = 0.0
+) -> _Takeover:
     def taken() -> list[tuple[float, int]]:
-        return [claim for farm in others for claim in farm.claims(since - 0.2)]
+        return [claim for farm in others for claim in farm.claims(since - early)]
 
     def working() -> list[tuple[float, int]]:
-        return [claim for farm in others for claim in farm.taken("rcs", since - 0.2)]
+        return [claim for farm in others for claim in farm.taken("rcs", since - early)]
 
     await wait_for(lambda: sum(count for _, count in taken()) >= locks, 60, f"{locks} locks are taken over")
     last = max(at for at, _ in taken())
