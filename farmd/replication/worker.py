@@ -162,9 +162,11 @@ class ReplicationController:
         snapshot = reading.snapshot
         plan = planning.decide(snapshot)
         world.hunger(self._id, bool(snapshot.offer.missing or snapshot.cramped))
-        # Who might have room made once it thaws is woken then, although its additions are not held back.
-        preempts = self._tools.preemption and snapshot.frozen is not None and bool(snapshot.offer.missing)
-        world.hold_back(self._id, preempts or plan.blocked.startswith("frozen"))
+        # Who might have room made once it thaws, or waits for none any more, is woken then, although its
+        # additions are not held back.
+        waits = snapshot.nominated or (self._tools.preemption and snapshot.offer.missing)
+        held_back = snapshot.frozen is not None and bool(waits)
+        world.hold_back(self._id, held_back or plan.blocked.startswith("frozen"))
         if not plan.empty:
             with world.expecting(self._id, plan.arriving):
                 return await self._execute(reading, plan)

@@ -40,6 +40,7 @@ class VirtualFarm:
     housekeeping: HousekeepingSettings
     failures: list[str]
     selector: str = ""
+    preemption: bool = False
     inbox: Inbox = field(default_factory=Inbox)
     farm: Farm | None = None
     task: asyncio.Task[None] | None = None
@@ -128,6 +129,7 @@ class VirtualFarm:
             thaw_after=THAW_AFTER,
             own_trees_pause=OWN_TREES_PAUSE,
             housekeeping=self.housekeeping,
+            preemption=self.preemption,
         )
         try:
             await self.farm.run(self.stopping)

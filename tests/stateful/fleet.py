@@ -48,8 +48,13 @@ class Fleet:
     """
 
     def __init__(
-        self, housekeeping: HousekeepingSettings, selectors: Mapping[str, str] = MappingProxyType({})
+        self,
+        housekeeping: HousekeepingSettings,
+        selectors: Mapping[str, str] = MappingProxyType({}),
+        *,
+        preemption: bool = False,
     ) -> None:
+        self.preemption = preemption
         self.loop = VirtualLoop()
         self.clock = LoopClock(self.loop, START)
         self.logged: list[str] = []
@@ -73,7 +78,15 @@ class Fleet:
 
     def _farm(self, name: str, housekeeping: HousekeepingSettings, selector: str) -> VirtualFarm:
         return VirtualFarm(
-            name, self.server, KEYS, self.clock, self.witness.enter, housekeeping, self.failures, selector
+            name,
+            self.server,
+            KEYS,
+            self.clock,
+            self.witness.enter,
+            housekeeping,
+            self.failures,
+            selector,
+            self.preemption,
         )
 
     def _log(self, logger: Any, method: str, event: dict[str, Any]) -> Any:
@@ -232,7 +245,7 @@ class Fleet:
         while self.clock.mono() < deadline:
             self.advance(5.0)
             self.check()
-            found = [*unfinished(self.sight, self.clock.now()), *self._unowned()]
+            found = [*unfinished(self.sight, self.clock.now(), self.preemption), *self._unowned()]
             if not found:
                 return
         told = [f"{key}: {self._text(key)}" for key in sorted(self.under(KEYS.tree("status")))]

@@ -147,7 +147,10 @@ class Look:
         """Why an owner may place nothing new on a node; empty if it may, or could not know yet."""
         keys = self.keys.node(node), self.keys.agent(node), record_key
         record, agent = self.at(Node, keys[0]), self.at(Agent, keys[1])
-        if not self.settled(*keys):
+        # Without its sentinel a tree's answers are not taken in: who closed a node since is not heard.
+        sentinels = [self.keys.sentinel(self.keys.tree(family)) for family in ("nodes", "agents")]
+        known = all(self.kv.get(sentinel) is not None for sentinel in sentinels)
+        if not known or not self.settled(*keys, *sentinels):
             return ""
         if record is None or record.cordoned or record.drain is not None or record.taints:
             return f"takes nothing: {record}"
