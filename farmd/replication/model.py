@@ -53,7 +53,8 @@ class Offer:
     """Places that the scheduler offers; ``why`` says why there are not enough.
 
     ``contended``: only until other workers of this process have changed what they are changing.
-    ``preemption``: what could make room for those that are missing.
+    ``preemption``: what could make room for those that are missing. ``stuck``: a pod that should make room,
+    for which a place was asked besides, and there is none either.
     """
 
     assignments: tuple[Assignment, ...] = ()
@@ -62,6 +63,7 @@ class Offer:
     purpose: Purpose = "additions"
     contended: bool = False
     preemption: Preemption | None = None
+    stuck: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from farmd.replication import transfer
+from farmd.replication import healing, transfer
 from farmd.replication.model import Place, Plan, PodState, Snapshot
 from scheduler.model import Nominee
 
@@ -29,8 +29,23 @@ def evictions(snapshot: Snapshot) -> tuple[Place, ...]:
     moving = transfer.moving(snapshot)
     leaving = sorted(p for p, state in snapshot.pods.items() if _gone_for_others(state) and p not in moving)
     idle = [place for place in leaving if not snapshot.pods[place].healthy]
-    serving = [place for place in leaving if snapshot.pods[place].healthy]
+    # One that serves goes only if a place was asked for that very pod: others' answers say nothing of it.
+    asked = healing.candidate(snapshot) if offer.purpose == "transfer" else offer.stuck
+    serving = [place for place in leaving if snapshot.pods[place].healthy and place == asked]
     return tuple((idle + serving[: _spare(snapshot)])[:AT_ONCE])
+
+
+def to_ask(snapshot: Snapshot) -> Place | None:
+    """A pod that serves and could go, while others have no place: it is asked whether it has one itself."""
+    offer = snapshot.offer
+    if not offer.missing or offer.assignments or offer.contended or offer.purpose == "transfer":
+        return None
+    if snapshot.frozen is not None or snapshot.locked or _spare(snapshot) <= 0:
+        return None
+    chosen = healing.candidate(snapshot)
+    if chosen is None or not _gone_for_others(snapshot.pods[chosen]):
+        return None
+    return chosen if snapshot.pods[chosen].healthy else None
 
 
 def nominations(snapshot: Snapshot) -> tuple[Nominee, ...]:
@@ -76,9 +91,14 @@ def kept_back(snapshot: Snapshot) -> str:
     if not held or snapshot.frozen is not None or -transfer.surplus(snapshot) <= 0 or evictions(snapshot):
         return ""
     node, instance = held[0]
-    why = (
-        f"locked by {snapshot.locked}" if snapshot.locked else "max_unavailable allows no more to be missing"
-    )
+    if snapshot.locked:
+        why = f"locked by {snapshot.locked}"
+    elif snapshot.crowded:
+        why = "as many moves as allowed are under way in the fleet"
+    elif _spare(snapshot) > 0 and snapshot.now < snapshot.not_before:
+        why = "the last move failed, the next is tried later"
+    else:
+        why = "max_unavailable allows no more to be missing"
     return f"{node}/{instance} should make room for {snapshot.pods[held[0]].preempted}: {why}"
 
 
@@ -86,7 +106,12 @@ def look_again(snapshot: Snapshot) -> float | None:
     """Seconds until those who keep the room are asked again; None: nobody is waited for."""
     preemption = snapshot.offer.preemption
     waits = preemption is not None and (preemption.keep or preemption.barred)
-    return LOOK_SECONDS if waits and not snapshot.rc.disabled else None
+    due = [LOOK_SECONDS] if waits else []
+    if snapshot.now < snapshot.not_before and any(
+        _gone_for_others(state) for state in snapshot.pods.values()
+    ):
+        due.append(snapshot.not_before - snapshot.now)
+    return None if snapshot.rc.disabled else min(due, default=None)
 
 
 def events(plan: Plan) -> dict[str, int]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from farmd.replication import healing, room, transfer
+from farmd.replication import healing, preempting, room, transfer
 from farmd.replication.healing import Need
 from farmd.replication.model import Offer, Place, PodState, Snapshot
 from scheduler.feasibility import cramped
@@ -209,7 +209,25 @@ class Reader:
             snapshot = await self._looked_at_lock(snapshot)
         if offer.missing and (left := self._tools.world.leftovers(self._id)):
             offer = dataclasses.replace(offer, why=f"{_occupied(left)}; {offer.why}")
-        return dataclasses.replace(snapshot, offer=offer)
+        snapshot = dataclasses.replace(snapshot, offer=offer)
+        place = preempting.to_ask(snapshot)
+        return snapshot if place is None else await self._asked_besides(snapshot, place, view)
+
+    async def _asked_besides(self, snapshot: Snapshot, place: Place, view: FleetView) -> Snapshot:
+        """A pod that should make room, while others have no place: it moves, or has no place either."""
+        tools = self._tools
+        tools.guard.look()
+        if (frozen := tools.guard.frozen()) is not None:
+            return dataclasses.replace(snapshot, frozen=frozen, commanded=False)
+        need = Need("transfer", 1, (place,), "preempted")
+        asked = await self._offer(snapshot.rc, need, view, preempts=False)
+        if asked.contended:
+            return snapshot
+        if asked.missing:
+            return dataclasses.replace(snapshot, offer=dataclasses.replace(snapshot.offer, stuck=place))
+        if not tools.moves.enter(self._id, self._wake):
+            return dataclasses.replace(snapshot, crowded=True)
+        return dataclasses.replace(snapshot, offer=asked)
 
     async def _looked_at_lock(self, snapshot: Snapshot) -> Snapshot:
         """Moves and rollouts exclude each other by the RC's mutation lock."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from farmd.replication import healing
+from farmd.replication import healing, preempting
 from farmd.replication.model import Plan, PodState, Snapshot
 from farmd.replication.plan import decide, status
 from scheduler.model import Nominee, Preemption, Victim
@@ -49,8 +49,8 @@ def test_a_preempted_pod_moves_before_it_breaks_where_there_is_a_place(strategy:
         ("its only pod", 1, {"n1": GOING}, {}, {}, ["n1"]),
         ("static too", 2, {"n1": GOING, "n2": pod()}, {"strategy": "static"}, {}, ["n1"]),
         ("only one at a time", 2, {"n1": GOING, "n2": going()}, {}, {}, ["n1"]),
-        ("as many as may be missing", 3, dict.fromkeys(["n1", "n2", "n3"], GOING), {"max_unavailable": 2}, {},
-         ["n1", "n2"]),
+        ("none that was not asked", 3, dict.fromkeys(["n1", "n2", "n3"], GOING), {"max_unavailable": 2}, {},
+         ["n1"]),
         ("another is not healthy", 2, {"n1": GOING, "n2": pod(healthy=False, at=NOW)}, {}, {}, []),
         ("who does not serve goes first", 2, {"n1": GOING, "n2": IDLE}, {}, {}, ["n2"]),
         ("frozen", 2, {"n1": GOING, "n2": pod()}, {}, {"frozen": "no leader"}, []),
@@ -78,8 +78,9 @@ def test_w17_a_preempted_pod_without_a_place_goes_within_the_health_floor(
 def test_w17_missing_pods_count_towards_the_floor() -> None:
     """While one is missing and has no place, the next goes only if two may be missing."""
     offer = offered("additions", [], missing=1)
+    stuck = dataclasses.replace(offer, stuck=("n1", POD))
     for most, expected in ((1, []), (2, ["n1"])):
-        asked = world(controller(3, max_unavailable=most), {"n1": GOING, "n2": pod()}, offer=offer)
+        asked = world(controller(3, max_unavailable=most), {"n1": GOING, "n2": pod()}, offer=stuck)
         plan = decide(asked)
         assert evicted(plan) == expected
     asked = world(controller(3), {"n1": GOING, "n2": pod()}, offer=offer)
@@ -92,6 +93,65 @@ def test_whether_there_is_a_place_is_asked_for_the_pod_that_somebody_waits_for()
     need = healing.need(world(controller(3), pods))
     assert need is not None
     assert need.places == (("n2", POD),)
+
+
+DRAINING = pod(draining="gentle", retained=False)
+PUT_OFF = {"not_before": NOW + 60, "failed": "preempted"}
+
+
+@pytest.mark.parametrize(
+    ("case", "other", "offer", "fields"),
+    [
+        ("a drain while its own move is put off", DRAINING, NOWHERE, PUT_OFF),
+        ("a pod on a lost node", pod(lost=NOW), offered("moves", [], missing=1), {}),
+        ("a missing pod", None, offered("additions", [], missing=1), {}),
+    ],
+)
+def test_w17_no_place_for_another_is_none_for_the_preempted_pod_only_if_it_was_asked_itself(
+    case: str, other: PodState | None, offer: Any, fields: dict[str, Any]
+) -> None:
+    pods = {"n1": GOING} | ({"n2": other} if other is not None else {})
+    asked = world(controller(2, max_unavailable=2, on_lost="replace"), pods, offer=offer, **fields)
+    assert decide(asked).evictions == (), case
+    besides = None if fields else ("n1", POD)
+    assert preempting.to_ask(asked) == besides, case
+    if besides:
+        answered = dataclasses.replace(asked, offer=dataclasses.replace(offer, stuck=besides))
+        assert evicted(decide(answered)) == ["n1"], case
+
+
+def test_a_preempted_pod_with_a_place_moves_although_others_are_missing() -> None:
+    asked = world(controller(2, max_unavailable=2), {"n1": GOING}, offer=offered("transfer", ["n9"]))
+    step = decide(asked).step
+    assert step is not None
+    assert (step.action, step.old) == ("start", ("n1", POD))
+
+
+@pytest.mark.parametrize(
+    ("case", "most", "offer", "fields"),
+    [
+        ("the floor keeps it", 1, offered("additions", [], missing=1), {}),
+        ("places were found", 2, offered("additions", ["n9"], missing=1), {}),
+        ("contended", 2, offered("additions", [], missing=1, contended=True), {}),
+        ("frozen", 2, offered("additions", [], missing=1), {"frozen": "no leader"}),
+        ("locked", 2, offered("additions", [], missing=1), {"locked": "rollouts/7"}),
+        ("its last move failed", 2, offered("additions", [], missing=1), PUT_OFF),
+    ],
+)
+def test_a_preempted_pod_is_asked_besides_only_where_it_could_go(
+    case: str, most: int, offer: Any, fields: dict[str, Any]
+) -> None:
+    asked = world(controller(2, max_unavailable=most), {"n1": GOING}, offer=offer, **fields)
+    assert preempting.to_ask(asked) is None, case
+
+
+def test_who_waits_after_a_failed_move_looks_again_when_the_next_may_start() -> None:
+    asked = world(
+        controller(2, max_unavailable=2), {"n1": GOING}, offer=offered("additions", [], missing=1), **PUT_OFF
+    )
+    plan = decide(asked)
+    assert plan.after == pytest.approx(60.0)
+    assert "should make room for rcs/high: the last move failed" in plan.blocked
 
 
 @pytest.mark.parametrize(
