@@ -116,8 +116,13 @@ class Locks:
 
     async def borne(self) -> list[Claim]:
         """All locks that bear this session."""
-        claims = await self._locker.borne_by(self._session.id)
+        # Before the question: what moves while the answer is on its way may not be in it.
         self._look = self._held.moved = False
+        try:
+            claims = await self._locker.borne_by(self._session.id)
+        except StoreError:
+            self._look = True
+            raise
         self._sweep_at = self._clock.mono() + SWEEP_SECONDS
         return claims
 

@@ -1,0 +1,73 @@
+"""One round of claiming, where answers come late, reads fail and locks are in doubt (R3, R9, R20)."""
+
+from __future__ import annotations
+
+from store import registration
+from store.errors import StoreUnavailable
+from store.locks import Claim, Holder, Locker
+from store.ports import Request, Response
+from tests.toys import KEYS, Farms
+
+LOCKS = f"/v1/kv/{KEYS.tree('locks')}"
+
+
+async def session_of(farms: Farms, name: str) -> str:
+    presence = await farms.client.read(KEYS.farm(name))
+    assert presence is not None
+    return presence.session
+
+
+async def held_by_b(farms: Farms, locker: Locker, items: list[str]) -> dict[str, Claim]:
+    """Claims of a second farm, by item."""
+    session = await farms.client.create_session(name="b", ttl=86400)
+    schema = (await registration.read_schema(farms.client, KEYS)).modify_index
+    claims, _ = await locker.take(items, session, Holder("farm", "b", "n"), schema)
+    return {claim.item: claim for claim in claims}
+
+
+# -- hand-over (R9) ----------------------------------------------------------------------------
+async def test_r9_a_lock_handed_over_while_the_locks_are_listed_gets_its_worker(farms: Farms) -> None:
+    """The parked query tells of the second lock before the listing that lacks it has come back."""
+    first, second = await farms.add(2)
+    locker = Locker(farms.client, KEYS, "rcs")
+    claims = await held_by_b(farms, locker, [first, second])
+    a = await farms.start("a")
+    await farms.clock.advance(100.0)
+    me = await session_of(farms, "a")
+    handed: list[str] = []
+
+    async def hand_over(item: str) -> None:
+        handed.append(item)
+        await locker.hand_over([claims[item]], me, Holder("farm", "a", item))
+
+    async def while_listed(request: Request, response: Response) -> None:
+        if request.path == f"{LOCKS}rcs/" and second not in handed:
+            await hand_over(second)
+            await farms.clock.sleep(0.3)
+
+    farms.faults["a"].after = while_listed
+    await hand_over(first)
+    await farms.clock.advance(120.0)
+    assert handed == [first, second]
+    assert a.works_on == {first, second}
+    await farms.settled()
+
+
+async def test_r9_a_lock_handed_over_gets_its_worker_though_the_first_listing_fails(farms: Farms) -> None:
+    (item,) = await farms.add()
+    locker = Locker(farms.client, KEYS, "rcs")
+    claims = await held_by_b(farms, locker, [item])
+    a = await farms.start("a")
+    await farms.clock.advance(100.0)
+    failed: list[str] = []
+
+    async def fail_once(request: Request) -> None:
+        if request.path == f"{LOCKS}rcs/" and not failed:
+            failed.append(request.path)
+            raise StoreUnavailable("no")
+
+    farms.faults["a"].before = fail_once
+    await locker.hand_over([claims[item]], await session_of(farms, "a"), Holder("farm", "a", "n"))
+    await farms.clock.advance(10.0)
+    assert failed
+    assert a.works_on == {item}
