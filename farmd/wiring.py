@@ -135,6 +135,7 @@ async def build_farm(
         ids=ids,
         moves=Moves(caches, keys, settings.max_transfers),
         budget=failsafe.RemovalBudget(clock, lambda: len(caches.farms.entries)),
+        evictions=failsafe.RemovalBudget(clock, lambda: len(caches.farms.entries)),
         preemption=preemption,
     )
     chores = HousekeepingTools(

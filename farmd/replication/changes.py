@@ -125,7 +125,11 @@ def _nominations(plan: Plan, request: Request, view: FleetView, now: float) -> I
 
 def verdicts(reading: Reading, plan: Plan, tools: Tools) -> list[Operation]:
     """Checks that the nodes of pods that are given up are still given up at that very moment (R21)."""
-    nodes = {place[0] for place, _ in plan.moves if reading.snapshot.pods[place].lost is not None}
+    leaving = [place for place, _ in plan.moves]
+    if plan.step is not None and plan.step.action == "finish":
+        leaving.append(plan.step.old)
+    pods = reading.snapshot.pods
+    nodes = {place[0] for place in leaving if place in pods and pods[place].lost is not None}
     keys = [tools.keys.work("nodes", node) for node in sorted(nodes)]
     known = [(key, tools.caches.work.get(key)) for key in keys]
     return [operations.check_index(key, stored.index if stored else 0) for key, stored in known]
@@ -162,8 +166,14 @@ async def _step(reading: Reading, step: Step, request: Request, view: FleetView,
 def unclaimed(reading: Reading, step: Step, tools: Tools) -> list[Operation]:
     """That a place which a move reserves or gives up is nobody else's, and so is the room there (R17).
 
-    Others' reservations are seen at once, their pods and intents a moment later.
+    Others' reservations are seen at once, their pods and intents a moment later. A pod that comes to room
+    that it has already changes none of it, so that is compared by itself.
     """
+    if step.action == "place":
+        book = tools.caches.reserved.get(tools.keys.reserved(step.new[0]))
+        if book is None or step.new[1] not in book.record.instances:
+            return []
+        return [operations.check_index(book.key, book.index)]
     bare = step.action in ("start", "rollback", "cancel") and step.new not in reading.snapshot.pods
     if not bare or reading.snapshot.taken:
         return []

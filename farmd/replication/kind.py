@@ -47,6 +47,7 @@ class Tools:
     ids: Ids
     moves: Moves
     budget: RemovalBudget
+    evictions: RemovalBudget
     preemption: bool = False
     turns: Turns = field(default_factory=Turns)
 

@@ -92,6 +92,7 @@ class Snapshot:
     locked: str = ""
     crowded: bool = False
     taken: str = ""
+    roomless: bool = False
     stop_after: float = 0.0
     cramped: frozenset[Place] = frozenset()
     nominated: frozenset[Place] = frozenset()

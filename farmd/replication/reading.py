@@ -70,6 +70,7 @@ class Reader:
             not_before=known.transfer_not_before,
             failed=known.transfer_failed,
             taken=self._taken(known),
+            roomless=await self._roomless(rc, known),
             nominated=room.nominated(self._id, tools),
             stop_after=await self._stop_after(pods),
         )
@@ -125,6 +126,17 @@ class Reader:
         intent = self._tools.world.intent(work.transfer.new)
         holders = [here.owner if here else "", intent.record.owner if intent else ""]
         return next((holder for holder in holders if holder not in ("", self._id)), "")
+
+    async def _roomless(self, rc: ReplicationController, work: Work) -> bool:
+        """Whether the room that the move under way has reserved is gone, or not what its pod asks for now.
+
+        A pod that is placed takes its own amounts: placing it on anything else could go over capacity (R17).
+        """
+        if work.transfer is None or work.transfer.phase == "placed":
+            return False
+        asked = (await self._tools.manifests.get(rc.manifest)).resources
+        node = self._tools.world.fleet().get(work.transfer.new_node)
+        return node is not None and node.reserved.instances.get(work.transfer.new_instance, {}) != asked
 
     async def _stop_after(self, pods: Mapping[Place, PodState]) -> float:
         """How long an agent without contact lets the pods of lost nodes run at most (R27); 0: for ever."""

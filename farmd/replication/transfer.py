@@ -92,6 +92,8 @@ def _before_placing(snapshot: Snapshot, transfer: Transfer, old: PodState | None
         return _step("rollback", transfer, "the new pod was removed by another hand")
     if snapshot.taken:
         return _step("rollback", transfer, f"its place belongs to {snapshot.taken}")
+    if snapshot.roomless:
+        return _step("cancel", transfer, f"the room on {transfer.new_node} is not what the pod asks for")
     if snapshot.now >= transfer.deadline:
         return _step("rollback", transfer, f"not placed after {transfer.deadline - transfer.since:.0f} s")
     return _step("place", transfer)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from farmd.placement import Subject
-from farmd.replication import changes, healing, preempting, reasons
+from farmd.placement import Report, Subject
+from farmd.replication import budgets, changes, preempting, reasons
 from farmd.replication import plan as planning
 from farmd.replication.model import Outcome, Place, Plan, Snapshot
 from farmd.replication.reading import Reader, Reading
@@ -44,8 +44,6 @@ BACKOFF_START = 0.5
 BACKOFF_LIMIT = 60.0
 CONTENDED_SECONDS = 30.0
 LOCK_LOOK_SECONDS = 5.0
-# Moves that a person's word asked for, that of a priority too, are no evidence that something is wrong.
-COMMANDED = ("draining", "preempted")
 # Deadlines are kept by the wall clock, waits by another one.
 TIMER_SLACK = 0.05
 # What no waiting mends: it is said in the status, and tried again all the same.
@@ -211,26 +209,16 @@ class ReplicationController:
 
     # -- execute -------------------------------------------------------------------------------
     async def _execute(self, reading: Reading, plan: Plan) -> Outcome:
-        tools, stored, snapshot = self._tools, reading.stored, reading.snapshot
-        if not self._within_budget(plan, snapshot):
+        tools, snapshot = self._tools, reading.snapshot
+        if not budgets.allow_removals(plan, snapshot, tools):
             return Outcome("frozen", tools.rng.uniform(1.0, 2.0), "the removal budget is spent")
-        if plan.evictions and not tools.budget.allows(
-            [node for node, _ in plan.evictions], tools.world.pods_here()
-        ):
-            return Outcome("after", tools.rng.uniform(5.0, 10.0), "the removal budget is spent")
-        units = await changes.units(reading, plan, await self._reader.request(stored.record), tools)
-        actor, why = f"farm/{tools.farm}", reasons.why(snapshot, plan)
-        subject = Subject("rcs", self._id, stored.record.name, actor, self._key, stored.index, why)
-        self._unsettled = True
-        report = await tools.placement.execute(
-            units,
-            subject,
-            self._claim,
-            self._session,
-            standing=len(snapshot.pods),
-            guards=self._guards(reading, plan),
-        )
-        self._unsettled = False
+        if not budgets.allow_evictions(plan, tools):
+            return Outcome("after", tools.rng.uniform(5.0, 10.0), "the budget of evictions is spent")
+        try:
+            report = await self._commit(reading, plan)
+        except StoreError:
+            budgets.give_back(self._id, plan, snapshot, tools)
+            raise
         log.info(
             "rc.cycle.done",
             rc_id=self._id,
@@ -255,15 +243,33 @@ class ReplicationController:
             return Outcome("done", None, plan.blocked)
         if plan.step is not None:
             await tools.placement.reread_intent(*plan.step.new)
-        refused = {*_unasked(plan, snapshot), *plan.evictions} & tools.world.pods(self._id).keys()
-        tools.budget.give_back(node for node, _ in refused)
+        budgets.give_back(self._id, plan, snapshot, tools)
         return self._rejected(report.reason)
+
+    async def _commit(self, reading: Reading, plan: Plan) -> Report:
+        tools, stored, snapshot = self._tools, reading.stored, reading.snapshot
+        units = await changes.units(reading, plan, await self._reader.request(stored.record), tools)
+        actor, why = f"farm/{tools.farm}", reasons.why(snapshot, plan)
+        subject = Subject("rcs", self._id, stored.record.name, actor, self._key, stored.index, why)
+        self._unsettled = True
+        report = await tools.placement.execute(
+            units,
+            subject,
+            self._claim,
+            self._session,
+            standing=len(snapshot.pods),
+            guards=self._guards(reading, plan),
+        )
+        self._unsettled = False
+        return report
 
     def _guards(self, reading: Reading, plan: Plan) -> Sequence[Operation]:
         """What must hold besides the fence; the rollout that manages an RC may hold its mutation lock."""
+        guards = changes.verdicts(reading, plan, self._tools)
         if not (plan.step or plan.evictions):
-            return changes.verdicts(reading, plan, self._tools)
-        guards = changes.unclaimed(reading, plan.step, self._tools) if plan.step else []
+            return guards
+        if plan.step:
+            guards += changes.unclaimed(reading, plan.step, self._tools)
         if not reading.stored.record.managed_by:
             guards.append(operations.check_not_exists(self._tools.keys.mutation_lock("rcs", self._id)))
         return guards
@@ -272,23 +278,3 @@ class ReplicationController:
         delay = self._tools.rng.uniform(0.0, self._backoff)
         self._backoff = min(self._backoff * 2, BACKOFF_LIMIT)
         return Outcome("rejected", delay, reason)
-
-    def _within_budget(self, plan: Plan, snapshot: Snapshot) -> bool:
-        """Whether what no person asked for may be removed now; the evidence freezes it otherwise (R19).
-
-        It does not where a person has acknowledged this very evidence (R18).
-        """
-        removals = [node for node, _ in _unasked(plan, snapshot)]
-        if not removals or self._tools.budget.allows(removals, self._tools.world.pods_here()):
-            return True
-        self._tools.guard.report("pods: more replacements in a minute than the removal budget allows")
-        self._tools.guard.look()
-        return self._tools.guard.frozen() is None
-
-
-def _unasked(plan: Plan, snapshot: Snapshot) -> list[Place]:
-    """The pods that a plan takes away without a person's word."""
-    places = [place for place, _ in plan.moves if not healing.forced_out(snapshot.pods[place])]
-    if plan.step is not None and plan.step.action == "finish" and plan.step.cause not in COMMANDED:
-        places += [plan.step.old] if plan.step.old in snapshot.pods else []
-    return places

@@ -1,0 +1,52 @@
+"""What a plan may take away in a minute, without a person's word and with one (R19).
+
+Healing spends a budget whose end is evidence that something is wrong with more than a few pods, and freezes
+the kind. What makes room for a higher priority spends one of its own and merely waits: a person meant it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from farmd.replication import healing
+from farmd.replication.model import Place, Plan, Snapshot
+
+if TYPE_CHECKING:
+    from farmd.replication.kind import Tools
+
+# Moves that a person's word asked for, that of a priority too, are no evidence that something is wrong.
+COMMANDED = ("draining", "preempted")
+
+
+def allow_removals(plan: Plan, snapshot: Snapshot, tools: Tools) -> bool:
+    """Whether what no person asked for may be removed now; the evidence freezes it otherwise.
+
+    It does not where a person has acknowledged this very evidence (R18).
+    """
+    removals = [node for node, _ in _unasked(plan, snapshot)]
+    if not removals or tools.budget.allows(removals, tools.world.pods_here()):
+        return True
+    tools.guard.report("pods: more replacements in a minute than the removal budget allows")
+    tools.guard.look()
+    return tools.guard.frozen() is None
+
+
+def allow_evictions(plan: Plan, tools: Tools) -> bool:
+    """Whether pods may be removed for others now."""
+    nodes = [node for node, _ in plan.evictions]
+    return not nodes or tools.evictions.allows(nodes, tools.world.pods_here())
+
+
+def give_back(item: str, plan: Plan, snapshot: Snapshot, tools: Tools) -> None:
+    """What still stands was not removed and spends nothing: farms would freeze each other over it."""
+    standing = tools.world.pods(item).keys()
+    tools.budget.give_back(node for node, _ in {*_unasked(plan, snapshot)} & standing)
+    tools.evictions.give_back(node for node, _ in {*plan.evictions} & standing)
+
+
+def _unasked(plan: Plan, snapshot: Snapshot) -> list[Place]:
+    """The pods that a plan takes away without a person's word."""
+    places = [place for place, _ in plan.moves if not healing.forced_out(snapshot.pods[place])]
+    if plan.step is not None and plan.step.action == "finish" and plan.step.cause not in COMMANDED:
+        places += [plan.step.old] if plan.step.old in snapshot.pods else []
+    return places
