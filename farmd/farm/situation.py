@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from farmd.farm.caches import Caches
-from farmd.farm.held import HeldLocks
 from farmd.farm.kind import Kind
 from farmd.farm.members import Members
 from farmd.farm.model import FarmSettings, Item, Situation
@@ -28,7 +27,6 @@ class Surroundings:
         settings: FarmSettings,
         keys: Keys,
         caches: Caches,
-        held: HeldLocks,
         members: Members,
         clock: Clock,
         rng: Rng,
@@ -37,7 +35,6 @@ class Surroundings:
         self._settings = settings
         self._keys = keys
         self._caches = caches
-        self._held = held
         self._members = members
         self._clock = clock
         self._selector = parse(settings.selector_of(kind.name))
@@ -46,15 +43,19 @@ class Surroundings:
         self._patience = settings.patience * rng.uniform(0.75, 1.25)
 
     async def situation(
-        self, mine: Mapping[str, object], *, above_since: float | None, draining: bool
+        self,
+        held: set[str],
+        mine: Mapping[str, object],
+        *,
+        above_since: float | None,
+        draining: bool,
     ) -> Situation:
-        """Everything as it is now."""
+        """Everything as it is now; ``held`` are the items that anybody holds."""
         now = self._clock.mono()
         peers = self._members.peers()
         items = {item.id: item for item in self._kind.items().values() if self._shares(item)}
         await self._members.share(items, peers, draining=draining)
         claimable = {item.id: item for item in items.values() if self._knows(item)}
-        held = self._held.items or set()
         self._note_free(claimable, held, now)
         return Situation(
             me=self._settings.name,

@@ -71,3 +71,31 @@ async def test_r9_a_lock_handed_over_gets_its_worker_though_the_first_listing_fa
     await farms.clock.advance(10.0)
     assert failed
     assert a.works_on == {item}
+
+
+# -- locks in doubt (R20) ------------------------------------------------------------------------
+async def test_r20_a_look_that_finds_the_sentinel_gone_stops_no_worker(farms: Farms) -> None:
+    """A refusal's look is answered in the midst of a round, before the parked query says the same."""
+    made = await farms.add(20)
+    a = await farms.start("a")
+    await farms.clock.advance(60.0)
+    looks: list[Request] = []
+
+    async def late_if_parked(request: Request, response: Response) -> None:
+        if request.path == LOCKS and any(name == "index" for name, _ in request.params):
+            await farms.clock.sleep(2.0)
+        elif request.path == LOCKS:
+            looks.append(request)
+
+    farms.faults["a"].after = late_if_parked
+    other = farms.ids.new()
+    await held_by_b(farms, Locker(farms.client, KEYS, "rcs"), [other])
+    await farms.write(other)
+    await farms.clock.settle()
+    await farms.client.delete(KEYS.sentinel(KEYS.tree("locks")))
+    await farms.clock.advance(0.5)
+    assert a.metric("farmd_lock_events_total", event="rejected") == 1
+    assert len(looks) == 1
+    await farms.clock.advance(60.0)
+    assert (a.works_on, len(a.kind.starts)) == (set(made), len(made))
+    assert a.metric("farmd_lock_events_total", event="lost") == 0
