@@ -12,6 +12,7 @@ from collections.abc import Collection
 
 from scheduler.model import FleetView, NodeView, Reason, Request
 from scheduler.requirement import Requirement, selects, tolerates
+from store.nodes import Nomination
 
 # Amounts are decimal fractions in binary floats: 10 × 0.1 must fit into 1.
 TOLERANCE = 1e-9
@@ -96,7 +97,14 @@ def room(requirement: Requirement, node: NodeView) -> int:
     most = request.replicas_per_node - node.owners.get(request.owner, 0)
     for resource, asked in requirement.amounts:
         most = min(most, math.floor((_free(requirement, node, resource) + TOLERANCE) / asked))
-    return most
+    # Each nomination has a turn of its own: once the first is served, others may come before the next.
+    return min(most, 1) if _shares_a_turn(request, node) else most
+
+
+def _shares_a_turn(request: Request, node: NodeView) -> bool:
+    """Whether the owner waits on a node together with others of its priority."""
+    equal = [n.owner for n in node.reserved.nominations.values() if n.priority == request.manifest.priority]
+    return request.owner in equal and len(set(equal)) > 1
 
 
 def cramped(
@@ -146,12 +154,33 @@ def load_value(requirement: Requirement, node: NodeView, taken: int) -> float:
 
 
 def promised(node: NodeView, resource: str, owner: str, priority: int) -> float:
-    """What is nominated on a node to others of at least that priority: room that is made is not stolen."""
+    """What is nominated on a node to others of at least that priority: room that is made is not stolen.
+
+    Who is nominated there itself lets pass those of its priority that come before it, and no others: else
+    two would leave the same room to each other.
+    """
+    nominations = node.reserved.nominations
+    mine = min(
+        (
+            turn(item)
+            for item in nominations.items()
+            if item[1].owner == owner and item[1].priority == priority
+        ),
+        default=None,
+    )
     return sum(
         nomination.amounts.get(resource, 0.0)
-        for _, nomination in sorted(node.reserved.nominations.items())
-        if nomination.owner != owner and nomination.priority >= priority
+        for instance, nomination in sorted(nominations.items())
+        if nomination.owner != owner
+        and nomination.priority >= priority
+        and (mine is None or turn((instance, nomination)) < mine)
     )
+
+
+def turn(item: tuple[str, Nomination]) -> tuple[int, float, str, str]:
+    """In which order the nominations of a node get room: by priority, then who waits longest."""
+    instance, nomination = item
+    return -nomination.priority, nomination.since, nomination.owner, instance
 
 
 def _free(requirement: Requirement, node: NodeView, resource: str) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from scheduler.feasibility import TOLERANCE
+from scheduler.feasibility import TOLERANCE, turn
 from scheduler.model import NodeView, Victim
 from scheduler.rank import DIGITS
 from store.nodes import Nomination
@@ -38,7 +38,7 @@ def clearing(node: NodeView, yielding: Collection[str]) -> Clearing:
     going: dict[str, Victim] = {}
     served: set[str] = set()
     over: _Over = {}
-    for instance, nomination in sorted(node.reserved.nominations.items(), key=_turn):
+    for instance, nomination in sorted(node.reserved.nominations.items(), key=turn):
         wanted = _wanted(node, over, instance, nomination)
         chosen = _choose(node, yielding, wanted, nomination, {*going, *served, instance})
         if chosen is None:
@@ -56,11 +56,6 @@ def clearing(node: NodeView, yielding: Collection[str]) -> Clearing:
             over = without
             del going[victim.instance]
     return Clearing(tuple(sorted(going.values())), frozenset(served))
-
-
-def _turn(item: tuple[str, Nomination]) -> tuple[int, float, str, str]:
-    instance, nomination = item
-    return -nomination.priority, nomination.since, nomination.owner, instance
 
 
 def _wanted(node: NodeView, over: _Over, instance: str, nomination: Nomination) -> _Over:

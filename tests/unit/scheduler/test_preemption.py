@@ -211,6 +211,26 @@ def test_room_that_is_made_is_taken_by_its_nominee_or_by_somebody_higher() -> No
     assert offered(view, HIGH, "first") == 1
 
 
+def test_of_equal_nominations_the_one_that_waits_longest_takes_the_room_there_is() -> None:
+    """One pod has left, the other is kept by its floor: the room that there is stays nobody's otherwise."""
+    made = waiting(stands("n1", 2, {"y": ("batch", LOW, 1)}), a1=("first", HIGH, 1), a2=("second", HIGH, 1))
+    view = fleet(made)
+    assert [offered(view, HIGH, owner) for owner in ("first", "second", "third")] == [1, 0, 0]
+    assert offered(view, MID, "lower") == 0
+
+
+def test_who_waits_still_leaves_room_to_those_of_higher_priority() -> None:
+    made = waiting(stands("n1", 2, {"y": ("batch", LOW, 1)}), a1=("first", HIGH, 1), a2=("higher", 90, 1))
+    assert [offered(fleet(made), HIGH, "first"), offered(fleet(made), 90, "higher")] == [0, 1]
+
+
+def test_the_second_pod_of_an_owner_waits_for_its_own_turn() -> None:
+    waits = {"web~0": (OWNER, HIGH, 1.0), "api": ("other", HIGH, 1.0), "web~1": (OWNER, HIGH, 1.0)}
+    view = fleet(waiting(stands("n1", 2, {}), **waits))
+    assert len(allocation(asks(1, per_node=2), 2, view).assignments) == 1
+    assert offered(view, HIGH, "other") == 1
+
+
 # -- records ---------------------------------------------------------------------------------------
 def test_r17_whoever_comes_waits_no_longer_in_the_same_change() -> None:
     made = waiting(stands("n1", 4, {"a": ("batch", LOW, 1)}), web=(OWNER, HIGH, 1), api=("other", 70, 1))
