@@ -63,7 +63,10 @@ def withdrawals(snapshot: Snapshot) -> tuple[Place, ...]:
         return ()
     if rc.disabled or rc.managed_by:
         return tuple(sorted(snapshot.nominated)[:AT_ONCE])
-    if snapshot.frozen is not None or offer.contended or offer.assignments:
+    if offer.contended or offer.assignments:
+        return ()
+    # Frozen, nothing is judged anew; but who misses nothing waits for nobody, and giving up removes nothing.
+    if snapshot.frozen is not None and (transfer.surplus(snapshot) < 0 or healing.evacuees(snapshot)):
         return ()
     kept = {nominee.place for nominee in offer.preemption.keep} if offer.preemption is not None else set()
     return tuple(sorted(snapshot.nominated - kept)[:AT_ONCE])

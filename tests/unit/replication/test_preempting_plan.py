@@ -234,6 +234,17 @@ def test_nothing_is_nominated_while(case: str, fields: dict[str, Any]) -> None:
         ("disabled", world(controller(1, disabled=True), {}), ["n1"]),
         ("managed by a rollout", world(controller(1, managed_by="rollouts/7"), {}), ["n1"]),
         ("frozen", hungry(None, frozen="no leader"), []),
+        ("frozen, and nothing is missing", world(controller(1), {"n3": pod()}, frozen="no leader"), ["n1"]),
+        (
+            "frozen, and fewer are wanted",
+            world(controller(1), {"n3": pod(), "n4": pod()}, frozen="no leader"),
+            ["n1"],
+        ),
+        (
+            "frozen, for a pod on a lost node",
+            world(controller(1, on_lost="replace"), {"n3": pod(lost=0.0)}, frozen="no leader"),
+            [],
+        ),
         ("a place is taken first", world(controller(1), {}, offer=offered("additions", ["n1"])), []),
         ("contended", hungry(None, offer=offered("additions", [], missing=1, contended=True)), []),
     ],
