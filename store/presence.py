@@ -8,6 +8,7 @@ is recognised by boot id and process id, and its session is destroyed.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -61,11 +62,11 @@ async def announce(
     session: str,
     *,
     clock: Clock,
-    former: str = "",
+    former: Collection[str] = (),
 ) -> int:
     """Take the presence key for a session and return its ModifyIndex; a session that holds it rewrites it.
 
-    ``former`` is an earlier session of this very process, which may live on if it could not be ended.
+    ``former`` are earlier sessions of this very process, which may live on if they could not be ended.
 
     Raises:
         Conflict: another live process bears this name; the message says where it runs.
@@ -74,8 +75,8 @@ async def announce(
     for attempt in range(ATTEMPTS):
         found = await client.read(key)
         if found is not None and found.session not in ("", session):
-            if found.session == former:
-                await client.destroy_session(former)
+            if found.session in former:
+                await client.destroy_session(found.session)
             else:
                 await _evict(client, key, found.value, found.session)
             found = await client.read(key)

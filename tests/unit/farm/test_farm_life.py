@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
-from store import registration
+import msgspec
+
+from store import presence, registration
 from store.entry import Entry
-from store.errors import StoreUnavailable
-from store.ports import Request
-from tests.toys import KEYS, Farms, ToyFarm
+from store.errors import OutcomeUnknown, StoreUnavailable
+from store.ports import Request, Response
+from tests.toys import KEYS, Farms, ToyFarm, is_transaction
 from tests.virtual import SeededIds
 
 
@@ -93,6 +96,40 @@ async def test_a_farm_that_waits_for_a_usable_store_stops_at_once(farms: Farms) 
     await farms.clock.advance(0.01)
     assert a.task is not None
     assert a.task.done()
+
+
+async def test_r7_a_farm_whose_announcement_had_no_answer_knows_itself_again(farms: Farms) -> None:
+    """The leader is lost just then: neither the answer nor the goodbye of that session gets through."""
+    await farms.add(3)
+    a = await farms.start("a")
+    here = msgspec.structs.replace(a.farm._member, host="here", boot=presence.boot_id(), pid=os.getpid())
+    a.farm._member = here
+
+    async def cut(request: Request) -> None:
+        raise StoreUnavailable("cut off")
+
+    async def lose(request: Request, response: Response) -> None:
+        if is_transaction(request) and KEYS.farm("a").encode() in request.body and response.status == 200:
+            farms.faults["a"].before, farms.faults["a"].after = cut, None
+            raise OutcomeUnknown("no answer")
+
+    await farms.clock.advance(20.0)
+    first = await farms.client.read(KEYS.farm("a"))
+    assert first is not None
+    farms.faults["a"].after = lose
+    await farms.client.destroy_session(first.session)
+    while farms.faults["a"].before is None:
+        await farms.clock.advance(0.1)
+    announced = await farms.client.read(KEYS.farm("a"))
+    assert announced is not None
+    farms.faults["a"].before = None
+    await farms.clock.advance(5.0)
+    assert a.task is not None
+    assert not a.task.done()
+    assert len(a.works_on) == 3
+    again = await farms.client.read(KEYS.farm("a"))
+    assert again is not None
+    assert again.session not in ("", announced.session)
 
 
 # -- leaving ---------------------------------------------------------------------------------------

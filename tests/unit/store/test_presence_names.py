@@ -29,7 +29,7 @@ class Store:
     async def session(self) -> str:
         return await self.client.create_session(name="t", ttl=10)
 
-    async def announce(self, record: Member, session: str, **options: str) -> int:
+    async def announce(self, record: Member, session: str, **options: set[str]) -> int:
         running = asyncio.ensure_future(
             announce(self.client, KEY, record, session, clock=self.clock, **options)  # type: ignore[arg-type]
         )
@@ -124,7 +124,7 @@ async def test_a_session_that_this_process_could_not_end_is_ended_now(store: Sto
     """After a failed goodbye the old session lives on for a while: it is ours, not another process's."""
     await store.announce(member(), store.first)
 
-    await store.announce(member(), store.second, former=store.first)
+    await store.announce(member(), store.second, former={store.first})
     found = await store.record()
     assert found is not None
     assert found[0] == store.second
