@@ -28,8 +28,10 @@ from farmd.wake import wait
 from store import presence, registration
 from store.consul.client import ConsulClient
 from store.errors import (
+    AccessDenied,
     NotRegistered,
     OutcomeUnknown,
+    RecordInvalid,
     SessionGone,
     StoreError,
     StoreUnavailable,
@@ -45,7 +47,16 @@ log = structlog.get_logger()
 STALL_SECONDS = 180.0
 PAUSE_START, PAUSE_LIMIT = 1.0, 30.0
 # NotRegistered too: whoever finds the store wiped stays, frozen, and never registers it anew (R18, R20).
-TRANSIENT = (StoreUnavailable, OutcomeUnknown, UnexpectedAnswer, SessionGone, NotRegistered)
+# A token or a record that a person has yet to mend ends no process either: it goes on when that is done.
+TRANSIENT = (
+    StoreUnavailable,
+    OutcomeUnknown,
+    UnexpectedAnswer,
+    SessionGone,
+    NotRegistered,
+    AccessDenied,
+    RecordInvalid,
+)
 
 
 class Farm:

@@ -6,10 +6,11 @@ import asyncio
 import os
 
 import msgspec
+import pytest
 
 from store import presence, registration
 from store.entry import Entry
-from store.errors import OutcomeUnknown, StoreUnavailable
+from store.errors import AccessDenied, OutcomeUnknown, RecordInvalid, StoreError, StoreUnavailable
 from store.ports import Request, Response
 from tests.toys import KEYS, Farms, ToyFarm, is_transaction
 from tests.virtual import SeededIds
@@ -130,6 +131,30 @@ async def test_r7_a_farm_whose_announcement_had_no_answer_knows_itself_again(far
     again = await farms.client.read(KEYS.farm("a"))
     assert again is not None
     assert again.session not in ("", announced.session)
+
+
+@pytest.mark.parametrize("error", [AccessDenied("403"), RecordInvalid("it does not decode")])
+async def test_what_a_person_must_mend_ends_no_farm(farms: Farms, error: StoreError) -> None:
+    await farms.add(3)
+
+    async def refuse(request: Request) -> None:
+        if request.path == f"/v1/kv/{KEYS.schema}":
+            raise error
+
+    a = await farms.start("a")
+    first = await farms.client.read(KEYS.farm("a"))
+    assert first is not None
+    farms.faults["a"].before = refuse
+    await farms.client.destroy_session(first.session)
+    await farms.clock.advance(60.0)
+    asked = reads_of(farms, "a", KEYS.schema)
+    await farms.clock.advance(600.0)
+    assert a.task is not None
+    assert not a.task.done()
+    assert 600 / 45 - 1 <= reads_of(farms, "a", KEYS.schema) - asked <= 600 / 15 + 1
+    farms.faults["a"].before = None
+    await farms.clock.advance(60.0)
+    assert len(a.works_on) == 3
 
 
 # -- leaving ---------------------------------------------------------------------------------------
