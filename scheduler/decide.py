@@ -71,13 +71,14 @@ def allocation(request: Request, count: int, view: FleetView) -> Allocation:
     missing = max(0, count - len(places))
     if not missing:
         return Allocation(places, reservations=reservations)
+    cramped = [name for name, reasons in refused if all(reason.code == "capacity" for reason in reasons)]
     refused += _used_up(candidates, places, rules)
     refusals = Counter(reason.code for _, reasons in refused for reason in reasons)
     why = _shortage(count, missing, refused, refusals)
     found = Allocation(places, missing, why, dict(sorted(refusals.items())), reservations)
     if request.yielding is None or "contended" in refusals:
         return found
-    return msgspec.structs.replace(found, preemption=preempt(request, missing, view))
+    return msgspec.structs.replace(found, preemption=preempt(request, missing, view, cramped))
 
 
 def deallocation(request: Request, assignments: Collection[Assignment], view: FleetView) -> Deallocation:

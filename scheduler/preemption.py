@@ -32,11 +32,14 @@ _Place = tuple[str, str]
 WEIGHED_AT_ONCE = 500
 
 
-def preempt(request: Request, count: int, view: FleetView) -> Preemption:
+def preempt(
+    request: Request, count: int, view: FleetView, cramped: Collection[str] | None = None
+) -> Preemption:
     """What becomes of an owner's nominations while ``count`` of its pods have no place anywhere.
 
     Those that stand are kept as long as they serve. New ones go where capacity alone is short, to the nodes
-    whose highest victim is lowest, then to those with fewest victims, then by rank and name.
+    whose highest victim is lowest, then to those with fewest victims, then by rank and name. ``cramped``: the
+    nodes of which that is known already; None: they are judged here.
 
     Raises:
         PlacementInvalid: the manifest's placement block cannot work.
@@ -50,7 +53,10 @@ def preempt(request: Request, count: int, view: FleetView) -> Preemption:
     missing = count - len(keep)
     if missing <= 0 or not requirement.amounts:
         return Preemption(keep, drop=drop)
-    short = [node for node in nodes if _lacks_only_capacity(requirement, node)]
+    if cramped is None:
+        short = [node for node in nodes if _lacks_only_capacity(requirement, node)]
+    else:
+        short = [view[name] for name in sorted(cramped)]
     levels = [
         (level, node.name) for node in short if (level := _level(requirement, node, yielding)) is not None
     ]
@@ -87,6 +93,8 @@ def _standing(
     drop: list[_Place] = []
     by_name = {node.name: node for node in nodes}
     for node in nodes:
+        if not node.reserved.nominations:
+            continue
         own = sorted(
             n for n, one in node.reserved.nominations.items() if one.owner == requirement.request.owner
         )
