@@ -35,8 +35,6 @@ from store.sessions import Session
 log = structlog.get_logger()
 
 IDLE_SECONDS = 30.0
-# While nothing is known of the locks, or the session may not write.
-UNSEEN_SECONDS = 0.5
 STARTED_AT_ONCE = 250
 # After a barrier that failed nothing is taken for a while: locks would come and go as fast as they wake us.
 BARRED_START, BARRED_LIMIT = 1.0, 10.0
@@ -91,7 +89,7 @@ class ClaimLoop:
             recorder,
         )
         self._members = Members(kind.name, settings, caches.farms, clock)
-        self._around = Surroundings(kind, settings, keys, caches, self._members, clock, rng)
+        self._around = Surroundings(kind, settings, keys, caches, held, self._members, clock, rng)
         self._above_since: float | None = None
         self._draining = False
         self.drained = asyncio.Event()
@@ -124,16 +122,21 @@ class ClaimLoop:
     async def _round(self) -> None:
         self._due_in = IDLE_SECONDS
         if self._held.items is None or not self._session.valid():
-            self._soon(UNSEEN_SECONDS)
+            self._due_in = 0.5
             return
         try:
             await self._held.refresh()
             await self._resumed()
-            if (held := self._held.items) is None:
-                # These looks found the sentinel gone: no lock counts as gone for that (R20).
-                self._soon(UNSEEN_SECONDS)
-            else:
-                await self._with(held)
+            await self._drop_lost()
+            situation = await self._around.situation(
+                self.supervisor.owned, above_since=self._above_since, draining=self._draining
+            )
+            plan = decide(situation)
+            self._above_since = (self._above_since or situation.now) if plan.above else None
+            await self._carry_out(plan, situation)
+            self._plan_next(plan, situation)
+            if situation.draining and not plan.give:
+                self.drained.set()
         except NotRegistered as error:
             log.warning("claims.round_failed", kind=self.kind, code=error.code, error=error.message)
             self._soon(self._rng.uniform(0.5, 1.5))
@@ -142,19 +145,6 @@ class ClaimLoop:
             log.warning("claims.round_failed", kind=self.kind, code=error.code, error=error.message)
             self._soon(self._rng.uniform(0.5, 1.5))
         self._recorder.set("farmd_owned", len(self.supervisor), kind=self.kind)
-
-    async def _with(self, held: set[str]) -> None:
-        """The rest of a round. All of it sees these locks; what comes to light meanwhile, the next sees."""
-        await self._drop_lost(held)
-        situation = await self._around.situation(
-            held, self.supervisor.owned, above_since=self._above_since, draining=self._draining
-        )
-        plan = decide(situation)
-        self._above_since = (self._above_since or situation.now) if plan.above else None
-        await self._carry_out(plan, situation)
-        self._plan_next(plan, situation)
-        if situation.draining and not plan.give:
-            self.drained.set()
 
     def _plan_next(self, plan: ClaimPlan, situation: Situation) -> None:
         if plan.wake_at is not None:
@@ -185,9 +175,9 @@ class ClaimLoop:
         self._epoch = self._session.epoch
         await self._start(await self.supervisor.stop(list(self.supervisor.owned)))
 
-    async def _drop_lost(self, held: set[str]) -> None:
+    async def _drop_lost(self) -> None:
         """Locks that vanished under their workers, because somebody deleted them by hand."""
-        index = self._held.index
+        held, index = self._held.known(), self._held.index
         claims = self.supervisor.owned
         lost = [item for item, claim in claims.items() if item not in held and claim.index <= index]
         lost += self.supervisor.take_lost()

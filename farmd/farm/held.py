@@ -19,6 +19,7 @@ from farmd.progress import Loop
 from farmd.wake import wait
 from store.consul.client import ConsulClient
 from store.entry import Page
+from store.errors import NotRegistered
 from store.keys import Keys
 from store.ports import Clock, Rng
 from store.watch import follow
@@ -132,6 +133,18 @@ class HeldLocks:
     def resting(self) -> AbstractContextManager[None]:
         """While this kind takes locks."""
         return self._tree.resting()
+
+    def known(self) -> frozenset[str]:
+        """The items that are held at this moment; what is taken later is not among them.
+
+        Sight of them may be lost at every await, which is no evidence that any is free.
+
+        Raises:
+            NotRegistered: the last answer lacked the sentinel (R20).
+        """
+        if self.items is None:
+            raise NotRegistered("locks: the answer lacks the sentinel")
+        return frozenset(self.items)
 
     # -- what this farm does ---------------------------------------------------------------------
     def took(self, items: Iterable[str]) -> None:

@@ -6,9 +6,10 @@ same items, or they would not agree on whose each is (R7).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from farmd.farm.caches import Caches
+from farmd.farm.held import HeldLocks
 from farmd.farm.kind import Kind
 from farmd.farm.members import Members
 from farmd.farm.model import FarmSettings, Item, Situation
@@ -27,6 +28,7 @@ class Surroundings:
         settings: FarmSettings,
         keys: Keys,
         caches: Caches,
+        held: HeldLocks,
         members: Members,
         clock: Clock,
         rng: Rng,
@@ -35,6 +37,7 @@ class Surroundings:
         self._settings = settings
         self._keys = keys
         self._caches = caches
+        self._held = held
         self._members = members
         self._clock = clock
         self._selector = parse(settings.selector_of(kind.name))
@@ -43,19 +46,19 @@ class Surroundings:
         self._patience = settings.patience * rng.uniform(0.75, 1.25)
 
     async def situation(
-        self,
-        held: set[str],
-        mine: Mapping[str, object],
-        *,
-        above_since: float | None,
-        draining: bool,
+        self, mine: Mapping[str, object], *, above_since: float | None, draining: bool
     ) -> Situation:
-        """Everything as it is now; ``held`` are the items that anybody holds."""
+        """Everything as it is now.
+
+        Raises:
+            NotRegistered: nothing is known of the locks.
+        """
         now = self._clock.mono()
         peers = self._members.peers()
         items = {item.id: item for item in self._kind.items().values() if self._shares(item)}
         await self._members.share(items, peers, draining=draining)
         claimable = {item.id: item for item in items.values() if self._knows(item)}
+        held = self._held.known()
         self._note_free(claimable, held, now)
         return Situation(
             me=self._settings.name,
@@ -89,7 +92,7 @@ class Surroundings:
     def _knows(self, item: Item) -> bool:
         return bool(item.broken) or self._features.issuperset(item.needs)
 
-    def _note_free(self, claimable: Mapping[str, Item], held: set[str], now: float) -> None:
+    def _note_free(self, claimable: Mapping[str, Item], held: Set[str], now: float) -> None:
         for item in claimable:
             if item in held:
                 self._free_since.pop(item, None)
