@@ -26,7 +26,7 @@ from farmd.progress import Loop
 from farmd.wake import Wake, wait
 from store import registration
 from store.consul.client import ConsulClient
-from store.errors import NotRegistered, OutcomeUnknown, StoreError
+from store.errors import NotRegistered, OutcomeUnknown, SchemaTooNew, StoreError
 from store.keys import Keys
 from store.locks import Claim, Locker
 from store.ports import Clock, Ids, Recorder, Rng
@@ -165,8 +165,11 @@ class ClaimLoop:
         """
         try:
             self._schema = (await registration.read_schema(self._client, self._keys)).modify_index
-        except NotRegistered as error:
-            log.warning("claims.no_schema", kind=self.kind, error=error.message)
+        except SchemaTooNew:
+            raise
+        except StoreError as error:
+            # The old index refuses what is taken meanwhile; the workers need none of it.
+            log.warning("claims.no_schema", kind=self.kind, code=error.code, error=error.message)
 
     async def _resumed(self) -> None:
         """After a suspension what workers have read is too old: they start again (R15)."""

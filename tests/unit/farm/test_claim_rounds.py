@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from store import registration
-from store.errors import StoreUnavailable
+from store.errors import AccessDenied, NotRegistered, RecordInvalid, StoreError, StoreUnavailable
 from store.locks import Claim, Holder, Locker
 from store.ports import Request, Response
 from tests.toys import KEYS, Farms
@@ -99,3 +101,28 @@ async def test_r20_a_look_that_finds_the_sentinel_gone_stops_no_worker(farms: Fa
     await farms.clock.advance(60.0)
     assert (a.works_on, len(a.kind.starts)) == (set(made), len(made))
     assert a.metric("farmd_lock_events_total", event="lost") == 0
+
+
+# -- reads that fail -----------------------------------------------------------------------------
+@pytest.mark.parametrize("error", [AccessDenied("403"), RecordInvalid("bad"), StoreUnavailable("no")])
+async def test_r3_a_schema_that_cannot_be_read_ends_no_worker(farms: Farms, error: StoreError) -> None:
+    """While a tree is in doubt the schema is read again; that read may fail as any other."""
+    made = await farms.add(5)
+    a = await farms.start("a")
+    await farms.clock.advance(60.0)
+    session, failed = await session_of(farms, "a"), []
+
+    async def fail(request: Request) -> None:
+        if request.path == f"/v1/kv/{KEYS.schema}":
+            failed.append(request)
+            raise error
+
+    farms.faults["a"].before = fail
+    a.kind.barrier_error = NotRegistered("pods: the answer lacks the sentinel")
+    made += await farms.add(1)
+    await farms.clock.advance(10.0)
+    assert failed
+    assert (a.works_on, len(a.kind.starts)) == (set(made[:5]), 5)
+    farms.faults["a"].before = a.kind.barrier_error = None
+    await farms.clock.advance(30.0)
+    assert (a.works_on, await session_of(farms, "a")) == (set(made), session)
