@@ -30,6 +30,7 @@ PAUSE = 0.05
 LONGEST_REST = 1.0
 REFUSED_START = 0.1
 REFUSED_LIMIT = 5.0
+REFUSALS_COUNTED = 10  # by then the limit is reached
 
 
 class LockTree:
@@ -159,7 +160,7 @@ class HeldLocks:
     def refused(self) -> None:
         """Some were refused: look again after a while, longer each time, unless an answer comes first."""
         pause = min(REFUSED_START * 2**self._refusals, REFUSED_LIMIT)
-        self._refusals += 1
+        self._refusals = min(self._refusals + 1, REFUSALS_COUNTED)
         self._look_at = self._clock.mono() + pause * self._rng.uniform(0.75, 1.25)
 
     def due_in(self) -> float | None:

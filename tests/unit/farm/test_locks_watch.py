@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from farmd.farm.held import LONGEST_REST, HeldLocks, LockTree
+from farmd.farm.held import LONGEST_REST, REFUSED_LIMIT, HeldLocks, LockTree
 from farmd.farm.model import FarmSettings
 from farmd.metrics import Metrics
 from farmd.progress import Progress
@@ -178,6 +178,14 @@ async def test_a_look_that_was_overtaken_takes_nothing_back(rig: Rig) -> None:
     late.set()
     await looking
     assert rig.rcs.items == {"00aa"}
+
+
+async def test_r6_a_lock_that_is_refused_for_days_is_looked_into_every_few_seconds(rig: Rig) -> None:
+    for _ in range(3000):
+        rig.rcs.refused()
+    due = rig.rcs.due_in()
+    assert due is not None
+    assert REFUSED_LIMIT / 2 < due < 2 * REFUSED_LIMIT
 
 
 # -- the whole farm ------------------------------------------------------------------------------
