@@ -8,6 +8,7 @@ margin before the TTL. A later good renewal resumes a suspended session; a 404 m
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
@@ -24,7 +25,8 @@ RETRY_SECONDS = 1.0
 class Session:
     """One session. ``run`` renews it until it is lost; ``lost`` is then set and stays so.
 
-    ``epoch`` grows each time a suspended session resumes: what was read before is too old (R15).
+    ``epoch`` grows each time a suspended session resumes: what was read before is too old (R15). Whoever
+    planned from it is told by ``on_resume``, at once and before anybody can write again.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Session:
         self.ttl = ttl
         self.epoch = 0
         self.lost = asyncio.Event()
+        self.on_resume: Callable[[], None] = lambda: None
 
     @classmethod
     async def open(
@@ -126,6 +129,7 @@ class Session:
             self.epoch += 1
             self._count("resumed")
             log.info("session.resumed")
+            self.on_resume()
         return True
 
     def _note_suspension(self) -> None:

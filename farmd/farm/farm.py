@@ -116,6 +116,12 @@ class Farm:
         for loop in self.loops:
             loop.wake()
 
+    def _resumed(self) -> None:
+        """What workers have read is too old: they halt now, and the next rounds start them anew (R15)."""
+        for loop in self.loops:
+            loop.supervisor.halt()
+            loop.wake()
+
     def publish(self) -> None:
         """Write what only a scrape asks for: the age of each tree, what is owned and what is blocked."""
         self._caches.publish(self._recorder)
@@ -261,6 +267,7 @@ class Farm:
             self.loops = [
                 self._loop(kind, session, schema.modify_index, locks.of(kind.name)) for kind in self._kinds
             ]
+            session.on_resume = self._resumed
             self.ready.set()
             self._pause_seconds = PAUSE_START
             log.info("farm.ready", farm=self._member.id)

@@ -109,6 +109,11 @@ class Supervisor:
         await asyncio.gather(*(running.task for running in stopped), return_exceptions=True)
         return [running.claim for running in stopped]
 
+    def halt(self) -> None:
+        """Let no worker do anything more, from now on; their items stay owned until ``stop`` is called."""
+        for running in self._running.values():
+            running.task.cancel()
+
     def take_lost(self) -> list[str]:
         """Items whose workers found that their claim is gone, since the last call."""
         lost, self._lost = self._lost, set()

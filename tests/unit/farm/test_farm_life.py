@@ -11,7 +11,9 @@ import pytest
 from store import presence, registration
 from store.entry import Entry
 from store.errors import AccessDenied, OutcomeUnknown, RecordInvalid, StoreError, StoreUnavailable
+from store.locks import Claim
 from store.ports import Request, Response
+from store.sessions import Session
 from tests.toys import KEYS, Farms, ToyFarm, is_transaction
 from tests.virtual import SeededIds
 
@@ -155,6 +157,42 @@ async def test_what_a_person_must_mend_ends_no_farm(farms: Farms, error: StoreEr
     farms.faults["a"].before = None
     await farms.clock.advance(60.0)
     assert len(a.works_on) == 3
+
+
+@pytest.mark.parametrize("round_takes", [0.0, 20.0])
+async def test_r15_no_worker_goes_on_with_what_it_read_before_its_session_resumed(
+    farms: Farms, round_takes: float
+) -> None:
+    """Neither while the claim loop is idle, nor while it is in the middle of a round."""
+    (item,) = await farms.add(1)
+    a = await farms.start("a")
+    could_write: list[tuple[int, float]] = []
+
+    async def work(claim: Claim, session: Session) -> None:
+        start = a.kind.starts.count(item)
+        while True:
+            if session.valid():
+                could_write.append((start, farms.clock.mono()))
+            await farms.clock.sleep(0.01)
+
+    async def busy(request: Request) -> None:
+        if is_transaction(request):
+            await farms.clock.sleep(round_takes)
+        elif "session/renew" in request.path and farms.clock.mono() < resumes:
+            raise StoreUnavailable("cut off")
+
+    a.kind.does[item] = work
+    await farms.clock.advance(40.0)
+    resumes = farms.clock.mono() + 12.0
+    farms.faults["a"].before = busy
+    await farms.add(1)
+    await farms.clock.advance(11.9)
+    suspended = farms.clock.mono()
+    assert could_write[-1][1] < suspended - 1.0
+    await farms.clock.advance(15.0)
+    starts = {start for start, when in could_write if when > suspended}
+    assert starts == {2}, "the second start, and it came without an idle round's wait"
+    assert a.metric("farmd_session_events_total", event="lost") == 0
 
 
 # -- leaving ---------------------------------------------------------------------------------------
