@@ -150,9 +150,25 @@ class Locker:
             ]
         await self._client.transaction(batch)
 
-    async def free(self, claim: Claim) -> None:
-        """Delete a lock if this claim still holds it; a lock that is gone is free already."""
-        await self._client.delete(claim.key, cas=claim.index)
+    async def free(self, claims: Sequence[Claim]) -> None:
+        """Delete up to ``MAX_OPERATIONS`` locks in one transaction, each only if its claim still holds it.
+
+        A lock that is gone is free already.
+
+        Raises:
+            OutcomeUnknown: some may still be held.
+        """
+        held = list(claims)
+        while held:
+            try:
+                await self._client.transaction([operations.delete_cas(c.key, c.index) for c in held])
+            except TransactionRejected as error:
+                lost = {failure.index for failure in error.errors}
+                if not lost:
+                    raise
+                held = [claim for place, claim in enumerate(held) if place not in lost]
+            else:
+                return
 
 
 def batch_size() -> int:

@@ -15,6 +15,7 @@ from farmd.farm.held import HeldLocks
 from farmd.farm.model import Peer
 from store.errors import NotRegistered, OutcomeUnknown, StoreError
 from store.locks import Claim, Holder, Locker, batch_size
+from store.operations import MAX_OPERATIONS
 from store.ports import Clock, Ids, Recorder
 from store.sessions import Session
 
@@ -127,14 +128,19 @@ class Locks:
         return claims
 
     async def free(self, claims: Sequence[Claim]) -> None:
-        """Free the locks of claims whose workers have ended."""
-        for claim in claims:
-            try:
-                await self._locker.free(claim)
-            except StoreError:
-                self.doubt()
-                raise
-            self._recorder.count("farmd_lock_events_total", event="released")
+        """Free the locks of claims whose workers have ended: in full batches, several in flight."""
+        batches = [claims[start : start + MAX_OPERATIONS] for start in range(0, len(claims), MAX_OPERATIONS)]
+        gate = asyncio.Semaphore(IN_FLIGHT)
+
+        async def one(batch: Sequence[Claim]) -> None:
+            async with gate:
+                await self._locker.free(batch)
+            self._recorder.count("farmd_lock_events_total", len(batch), event="released")
+
+        results = await asyncio.gather(*(one(batch) for batch in batches), return_exceptions=True)
+        for error in (result for result in results if result is not None):
+            self.doubt()
+            raise error
 
     async def hand_over(self, claims: Sequence[Claim], receiver: Peer) -> None:
         """Move locks to a peer in one transaction; a dead receiver rolls it back (R9).

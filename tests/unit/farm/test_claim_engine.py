@@ -379,7 +379,7 @@ async def test_a_release_that_failed_leaves_no_lock_behind(farms: Farms) -> None
     await balanced(farms)
 
     def frees(request: Request) -> bool:
-        return request.method == "DELETE"
+        return is_transaction(request) and b'"delete-cas"' in request.body
 
     farms.faults["a"].before = once(frees, StoreUnavailable("no"))  # type: ignore[assignment]
     await farms.remove(made[0])

@@ -126,3 +126,23 @@ async def test_r3_a_schema_that_cannot_be_read_ends_no_worker(farms: Farms, erro
     farms.faults["a"].before = a.kind.barrier_error = None
     await farms.clock.advance(30.0)
     assert (a.works_on, await session_of(farms, "a")) == (set(made), session)
+
+
+# -- much to free ----------------------------------------------------------------------------------
+async def test_r8_a_thousand_deleted_items_do_not_keep_a_new_one_waiting(farms: Farms) -> None:
+    made = await farms.add(1000)
+    a = await farms.start("a")
+    await farms.clock.advance(60.0)
+
+    async def over_a_network(request: Request) -> None:
+        await farms.clock.sleep(0.01)
+
+    farms.faults["a"].before = over_a_network
+    for item in made:
+        await farms.remove(item)
+    await farms.clock.advance(0.5)
+    (new,) = await farms.add(1)
+    await farms.clock.advance(2.0)
+    assert a.works_on == {new}
+    assert set(await farms.locks()) == {new}
+    assert a.metric("farmd_lock_events_total", event="released") == len(made)

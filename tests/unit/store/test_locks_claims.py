@@ -154,7 +154,7 @@ async def write_under(store: Store, claim: Claim) -> bool:
 async def test_r12_a_fence_holds_for_its_own_claim_only(store: Store) -> None:
     (claim,), _ = await store.take("a")
     assert await write_under(store, claim)
-    await store.locker.free(claim)
+    await store.locker.free([claim])
     assert not await write_under(store, claim), "freed"
     (later,), _ = await store.take("a")
     assert not await write_under(store, claim), "the same session took it again: a leaked worker"
@@ -165,10 +165,10 @@ async def test_r12_a_fence_holds_for_its_own_claim_only(store: Store) -> None:
 
 async def test_freeing_touches_no_later_claim(store: Store) -> None:
     (claim,), _ = await store.take("a")
-    await store.locker.free(claim)
-    await store.locker.free(claim)
+    await store.locker.free([claim])
+    await store.locker.free([claim])
     (later,), _ = await store.take("a", holder=OTHER)
-    await store.locker.free(claim)
+    await store.locker.free([claim])
     assert await write_under(store, later)
 
 
