@@ -34,6 +34,7 @@ LOST_AT_LEAST = 4
 FAILING_SHARE = 0.5
 FAILING_AT_LEAST = 20
 REMOVALS_SHARE_PER_MINUTE = 0.3
+ILLEGIBLE = "failsafe: the record of the freeze does not decode"
 # Of small fleets, by all farms together; and a farm's part of it: what one worker may move at once.
 REMOVALS_AT_LEAST = 20
 REMOVALS_A_FARM_AT_LEAST = 8
@@ -164,7 +165,7 @@ class FailsafeGuard:
         if record is not None and failsafe.frozen(record, self._clock.now()):
             return record.evidence
         if self._key in self._cache.broken:
-            return "failsafe: the record of the freeze does not decode"
+            return ILLEGIBLE
         return None
 
     def frozen_index(self) -> int:
@@ -202,20 +203,28 @@ class FailsafeGuard:
         """Look at the evidence each second, record the freeze and clear it; until cancelled."""
         self._cache.subscribe(lambda _: self._tell())
         self._clean_since = self._clock.mono()
+        overtaken = False
         while True:
             if self.look() is not None:
                 self._clean_since = self._clock.mono()
+            before, overtaken = overtaken, False
             try:
                 await self._record()
             except TransactionRejected:
                 log.debug("failsafe.overtaken", kind=self._kind)  # the next look sees what another farm wrote
+                overtaken = True
             except StoreError as error:
                 log.debug("failsafe.not_recorded", code=error.code)
-                await self._alerts.say(self._kind, self._doubt)
-            else:
-                await self._alerts.say(self._kind, self._doubt)
+            # Who is overtaken twice in a row may never come to record it, and speaks all the same.
+            if before or not overtaken:
+                await self._alerts.say(self._kind, *self._doubts())
             self._tell()
             await self._clock.sleep(TICK_SECONDS)
+
+    def _doubts(self) -> list[str]:
+        """What people must hear of: a record that does not decode freezes, too, until somebody mends it."""
+        doubts = [self._doubt] if self._doubt is not None else []
+        return doubts + [ILLEGIBLE] * (self._key in self._cache.broken)
 
     def _tell(self) -> None:
         if (says := self.frozen()) != self._said:
@@ -244,8 +253,11 @@ class FailsafeGuard:
         return farm == self._farm or kind != "farm" or not self._present(farm)
 
     async def _freeze(self, stored: Stored[failsafe.Failsafe] | None, evidence: str) -> None:
-        """Set the freeze unless one holds already, whoever set it; then theirs does as well as ours."""
-        if self._cache.doubt is not None:
+        """Set the freeze unless one holds already, whoever set it; then theirs does as well as ours.
+
+        One that does not decode holds as well, and is a person's to mend: it is never written over.
+        """
+        if self._cache.doubt is not None or self._key in self._cache.broken:
             return
         now = self._clock.now()
         if stored is not None and (stored.record.evidence == evidence or failsafe.frozen(stored.record, now)):

@@ -47,7 +47,7 @@ class FreezeAlerts:
         self._cache = cache
         self._alerter = alerter
         self._present = present
-        self._doubts: dict[str, str] = {}
+        self._doubts: dict[str, tuple[str, ...]] = {}
         self._gone: dict[str, str] = {}
         self._speakers: dict[str, str] = {}
         self._tried: set[str] = set()
@@ -69,13 +69,10 @@ class FreezeAlerts:
         if not self._present_other(self._speakers.get(key, "")):
             self._cleared.add(key)
 
-    async def say(self, kind: str, doubt: str | None) -> None:
+    async def say(self, kind: str, *doubts: str) -> None:
         """Say what is news, now that a guard doubts this, or nothing."""
-        if doubt is not None:
-            self._doubts[kind] = doubt
-        else:
-            self._doubts.pop(kind, None)
-        doubted = {incident_key(evidence): evidence for evidence in self._doubts.values()}
+        self._doubts[kind] = doubts
+        doubted = {incident_key(each): each for found in self._doubts.values() for each in found}
         standing = {incident_key(stored.record.evidence) for stored in self._cache.entries.values()}
         self._listen(standing | doubted.keys())
         for key in sorted(doubted.keys() - self._told):
@@ -104,7 +101,7 @@ class FreezeAlerts:
         speaker = self._speakers.get(key) or (first.by if first is not None else "")
         if self._present_other(speaker):
             return
-        kinds = sorted(kind for kind, doubt in self._doubts.items() if doubt == evidence)
+        kinds = sorted(kind for kind, doubts in self._doubts.items() if evidence in doubts)
         alert = Alert(
             summary=f"removals are frozen: {evidence}",
             incident_key=key,

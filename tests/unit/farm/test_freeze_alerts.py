@@ -15,7 +15,7 @@ from farmd.metrics import Metrics
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport
-from store.errors import OutcomeUnknown, StoreUnavailable
+from store.errors import OutcomeUnknown, StoreUnavailable, TransactionRejected
 from store.failsafe import Failsafe
 from store.keys import Keys
 from store.ports import Request, Response
@@ -212,6 +212,40 @@ async def test_the_second_time_is_told_again(fleet: Fleet) -> None:
         await fleet.doubt(None, a)
         await fleet.clock.advance(THAW + 8)
     assert a.told == ([KEY, KEY], [KEY, KEY])
+
+
+async def test_a_farm_whose_record_is_rejected_each_time_speaks_for_itself(fleet: Fleet) -> None:
+    a = await fleet.farm("a")
+
+    async def reject(request: Request) -> None:
+        if is_transaction(request):
+            raise TransactionRejected(())
+
+    a.transport.before = reject
+    await fleet.doubt("store: no leader", a)
+    assert a.told == (["failsafe_no_leader"], [])
+
+
+async def test_r18_a_freeze_that_does_not_decode_is_told_and_never_written_over(fleet: Fleet) -> None:
+    illegible = "failsafe_the_record_of_the_freeze_does_not_decode"
+    broken = b'{"evidence": 5}'
+    await fleet.client.put(KEYS.failsafe("rcs"), broken)
+    a = await fleet.farm("a")
+    await fleet.clock.advance(5.0)
+    assert a.guards[0].frozen()
+    assert a.told == ([illegible], [])
+    await fleet.doubt(LOST, a)
+    assert a.told == ([illegible, KEY], [])
+    sent = len([request for request in a.transport.sent if is_transaction(request)])
+    await fleet.clock.advance(120.0)
+    assert len([request for request in a.transport.sent if is_transaction(request)]) == sent
+    entry = await fleet.client.read(KEYS.failsafe("rcs"))
+    assert entry is not None
+    assert entry.value == broken
+    await fleet.client.delete(KEYS.failsafe("rcs"))
+    await fleet.doubt(None, a)
+    await fleet.clock.advance(THAW + 8)
+    assert a.told == ([illegible, KEY], [illegible, KEY])
 
 
 @pytest.mark.parametrize(
