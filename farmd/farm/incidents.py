@@ -54,6 +54,7 @@ class Incidents:
             return
         if key in self._inherited:
             self._inherited -= {key}
+            # All alerts of items are of low urgency, which the status therefore need not tell.
             await self._alerter.adopt(Alert(summary=f"{key}: an earlier owner told of it", incident_key=key))
         self._open -= {key}
         await self._alerter.resolve(key)

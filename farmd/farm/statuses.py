@@ -53,7 +53,12 @@ class Recollection(Generic[S]):
         self._statuses: dict[str, S] = {}
 
     async def read(self, items: Sequence[str]) -> None:
-        """Read the statuses of these items, with one request when there are many."""
+        """Read the statuses of these items, with one request when there are many.
+
+        What an earlier reading found and nobody took is forgotten: the status may be gone by now.
+        """
+        for item in items:
+            self._statuses.pop(item, None)
         wanted = {self._keys.status(self._kind, item) for item in items}
         if len(wanted) <= RECALL_ONE_BY_ONE:
             found = [await self._client.read(key) for key in sorted(wanted)]
