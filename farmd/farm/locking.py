@@ -64,15 +64,18 @@ class Locks:
         batches = [items[start : start + size] for start in range(0, len(items), size)]
         gate = asyncio.Semaphore(IN_FLIGHT)
 
-        async def one(batch: Sequence[str]) -> list[Claim]:
+        async def one(batch: Sequence[str]) -> tuple[list[Claim], list[str]]:
             async with gate:
                 self._session.require()
                 holder = Holder("farm", self._farm, self._ids.new())
                 claims, refused = await self._locker.take(batch, self._session.id, holder, schema)
-                self._note(batch, claims, refused)
-                return claims
+                self._held.took(batch)
+                return claims, refused
 
         results = await asyncio.gather(*(one(batch) for batch in batches), return_exceptions=True)
+        answers = [result for result in results if not isinstance(result, BaseException)]
+        claims = [claim for claims, _ in answers for claim in claims]
+        self._note(len(claims), sum(len(refused) for _, refused in answers))
         errors = [result for result in results if isinstance(result, BaseException)]
         self._failed = bool(errors)
         if errors:
@@ -82,16 +85,15 @@ class Locks:
                 raise error
         if errors:
             log.warning("claims.batches_failed", kind=self._kind, failed=len(errors), error=str(errors[0]))
-        return [claim for result in results if not isinstance(result, BaseException) for claim in result]
+        return claims
 
-    def _note(self, batch: Sequence[str], claims: list[Claim], refused: list[str]) -> None:
-        self._held.took(batch)
+    def _note(self, claims: int, refused: int) -> None:
         if claims:
             self._held.claimed()
         if refused:
             self._held.refused()
-        self._recorder.count("farmd_lock_events_total", len(claims), event="claimed")
-        self._recorder.count("farmd_lock_events_total", len(refused), event="rejected")
+        self._recorder.count("farmd_lock_events_total", claims, event="claimed")
+        self._recorder.count("farmd_lock_events_total", refused, event="rejected")
 
     def in_doubt(self) -> bool:
         """Whether the last ``take`` did not hear of all its batches."""

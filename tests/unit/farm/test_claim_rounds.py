@@ -128,6 +128,27 @@ async def test_r3_a_schema_that_cannot_be_read_ends_no_worker(farms: Farms, erro
     assert (a.works_on, await session_of(farms, "a")) == (set(made), session)
 
 
+# -- many refusals (R6) ----------------------------------------------------------------------------
+async def test_r6_refusals_of_many_batches_at_once_are_looked_into_as_soon_as_one(farms: Farms) -> None:
+    others = await farms.add(200)
+    locker = Locker(farms.client, KEYS, "rcs")
+    a = await farms.start("a")
+    looks: list[Request] = []
+
+    async def late_if_parked(request: Request, response: Response) -> None:
+        if request.path == LOCKS and any(name == "index" for name, _ in request.params):
+            await farms.clock.sleep(30.0)
+        elif request.path == LOCKS:
+            looks.append(request)
+
+    farms.faults["a"].after = late_if_parked
+    for start in range(0, len(others), 25):
+        await held_by_b(farms, locker, others[start : start + 25])
+    await farms.clock.advance(1.0)
+    assert a.metric("farmd_lock_events_total", event="rejected") == len(others)
+    assert looks
+
+
 # -- much to free ----------------------------------------------------------------------------------
 async def test_r8_a_thousand_deleted_items_do_not_keep_a_new_one_waiting(farms: Farms) -> None:
     made = await farms.add(1000)
