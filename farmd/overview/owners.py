@@ -37,7 +37,11 @@ class _Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     @property
     def reported(self) -> bool:
         """Whether the report speaks of the record as it is now."""
-        raise NotImplementedError
+        if self.status is None:
+            return False
+        if isinstance(self.record, DaemonSet):
+            return self.status.record in {0, self.index}
+        return self.status.desired == self.record.replicas_desired
 
     @property
     def state(self) -> str:
@@ -59,19 +63,9 @@ class _Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 class ControllerRow(_Row[ReplicationController], frozen=True, kw_only=True):
     """One controller."""
 
-    @property
-    def reported(self) -> bool:
-        """Whether the report speaks of the record as it is now."""
-        return self.status is not None and self.status.desired == self.record.replicas_desired
-
 
 class DaemonSetRow(_Row[DaemonSet], frozen=True, kw_only=True):
     """One daemon set."""
-
-    @property
-    def reported(self) -> bool:
-        """Whether the report speaks of the record as it is now."""
-        return self.status is not None and self.status.record in {0, self.index}
 
 
 class Controllers(msgspec.Struct, frozen=True):

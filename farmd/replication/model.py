@@ -158,12 +158,3 @@ class Plan:
     def empty(self) -> bool:
         """Whether there is nothing to change."""
         return not (self.changes_pods or self.nominations or self.withdrawals)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How one cycle ended, and when to look again if nothing happens before (seconds; None: never)."""
-
-    result: Literal["done", "after", "backoff", "blocked", "rejected", "frozen"]
-    after: float | None = None
-    reason: str = ""

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from farmd.farm.cycles import BACKOFF_LIMIT, BACKOFF_START, FOR_PEOPLE, Outcome
 from farmd.placement import Report, Subject
 from farmd.replication import budgets, changes, preempting, reasons
 from farmd.replication import plan as planning
-from farmd.replication.model import Outcome, Place, Plan, Snapshot
+from farmd.replication.model import Place, Plan, Snapshot
 from farmd.replication.reading import Reader, Reading
 from farmd.replication.report import Reporter
 from farmd.wake import Wake, wait
@@ -24,10 +25,6 @@ from scheduler.errors import SchedulerError
 from store import operations, rcs
 from store.entry import Stored
 from store.errors import (
-    AccessDenied,
-    InputInvalid,
-    NotFound,
-    RecordInvalid,
     SessionSuspended,
     StoreError,
 )
@@ -40,14 +37,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-BACKOFF_START = 0.5
-BACKOFF_LIMIT = 60.0
 CONTENDED_SECONDS = 30.0
 LOCK_LOOK_SECONDS = 5.0
 # Deadlines are kept by the wall clock, waits by another one.
 TIMER_SLACK = 0.05
-# What no waiting mends: it is said in the status, and tried again all the same.
-FOR_PEOPLE = (AccessDenied, SchedulerError, NotFound, RecordInvalid, InputInvalid)
 
 
 class ReplicationController:
