@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from scheduler.constraints import LabelRule, check_weight, compile_constraints, label_rule
 from scheduler.model import NodeView, Request
 from store import selectors
-from store.manifests import Toleration
+from store.manifests import Toleration, asked
 from store.nodes import Taint
 
 
@@ -55,7 +55,7 @@ def compile_request(request: Request) -> Requirement:
         other_requirements=tuple(part for part in parts if not _is_equality(part)),
         constraints=compile_constraints(placement.constraints),
         affinities=tuple(affinities),
-        amounts=tuple(sorted((n, a) for n, a in request.manifest.resources.items() if a > 0)),
+        amounts=tuple(sorted(asked(request.manifest).items())),
         exclusive=not request.numbered and request.replicas_per_node <= 1,
     )
 

@@ -15,7 +15,7 @@ import msgspec
 from scheduler.model import Assignment, FleetView, Request
 from store import codec, operations
 from store.keys import Keys
-from store.manifests import DEFAULT_PRIORITY
+from store.manifests import DEFAULT_PRIORITY, asked
 from store.nodes import Nomination, Reserved
 
 Place = tuple[str, str]
@@ -100,7 +100,7 @@ def change_reservations(
         if place.node in view:
             _book(books, view, place.node).remove(place.instance)
     for place in add:
-        wanted = {name: amount for name, amount in _amounts(request).items() if amount > 0}
+        wanted = asked(request.manifest) if request is not None else {}
         book = _book(books, view, place.node)
         if wanted and request is not None:
             book.add(place.instance, wanted, request.owner, request.manifest.priority)
@@ -125,17 +125,13 @@ def nominate(
     for node, instance in drop:
         if node in view and _nominee(view, node, instance) == request.owner:
             _book(books, view, node).nominations.pop(instance, None)
-    amounts = {name: amount for name, amount in request.manifest.resources.items() if amount > 0}
+    amounts = asked(request.manifest)
     for node, instance in add:
         if node in view and _nominee(view, node, instance) in ("", request.owner):
             _book(books, view, node).nominations[instance] = Nomination(
                 owner=request.owner, priority=request.manifest.priority, amounts=amounts, since=since
             )
     return _changes(books, view)
-
-
-def _amounts(request: Request | None) -> Mapping[str, float]:
-    return request.manifest.resources if request is not None else {}
 
 
 def _nominee(view: FleetView, node: str, instance: str) -> str:

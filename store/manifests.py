@@ -159,6 +159,11 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     priority: int = DEFAULT_PRIORITY
 
 
+def asked(manifest: Manifest) -> dict[str, float]:
+    """What room a pod really asks for: none of something is nothing."""
+    return {name: amount for name, amount in manifest.resources.items() if amount > 0}
+
+
 def canonical(manifest: Manifest) -> bytes:
     """The bytes that are stored and digested."""
     return codec.encode(manifest)

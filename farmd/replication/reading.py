@@ -21,6 +21,7 @@ from scheduler.model import FleetView, NodeView, Request
 from store.entry import Stored
 from store.labels import pod_labels
 from store.locks import Holder
+from store.manifests import asked
 from store.pods import Pod
 from store.rcs import ReplicationController
 from store.selectors import parse
@@ -134,9 +135,9 @@ class Reader:
         """
         if work.transfer is None or work.transfer.phase == "placed":
             return False
-        asked = (await self._tools.manifests.get(rc.manifest)).resources
+        wanted = asked(await self._tools.manifests.get(rc.manifest))
         node = self._tools.world.fleet().get(work.transfer.new_node)
-        return node is not None and node.reserved.instances.get(work.transfer.new_instance, {}) != asked
+        return node is not None and node.reserved.instances.get(work.transfer.new_instance, {}) != wanted
 
     async def _stop_after(self, pods: Mapping[Place, PodState]) -> float:
         """How long an agent without contact lets the pods of lost nodes run at most (R27); 0: for ever."""

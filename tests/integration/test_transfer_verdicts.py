@@ -20,7 +20,8 @@ from tests.fleet import CLOCK, Cluster, cluster_on, eventually, farm_on
 from tests.obedient import Obedient, obedient
 from tests.toys import Faulty, is_transaction
 
-ASKING = Manifest(id="hello", command=["sleep", "1000"], resources={"cpu": 1.0})
+# Asking for none of something is asking for nothing.
+ASKING = Manifest(id="hello", command=["sleep", "1000"], resources={"cpu": 1.0, "gpu": 0.0})
 NODES = ["n0", "n1", "n2"]
 
 
