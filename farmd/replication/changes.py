@@ -20,6 +20,7 @@ from scheduler.model import Assignment, FleetView, Request
 from scheduler.reservations import Reservation, change_reservations, nominate
 from store import codec, operations
 from store.intent import Intent
+from store.manifests import asked
 from store.operations import Operation
 from store.pods import Pod
 from store.work import Transfer, Work
@@ -190,7 +191,7 @@ async def _theirs(reading: Reading, step: Step, tools: Tools) -> bool:
     if entry is None:
         return False
     pod = codec.decode(Pod, entry.value, entry.key)
-    return bool((await tools.manifests.get(pod.manifest)).resources)
+    return bool(asked(await tools.manifests.get(pod.manifest)))
 
 
 def _arrival(reading: Reading, step: Step, request: Request, tools: Tools) -> Change:
