@@ -25,14 +25,13 @@ from store import codec, operations
 from store.audit import Audit, AuditLogStore
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient
-from store.errors import AccessDenied
 from store.intent import Intent
 from store.keys import Keys
 from store.locks import Claim
 from store.operations import Operation
 from store.ports import Clock
 from store.sessions import Session
-from store.transaction import Batch, Group, Result, pack, submit
+from store.transaction import Group, Result, pack, submit
 
 REREAD_ONE_BY_ONE = 40
 
@@ -132,7 +131,7 @@ class Placement:
             finally:
                 # After the last answer, so that it delays no transaction; also when it was stopped midway.
                 self._apply(committed, subject.id)
-            report = await self._settle(results, subject)
+            report = await self._settle(results, subject, claim)
         if holds:
             self._settled()
         if contended and not report.replan:
@@ -229,30 +228,26 @@ class Placement:
             self._caches.intent.removed(key, index)
         return key
 
-    async def _settle(self, results: Iterable[Result[NodeChanges]], subject: Subject) -> Report:
+    async def _settle(self, results: Iterable[Result[NodeChanges]], subject: Subject, claim: Claim) -> Report:
         """Read again what was rejected or unanswered, before anything is planned from it (R12)."""
         committed, doubtful, reason = 0, list[NodeChanges](), ""
         for result in results:
             if result.committed:
                 committed += sum(len(g.subject.changes) for g in result.batch.groups)
                 continue
-            doubtful += self._doubtful(result.batch, result)
+            doubtful += [g.subject for g in self._doubtful(result, claim)]
             reason = str(result.rejected or result.error)
         if doubtful or reason:
             await self._records.barrier([subject.record_key])
             await self._reread(doubtful, subject.id)
         return Report(committed, bool(reason), reason)
 
-    def _doubtful(self, batch: Batch[NodeChanges], result: Result[NodeChanges]) -> list[NodeChanges]:
+    def _doubtful(self, result: Result[NodeChanges], claim: Claim) -> list[Group[NodeChanges]]:
         if result.rejected is None:
-            return [g.subject for g in batch.groups]
-        outside, failed = batch.failed(result.rejected.errors)
-        for error in outside:
-            if "permission denied" in error.what.lower():
-                raise AccessDenied(error.what)
-            if error.index < 2:
-                raise ClaimLost(error.what)
-        return [g.subject for g in failed]
+            return result.batch.groups
+        if claim.refused(result.rejected):
+            raise ClaimLost(str(result.rejected))
+        return result.batch.failed(result.rejected)
 
     async def _reread(self, doubtful: list[NodeChanges], owner: str) -> None:
         changes = [change for each in doubtful for change in each.changes]

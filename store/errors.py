@@ -7,7 +7,11 @@ then plan again (R12). ``TransactionRejected`` is never repeated as it is. Messa
 from __future__ import annotations
 
 import enum
-from typing import Any, ClassVar
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from store.operations import Operation
 
 
 class Retry(enum.Enum):
@@ -95,14 +99,18 @@ class TooLarge(StoreError):
 
 
 class OperationError(StoreError):
-    """One failed operation of a transaction: ``index`` is its place, ``what`` is Consul's text."""
+    """One failed operation of a transaction: ``index`` is its place, ``what`` is Consul's text.
+
+    ``operation`` is the operation as it was sent; None where the answer names a place that was not sent.
+    """
 
     code = "operation_failed"
 
-    def __init__(self, index: int, what: str) -> None:
+    def __init__(self, index: int, what: str, operation: Operation | None = None) -> None:
         super().__init__(f"operation {index}: {what}", index=index, what=what)
         self.index = index
         self.what = what
+        self.operation = operation
 
 
 class TransactionRejected(StoreError):
@@ -115,6 +123,10 @@ class TransactionRejected(StoreError):
         first = errors[0].what if errors else "no reason given"
         super().__init__(f"transaction rejected: {first}", failed=[e.index for e in errors])
         self.errors = errors
+
+    def refused(self, operations: Collection[Operation]) -> bool:
+        """Whether one of these operations is among those that failed, wherever it stood."""
+        return any(error.operation in operations for error in self.errors)
 
 
 class RecordInvalid(StoreError):

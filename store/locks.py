@@ -36,6 +36,10 @@ class Claim:
             operations.check_index(self.key, self.index),
         ]
 
+    def refused(self, error: TransactionRejected) -> bool:
+        """Whether the fence refused a transaction: the lock is no longer this claim's."""
+        return error.refused(self.fence())
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:
@@ -87,24 +91,29 @@ class Locker:
                 claims = await self._held(wanted, holder, session)
                 return claims, refused + [i for i in wanted if i not in {c.item for c in claims}]
             except TransactionRejected as error:
-                failed = {failure.index for failure in error.errors}
-                if 0 in failed:
+                if error.refused([self._schema_stands(schema_index)]):
                     raise NotRegistered(
                         "the schema record changed while claiming", key=self._keys.schema
                     ) from error
-                lost = {wanted[(index - 1) // 2] for index in failed}
+                lost = [item for item in wanted if error.refused(self._taking(item, holder, session))]
                 if not lost:
                     raise
-                refused += [item for item in wanted if item in lost]
+                refused += lost
                 wanted = [item for item in wanted if item not in lost]
         return [], refused
 
     async def _lock(self, items: list[str], session: str, holder: Holder, schema_index: int) -> list[Entry]:
-        batch = [operations.check_index(self._keys.schema, schema_index)]
+        batch = [self._schema_stands(schema_index)]
         for item in items:
-            key = self._keys.lock(self._kind, item)
-            batch += [operations.check_not_exists(key), operations.lock(key, holder.value(), session)]
+            batch += self._taking(item, holder, session)
         return await self._client.transaction(batch)
+
+    def _schema_stands(self, index: int) -> Operation:
+        return operations.check_index(self._keys.schema, index)
+
+    def _taking(self, item: str, holder: Holder, session: str) -> list[Operation]:
+        key = self._keys.lock(self._kind, item)
+        return [operations.check_not_exists(key), operations.lock(key, holder.value(), session)]
 
     def _claims(self, entries: Iterable[Entry], holder: Holder, session: str) -> list[Claim]:
         claims = []
@@ -160,13 +169,13 @@ class Locker:
         """
         held = list(claims)
         while held:
+            freeing = {claim: operations.delete_cas(claim.key, claim.index) for claim in held}
             try:
-                await self._client.transaction([operations.delete_cas(c.key, c.index) for c in held])
+                await self._client.transaction(list(freeing.values()))
             except TransactionRejected as error:
-                lost = {failure.index for failure in error.errors}
-                if not lost:
+                held = [claim for claim, operation in freeing.items() if not error.refused([operation])]
+                if len(held) == len(freeing):
                     raise
-                held = [claim for place, claim in enumerate(held) if place not in lost]
             else:
                 return
 

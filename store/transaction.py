@@ -17,7 +17,6 @@ import msgspec
 from store.consul.client import ConsulClient
 from store.entry import Entry
 from store.errors import (
-    OperationError,
     OutcomeUnknown,
     StoreError,
     StoreUnavailable,
@@ -43,29 +42,14 @@ class Group(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Batch(Generic[T]):
-    """One transaction. ``offset`` operations of fence come first; groups follow in order."""
+    """One transaction: the fence, then the operations of the groups in order, then the trailer."""
 
     operations: list[Operation]
     groups: list[Group[T]]
-    offset: int
 
-    def failed(self, errors: Sequence[OperationError]) -> tuple[list[OperationError], list[Group[T]]]:
-        """Split a rejection: (failures of the fence or trailer, groups that failed)."""
-        outside = []
-        indexes = set()
-        for error in errors:
-            if error.index < self.offset or error.index >= self.offset + sum(
-                len(g.operations) for g in self.groups
-            ):
-                outside.append(error)
-            else:
-                indexes.add(error.index)
-        position, groups = self.offset, []
-        for group in self.groups:
-            if any(position <= index < position + len(group.operations) for index in indexes):
-                groups.append(group)
-            position += len(group.operations)
-        return outside, groups
+    def failed(self, rejected: TransactionRejected) -> list[Group[T]]:
+        """The groups whose own operations a rejection names."""
+        return [group for group in self.groups if rejected.refused(group.operations)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +96,7 @@ def pack(
 
     def close() -> Batch[T]:
         body = [*fence, *(operation for group in current for operation in group.operations)]
-        return Batch(body + (trailer(current) if trailer else []), current, len(fence))
+        return Batch(body + (trailer(current) if trailer else []), current)
 
     for group in groups:
         needs = sum(operation.size() for operation in group.operations) + trailer_bytes(group)

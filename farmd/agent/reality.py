@@ -96,7 +96,7 @@ class RealityWriter:
         for result in await submit(self._client, pack(groups, fence=fence), clock=self._clock, in_flight=1):
             if result.rejected is not None or result.error is not None:
                 self._written = None
-                if result.rejected is not None and result.batch.failed(result.rejected.errors)[0]:
+                if result.rejected is not None and result.rejected.refused(fence):
                     self._link.doubt()
                 trouble = result.rejected or result.error
                 log.info("reality.rejected", error=str(trouble))

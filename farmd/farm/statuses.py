@@ -135,17 +135,17 @@ class StatusWriter:
         standing = await self._standing()
         if same(self.known, status):
             return None
-        kind, item, fence = self._claim.kind, self._claim.item, self._claim.fence()
+        kind, item = self._claim.kind, self._claim.item
         key = self._keys.status(kind, item)
         record = operations.check_index(self._keys.record(kind, item), index)
         self._session.require()
         self._index = None  # until it is answered
         try:
             entries = await self._client.transaction(
-                [*fence, record, operations.cas(key, codec.encode(status), standing)]
+                [*self._claim.fence(), record, operations.cas(key, codec.encode(status), standing)]
             )
         except TransactionRejected as error:
-            if any(failure.index < len(fence) for failure in error.errors):
+            if self._claim.refused(error):
                 raise ClaimLost(str(error)) from error
             return STATUS_RETRY  # the record changed: its watch brings the next cycle before that
         self._index = max(entry.modify_index for entry in entries)

@@ -31,11 +31,10 @@ class Pen:
             StoreError: the store could not be written, or nobody knows whether it was.
         """
         self._session.require()
-        fence = self._claim.fence()
         try:
-            entries = await self._client.transaction([*fence, *operations])
+            entries = await self._client.transaction([*self._claim.fence(), *operations])
         except TransactionRejected as error:
-            if any(failure.index < len(fence) for failure in error.errors):
+            if self._claim.refused(error):
                 raise ClaimLost(str(error)) from error
             log.info("housekeeping.overtaken", key=operations[0].key, reason=str(error))
             return None

@@ -22,7 +22,7 @@ from farmd.wake import Wake
 from store import codec, operations
 from store.audit import Audit
 from store.entry import Entry
-from store.errors import AccessDenied, StoreError, TransactionRejected
+from store.errors import StoreError, TransactionRejected
 from store.locks import Claim
 from store.nodes import Drain, Node, NodeStatus
 from store.operations import Operation
@@ -231,20 +231,16 @@ class NodeWorker:
         """One fenced transaction; until it is answered nothing else is planned.
 
         Raises:
-            ClaimLost: the fence refused it. AccessDenied: Consul's ACL did.
+            ClaimLost: the fence refused it.
             TransactionRejected: anything else did; nothing was written.
         """
         self._session.require()
         self._unsettled = True
-        fence = self._claim.fence()
         try:
-            entries = await self._tools.client.transaction([*fence, *writes])
+            entries = await self._tools.client.transaction([*self._claim.fence(), *writes])
         except TransactionRejected as error:
-            for failure in error.errors:
-                if "permission denied" in failure.what.lower():
-                    raise AccessDenied(failure.what) from error
-                if failure.index < len(fence):
-                    raise ClaimLost(failure.what) from error
+            if self._claim.refused(error):
+                raise ClaimLost(str(error)) from error
             raise
         self._unsettled = False
         return entries

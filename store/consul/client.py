@@ -16,10 +16,10 @@ import msgspec
 from store import operations
 from store.consul import answers
 from store.consul.answers import AgentSelf, SessionInfo
-from store.consul.errors import Op, denied_operations
+from store.consul.errors import Op, denied_operations, failed_operations
 from store.consul.exchange import RENEW_SECONDS, SHORT_SECONDS, Exchange, blocking_limit
 from store.entry import Entry, Page, RawEntry
-from store.errors import AccessDenied, UnexpectedAnswer
+from store.errors import AccessDenied, TransactionRejected, UnexpectedAnswer
 from store.operations import Operation
 from store.ports import Clock, Lane, Recorder, Request, Response, Transport
 
@@ -162,6 +162,8 @@ class ConsulClient:
             return answers.results(await self._send(Op.TRANSACTION, request, SHORT_SECONDS))
         except AccessDenied as error:
             raise denied_operations(error, items) from error
+        except TransactionRejected as error:
+            raise failed_operations(error, items) from None
 
     # -- sessions ------------------------------------------------------------------------------
     async def create_session(

@@ -128,6 +128,15 @@ def denied_operations(error: AccessDenied, tried: Sequence[Operation]) -> Access
     )
 
 
+def failed_operations(error: TransactionRejected, tried: Sequence[Operation]) -> TransactionRejected:
+    """A rejection whose errors carry the operations that failed."""
+    named = (
+        OperationError(each.index, each.what, tried[each.index] if each.index < len(tried) else None)
+        for each in error.errors
+    )
+    return TransactionRejected(tuple(named))
+
+
 def unanswered(op: Op, error: OutcomeUnknown | UnexpectedAnswer) -> StoreError:
     """What a request that left without a whole answer means for this operation.
 

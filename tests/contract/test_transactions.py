@@ -38,17 +38,16 @@ async def test_all_operations_get_one_index(face: Face) -> None:
 
 async def test_a_rejected_transaction_lists_every_failing_operation_and_writes_nothing(face: Face) -> None:
     await face.client.put(face.key("a"), b"1")
+    tried = [
+        operations.put(face.key("b"), b"new"),
+        operations.create(face.key("a"), b"2"),
+        operations.put(face.key("c"), b"new"),
+        operations.check_not_exists(face.key("a")),
+        operations.check_index(face.key("c"), 1),
+    ]
     with pytest.raises(TransactionRejected) as caught:
-        await face.client.transaction(
-            [
-                operations.put(face.key("b"), b"new"),
-                operations.create(face.key("a"), b"2"),
-                operations.put(face.key("c"), b"new"),
-                operations.check_not_exists(face.key("a")),
-                operations.check_index(face.key("c"), 1),
-            ]
-        )
-    assert [error.index for error in caught.value.errors] == [1, 3, 4]
+        await face.client.transaction(tried)
+    assert [error.operation for error in caught.value.errors] == [tried[1], tried[3], tried[4]]
     assert (await face.client.keys(face.prefix)).items == [face.key("a")]
 
 

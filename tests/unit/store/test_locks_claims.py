@@ -238,3 +238,15 @@ async def test_r13_a_mutation_lock_excludes_no_ownership(store: Store) -> None:
 )
 def test_whatever_a_lock_says_it_names_somebody(value: bytes, expected: Holder) -> None:
     assert Holder.parse(value) == expected
+
+
+async def test_r12_a_claim_knows_its_fence_in_a_rejection_wherever_the_fence_stands(store: Store) -> None:
+    (claim,), _ = await store.take("a")
+    put, absent = operations.put("t/x", b"1"), operations.check_not_exists(claim.key)
+    with pytest.raises(TransactionRejected) as other:
+        await store.client.transaction([absent, put, *claim.fence()])
+    assert not claim.refused(other.value), "another operation was refused, in the place of the fence"
+    await store.plain.delete(claim.key)
+    with pytest.raises(TransactionRejected) as lost:
+        await store.client.transaction([put, absent, *claim.fence()])
+    assert claim.refused(lost.value)

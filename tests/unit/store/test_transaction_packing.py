@@ -92,19 +92,16 @@ def test_a_group_that_fits_into_no_transaction_is_refused(oversized: Group[int])
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=40), st.data())
 def test_r12_a_failed_operation_names_its_own_group(counts: list[int], data: st.DataObject) -> None:
     for batch in packed([group(number, count) for number, count in enumerate(counts)]):
-        index = data.draw(st.integers(0, len(batch.operations) - 1))
-        outside, failed = batch.failed([OperationError(index, "no")])
-        operation = batch.operations[index]
-        owners = [g for g in batch.groups if any(operation is one for one in g.operations)]
-        assert failed == owners
-        assert bool(outside) == (not owners)
+        operation = data.draw(st.sampled_from(batch.operations))
+        rejected = TransactionRejected((OperationError(0, "no", operation),))
+        assert batch.failed(rejected) == [g for g in batch.groups if operation in g.operations]
+        assert rejected.refused(FENCE) == (operation in FENCE)
 
 
 def test_r12_several_failures_of_one_group_name_it_once() -> None:
     (batch,) = packed([group(0, 3), group(1, 3)])
-    outside, failed = batch.failed([OperationError(i, "no") for i in (0, 5, 6, 7, 8)])
-    assert [error.index for error in outside] == [0, 8]
-    assert [g.subject for g in failed] == [1]
+    errors = [OperationError(i, "no", batch.operations[i]) for i in (0, 5, 6, 7, 8)]
+    assert [g.subject for g in batch.failed(TransactionRejected(tuple(errors)))] == [1]
 
 
 # -- committing --------------------------------------------------------------------------------
