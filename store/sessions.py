@@ -2,7 +2,9 @@
 
 Consul promises only that a session lives *at least* its TTL after the last renewal that it saw. So
 validity is counted from when the last good renewal was *sent*, on the monotonic clock, and ends a
-margin before the TTL. A later good renewal resumes a suspended session; a 404 means that it is lost.
+margin before the TTL. A later good renewal resumes a suspended session. A 404 suspends it at once: a
+server that replays its log after a restart gives that answer for sessions that it will know in a moment.
+Only a consistent read, which waits for the end of the replay, proves that the session is lost.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Callable
 import structlog
 
 from store.consul.client import ConsulClient
-from store.errors import SessionGone, SessionSuspended, StoreError
+from store.errors import SessionGone, SessionSuspended, StoreError, StoreUnavailable
 from store.ports import Clock, Recorder
 
 log = structlog.get_logger()
@@ -43,7 +45,7 @@ class Session:
         self._recorder = recorder
         self._good = sent
         self.id = session_id
-        self._suspended = False
+        self._suspended = self._doubted = False
         self.ttl = ttl
         self.epoch = 0
         self.lost = asyncio.Event()
@@ -69,7 +71,7 @@ class Session:
         if session_id:
             sent = clock.mono()
             try:
-                await client.renew_session(session_id)
+                await _renew(client, session_id)
             except SessionGone:
                 log.info("session.not_resumed", reason="it has expired")
             else:
@@ -79,8 +81,8 @@ class Session:
         return cls(client, clock, created, ttl, sent, recorder)
 
     def remaining(self) -> float:
-        """Seconds for which writing is still allowed; 0 when suspended or lost."""
-        if self.lost.is_set():
+        """Seconds for which writing is still allowed; 0 when suspended, in doubt or lost."""
+        if self._doubted or self.lost.is_set():
             return 0.0
         return max(0.0, self._good + self.ttl * (1 - MARGIN) - self._clock.mono())
 
@@ -109,7 +111,7 @@ class Session:
     async def _renew(self) -> bool:
         sent = self._clock.mono()
         try:
-            await self._client.renew_session(self.id)
+            await _renew(self._client, self.id, self._doubt)
         except SessionGone:
             log.warning("session.lost")
             self.lost.set()
@@ -121,6 +123,7 @@ class Session:
         finally:
             if self._recorder is not None:
                 self._recorder.observe("farmd_session_renew_seconds", self._clock.mono() - sent)
+        self._doubted = False
         # Asked after the answer: validity may have ended while this very renewal was under way.
         self._note_suspension()
         self._good = sent
@@ -131,6 +134,10 @@ class Session:
             log.info("session.resumed")
             self.on_resume()
         return True
+
+    def _doubt(self) -> None:
+        self._doubted = True
+        self._note_suspension()
 
     def _note_suspension(self) -> None:
         if not self._suspended and not self.valid():
@@ -146,3 +153,21 @@ class Session:
         """Give the session up; Consul frees its locks at once where the lock-delay is 1 ms (R4)."""
         self.lost.set()
         await self._client.destroy_session(self.id)
+
+
+async def _renew(client: ConsulClient, session: str, doubt: Callable[[], None] = lambda: None) -> None:
+    """Renew a session; ``doubt`` is called before a 404 is looked into.
+
+    Raises:
+        SessionGone: a consistent read does not find the session either.
+        StoreUnavailable: the read finds it: renew it again.
+    """
+    try:
+        await client.renew_session(session)
+    except SessionGone as error:
+        doubt()
+        if await client.session_info(session, mode="consistent") is None:
+            raise
+        raise StoreUnavailable(
+            "the session exists, but the server did not know it while it started"
+        ) from error

@@ -190,7 +190,7 @@ class ConsulClient:
         """Start the session's TTL anew. May simply be repeated when it fails.
 
         Raises:
-            SessionGone: it does not exist any more.
+            SessionGone: the server knows no such session, which proves nothing while it replays its log.
         """
         request = Request("PUT", f"/v1/session/renew/{session}", lane=Lane.SESSION)
         response = await self._send(Op.SESSION_RENEW, request, self._renew_timeout)
@@ -202,9 +202,9 @@ class ConsulClient:
         response = await self._send(Op.SESSION_DESTROY, request, SHORT_SECONDS)
         answers.decode(answers.BOOLEAN, Op.SESSION_DESTROY, response)
 
-    async def session_info(self, session: str) -> SessionInfo | None:
+    async def session_info(self, session: str, *, mode: Mode = "default") -> SessionInfo | None:
         """One session; None if it does not exist."""
-        _, found = await self._library.session.info(session)
+        _, found = await self._library.session.info(session, consistency=mode)
         if not found:
             return None
         return answers.converted(found, SessionInfo, Op.SESSION_INFO)

@@ -131,7 +131,7 @@ def lane_of(method: str, path: str, blocking: bool) -> Lane:
     """The pool that a call of the library belongs to."""
     if blocking:
         return Lane.WATCH
-    if path.startswith(("/v1/session/renew", "/v1/session/create", "/v1/session/destroy")):
+    if path.startswith("/v1/session/"):
         return Lane.SESSION
     return Lane.READ if method == "GET" else Lane.WRITE
 

@@ -8,8 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
-from store import registration
+from store import operations, registration
+from store.consul.client import ConsulClient
 from store.entry import Entry
 from store.reality import Reality
 from tests.fault.invariants import Dump, unfinished, violations
@@ -46,6 +49,21 @@ async def fleet(
 async def dump(rig: Rig) -> Dump:
     page = await rig.client.list(rig.keys.prefix, mode="consistent")
     return Dump(rig.keys, {raw.key: Entry.of(raw) for raw in page.items})
+
+
+async def long_log(client: ConsulClient, transactions: int = 1500) -> None:
+    """Write log entries that Consul applies anew, one after the other, when it starts again."""
+    value = b"x" * 100
+    bodies = [[operations.put(f"log/{n}/{k}", value) for k in range(64)] for n in range(100)]
+    for _ in range(transactions // len(bodies)):
+        await asyncio.gather(*(client.transaction(body) for body in bodies))
+
+
+async def sessions(rig: Rig) -> dict[str, str]:
+    """The sessions that hold the presence of the farm and of the agents, by key."""
+    keys = [rig.keys.farm("alive"), *(rig.keys.agent(node) for node in NODES)]
+    found = (await dump(rig)).entries
+    return {key: found[key].session for key in keys if key in found}
 
 
 async def running(rig: Rig, count: int) -> dict[str, Reality]:
@@ -93,6 +111,39 @@ async def test_after_a_restart_of_consul_all_goes_on_and_nothing_was_removed(
             return farm.owned == {rc.id} and rig.keys.lock("rcs", rc.id) in (await dump(rig)).entries
 
         await eventually(owned, within=WITHIN, what="the lock, kept or taken again")
+
+
+async def test_r2_a_server_that_replays_its_log_ends_no_session(
+    durable: ConsulServer, tmp_path: Path
+) -> None:
+    """Until the replay reaches a session, Consul answers 404 to its renewal."""
+    client = client_of(durable.address)
+    await long_log(client)
+    await client.close()
+    async with fleet(durable, tmp_path) as (rig, _, farm):
+        before = await sessions(rig)
+        assert len(before) == 1 + len(NODES)
+        for _ in range(2):
+            with capture_logs() as told:
+
+                def count(event: str, told: list[EventDict] = told) -> int:
+                    return sum(line["event"] == event for line in told)
+
+                async def all_failed() -> int:
+                    return count("session.renewal_failed") >= len(before)
+
+                async def all_resumed() -> bool:
+                    ended = [task for task in (farm.task, *(a.task for a in rig.running)) if task.done()]
+                    assert not ended, ended[0].exception()
+                    return 0 < count("session.suspended") == count("session.resumed")
+
+                # A renewal that failed is tried again each second, so that some of them meet the replay.
+                await asyncio.to_thread(durable.kill)
+                await eventually(all_failed, what="a failed renewal of each session")
+                await asyncio.to_thread(durable.start)
+                await eventually(all_resumed, what="a good renewal after one that met the replay")
+            assert count("session.lost") == 0
+            assert await sessions(rig) == before
 
 
 async def test_r20_a_wiped_consul_removes_nothing_and_nobody_registers_it_anew(

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from farmd.metrics import Metrics
-from store.errors import SessionGone, SessionSuspended, StoreUnavailable
+from store.errors import NoLeader, SessionGone, SessionSuspended, StoreUnavailable
 from store.sessions import Session
 from tests.virtual import VirtualClock, embedded_client
 
@@ -24,6 +24,7 @@ class Server:
         self.clock = clock
         self.renewals: list[float] = []
         self.answer: Callable[[], Exception | float | None] = lambda: None
+        self.look: Callable[[], object] = lambda: None
 
     async def create_session(self, **_: object) -> str:
         return "s-1"
@@ -35,6 +36,13 @@ class Server:
             await self.clock.sleep(answer)
         elif answer is not None:
             raise answer
+
+    async def session_info(self, session: str, *, mode: str) -> object:
+        assert mode == "consistent", "any other read is answered from what is replayed so far"
+        found = self.look()
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     async def destroy_session(self, session: str) -> None:
         self.answer = lambda: SessionGone("gone")
@@ -151,7 +159,9 @@ async def test_r2_hanging_renewals_suspend_and_later_resume(
     assert not session.lost.is_set()
 
 
-async def test_r2_a_404_is_final(clock: VirtualClock, server: Server, session: Session) -> None:
+async def test_r2_a_404_that_a_consistent_read_confirms_is_final(
+    clock: VirtualClock, server: Server, session: Session
+) -> None:
     server.answer = lambda: SessionGone("404")
     await clock.advance(4.0)
     assert session.lost.is_set()
@@ -161,6 +171,31 @@ async def test_r2_a_404_is_final(clock: VirtualClock, server: Server, session: S
     await clock.advance(60.0)
     assert server.renewals == []
     assert not session.valid()
+
+
+@pytest.mark.parametrize("look", [NoLeader("replaying"), "the session"], ids=["no answer", "found"])
+async def test_r2_a_404_that_no_consistent_read_confirms_suspends_until_a_good_renewal(
+    clock: VirtualClock, server: Server, session: Session, look: object
+) -> None:
+    """A server that replays its log does not know the session yet."""
+    server.answer, server.look = lambda: SessionGone("404"), lambda: look
+    await clock.advance(4.0)
+    assert not session.valid(), "although the last good renewal is only 4 s old"
+    await clock.advance(2 * TTL)
+    assert not session.valid()
+    assert not session.lost.is_set()
+    server.answer = lambda: None
+    await clock.advance(1.0)
+    assert session.valid()
+    assert session.epoch == 1, "what was read from such a server is too old (R15)"
+
+
+async def test_r21_a_known_session_is_not_given_up_for_a_404_that_no_consistent_read_confirms(
+    clock: VirtualClock, server: Server
+) -> None:
+    server.answer, server.look = lambda: SessionGone("404"), lambda: "the session"
+    with pytest.raises(StoreUnavailable):
+        await Session.open(server, clock, name="t", ttl=TTL, session_id="s-1")  # type: ignore[arg-type]
 
 
 async def test_r4_a_destroyed_session_writes_nothing_more(clock: VirtualClock, session: Session) -> None:
