@@ -16,6 +16,7 @@ from typing import Any
 import msgspec.structs
 import structlog
 
+from farmd import tasks
 from farmd.farm.caches import Caches
 from farmd.farm.claims import ClaimLoop
 from farmd.farm.failsafe import FailsafeGuard
@@ -150,9 +151,7 @@ class Farm:
             for task in done:
                 task.result()
         finally:
-            for task in (sessions, *background):
-                task.cancel()
-            await asyncio.gather(sessions, *background, return_exceptions=True)
+            await tasks.end(sessions, *background)
 
     async def _sessions(self, stop: asyncio.Event) -> None:
         """One session after the other; nothing of the next starts before all of the last has ended."""
@@ -208,17 +207,15 @@ class Farm:
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait([renewal, work, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                work.result()
-            elif stop.is_set() and self._settings.drain and self.ready.is_set():
+            if not (work.done() or renewal.done()) and self._settings.drain and self.ready.is_set():
                 await self._drain(session, renewal, work)
+            for task in (work, renewal):
+                if task.done():
+                    task.result()
         finally:
             # Workers end before renewal does: they may still be finishing a write.
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-            renewal.cancel()
-            stopping.cancel()
-            await asyncio.gather(renewal, stopping, return_exceptions=True)
+            await tasks.end(work)
+            await tasks.end(renewal, stopping)
 
     async def _drain(self, session: Session, *ends: asyncio.Task[None]) -> None:
         """Hand over what others may have, without a gap, for as long as the settings allow (R9)."""
@@ -226,11 +223,11 @@ class Farm:
         drained = [asyncio.create_task(self._handed_over(session), name="drain")]
         drained += [asyncio.create_task(self._clock.sleep(self._settings.drain))]
         try:
-            await asyncio.wait([*drained, *ends], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([*drained, *ends], return_when=asyncio.FIRST_COMPLETED)
+            for task in done.difference(ends):
+                task.result()
         finally:
-            for task in drained:
-                task.cancel()
-            await asyncio.gather(*drained, return_exceptions=True)
+            await tasks.end(*drained)
         left = sum(len(loop.supervisor) for loop in self.loops)
         log.info("farm.drained", farm=self._member.id, left=left)
 
@@ -310,12 +307,10 @@ async def _until_one_fails(work: Sequence[Coroutine[Any, Any, None]]) -> None:
 
     ``gather`` would hand a cancellation on, and the one below would then cut that end short.
     """
-    tasks = [asyncio.create_task(each) for each in work]
+    running = [asyncio.create_task(each) for each in work]
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
         for task in done:
             task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await tasks.end(*running)

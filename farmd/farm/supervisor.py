@@ -8,13 +8,15 @@ is changed. Stopping a worker always waits for it: no write of it can follow.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 import structlog
 
-from farmd.farm.errors import ClaimLost
+from farmd import tasks
+from farmd.farm.errors import ClaimLost, WorkerEnded
 from farmd.farm.kind import Kind
 from farmd.wake import Wake
 from store import codec, operations
@@ -93,7 +95,8 @@ class Supervisor:
         """Start the worker of a claim; ``work`` is what an earlier owner recorded."""
         if claim.item in self._running:
             raise RuntimeError(f"{claim.kind}/{claim.item} has a worker already")
-        task = asyncio.create_task(self._supervise(claim, work), name=f"{claim.kind}/{claim.item}")
+        rest = work if work is not None and self._must_wait(claim, work) else None
+        task = asyncio.create_task(self._supervise(claim, rest), name=f"{claim.kind}/{claim.item}")
         self._running[claim.item] = _Running(claim, task, Wake(), self._crashes(work))
 
     def record_changed(self, item: str) -> None:
@@ -104,9 +107,7 @@ class Supervisor:
     async def stop(self, items: list[str]) -> list[Claim]:
         """Cancel workers and wait for each; returns their claims, which are still held."""
         stopped = [self._running.pop(item) for item in items if item in self._running]
-        for running in stopped:
-            running.task.cancel()
-        await asyncio.gather(*(running.task for running in stopped), return_exceptions=True)
+        await tasks.end(*(running.task for running in stopped))
         return [running.claim for running in stopped]
 
     def halt(self) -> None:
@@ -119,27 +120,27 @@ class Supervisor:
         lost, self._lost = self._lost, set()
         return sorted(lost)
 
-    async def _supervise(self, claim: Claim, work: Work | None) -> None:
+    async def _supervise(self, claim: Claim, rest: Work | None) -> None:
         # The task has a context of its own, so nothing needs to be unbound.
         structlog.contextvars.bind_contextvars(kind=claim.kind, item=claim.item)
-        running = self._running[claim.item]
-        if work is not None and self._must_wait(claim, work):
-            await self._wait_out(running, work)
-            await self._kind_barrier(claim)
+        running, version, began = self._running[claim.item], 0, math.inf
         while True:
-            started, version = self._clock.mono(), self._version(claim)
             try:
+                if rest is not None:
+                    await self._wait_out(running, rest)
+                    await self._kind_barrier(claim)
+                began, version = self._clock.mono(), self._version(claim)
                 await self._kind.worker(claim, self._session).run()
+                raise WorkerEnded("the worker ended by itself")
             except ClaimLost:
                 self._lost.add(claim.item)
                 self._on_lost()
                 return
-            except Exception as error:  # noqa: BLE001 - the worker boundary: nothing may escape to others
-                lived = self._clock.mono() - started
-                await self._wait_out(running, await self._crashed(running, error, lived, version))
-            else:
-                return
-            await self._kind_barrier(claim)
+            except (Exception, asyncio.CancelledError) as error:  # the worker boundary: nothing is lost here
+                if tasks.cancelled():
+                    raise
+                rest = await self._crashed(running, error, self._clock.mono() - began, version)
+                began = math.inf
 
     def _version(self, claim: Claim) -> int:
         """ModifyIndex of the item's record; 0 when it is gone."""
@@ -181,7 +182,7 @@ class Supervisor:
             else:
                 return
 
-    async def _crashed(self, running: _Running, error: Exception, lived: float, version: int) -> Work:
+    async def _crashed(self, running: _Running, error: BaseException, lived: float, version: int) -> Work:
         """Record a crash of a worker that had started from that version of its record."""
         running.crashes = 1 if lived > STABLE_SECONDS else running.crashes + 1
         delay = min(BACKOFF_LIMIT, BACKOFF_START * 2 ** (running.crashes - 1)) * self._rng.uniform(0.8, 1.2)
@@ -207,6 +208,8 @@ class Supervisor:
             await self._client.transaction([*claim.fence(), *writes])
         except StoreError as error:
             log.warning("worker.state_not_recorded", code=error.code, error=error.message)
+        except Exception:
+            log.exception("worker.state_not_recorded")
 
     async def _blocked(self, claim: Claim, crashed: Work) -> Operation:
         """Say it to people; which alerts are open stays."""

@@ -254,6 +254,58 @@ async def test_a_blocked_item_is_released_when_its_record_goes(farms: Farms) -> 
     assert bad not in await farms.locks()
 
 
+async def test_r10_a_bug_between_two_starts_of_a_worker_does_not_end_its_item(farms: Farms) -> None:
+    a, bad, _ = await crashing(farms)
+    await farms.clock.advance(0.5)
+    a.kind.barrier_error = Bug("the kind's barrier")
+    await farms.clock.advance(5.0)
+    work = await farms.work(bad)
+    assert work is not None
+    assert work.crashes > 1, "the bug in the barrier counts as a crash"
+    a.kind.barrier_error = None
+    a.kind.does.clear()
+    await farms.clock.advance(30.0)
+    assert bad in a.works_on
+
+
+async def test_r10_a_worker_that_ends_by_itself_is_started_again(farms: Farms) -> None:
+    (item,) = await farms.add()
+    a = await farms.start("a")
+
+    async def ends(claim: Claim, session: Session) -> None:
+        if a.kind.starts.count(item) == 2:
+            raise asyncio.CancelledError  # what it waited for was cancelled, it was not
+        if a.kind.starts.count(item) > 2:
+            await asyncio.Event().wait()
+
+    a.kind.does[item] = ends
+    await farms.clock.advance(0.5)
+    work = await farms.work(item)
+    assert work is not None
+    assert work.crashes == 1
+    await farms.clock.advance(10.0)
+    assert item in a.works_on
+
+
+async def test_r4_a_worker_that_fails_while_it_is_cancelled_holds_up_no_stop(farms: Farms) -> None:
+    (item,) = await farms.add()
+    a = await farms.start("a")
+
+    async def fails_at_end(claim: Claim, session: Session) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise Bug("while it was cancelled")
+
+    a.kind.does[item] = fails_at_end
+    await farms.clock.advance(0.5)
+    a.stop.set()
+    await farms.clock.advance(0.5)
+    assert a.task is not None
+    assert a.task.done()
+    assert item not in await farms.locks()
+
+
 async def test_a_farm_stops_at_once_whatever_its_workers_wait_for(farms: Farms) -> None:
     a, _ = await blocked(farms)
     a.stop.set()

@@ -271,3 +271,19 @@ async def test_r4_without_a_drain_a_stop_frees_all_at_once(farms: Farms) -> None
     assert a.metric("farmd_lock_events_total", event="handed_over") == 0
     await farms.clock.advance(0.5)
     assert b.works_on == made
+
+
+async def test_r2_a_bug_in_the_renewal_of_the_session_ends_the_farm_with_that_error(farms: Farms) -> None:
+    a = await farms.start("a")
+    await farms.clock.advance(1.0)
+
+    async def bug(request: Request) -> None:
+        if "/session/renew/" in request.path:
+            raise ZeroDivisionError("renewal")
+
+    farms.faults["a"].before = bug
+    await farms.clock.advance(10.0)
+    assert a.task is not None
+    assert a.task.done(), "it neither goes on without renewal nor opens one session after the other"
+    with pytest.raises(ZeroDivisionError):
+        a.task.result()

@@ -1,0 +1,31 @@
+"""Ending tasks: cancelled and awaited, and no error of theirs is lost.
+
+An error that a task raises while it is being cancelled reaches nobody, so it is logged here. The error of a
+task that had ended before is its caller's to raise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import structlog
+
+log = structlog.get_logger()
+
+
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel those of the tasks that still run, and return when all have ended."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    outcomes = await asyncio.gather(*running, return_exceptions=True)
+    for task, outcome in zip(running, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            log.error("task.failed_at_end", task=task.get_name(), exc_info=outcome)
+
+
+def cancelled() -> bool:
+    """Whether somebody cancels the current task, and not only something that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
