@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import aiohttp
+import structlog
 
 from alerting.alert import Alert
 from alerting.alerter import Sink
@@ -14,6 +15,10 @@ from alerting.sinks.log import LogSink
 from alerting.sinks.webhook import WebhookSink
 from farmd.config import Config, SinkSection
 from store.ports import Clock, Recorder, Rng
+
+log = structlog.get_logger()
+
+RESTART_SECONDS = 1.0
 
 
 class Alerting:
@@ -71,7 +76,16 @@ class Alerting:
     def _start(self) -> tuple[Router, asyncio.Task[None]]:
         sinks = [self._sink(section) for section in self._sections]
         router = Router([Route(sink) for sink in sinks], self._clock, self._recorder)
-        return router, asyncio.create_task(router.run(), name="alerts")
+        return router, asyncio.create_task(self._deliver(router), name="alerts")
+
+    async def _deliver(self, router: Router) -> None:
+        """The boundary of the router: a bug in it is told, and delivery begins again."""
+        while True:
+            try:
+                await router.run()
+            except Exception:
+                log.exception("alerts.router_failed")
+                await self._clock.sleep(RESTART_SECONDS)
 
     def _sink(self, section: SinkSection) -> Sink:
         if section.type == "log":

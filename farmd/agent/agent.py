@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
+from farmd import tasks
 from farmd.agent.checks import Checker
 from farmd.agent.contact import Contact
 from farmd.agent.errors import AgentError
@@ -194,6 +195,8 @@ class Agent:
                 await run()
             except AgentError:
                 raise
-            except Exception:
+            except (Exception, asyncio.CancelledError):
+                if tasks.cancelled():
+                    raise
                 log.exception("agent.loop_failed", loop=name)
                 await self._clock.sleep(RESTART_LOOP_SECONDS)

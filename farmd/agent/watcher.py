@@ -91,14 +91,16 @@ class HealthWatcher:
         self._state.save_health(pod.instance, SavedHealth(pod.record.start, pod.damper.published))
 
     async def _guarded(self, pod: Pod, manifest: Manifest, check: HealthCheck) -> None:
-        """The boundary of one pod's checks: a bug in one is that pod's unknown health."""
-        try:
-            with self._progress.loop("health", (check.interval + check.timeout) * 3 + 60) as loop:
-                await self._check_for_ever(pod, manifest, check, loop.beat)
-        except Exception as error:
-            log.exception("health.failed", instance=pod.instance)
-            pod.health = Health("unknown", self._clock.now(), f"internal error: {error!r}")
-            self._wake()
+        """The boundary of one pod's checks: a bug in one is that pod's unknown health, until the next."""
+        with self._progress.loop("health", (check.interval + check.timeout) * 3 + 60) as loop:
+            while True:
+                try:
+                    await self._check_for_ever(pod, manifest, check, loop.beat)
+                except Exception as error:
+                    log.exception("health.failed", instance=pod.instance)
+                    pod.health = Health("unknown", self._clock.now(), f"internal error: {error!r}")
+                    self._wake()
+                    await self._clock.sleep(check.interval)
 
     async def _check_for_ever(
         self, pod: Pod, manifest: Manifest, check: HealthCheck, beat: Callable[[], None]
