@@ -13,7 +13,7 @@ import re
 import socket
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from farmd.config_fields import Labels, Section, Texts, as_value_error, tabled
@@ -90,16 +90,6 @@ class SchedulerSection(Section):
         "built-in", description="While it gives no usable answer: choose here, or place nothing and say why."
     )
     token_file: str = Field("", description="File with the bearer token for it, read anew for each request.")
-    preemption: bool = Field(
-        False, description="Pods of higher priority have room made for them by pods of lower priority."
-    )
-
-    @field_validator("preemption")
-    @classmethod
-    def _preemption(cls, value: bool, info: ValidationInfo) -> bool:
-        if value and info.data.get("url"):
-            raise ValueError("expected false with a remote scheduler, which never preempts")
-        return value
 
     @field_validator("url")
     @classmethod

@@ -157,12 +157,6 @@ TABLE: tuple[Metric, ...] = (
         "What house-keeping did with manifests, hours of the audit log and checkpoints.",
         {"what": ("condemned", "absolved", "collected", "pruned", "checkpoint")},
     ),
-    Metric(
-        "farmd_preemptions_total",
-        "counter",
-        "Pods that wait for room that lower ones must make, and what became of those that made it.",
-        {"event": ("nominated", "withdrawn", "moved", "removed")},
-    ),
     Metric("farmd_workqueue_depth", "gauge", "Items that wait for their worker.", {"queue": KINDS}),
     Metric(
         "farmd_alerts_sent_total",

@@ -18,7 +18,7 @@ from typing import Any
 
 from farmd.farm.caches import Caches
 from farmd.farm.errors import ClaimLost
-from farmd.pod_changes import Change, NodeChanges, Note, audit_bytes, encoder, group, places, told
+from farmd.pod_changes import Change, NodeChanges, Note, audit_bytes, encoder, group, places
 from scheduler.errors import ReservationContended
 from scheduler.ledger import Hold, Ledger
 from store import codec, operations
@@ -159,8 +159,7 @@ class Placement:
         def record(groups: list[Group[NodeChanges]]) -> list[Operation]:
             nonlocal count
             changes = [change for g in groups for change in g.subject.changes]
-            notes = [g.subject.note for g in groups if g.subject.note is not None]
-            note = notes[0] if notes else None
+            note = next((g.subject.note for g in groups if g.subject.note is not None), None)
             before = count
             placed, removed = places(changes, "place"), places(changes, "remove")
             count += len(placed) - len(removed)
@@ -175,7 +174,7 @@ class Placement:
                 name=subject.name,
                 reason=(note.reason if note is not None else "") or subject.why,
                 before={"pods": before},
-                after={"pods": count, **told(notes)},
+                after={"pods": count, **(note.fields if note is not None else {})},
                 placed=placed,
                 removed=removed,
                 relabelled=places(changes, "replace", "repair"),
@@ -197,7 +196,7 @@ class Placement:
                     key = self._keys.reserved(reservation.node)
                     self._caches.reserved.wrote(key, reservation.record, index, reservation.value())
                     reserved.add(key)
-                if subject.note is not None and subject.note.key:
+                if subject.note is not None:
                     work.add(self._apply_note(subject.note, index))
         self._caches.pods.notify(pods)
         self._caches.intent.notify(intents)

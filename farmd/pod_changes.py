@@ -44,7 +44,6 @@ class Note:
     """What a worker remembers from now on, in the same transaction: its durable state, and the audit's words.
 
     ``record`` None deletes the state at ``key``; ``index`` is what it was planned from (0: there was none).
-    Without a ``key`` there is nothing to remember, only to audit.
     """
 
     key: str
@@ -63,8 +62,6 @@ class Note:
 
     def operations(self) -> list[Operation]:
         """Write or delete the state, if nobody else did since."""
-        if not self.key:
-            return []
         if self.record is None:
             return _removal(self.key, self.index)
         return [operations.cas(self.key, self.value(), self.index)]
@@ -161,18 +158,7 @@ def _intent_operations(change: Change, owner: str, key: str, encode: Encode) -> 
 
 def audit_bytes(g: Group[NodeChanges]) -> int:
     """What a group adds to the audit record, in base64."""
-    note = g.subject.note
-    said = sum(len(value) + 2 for value in note.fields.values()) * 4 // 3 if note is not None else 0
-    return said + sum((len(c.node) + len(c.instance) + 4) * 4 // 3 + 1 for c in g.subject.changes)
-
-
-def told(notes: Iterable[Note]) -> dict[str, int | str | bool]:
-    """What the notes of one transaction say in the audit, together."""
-    values: dict[str, list[str]] = {}
-    for note in notes:
-        for name, value in note.fields.items():
-            values.setdefault(name, []).append(value)
-    return {name: ", ".join(dict.fromkeys(said)) for name, said in values.items()}
+    return sum((len(c.node) + len(c.instance) + 4) * 4 // 3 + 1 for c in g.subject.changes)
 
 
 def places(changes: list[Change], *actions: str) -> list[str]:

@@ -192,7 +192,6 @@ class FarmService:
                     address=frame.address,
                     kinds=section.kinds,
                     housekeeping=HousekeepingSettings(**dict(frame.config.housekeeping)),
-                    preemption=frame.config.scheduler.preemption,
                 )
             except StoreError as error:
                 if error.retry is Retry.NEVER:

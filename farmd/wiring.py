@@ -66,13 +66,11 @@ async def build_farm(
     thaw_after: float = failsafe.THAW_AFTER,
     own_trees_pause: float = OWN_TREES_PAUSE,
     housekeeping: HousekeepingSettings = DEFAULTS,
-    preemption: bool = False,
 ) -> Farm:
     """A farm that is ready to run. Registers the cluster if there is none yet.
 
     ``address`` is where its HTTP listens, for its presence record; ``own_trees_pause`` how many seconds
-    may pass until other hands' changes of pods and intents are seen. ``preemption``: pods of higher priority
-    have room made for them.
+    may pass until other hands' changes of pods and intents are seen.
 
     Raises:
         StoreError: Consul cannot be reached, or the cluster is unusable; try again later.
@@ -135,8 +133,6 @@ async def build_farm(
         ids=ids,
         moves=Moves(caches, keys, settings.max_transfers),
         budget=failsafe.RemovalBudget(clock, lambda: len(caches.farms.entries)),
-        evictions=failsafe.RemovalBudget(clock, lambda: len(caches.farms.entries)),
-        preemption=preemption,
     )
     chores = HousekeepingTools(
         farm=settings.name,

@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-import msgspec
-
 from scheduler.domains import DomainRule, domain_parts, domain_reasons
 from scheduler.feasibility import room_reasons, standing_reasons
 from scheduler.model import EVICTING, Assignment, Explanation, FleetView, NodeView, Reason, Request, Verdict
-from scheduler.preemption import preempt
 from scheduler.protocol import Allocation, Deallocation, Eligibility
 from scheduler.rank import DIGITS, choose, node_parts
 from scheduler.requirement import compile_request
@@ -50,7 +47,7 @@ def eligibility(request: Request, view: FleetView) -> Eligibility:
 
 
 def allocation(request: Request, count: int, view: FleetView) -> Allocation:
-    """Places for up to ``count`` more pods, the best first; for those that fit nowhere room may be made.
+    """Places for up to ``count`` more pods, the best first.
 
     Raises:
         PlacementInvalid: the manifest's placement block cannot work.
@@ -71,14 +68,10 @@ def allocation(request: Request, count: int, view: FleetView) -> Allocation:
     missing = max(0, count - len(places))
     if not missing:
         return Allocation(places, reservations=reservations)
-    cramped = [name for name, reasons in refused if all(reason.code == "capacity" for reason in reasons)]
     refused += _used_up(candidates, places, rules)
     refusals = Counter(reason.code for _, reasons in refused for reason in reasons)
     why = _shortage(count, missing, refused, refusals)
-    found = Allocation(places, missing, why, dict(sorted(refusals.items())), reservations)
-    if request.yielding is None or "contended" in refusals:
-        return found
-    return msgspec.structs.replace(found, preemption=preempt(request, missing, view, cramped))
+    return Allocation(places, missing, why, dict(sorted(refusals.items())), reservations)
 
 
 def deallocation(request: Request, assignments: Collection[Assignment], view: FleetView) -> Deallocation:
@@ -105,13 +98,7 @@ def explanation(request: Request, view: FleetView) -> Explanation:
     good = sorted((v for v in verdicts if v.eligible), key=lambda v: (-round(v.score, DIGITS), v.node))
     near = [v for v in verdicts if not v.eligible and not v.placed]
     nearest = min(near, key=lambda v: (len(v.reasons), v.node), default=None)
-    found = Explanation(tuple(verdicts), tuple(v.node for v in good), nearest)
-    if request.yielding is None or good:
-        return found
-    waiting = sum(
-        one.owner == request.owner for n in view.values() for one in n.reserved.nominations.values()
-    )
-    return msgspec.structs.replace(found, preemption=preempt(request, max(1, waiting), view))
+    return Explanation(tuple(verdicts), tuple(v.node for v in good), nearest)
 
 
 def _asked(request: Request, view: FleetView) -> Sequence[NodeView]:

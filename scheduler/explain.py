@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler.model import Explanation, Preemption, Verdict
+from scheduler.model import Explanation, Verdict
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -45,7 +45,6 @@ def document(explanation: Explanation) -> dict[str, Any]:
         "nodes": [msgspec.to_builtins(row) for row in rows(explanation)],
         "eligible": len(explanation.ranking),
         "nearest_miss": msgspec.to_builtins(_row(nearest, 0)) if nearest is not None else None,
-        "preemption": msgspec.to_builtins(explanation.preemption),
     }
 
 
@@ -64,21 +63,6 @@ def text(explanation: Explanation) -> list[str]:
     if not count and explanation.nearest is not None:
         near = "; ".join(reason.text for reason in explanation.nearest.reasons)
         lines.append(f"nearest miss: {explanation.nearest.node}: {near}")
-    return [*lines, *(_preempting(explanation.preemption) if explanation.preemption is not None else ())]
-
-
-def _preempting(preemption: Preemption) -> list[str]:
-    """Where room is being made, or would be where preemption is switched on, and by whom; or why not."""
-    lines = []
-    for nominee in (*preemption.keep, *preemption.add):
-        how = "waits for room" if nominee.since else "preemption would make room"
-        by = [
-            f"{victim.instance} of {victim.owner} (priority {victim.priority})" for victim in nominee.victims
-        ]
-        lines.append(f"{how} on {nominee.node} for {nominee.instance}: {', '.join(by) or 'it is free'}")
-    if not lines and preemption.why:
-        stay = f"; these stay: {', '.join(preemption.barred)}" if preemption.barred else ""
-        lines.append(f"preemption would not help: {preemption.why}{stay}")
     return lines
 
 

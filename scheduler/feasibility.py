@@ -12,7 +12,6 @@ from collections.abc import Collection
 
 from scheduler.model import FleetView, NodeView, Reason, Request
 from scheduler.requirement import Requirement, selects, tolerates
-from store.nodes import Nomination
 
 # Amounts are decimal fractions in binary floats: 10 × 0.1 must fit into 1.
 TOLERANCE = 1e-9
@@ -97,14 +96,7 @@ def room(requirement: Requirement, node: NodeView) -> int:
     most = request.replicas_per_node - node.owners.get(request.owner, 0)
     for resource, asked in requirement.amounts:
         most = min(most, math.floor((_free(requirement, node, resource) + TOLERANCE) / asked))
-    # Each nomination has a turn of its own: once the first is served, others may come before the next.
-    return min(most, 1) if _shares_a_turn(request, node) else most
-
-
-def _shares_a_turn(request: Request, node: NodeView) -> bool:
-    """Whether the owner waits on a node together with others of its priority."""
-    equal = [n.owner for n in node.reserved.nominations.values() if n.priority == request.manifest.priority]
-    return request.owner in equal and len(set(equal)) > 1
+    return most
 
 
 def cramped(
@@ -117,7 +109,7 @@ def cramped(
     nobody speaks of the node nothing fits: what its pods reserve there cannot be changed.
     """
     found = set()
-    amounts, owner, priority = request.manifest.resources, request.owner, request.manifest.priority
+    amounts = request.manifest.resources
     used = {node: dict(view[node].used) for node, _ in places if node in view}
     for node, instance in sorted(places):
         if node not in view:
@@ -126,9 +118,7 @@ def cramped(
         here = view[node].reserved.instances.get(instance, {})
         more = {name: amount - here.get(name, 0.0) for name, amount in amounts.items()}
         if any(
-            grown > 0
-            and used[node].get(name, 0.0) + promised(view[node], name, owner, priority) + grown
-            > view[node].capacity.get(name, 0.0) + TOLERANCE
+            grown > 0 and used[node].get(name, 0.0) + grown > view[node].capacity.get(name, 0.0) + TOLERANCE
             for name, grown in more.items()
         ):
             found.add((node, instance))
@@ -153,41 +143,8 @@ def load_value(requirement: Requirement, node: NodeView, taken: int) -> float:
     return max(0.0, left)
 
 
-def promised(node: NodeView, resource: str, owner: str, priority: int) -> float:
-    """What is nominated on a node to others of at least that priority: room that is made is not stolen.
-
-    Who is nominated there itself lets pass those of its priority that come before it, and no others: else
-    two would leave the same room to each other.
-    """
-    nominations = node.reserved.nominations
-    mine = min(
-        (
-            turn(item)
-            for item in nominations.items()
-            if item[1].owner == owner and item[1].priority == priority
-        ),
-        default=None,
-    )
-    return sum(
-        nomination.amounts.get(resource, 0.0)
-        for instance, nomination in sorted(nominations.items())
-        if nomination.owner != owner
-        and nomination.priority >= priority
-        and (mine is None or turn((instance, nomination)) < mine)
-    )
-
-
-def turn(item: tuple[str, Nomination]) -> tuple[int, float, str, str]:
-    """In which order the nominations of a node get room: by priority, then who waits longest."""
-    instance, nomination = item
-    return -nomination.priority, nomination.since, nomination.owner, instance
-
-
 def _free(requirement: Requirement, node: NodeView, resource: str) -> float:
     free = node.capacity.get(resource, 0.0) - node.used.get(resource, 0.0)
-    if node.reserved.nominations:
-        request = requirement.request
-        free -= promised(node, resource, request.owner, request.manifest.priority)
     if requirement.exclusive:  # our own reservation under this name would be overwritten
         mine = node.reserved.instances.get(requirement.pod_id)
         if mine is not None:

@@ -69,8 +69,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     more than one replica a node, instances are named ``<pod>~<n>``, else they are the pod id itself.
     ``replaces`` names owners whose instance may be taken over in place (a rollout's old side);
     ``leaving`` are pods, as (node, instance), that spread and anti-affinity regard as gone, and
-    ``among`` limits the question to some nodes. ``yielding`` are the owners whose pods may have to make
-    room for these if their priority is lower; None: nothing is preempted.
+    ``among`` limits the question to some nodes.
     """
 
     manifest: Manifest
@@ -82,7 +81,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     replaces: frozenset[str] = frozenset()
     leaving: frozenset[tuple[str, str]] = frozenset()
     among: frozenset[str] | None = None
-    yielding: frozenset[str] | None = None
 
 
 class Reason(msgspec.Struct, frozen=True, gc=False):
@@ -133,52 +131,11 @@ class Explanation(msgspec.Struct, frozen=True):
     """The verdict on every node by name, the best nodes first in ``ranking``.
 
     ``nearest`` is the refused node with the fewest reasons that has none of the owner's pods yet.
-    ``preemption`` says where room would be made, if it was asked for and no node can take the pod.
     """
 
     verdicts: tuple[Verdict, ...]
     ranking: tuple[str, ...]
     nearest: Verdict | None
-    preemption: Preemption | None = None
-
-
-class Victim(msgspec.Struct, frozen=True, order=True, gc=False):
-    """A pod that must leave a node, so that one of higher priority has room there."""
-
-    instance: str
-    owner: str
-    priority: int
-
-
-class Nominee(msgspec.Struct, frozen=True, order=True):
-    """A pod that waits for room on a node, and who has to make it.
-
-    ``since`` (seconds since the epoch) is 0 for one that is only proposed.
-    """
-
-    node: str
-    instance: str
-    victims: tuple[Victim, ...] = ()
-    since: float = 0.0
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """(node, instance)."""
-        return self.node, self.instance
-
-
-class Preemption(msgspec.Struct, frozen=True):
-    """What becomes of the nominations of one owner: those that stand and still serve, new ones, and old ones.
-
-    Where they are too few, ``why`` says so, and ``barred`` are the owners whose pods are of lower priority
-    and stay all the same.
-    """
-
-    keep: tuple[Nominee, ...] = ()
-    add: tuple[Nominee, ...] = ()
-    drop: tuple[tuple[str, str], ...] = ()
-    why: str = ""
-    barred: tuple[str, ...] = ()
 
 
 class Assignment(msgspec.Struct, frozen=True, order=True, gc=False):

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from scheduler.model import Assignment, FleetView, Preemption, Reason, Request
+from scheduler.model import Assignment, FleetView, Reason, Request
 from scheduler.reservations import Reservation
 
 
@@ -34,8 +34,7 @@ class Allocation(msgspec.Struct, frozen=True):
 
     ``missing`` is how many found no place, ``why`` then says so in one line and ``refusals`` counts
     the nodes by reason code. ``reservations`` are one operation a node and must travel in the same
-    transaction as that node's pods (R17); empty when the manifest asks for no resources. ``preemption`` is
-    what could make room for the missing; a scheduler that does not preempt leaves it out.
+    transaction as that node's pods (R17); empty when the manifest asks for no resources.
     """
 
     assignments: tuple[Assignment, ...]
@@ -43,7 +42,6 @@ class Allocation(msgspec.Struct, frozen=True):
     why: str = ""
     refusals: Mapping[str, int] = {}
     reservations: tuple[Reservation, ...] = ()
-    preemption: Preemption | None = None
 
 
 class Deallocation(msgspec.Struct, frozen=True):

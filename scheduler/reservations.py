@@ -8,18 +8,17 @@ outcome a reader can tell whether this very change happened.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
 from scheduler.model import Assignment, FleetView, Request
 from store import codec, operations
 from store.keys import Keys
-from store.manifests import DEFAULT_PRIORITY, asked
-from store.nodes import Nomination, Reserved
+from store.manifests import asked
+from store.nodes import Reserved
 
-Place = tuple[str, str]
-"""(node, instance)."""
+_Book = dict[str, dict[str, float]]
+"""What each instance of a node has reserved, while one plan changes it."""
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -37,40 +36,6 @@ class Reservation(msgspec.Struct, frozen=True):
     def value(self) -> bytes:
         """The new record as it is written."""
         return codec.rewrite(self.record, self.raw) if self.raw else codec.encode(self.record)
-
-
-@dataclass(slots=True)
-class _Book:
-    """A node's record while one plan changes it."""
-
-    instances: dict[str, dict[str, float]]
-    priorities: dict[str, int]
-    nominations: dict[str, Nomination]
-
-    @classmethod
-    def of(cls, record: Reserved) -> _Book:
-        return cls(dict(record.instances), dict(record.priorities), dict(record.nominations))
-
-    def remove(self, instance: str) -> None:
-        self.instances.pop(instance, None)
-        self.priorities.pop(instance, None)
-
-    def add(self, instance: str, amounts: dict[str, float], owner: str, priority: int) -> None:
-        """A pod comes, or changes what it asks for; who comes where it was nominated waits no longer."""
-        if instance not in self.instances or instance in self.nominations:
-            self._arrived(instance, owner)
-        self.instances[instance] = amounts
-        self.priorities.pop(instance, None)
-        if priority != DEFAULT_PRIORITY:
-            self.priorities[instance] = priority
-
-    def _arrived(self, instance: str, owner: str) -> None:
-        own = sorted(name for name, one in self.nominations.items() if one.owner == owner)
-        if own:
-            del self.nominations[instance if instance in own else own[0]]
-
-    def record(self, generation: int) -> Reserved:
-        return Reserved(self.instances, generation, self.priorities, self.nominations)
 
 
 def reserve(assignments: Iterable[Assignment], request: Request, view: FleetView) -> tuple[Reservation, ...]:
@@ -98,50 +63,20 @@ def change_reservations(
     books: dict[str, _Book] = {}
     for place in remove:
         if place.node in view:
-            _book(books, view, place.node).remove(place.instance)
+            _book(books, view, place.node).pop(place.instance, None)
     for place in add:
         wanted = asked(request.manifest) if request is not None else {}
         book = _book(books, view, place.node)
-        if wanted and request is not None:
-            book.add(place.instance, wanted, request.owner, request.manifest.priority)
+        if wanted:
+            book[place.instance] = wanted
         else:
-            book.remove(place.instance)  # a version that asks for nothing frees what the old one held
+            book.pop(place.instance, None)  # a version that asks for nothing frees what the old one held
     return _changes(books, view)
-
-
-def nominate(
-    view: FleetView,
-    request: Request,
-    *,
-    add: Iterable[Place] = (),
-    drop: Iterable[Place] = (),
-    since: float = 0.0,
-) -> tuple[Reservation, ...]:
-    """Nominations of a request's owner, new ones and such as are given up; one change a node.
-
-    Somebody else's nomination is neither dropped nor replaced.
-    """
-    books: dict[str, _Book] = {}
-    for node, instance in drop:
-        if node in view and _nominee(view, node, instance) == request.owner:
-            _book(books, view, node).nominations.pop(instance, None)
-    amounts = asked(request.manifest)
-    for node, instance in add:
-        if node in view and _nominee(view, node, instance) in ("", request.owner):
-            _book(books, view, node).nominations[instance] = Nomination(
-                owner=request.owner, priority=request.manifest.priority, amounts=amounts, since=since
-            )
-    return _changes(books, view)
-
-
-def _nominee(view: FleetView, node: str, instance: str) -> str:
-    standing = view[node].reserved.nominations.get(instance)
-    return standing.owner if standing is not None else ""
 
 
 def _book(books: dict[str, _Book], view: FleetView, node: str) -> _Book:
     if node not in books:
-        books[node] = _Book.of(view[node].reserved)
+        books[node] = dict(view[node].reserved.instances)
     return books[node]
 
 
@@ -150,8 +85,8 @@ def _changes(books: Mapping[str, _Book], view: FleetView) -> tuple[Reservation, 
     found = []
     for name, book in sorted(books.items()):
         node = view[name]
-        if book != _Book.of(node.reserved):
-            record = book.record(node.reserved.generation + 1)
+        if book != node.reserved.instances:
+            record = Reserved(book, node.reserved.generation + 1)
             found.append(Reservation(name, record, node.reserved_index, node.reserved_raw))
     return tuple(found)
 

@@ -13,8 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from scheduler.errors import RemoteAnswerInvalid
-from scheduler.feasibility import promised
-from scheduler.model import Assignment, FleetView, Request
+from scheduler.model import Assignment, FleetView, NodeView, Request
 from store.manifests import Placement
 from store.nodes import Taint
 
@@ -119,7 +118,7 @@ def question(
         leaving=[Place(node, instance) for node, instance in sorted(request.leaving)],
         count=count,
         assignments=[Place(place.node, place.instance) for place in sorted(assignments)],
-        nodes=[_node(view, name, request) for name in sorted(names)],
+        nodes=[_node(view[name]) for name in sorted(names)],
     )
     return msgspec.json.encode(body)
 
@@ -136,21 +135,15 @@ def answer(kind: type[T], body: bytes) -> T:
         raise RemoteAnswerInvalid(f"remote scheduler's answer: {error}") from error
 
 
-def _node(view: FleetView, name: str, request: Request) -> NodeState:
-    """Room that was made for others of higher priority is used, as far as this request is concerned."""
-    node = view[name]
-    used = dict(node.used)
-    for resource in sorted({name for one in node.reserved.nominations.values() for name in one.amounts}):
-        taken = promised(node, resource, request.owner, request.manifest.priority)
-        used[resource] = used.get(resource, 0.0) + taken
+def _node(node: NodeView) -> NodeState:
     return NodeState(
-        name=name,
+        name=node.name,
         labels=dict(node.labels),
         taints=list(node.taints),
         cordoned=node.cordoned,
         drain=node.drain,
         presence=node.presence,
         capacity=dict(node.capacity),
-        used=used,
+        used=dict(node.used),
         pods={instance: PodState(pod.owner, dict(pod.labels)) for instance, pod in node.pods.items()},
     )

@@ -13,7 +13,7 @@ from typing import Any
 from store import codec
 from store.errors import InputInvalid
 from store.keys import valid_name, valid_segment
-from store.manifests import MAX_MANIFEST_BYTES, MAX_PRIORITY, HealthCheck, Manifest, canonical
+from store.manifests import MAX_MANIFEST_BYTES, HealthCheck, Manifest, canonical
 
 MAX_SECONDS = 1e9
 SIGNALS = frozenset(known.name.removeprefix("SIG") for known in signal.Signals)
@@ -93,8 +93,6 @@ def _of_amounts(manifest: Manifest) -> Iterator[Mistake]:
     for name, amount in manifest.resources.items():
         if not 0 <= amount < math.inf:
             yield f"resources.{name}", amount, "zero or more, and finite"
-    if not 0 <= manifest.priority <= MAX_PRIORITY:
-        yield "priority", manifest.priority, f"0 to {MAX_PRIORITY}"
     for name, limit in manifest.ulimits.items():
         if not -1 <= limit < 2**63:
             yield f"ulimits.{name}", limit, "-1 (unlimited) to 2^63 - 1"

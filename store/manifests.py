@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from store.consul.client import ConsulClient
 
 MAX_MANIFEST_BYTES = 256 * 1024
-DEFAULT_PRIORITY = 50
-MAX_PRIORITY = 100
 
 Operator = Literal["=", "!=", "in", "not-in", "exists", "not-exists", "<", "<=", ">", ">=", "version"]
 
@@ -136,7 +134,6 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``user`` and ``working_directory`` empty mean the agent's own user and the instance's directory;
     ``ulimits`` are the names of ``setrlimit`` without ``RLIMIT_``. ``stop_after`` (seconds, 0 = never):
     how long the agent may be out of contact before it stops the pod (R27). ``system`` pods are drained last.
-    ``priority``: where preemption is on, room is made for higher ones by lower ones (0 to 100).
     """
 
     id: str
@@ -156,7 +153,6 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     resources: dict[str, float] = {}
     placement: Placement = Placement()
     system: bool = False
-    priority: int = DEFAULT_PRIORITY
 
 
 def asked(manifest: Manifest) -> dict[str, float]:

@@ -6,7 +6,7 @@ agent's session-bound presence: it vanishes with the session, its heartbeat is t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
@@ -15,7 +15,6 @@ from store import codec, operations
 from store.entry import Entry, Stored
 from store.errors import NotFound, RecordInvalid
 from store.keys import Keys, is_sentinel
-from store.manifests import DEFAULT_PRIORITY
 from store.operations import Operation
 from store.work import Work
 
@@ -101,33 +100,19 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     since: float = 0.0
 
 
-class Nomination(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Room that an owner waits for on a node, to be made by pods of lower priority: theirs to give up.
-
-    ``since`` is seconds since the epoch.
-    """
-
-    owner: str
-    priority: int = DEFAULT_PRIORITY
-    amounts: dict[str, float] = {}
-    since: float = 0.0
-
-
 class Reserved(msgspec.Struct, frozen=True, omit_defaults=True):
     """Resources reserved on a node: instance → amounts, a map and not a sum (R17).
 
-    ``generation`` counts placements. ``priorities`` holds an instance's where it is not the usual one,
-    ``nominations`` the instances that wait for room here.
+    ``generation`` counts placements.
     """
 
     instances: dict[str, dict[str, float]] = {}
     generation: int = 0
-    priorities: dict[str, int] = {}
-    nominations: dict[str, Nomination] = {}
 
-    def priority(self, instance: str) -> int:
-        """The priority of an instance that has something reserved."""
-        return self.priorities.get(instance, DEFAULT_PRIORITY)
+    def without(self, gone: Collection[str]) -> Reserved:
+        """The next record, in which these instances have nothing reserved."""
+        left = {name: amounts for name, amounts in self.instances.items() if name not in gone}
+        return Reserved(left, self.generation + 1)
 
 
 def effective_labels(node: Node | None, agent: Agent | None) -> dict[str, str]:

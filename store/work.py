@@ -11,7 +11,8 @@ class Transfer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A pod on its way to another node, make before break: whoever owns its RC goes on from here.
 
     ``phase`` is ``reserved`` until the new pod stands beside the old one, then ``placed``. ``since`` and
-    ``deadline`` are seconds since the epoch; ``cause`` says why the old place is left.
+    ``deadline`` are seconds since the epoch; ``cause`` says why the old place is left. Older versions wrote
+    ``preempted``, too: such a move is called off where the old node may keep its pod.
     """
 
     id: str

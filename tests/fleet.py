@@ -243,7 +243,6 @@ async def start_farm(
     kinds: Sequence[str] = ("rcs",),
     housekeeping: HousekeepingSettings = DEFAULTS,
     scheduler: Scheduler | None = None,
-    preemption: bool = False,
     **settings: Any,
 ) -> RunningFarm:
     """Start a farm in this process and wait until it is ready."""
@@ -265,7 +264,6 @@ async def start_farm(
         kinds=kinds,
         housekeeping=housekeeping,
         scheduler=scheduler,
-        preemption=preemption,
     )
     stop = asyncio.Event()
     running = RunningFarm(farm, stop, asyncio.create_task(farm.run(stop)), alerts, client, registry)

@@ -13,7 +13,7 @@ from scheduler.model import Assignment, FleetView, NodeView, PodView, Request
 from store import selectors
 from store.entry import Stored
 from store.manifests import Affinity, AntiAffinity, Constraint, Manifest, Placement, Spread, Toleration
-from store.nodes import Agent, Drain, Node, Nomination, Reserved, Taint
+from store.nodes import Agent, Drain, Node, Reserved, Taint
 
 OWNER = "me"
 LABELS = {"app": "web"}
@@ -161,13 +161,7 @@ def nodes(draw: st.DrawFn, name: str, troubles: bool = True) -> NodeView:
         absence = draw(st.sampled_from(["", "", "", "absent", "lost"]))
         said["absent"], said["lost"] = absence == "absent", absence == "lost"
     capacity = draw(st.sampled_from([{}, {"cpu": 1.0}, {"cpu": 4.0, "gpu": 2.0}]))
-    made = node(name, labels, capacity=capacity, pods=pods, reserved=reserved, index=7, **said)
-    if not draw(st.sampled_from([False, False, True])):
-        return made
-    waiting = {
-        "n1": Nomination(owner="other", priority=draw(st.sampled_from([20, 50, 80])), amounts={"cpu": 0.5})
-    }
-    return msgspec.structs.replace(made, reserved=msgspec.structs.replace(made.reserved, nominations=waiting))
+    return node(name, labels, capacity=capacity, pods=pods, reserved=reserved, index=7, **said)
 
 
 @st.composite

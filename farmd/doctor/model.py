@@ -9,16 +9,12 @@ from store.entry import Entry
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Room to give back: an instance in a node's reservations as seen; never while one of ``absent`` exists.
-
-    ``nomination``: the instance only waits for that room.
-    """
+    """Room to give back: an instance in a node's reservations, as seen, unless one of ``absent`` exists."""
 
     node: str
     instance: str
     entry: Entry
     absent: tuple[str, ...]
-    nomination: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,7 @@ allocations). A place that a move has reserved is somebody's, although no pod st
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-import msgspec
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from farmd.doctor.model import Finding, Release, Removal
 from farmd.doctor.survey import Survey
@@ -22,7 +20,7 @@ from store.work import Work
 
 Place = tuple[str, str]
 
-CODES = frozenset({"stale-reservation", "stale-nomination"})
+CODES = frozenset({"stale-reservation"})
 
 
 def check(survey: Survey) -> list[Finding]:
@@ -31,7 +29,7 @@ def check(survey: Survey) -> list[Finding]:
         return []
     taken = needed(survey)
     taken |= {survey.keys.intent_parts(entry.key) for entry in survey.well_formed("intent")}
-    reserved = [
+    return [
         Finding(
             "stale-reservation",
             f"{survey.short(entry.key)}/{instance}",
@@ -44,26 +42,6 @@ def check(survey: Survey) -> list[Finding]:
         for instance in sorted(book.instances)
         if (node, instance) not in taken
     ]
-    return [*reserved, *_nominations(survey)]
-
-
-def _nominations(survey: Survey) -> Iterator[Finding]:
-    """Room that is kept for an owner who is gone: nobody of lower priority gets it."""
-    for entry, book in survey.decoded("reserved", Reserved):
-        node = survey.keys.last_part(entry.key)
-        for instance, nomination in sorted(book.nominations.items()):
-            if survey.owned(nomination.owner):
-                continue
-            absent = survey.owner_keys(nomination.owner)
-            yield Finding(
-                "stale-nomination",
-                f"{survey.short(entry.key)}/{instance}",
-                f"its owner {nomination.owner} waits for room there and does not exist",
-                f"farmctl doctor --fix {survey.short(entry.key)}/{instance} withdraws it",
-                Removal(
-                    "reserved", node, (), release=Release(node, instance, entry, absent, nomination=True)
-                ),
-            )
 
 
 def needed(survey: Survey) -> set[Place]:
@@ -95,25 +73,23 @@ def _moving(survey: Survey) -> Iterator[Place]:
 
 def mutations(cluster: Operation, action: str, releases: Iterable[Release]) -> list[Mutation]:
     """One mutation for each node, because its record changes once a transaction (R17)."""
-    nodes: dict[str, dict[tuple[bool, str], Release]] = {}
+    nodes: dict[str, dict[str, Release]] = {}
     for release in releases:
-        nodes.setdefault(release.node, {})[release.nomination, release.instance] = release
+        nodes.setdefault(release.node, {})[release.instance] = release
     return [_mutation(cluster, action, node, here) for node, here in sorted(nodes.items())]
 
 
-def _mutation(
-    cluster: Operation, action: str, node: str, here: Mapping[tuple[bool, str], Release]
-) -> Mutation:
+def _mutation(cluster: Operation, action: str, node: str, here: Mapping[str, Release]) -> Mutation:
     entry = next(iter(here.values())).entry
     book = codec.decode(Reserved, entry.value, entry.key)
-    record = _without(book, here.keys())
+    record = book.without(here.keys())
     change = Change(
         "reserved",
         node,
         node,
         action,
-        before={"reservations": len(book.instances), **_counted(book, book)},
-        after={"reservations": len(record.instances), **_counted(record, book)},
+        before={"reservations": len(book.instances)},
+        after={"reservations": len(record.instances)},
         details=tuple(_line(release) for _, release in sorted(here.items())),
         destructive=True,
     )
@@ -126,19 +102,8 @@ def given_back(releases: Sequence[Release]) -> tuple[Operation, list[str]]:
     """The write that gives back places of one node together with what was left there, and what it does."""
     entry = releases[0].entry
     book = codec.decode(Reserved, entry.value, entry.key)
-    record = _without(book, {(release.nomination, release.instance) for release in releases})
+    record = book.without([release.instance for release in releases])
     return _write(entry, record), [_line(release) for release in releases]
-
-
-def _without(book: Reserved, gone: Collection[tuple[bool, str]]) -> Reserved:
-    left = {name: amounts for name, amounts in book.instances.items() if (False, name) not in gone}
-    return msgspec.structs.replace(
-        book,
-        instances=left,
-        priorities={name: rank for name, rank in book.priorities.items() if name in left},
-        nominations={name: one for name, one in book.nominations.items() if (True, name) not in gone},
-        generation=book.generation + 1,
-    )
 
 
 def _write(entry: Entry, record: Reserved) -> Operation:
@@ -146,9 +111,4 @@ def _write(entry: Entry, record: Reserved) -> Operation:
 
 
 def _line(release: Release) -> str:
-    what = "withdraws the nomination" if release.nomination else "gives back the room"
-    return f"{what} of {release.node}/{release.instance}"
-
-
-def _counted(book: Reserved, before: Reserved) -> dict[str, int | str | bool]:
-    return {"nominations": len(book.nominations)} if before.nominations else {}
+    return f"gives back the room of {release.node}/{release.instance}"

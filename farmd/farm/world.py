@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from farmd.farm.caches import Caches
-from farmd.farm.nominations import Nominations
 from scheduler.fleet import Fleet
 from scheduler.ledger import Ledger
 from scheduler.model import FleetView
@@ -57,7 +56,6 @@ class World:
         self._blocked: set[str] = set()
         self._failing: set[str] = set()
         self.ledger = Ledger()
-        self.nominations = Nominations(caches, keys)
         caches.pods.subscribe(self._pods_changed)
         caches.intent.subscribe(self._intents_changed)
         caches.reality.subscribe(self._realities_changed)
@@ -254,25 +252,12 @@ class World:
         self._node_views_changed(names)
 
     def _reserved_changed(self, changed: set[str]) -> None:
-        nominees, crowded = set[str](), set[str]()
         for name in {self._keys.last_part(key) for key in changed}:
             self._fleet.set_reserved(name, self._caches.reserved.get(self._keys.reserved(name)))
-            if waiting := self.nominations.changed(name):
-                nominees |= waiting
-                crowded.add(name)
-        self._wake(self._hungry | nominees | self._owners_on(crowded))
+        self._wake(self._hungry)
 
     def _controllers_changed(self, changed: set[str]) -> None:
-        """Whoever may not be preempted any more, or may again, concerns those who wait where it has pods."""
-        items = {self._keys.last_part(key) for key in changed}
-        concerned = set[str]()
-        if (turned := self.nominations.controllers_changed(items)) and self.nominations.nodes():
-            view = self._fleet.view()
-            for name in self.nominations.nodes():
-                if name in view and turned & view[name].owners.keys():
-                    concerned |= view[name].owners.keys()
-            concerned |= self._hungry if concerned else set()
-        self._wake(items | concerned)
+        self._wake({self._keys.last_part(key) for key in changed})
 
     def _work_changed(self, changed: set[str]) -> None:
         """A node was given up or came back (R21); an item's worker noted something down."""
@@ -288,10 +273,5 @@ class World:
             self._node_views_changed(nodes)
 
     def _node_views_changed(self, names: set[str]) -> None:
-        self._wake(self._owners_on(names) | self._hungry)
-
-    def _owners_on(self, nodes: set[str]) -> set[str]:
-        if not nodes:
-            return set()
         view = self._fleet.view()
-        return {owner for name in nodes if name in view for owner in view[name].owners}
+        self._wake({owner for name in names if name in view for owner in view[name].owners} | self._hungry)

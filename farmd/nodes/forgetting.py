@@ -142,8 +142,6 @@ async def _references(call: Call, name: str, reserved: Entry | None) -> AsyncIte
     book = codec.decode(Reserved, reserved.value, reserved.key) if reserved is not None else Reserved()
     for instance in sorted(book.instances.keys() - standing - pods.keys()):
         yield f"room reserved for {instance}"
-    for instance, nomination in sorted(book.nominations.items()):
-        yield f"room that {await _title(call, nomination.owner)} waits for ({instance})"
     async for text in _arriving(call, name, standing | pods.keys()):
         yield text
 

@@ -1,7 +1,6 @@
-"""What a plan may take away in a minute, without a person's word and with one (R19).
+"""What a plan may take away in a minute without a person's word (R19).
 
-Healing spends a budget whose end is evidence that something is wrong with more than a few pods, and freezes
-the kind. What makes room for a higher priority spends one of its own and merely waits: a person meant it.
+The end of this budget is evidence that something is wrong with more than a few pods, and freezes the kind.
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ from farmd.replication.model import Place, Plan, Snapshot
 
 if TYPE_CHECKING:
     from farmd.replication.kind import Tools
-
-# Moves that a person's word asked for, that of a priority too, are no evidence that something is wrong.
-COMMANDED = ("draining", "preempted")
 
 
 def allow_removals(plan: Plan, snapshot: Snapshot, tools: Tools) -> bool:
@@ -31,22 +27,15 @@ def allow_removals(plan: Plan, snapshot: Snapshot, tools: Tools) -> bool:
     return tools.guard.frozen() is None
 
 
-def allow_evictions(plan: Plan, tools: Tools) -> bool:
-    """Whether pods may be removed for others now."""
-    nodes = [node for node, _ in plan.evictions]
-    return not nodes or tools.evictions.allows(nodes, tools.world.pods_here())
-
-
 def give_back(item: str, plan: Plan, snapshot: Snapshot, tools: Tools) -> None:
     """What still stands was not removed and spends nothing: farms would freeze each other over it."""
     standing = tools.world.pods(item).keys()
     tools.budget.give_back(node for node, _ in {*_unasked(plan, snapshot)} & standing)
-    tools.evictions.give_back(node for node, _ in {*plan.evictions} & standing)
 
 
 def _unasked(plan: Plan, snapshot: Snapshot) -> list[Place]:
     """The pods that a plan takes away without a person's word."""
     places = [place for place, _ in plan.moves if not healing.forced_out(snapshot.pods[place])]
-    if plan.step is not None and plan.step.action == "finish" and plan.step.cause not in COMMANDED:
+    if plan.step is not None and plan.step.action == "finish" and plan.step.cause != "draining":
         places += [plan.step.old] if plan.step.old in snapshot.pods else []
     return places

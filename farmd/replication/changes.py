@@ -17,7 +17,7 @@ from farmd.replication import transfer
 from farmd.replication.model import Place, Plan, Step
 from farmd.replication.reading import Reading
 from scheduler.model import Assignment, FleetView, Request
-from scheduler.reservations import Reservation, change_reservations, nominate
+from scheduler.reservations import Reservation, change_reservations
 from store import codec, operations
 from store.intent import Intent
 from store.manifests import asked
@@ -36,13 +36,10 @@ async def units(reading: Reading, plan: Plan, request: Request, tools: Tools) ->
     view = reading.view if reading.view is not None else tools.world.fleet()
     if plan.step is not None:
         return [await _step(reading, plan.step, request, view, tools)]
-    if plan.nominations or plan.withdrawals:
-        return _nominations(plan, request, view, tools.clock.now())
     changes = list(_changes(reading, plan, request, tools.clock.now()))
     if reading.snapshot.rc.replicas_per_node > 1:
         changes = _bounded(changes)
-    made = grouped(changes, await _reservations(request, changes, view, tools))
-    return (_evicted(reading, unit) for unit in made) if plan.evictions else made
+    return grouped(changes, await _reservations(request, changes, view, tools))
 
 
 def _changes(reading: Reading, plan: Plan, request: Request, now: float) -> Iterable[tuple[Change, ...]]:
@@ -50,7 +47,7 @@ def _changes(reading: Reading, plan: Plan, request: Request, now: float) -> Iter
     rc, labels = snapshot.rc, dict(request.labels)
     new = Pod(manifest=rc.manifest, labels=labels, at=now)
     intent = Intent(manifest=rc.manifest, owner=rc.id)
-    for place in (*plan.removals, *plan.evictions):
+    for place in plan.removals:
         yield (_removal(reading, place),)
     for place, goal in plan.moves:
         yield _removal(reading, place), Change("place", goal.node, goal.instance, new, intent)
@@ -99,29 +96,6 @@ async def _reservations(
         await tools.scheduler.deallocate_nodes(request, going, view)
     changed = change_reservations(view, add=coming, request=request, remove=going)
     return {change.node: change for change in changed}
-
-
-# -- preemption --------------------------------------------------------------------------------
-def _evicted(reading: Reading, unit: NodeChanges) -> NodeChanges:
-    """Removed for others; the node's record is compared, so that nobody goes for one who waits no longer."""
-    owners = {reading.snapshot.pods[change.node, change.instance].preempted for change in unit.changes}
-    note = Note("", None, 0, "preemption.evict", "preempted", {"for": ", ".join(sorted(owners))})
-    return msgspec.structs.replace(unit, note=note)
-
-
-def _nominations(plan: Plan, request: Request, view: FleetView, now: float) -> Iterable[NodeChanges]:
-    """Nominations that come and go, each node's with its own record."""
-    coming = [nominee.place for nominee in plan.nominations]
-    action = "preemption.nominate" if coming else "preemption.withdraw"
-    for change in nominate(view, request, add=coming, drop=plan.withdrawals, since=now):
-        added = [nominee for nominee in plan.nominations if nominee.node == change.node]
-        fields = {
-            "nominated": ", ".join("/".join(nominee.place) for nominee in added),
-            "victims": ", ".join(f"{one.node}/{v.instance}" for one in added for v in one.victims),
-            "withdrawn": ", ".join("/".join(place) for place in plan.withdrawals if place[0] == change.node),
-        }
-        told = {name: value for name, value in fields.items() if value}
-        yield NodeChanges((), (change,), Note("", None, 0, action, "preemption", told))
 
 
 def verdicts(reading: Reading, plan: Plan, tools: Tools) -> list[Operation]:

@@ -20,14 +20,13 @@ from farmd.specs import check_count
 from store import codec, manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, RecordInvalid
-from store.nominations import returned
+from store.nodes import Reserved
+from store.operations import Operation
 from store.rcs import KIND, ReplicationController, ReplicationControllerStore
 from store.work import Work
 
 Controller = Stored[ReplicationController]
 
-# Beside what deleting takes itself all of them fit into one transaction (R25).
-NODES_RELEASED = 40
 _UPDATE_HINT = "farmctl rc update -f FILE --now changes it, farmctl rc set-replicas its count"
 
 
@@ -183,39 +182,39 @@ async def _removal(call: Call, stored: Controller, held: Guard) -> Mutation:
 
     What a worker writes at this very moment fails on the record that is gone (R12).
     """
-    mutation, rc = _family(call).removal(stored, held), stored.record
-    place = await _reserved_place(call, rc.id)
-    room = await returned(call.client, call.keys, rc.id, place)
-    if not room.operations:
+    mutation = _family(call).removal(stored, held)
+    room = await _move_room(call, stored.record.id)
+    if not room:
         return mutation
-    if len(room.operations) > NODES_RELEASED:
-        raise Conflict(
-            f"rc {rc.name!r} holds room on {len(room.operations)} nodes, expected at most {NODES_RELEASED}",
-            id=rc.id,
-            hint="the farm that works on it gives it back; try again in a moment",
-        )
-    free = (operations.check_not_exists(call.keys.intent(*place)),) if place and room.reservations else ()
-    counts = {"nominations": room.nominations, "reservations": room.reservations}
-    before = {name: count for name, count in counts.items() if count}
     change = dataclasses.replace(
         mutation.change,
-        before={**mutation.change.before, **before},
-        after={**mutation.change.after, **dict.fromkeys(before, 0)},
+        before={**mutation.change.before, "reservations": 1},
+        after={**mutation.change.after, "reservations": 0},
     )
-    return Mutation(change, (*mutation.operations, *free, *room.operations))
+    return Mutation(change, (*mutation.operations, *room))
 
 
-async def _reserved_place(call: Call, rc_id: str) -> tuple[str, str] | None:
-    """The place of a move that has reserved its room, and where nobody is to run (W16)."""
+async def _move_room(call: Call, rc_id: str) -> tuple[Operation, ...]:
+    """Gives back what a move has reserved, where nobody is to run (W16); empty where nothing is reserved."""
     entry = await call.client.read(call.keys.work(KIND, rc_id), mode="consistent")
     try:
         work = codec.decode(Work, entry.value, entry.key) if entry is not None else Work()
+        if work.transfer is None:
+            return ()
+        node, instance = work.transfer.new
+        entry = await call.client.read(call.keys.reserved(node), mode="consistent")
+        if entry is None or instance not in (book := codec.stored(Reserved, entry)).record.instances:
+            return ()
     except RecordInvalid:
-        return None  # it names no place; the doctor finds what nobody has any more
-    if work.transfer is None:
-        return None
-    intent = await call.client.read(call.keys.intent(*work.transfer.new), mode="consistent")
-    return work.transfer.new if intent is None else None
+        return ()  # it names no place or room; the doctor finds what nobody has any more
+    intent = call.keys.intent(node, instance)
+    if await call.client.read(intent, mode="consistent") is not None:
+        return ()
+    value = codec.rewrite(book.record.without([instance]), book.raw)
+    return (
+        operations.check_not_exists(intent),
+        operations.cas(book.key, value, book.index, flags=book.flags),
+    )
 
 
 def _family(call: Call) -> Family[ReplicationController]:

@@ -86,8 +86,6 @@ def cause_of(snapshot: Snapshot, state: PodState) -> Cause:
     """Why a pod moves."""
     if state.draining and not state.retained:
         return "draining"
-    if state.preempted and state.lost is None:
-        return "preempted"
     return "ineligible" if _must_leave(snapshot, state) else "unhealthy"
 
 
@@ -159,10 +157,7 @@ def _leaves(snapshot: Snapshot, state: PodState) -> bool:
 
 
 def _must_leave(snapshot: Snapshot, state: PodState) -> bool:
-    """A static controller's pod stays on a node that merely became ineligible; a drain moves everybody's, and
-    so does a pod of higher priority."""
-    if state.preempted:
-        return True
+    """A static controller's pod stays on a node that merely became ineligible; a drain moves everybody's."""
     return not state.retained and (bool(state.draining) or snapshot.rc.strategy == "dynamic")
 
 
@@ -173,11 +168,10 @@ def _sick_for_long(snapshot: Snapshot, state: PodState) -> bool:
     return snapshot.now - since >= limit
 
 
-def _order(snapshot: Snapshot, place: Place) -> tuple[bool, bool, bool, Place]:
-    """Of those that must leave, one that somebody waits for goes first: it is asked whether *it* has a place
-    elsewhere. Then one that does not serve: that costs nothing."""
+def _order(snapshot: Snapshot, place: Place) -> tuple[bool, bool, Place]:
+    """One that must leave goes first, then one that does not serve: that costs nothing."""
     state = snapshot.pods[place]
-    return not _must_leave(snapshot, state), not state.preempted, state.healthy, place
+    return not _must_leave(snapshot, state), state.healthy, place
 
 
 def _keeps_floor(snapshot: Snapshot, place: Place) -> bool:

@@ -47,8 +47,6 @@ class Tools:
     ids: Ids
     moves: Moves
     budget: RemovalBudget
-    evictions: RemovalBudget
-    preemption: bool = False
     turns: Turns = field(default_factory=Turns)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
-from scheduler.model import Assignment, Nominee, Preemption
+from scheduler.model import Assignment
 from store.entry import Stored
 from store.intent import Intent
 from store.pods import Pod
@@ -19,7 +19,7 @@ from store.work import Transfer
 Place = tuple[str, str]
 """(node, instance)."""
 
-Cause = Literal["ineligible", "draining", "unhealthy", "preempted"]
+Cause = Literal["ineligible", "draining", "unhealthy"]
 Purpose = Literal["additions", "moves", "transfer"]
 
 
@@ -28,8 +28,7 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
 
     ``retained``: its node may keep it. ``unreadable``: there is an intent that does not decode. ``lost``:
     since when its node is given up (seconds since the epoch), ``absent``: nothing is heard of it (R21).
-    ``draining``: its node is drained; ``forced`` drains wait for no health floor. ``preempted``: for whom it
-    must make room, empty as long as it need not.
+    ``draining``: its node is drained; ``forced`` drains wait for no health floor.
     """
 
     pod: Stored[Pod]
@@ -40,7 +39,6 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
     lost: float | None = None
     absent: bool = False
     draining: Literal["", "gentle", "forced"] = ""
-    preempted: str = ""
 
     @property
     def healthy(self) -> bool:
@@ -53,8 +51,6 @@ class Offer:
     """Places that the scheduler offers; ``why`` says why there are not enough.
 
     ``contended``: only until other workers of this process have changed what they are changing.
-    ``preemption``: what could make room for those that are missing. ``stuck``: a pod that should make room,
-    for which a place was asked besides, and there is none either.
     """
 
     assignments: tuple[Assignment, ...] = ()
@@ -62,8 +58,6 @@ class Offer:
     why: str = ""
     purpose: Purpose = "additions"
     contended: bool = False
-    preemption: Preemption | None = None
-    stuck: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +70,7 @@ class Snapshot:
     ``crowded``: as many moves as allowed are under way in the fleet, ``taken`` who has the place that the
     move under way reserved.
     Times are seconds since the epoch, ``stop_after`` is the manifest's. ``cramped`` are outdated pods
-    whose nodes have no room for what the RC's manifest asks for. ``nominated``: where the RC waits for room
-    that others must make; ``holders``: what is known of those others, by owner.
+    whose nodes have no room for what the RC's manifest asks for.
     """
 
     rc: ReplicationController
@@ -95,8 +88,6 @@ class Snapshot:
     roomless: bool = False
     stop_after: float = 0.0
     cramped: frozenset[Place] = frozenset()
-    nominated: frozenset[Place] = frozenset()
-    holders: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def outdated(self) -> list[Place]:
@@ -122,9 +113,7 @@ class Plan:
     ``repairs`` are pods whose intent was lost or altered, ``replacements`` outdated pods that take the
     RC's manifest in place, ``moves`` pods that go elsewhere without waiting for their successors,
     ``step`` that of a move that waits. ``blocked`` says what stands in the way of the rest, ``waiting``
-    what is merely not over yet; ``after`` (seconds) when time alone changes something. ``evictions`` are pods
-    that make room for others and have no place to go to, ``nominations`` the places where room is waited for
-    from now on, ``withdrawals`` those where no more.
+    what is merely not over yet; ``after`` (seconds) when time alone changes something.
     """
 
     additions: tuple[Assignment, ...] = ()
@@ -136,9 +125,6 @@ class Plan:
     step: Step | None = None
     waiting: str = ""
     after: float | None = None
-    evictions: tuple[Place, ...] = ()
-    nominations: tuple[Nominee, ...] = ()
-    withdrawals: tuple[Place, ...] = ()
 
     @property
     def arriving(self) -> tuple[Place, ...]:
@@ -149,12 +135,7 @@ class Plan:
         return tuple((goal.node, goal.instance) for goal in goals)
 
     @property
-    def changes_pods(self) -> bool:
-        """Whether pods or their intents change."""
-        changes = self.additions or self.removals or self.repairs or self.replacements or self.moves
-        return bool(changes or self.evictions) or self.step is not None
-
-    @property
     def empty(self) -> bool:
         """Whether there is nothing to change."""
-        return not (self.changes_pods or self.nominations or self.withdrawals)
+        changes = self.additions or self.removals or self.repairs or self.replacements or self.moves
+        return not changes and self.step is None

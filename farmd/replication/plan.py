@@ -3,16 +3,13 @@
 A move under way takes its next step first. Then additions or removals, pods on lost nodes, repairs of
 intents, replacements in place; a move starts when nothing is missing. Disabled means no effect at all.
 Removal takes pods on nodes that may not keep them, then unhealthy ones, then the newest. While a rollout
-manages the RC intents are repaired, a move that was under way is ended, and no more (R14). Room that others
-wait for, and room that is waited for, comes last. Frozen stops removals and replacements that no person
-asked for since, and every move (R18); it never stops additions.
+manages the RC intents are repaired, a move that was under way is ended, and no more (R14). Frozen stops
+removals and replacements that no person asked for since, and every move (R18); it never stops additions.
 """
 
 from __future__ import annotations
 
-import dataclasses
-
-from farmd.replication import healing, preempting, transfer
+from farmd.replication import healing, transfer
 from farmd.replication.model import Place, Plan, PodState, Snapshot, Step
 from scheduler.model import Assignment
 from store.status import Status
@@ -20,19 +17,6 @@ from store.status import Status
 
 def decide(snapshot: Snapshot) -> Plan:
     """Plan one cycle."""
-    plan = _pods(snapshot)
-    if plan.changes_pods:
-        return plan
-    evicted = preempting.evictions(snapshot) if not (snapshot.rc.disabled or snapshot.rc.managed_by) else ()
-    if evicted:
-        return dataclasses.replace(plan, evictions=evicted)
-    return dataclasses.replace(
-        plan, nominations=preempting.nominations(snapshot), withdrawals=preempting.withdrawals(snapshot)
-    )
-
-
-def _pods(snapshot: Snapshot) -> Plan:
-    """What the RC's own pods need."""
     rc = snapshot.rc
     if rc.disabled:
         return Plan()
@@ -54,7 +38,7 @@ def _pods(snapshot: Snapshot) -> Plan:
         removals = ()
     leaving = frozenset(removals) | {place for place, _ in moves}
     wait = healing.waiting(snapshot)
-    due = (wait.after, transfer.look_again(snapshot), preempting.look_again(snapshot))
+    due = (wait.after, transfer.look_again(snapshot))
     return Plan(
         additions=additions,
         removals=removals,
@@ -119,8 +103,7 @@ def _short(snapshot: Snapshot) -> str:
     offer = snapshot.offer
     if not offer.missing or offer.purpose == "transfer" or offer.contended:
         return ""
-    told = (preempting.kept_back(snapshot), preempting.waiting_for_room(snapshot), offer.why)
-    return "; ".join(text for text in told if text)
+    return offer.why
 
 
 def _would_move(snapshot: Snapshot) -> bool:
@@ -137,7 +120,7 @@ def _under_way(snapshot: Snapshot) -> str:
 
 def removal_order(place: Place, state: PodState) -> tuple[bool, bool, float, Place]:
     """Who goes first: nodes that may not keep it, then unhealthy, then the newest; by name in the end."""
-    return state.retained and not state.preempted, state.healthy, -state.pod.record.at, place
+    return state.retained, state.healthy, -state.pod.record.at, place
 
 
 def _removals(snapshot: Snapshot, count: int) -> tuple[Place, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from farmd.replication import healing, preempting, room, transfer
+from farmd.replication import healing, transfer
 from farmd.replication.healing import Need
 from farmd.replication.model import Offer, Place, PodState, Snapshot
 from scheduler.feasibility import cramped
@@ -44,14 +44,13 @@ class Reading:
 class Reader:
     """Reads for one RC under one claim. ``wake`` is called when a turn to move a pod may have come."""
 
-    __slots__ = ("_id", "_judged", "_leaving", "_looked", "_tools", "_wake")
+    __slots__ = ("_id", "_judged", "_leaving", "_tools", "_wake")
 
     def __init__(self, item: str, tools: Tools, wake: Callable[[], None]) -> None:
         self._id = item
         self._tools = tools
         self._wake = wake
         self._judged: Any = None
-        self._looked = False
         self._leaving: frozenset[Place] = frozenset()
 
     async def read(self, stored: Stored[ReplicationController]) -> Reading:
@@ -72,21 +71,19 @@ class Reader:
             failed=known.transfer_failed,
             taken=self._taken(known),
             roomless=await self._roomless(rc, known),
-            nominated=room.nominated(self._id, tools),
             stop_after=await self._stop_after(pods),
         )
         snapshot = await self._judged_snapshot(stored, snapshot)
-        snapshot = await self._prepared(snapshot)
+        need = healing.need(snapshot)
+        if need is not None:
+            snapshot = await self._prepared(snapshot, need)
         snapshot = await self._with_cramped(snapshot)
-        # From here on nothing is awaited until the view that the plan is carried out with: who goes for
-        # others and whether they still wait is compared in one and the same version of a node's record.
-        snapshot = room.with_preempted(snapshot, self._id, tools)
+        # Nothing is awaited between that and the view: room that others take meanwhile would be missed.
+        if need is not None:
+            view = tools.world.fleet()
+            return Reading(stored, await self._with_offer(snapshot, need, view), work, view)
         if transfer.advance(snapshot) is not None:
             snapshot = await self._looked_at_lock(snapshot)
-        elif (need := healing.need(snapshot)) is not None:
-            view = tools.world.fleet()
-            snapshot = await self._with_offer(snapshot, need, view)
-            return Reading(stored, await room.with_holders(snapshot, tools), work, view)
         return Reading(stored, snapshot, work)
 
     async def request(self, rc: ReplicationController) -> Request:
@@ -193,14 +190,10 @@ class Reader:
         request = await self.request(snapshot.rc)
         return dataclasses.replace(snapshot, cramped=cramped(outdated, request, self._tools.world.fleet()))
 
-    async def _prepared(self, snapshot: Snapshot) -> Snapshot:
+    async def _prepared(self, snapshot: Snapshot, need: Need) -> Snapshot:
         """What takes time comes before the view: others place pods meanwhile, which it must show."""
-        need = healing.need(snapshot)
-        self._looked = need is not None and need.purpose == "transfer"
-        if need is None:
-            return snapshot
         await self._tools.manifests.get(snapshot.rc.manifest)
-        return await self._looked_at_lock(snapshot) if self._looked else snapshot
+        return await self._looked_at_lock(snapshot) if need.purpose == "transfer" else snapshot
 
     # -- places ------------------------------------------------------------------------------------
     async def _with_offer(self, snapshot: Snapshot, need: Need, view: FleetView) -> Snapshot:
@@ -210,37 +203,14 @@ class Reader:
             if (frozen := self._tools.guard.frozen()) is not None:
                 return dataclasses.replace(snapshot, frozen=frozen, commanded=False)
         if need.purpose == "transfer":
-            if not self._looked:
-                snapshot = await self._looked_at_lock(snapshot)
             if not snapshot.locked and not self._tools.moves.enter(self._id, self._wake):
                 snapshot = dataclasses.replace(snapshot, crowded=True)
             if snapshot.locked or snapshot.crowded:
                 return snapshot
-        preempts = self._tools.preemption and need.purpose != "transfer" and snapshot.frozen is None
-        offer = await self._offer(snapshot.rc, need, view, preempts=preempts)
-        if offer.missing and any(state.preempted for state in snapshot.pods.values()):
-            snapshot = await self._looked_at_lock(snapshot)
+        offer = await self._offer(snapshot.rc, need, view)
         if offer.missing and (left := self._tools.world.leftovers(self._id)):
             offer = dataclasses.replace(offer, why=f"{_occupied(left)}; {offer.why}")
-        snapshot = dataclasses.replace(snapshot, offer=offer)
-        place = preempting.to_ask(snapshot)
-        return snapshot if place is None else await self._asked_besides(snapshot, place, view)
-
-    async def _asked_besides(self, snapshot: Snapshot, place: Place, view: FleetView) -> Snapshot:
-        """A pod that should make room, while others have no place: it moves, or has no place either."""
-        tools = self._tools
-        tools.guard.look()
-        if (frozen := tools.guard.frozen()) is not None:
-            return dataclasses.replace(snapshot, frozen=frozen, commanded=False)
-        need = Need("transfer", 1, (place,), "preempted")
-        asked = await self._offer(snapshot.rc, need, view, preempts=False)
-        if asked.contended:
-            return snapshot
-        if asked.missing:
-            return dataclasses.replace(snapshot, offer=dataclasses.replace(snapshot.offer, stuck=place))
-        if not tools.moves.enter(self._id, self._wake):
-            return dataclasses.replace(snapshot, crowded=True)
-        return dataclasses.replace(snapshot, offer=asked)
+        return dataclasses.replace(snapshot, offer=offer)
 
     async def _looked_at_lock(self, snapshot: Snapshot) -> Snapshot:
         """Moves and rollouts exclude each other by the RC's mutation lock."""
@@ -250,13 +220,8 @@ class Reader:
         holder = Holder.parse(entry.value)
         return dataclasses.replace(snapshot, locked=f"{holder.kind}/{holder.id}")
 
-    async def _offer(
-        self, rc: ReplicationController, need: Need, view: FleetView, *, preempts: bool
-    ) -> Offer:
+    async def _offer(self, rc: ReplicationController, need: Need, view: FleetView) -> Offer:
         request = await self.request(rc)
-        if preempts:
-            yielding = self._tools.world.nominations.yielding()
-            request = msgspec.structs.replace(request, yielding=yielding)
         if need.places:
             left = {node for node, _ in need.places}
             elsewhere = frozenset(view.keys() - left) if rc.replicas_per_node > 1 else None
@@ -268,7 +233,6 @@ class Reader:
             found.why,
             need.purpose,
             contended="contended" in found.refusals,
-            preemption=found.preemption if preempts else None,
         )
 
 

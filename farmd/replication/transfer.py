@@ -107,8 +107,6 @@ def _pointless(snapshot: Snapshot, transfer: Transfer, old: PodState) -> str:
         # Once the successor is there its arrival is awaited: who passes for a moment flaps as a rule.
         again = old.healthy and transfer.phase != "placed"
         return f"the pod on {transfer.old_node} is healthy again" if again else ""
-    if transfer.cause == "preempted":
-        return "" if old.preempted else f"nobody waits for the room on {transfer.old_node} any more"
     return f"{transfer.old_node} may keep its pod again" if old.retained else ""
 
 

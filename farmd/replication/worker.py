@@ -15,7 +15,7 @@ import structlog
 
 from farmd.farm.cycles import BACKOFF_LIMIT, BACKOFF_START, FOR_PEOPLE, Outcome
 from farmd.placement import Report, Subject
-from farmd.replication import budgets, changes, preempting, reasons
+from farmd.replication import budgets, changes, reasons
 from farmd.replication import plan as planning
 from farmd.replication.model import Place, Plan, Snapshot
 from farmd.replication.reading import Reader, Reading
@@ -153,11 +153,7 @@ class ReplicationController:
         snapshot = reading.snapshot
         plan = planning.decide(snapshot)
         world.hunger(self._id, bool(snapshot.offer.missing or snapshot.cramped))
-        # Who might have room made once it thaws, or waits for none any more, is woken then, although its
-        # additions are not held back.
-        waits = snapshot.nominated or (self._tools.preemption and snapshot.offer.missing)
-        held_back = snapshot.frozen is not None and bool(waits)
-        world.hold_back(self._id, held_back or plan.blocked.startswith("frozen"))
+        world.hold_back(self._id, plan.blocked.startswith("frozen"))
         if not plan.empty:
             with world.expecting(self._id, plan.arriving):
                 return await self._execute(reading, plan)
@@ -205,8 +201,6 @@ class ReplicationController:
         tools, snapshot = self._tools, reading.snapshot
         if not budgets.allow_removals(plan, snapshot, tools):
             return Outcome("frozen", tools.rng.uniform(1.0, 2.0), "the removal budget is spent")
-        if not budgets.allow_evictions(plan, tools):
-            return Outcome("after", tools.rng.uniform(5.0, 10.0), "the budget of evictions is spent")
         try:
             report = await self._commit(reading, plan)
         except StoreError:
@@ -220,16 +214,11 @@ class ReplicationController:
             moved=len(plan.moves),
             repaired=len(plan.repairs),
             replaced=len(plan.replacements),
-            evicted=len(plan.evictions),
-            nominated=len(plan.nominations),
-            withdrawn=len(plan.withdrawals),
             step=plan.step.action if plan.step is not None else "",
             committed=report.committed,
             reason=report.reason or plan.blocked,
         )
         if not report.replan:
-            for event, count in preempting.events(plan).items():
-                tools.recorder.count("farmd_preemptions_total", count, event=event)
             if plan.step is not None:
                 await self._reporter.stepped(snapshot, plan.step)
             # Own commits woke this worker already; the next cycle confirms and writes the status.
@@ -259,10 +248,9 @@ class ReplicationController:
     def _guards(self, reading: Reading, plan: Plan) -> Sequence[Operation]:
         """What must hold besides the fence; the rollout that manages an RC may hold its mutation lock."""
         guards = changes.verdicts(reading, plan, self._tools)
-        if not (plan.step or plan.evictions):
+        if plan.step is None:
             return guards
-        if plan.step:
-            guards += changes.unclaimed(reading, plan.step, self._tools)
+        guards += changes.unclaimed(reading, plan.step, self._tools)
         if not reading.stored.record.managed_by:
             guards.append(operations.check_not_exists(self._tools.keys.mutation_lock("rcs", self._id)))
         return guards

@@ -65,7 +65,7 @@ def _one(sight: Sight, daemonset: DaemonSet) -> Iterable[str]:
         yield f"{name}: no pod on {vacant}"
     idle = [place for place, pod in kept.items() if not sight.serves(place, pod)]
     outdated = [place for place, pod in kept.items() if pod.manifest != daemonset.manifest]
-    cramped = [place for place in outdated if not sight.grows_into(daemonset.id, place, daemonset.manifest)]
+    cramped = [place for place in outdated if not sight.grows_into(place, daemonset.manifest)]
     floor = daemonset.floor(len(kept) + len(vacant))
     stuck = bool(outdated) and len(kept) - len(idle) <= floor
     if idle:
@@ -101,8 +101,7 @@ def _lacks(sight: Sight, daemonset: DaemonSet, node: str, mine: dict[Place, obje
         return False
     if sight.taken(node, daemonset.pod_id):
         return False
-    promised = sight.promised(node, daemonset.id, sight.priority(daemonset.manifest))
-    return sight.asked(daemonset.manifest) <= sight.free(node, daemonset.pod_id) - promised
+    return sight.asked(daemonset.manifest) <= sight.free(node, daemonset.pod_id)
 
 
 def _keeps(sight: Sight, daemonset: DaemonSet, place: Place) -> bool:

@@ -40,7 +40,6 @@ class VirtualFarm:
     housekeeping: HousekeepingSettings
     failures: list[str]
     selector: str = ""
-    preemption: bool = False
     inbox: Inbox = field(default_factory=Inbox)
     farm: Farm | None = None
     task: asyncio.Task[None] | None = None
@@ -129,7 +128,6 @@ class VirtualFarm:
             thaw_after=THAW_AFTER,
             own_trees_pause=OWN_TREES_PAUSE,
             housekeeping=self.housekeeping,
-            preemption=self.preemption,
         )
         try:
             await self.farm.run(self.stopping)

@@ -51,10 +51,7 @@ class Fleet:
         self,
         housekeeping: HousekeepingSettings,
         selectors: Mapping[str, str] = MappingProxyType({}),
-        *,
-        preemption: bool = False,
     ) -> None:
-        self.preemption = preemption
         self.loop = VirtualLoop()
         self.clock = LoopClock(self.loop, START)
         self.logged: list[str] = []
@@ -86,7 +83,6 @@ class Fleet:
             housekeeping,
             self.failures,
             selector,
-            self.preemption,
         )
 
     def _log(self, logger: Any, method: str, event: dict[str, Any]) -> Any:
@@ -245,7 +241,7 @@ class Fleet:
         while self.clock.mono() < deadline:
             self.advance(5.0)
             self.check()
-            found = [*unfinished(self.sight, self.clock.now(), self.preemption), *self._unowned()]
+            found = [*unfinished(self.sight, self.clock.now()), *self._unowned()]
             if not found:
                 return
         told = [f"{key}: {self._text(key)}" for key in sorted(self.under(KEYS.tree("status")))]

@@ -6,15 +6,14 @@ from collections.abc import Iterable
 
 from store.rcs import ReplicationController
 from store.status import Status
-from tests.stateful import daemonset_goals, preemption_goals
+from tests.stateful import daemonset_goals
 from tests.stateful.sight import Sight
 
 
-def unfinished(sight: Sight, now: float, preemption: bool) -> list[str]:
-    """What should still change, or is not said as it is; ``preemption``: whether it is on."""
+def unfinished(sight: Sight, now: float) -> list[str]:
+    """What should still change, or is not said as it is."""
     found = [line for rc in sight.rcs.values() for line in _rc(sight, rc)]
     found += daemonset_goals.unfinished(sight)
-    found += preemption_goals.unfinished(sight, preemption)
     owners = {owner for owner, _, _ in sight.pods} | {i.owner for i in sight.intents.values() if i}
     found += [f"orphans of {owner}" for owner in sorted(owners - sight.dump.owners.keys())]
     found += [f"the freeze of {key} lasts" for key in sight.under("failsafe")]
@@ -64,7 +63,7 @@ def _rc(sight: Sight, rc: ReplicationController) -> Iterable[str]:
             yield f"{rc.name} is disabled, its status says {status}"
         return
     outdated = [place for place, pod in mine.items() if pod.manifest != rc.manifest]
-    cramped = [place for place in outdated if not sight.grows_into(rc.id, place, rc.manifest)]
+    cramped = [place for place in outdated if not sight.grows_into(place, rc.manifest)]
     outdated = [place for place in outdated if place not in cramped]
     # A pod that stays although its node may not keep it is left alone, intent and all.
     alone = [place for place in mine if place in sight.tampered and not _may_keep(sight, rc, place[0])]
@@ -114,8 +113,7 @@ def _fits(sight: Sight, rc: ReplicationController, node: str) -> bool:
         return False
     if rc.replicas_per_node == 1 and sight.taken(node, rc.pod_id):
         return False
-    promised = sight.promised(node, rc.id, sight.priority(rc.manifest))
-    return sight.asked(rc.manifest) <= sight.free(node) - promised
+    return sight.asked(rc.manifest) <= sight.free(node)
 
 
 def _may_stay(sight: Sight, rc: ReplicationController, node: str) -> bool:

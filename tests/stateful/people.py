@@ -140,7 +140,6 @@ class People(RuleBasedStateMachine):
             pod_id=rc.pod_id,
             pod_command=["sleep", str(self.versions)],
             pod_resources=resources,
-            pod_priority=manifest.priority,
             replicas_per_node=rc.replicas_per_node,
             max_unavailable=rc.max_unavailable,
             strategy=rc.strategy,

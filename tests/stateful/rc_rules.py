@@ -8,7 +8,6 @@ from store.audit import Audit
 from store.nodes import Node
 from store.rcs import ReplicationController
 from store.work import Work
-from tests.stateful import preemption_rules
 from tests.stateful.moment import Look, Moment, Place
 
 
@@ -32,22 +31,15 @@ class ControllerRules:
         if rc is None:
             yield "changed pods of a controller that is not there or does not decode"
             return
-        withdraws = audit.action == "preemption.withdraw" and not (moment.added or moment.gone)
-        if rc.disabled and not withdraws:
+        if rc.disabled:
             yield f"changed pods of {rc.name}, which is disabled"
         ends = audit.action in ("transfer.finish", "transfer.cancel", "transfer.rollback")
         if rc.managed_by and (moment.added or moment.gone or moment.changed) and not ends:
             yield f"changed pods of {rc.name}, which {rc.managed_by} manages"
         locked = moment.before[self._keys.mutation_lock("rcs", rc.id)] is not None
-        guarded = audit.action.startswith("transfer.") or audit.action == "preemption.evict"
-        if guarded and locked and not (rc.managed_by and ends):
+        if audit.action.startswith("transfer.") and locked and not (rc.managed_by and ends):
             yield f"{audit.action} of {rc.name}, whose mutation lock is held"
-        if audit.action == "preemption.evict":
-            yield from preemption_rules.evicted(self._look, moment, rc)
-        else:
-            yield from self._counted(moment, rc)
-        if audit.action == "preemption.nominate":
-            yield from preemption_rules.nominated(self._look, moment, rc)
+        yield from self._counted(moment, rc)
         if not self._look.troubled(moment.farm):
             yield from self._placed_well(moment, rc)
             yield from self._gently(moment, rc)

@@ -17,7 +17,7 @@ from store.daemonsets import DaemonSet
 from store.entry import Entry
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
-from store.manifests import DEFAULT_PRIORITY, Manifest
+from store.manifests import Manifest
 from store.nodes import Agent, Node, Reserved, effective_labels
 from store.pods import Pod
 from store.rcs import ReplicationController
@@ -137,23 +137,12 @@ class Sight:
         used = sum(amounts.get("cpu", 0.0) for at, amounts in book.items() if at != instance)
         return self.nodes[node].capacity.get("cpu", 0.0) - used + ROUNDING
 
-    def grows_into(self, owner: str, place: Place, sha: str) -> bool:
+    def grows_into(self, place: Place, sha: str) -> bool:
         """Whether a pod may take a manifest where it stands: asking for no more than before always fits."""
         node, instance = place
         asked = self.asked(sha)
         had = self.reserved.get(node, Reserved()).instances.get(instance, {}).get("cpu", 0.0)
-        promised = self.promised(node, owner, self.priority(sha))
-        return asked <= had or asked <= self.free(node, instance) - promised
-
-    def promised(self, node: str, owner: str, priority: int) -> float:
-        """How much cpu others wait for on a node whom an owner of that priority may not forestall."""
-        waiting = self.reserved.get(node, Reserved()).nominations.values()
-        return sum(
-            one.amounts.get("cpu", 0.0) for one in waiting if one.owner != owner and one.priority >= priority
-        )
-
-    def priority(self, sha: str) -> int:
-        return self.manifests[sha].priority if sha in self.manifests else DEFAULT_PRIORITY
+        return asked <= had or asked <= self.free(node, instance)
 
     def asked(self, sha: str) -> float:
         return self.manifests[sha].resources.get("cpu", 0.0) if sha in self.manifests else 0.0
@@ -179,7 +168,6 @@ class Sight:
             *self._agree(),
             *self._booked(),
             *self._capacity(),
-            *self._ranked(),
             *self._bodies(),
             *self._unknown_fields(),
         ]
@@ -227,19 +215,6 @@ class Sight:
             for node, cpu in used.items():
                 if node in self.nodes and cpu > self.nodes[node].capacity.get("cpu", 0.0) + ROUNDING:
                     yield f"{node}: {cpu} cpu {what}, it has {self.nodes[node].capacity}"
-
-    def _ranked(self) -> Iterable[str]:
-        """A node's record knows the priority of whoever has room there; only who exists waits for any."""
-        for (_, node, instance), pod in self.pods.items():
-            book, rank = self.reserved.get(node, Reserved()), self.priority(pod.manifest)
-            if instance in book.instances and book.priority(instance) != rank:
-                yield f"{node}/{instance} has the priority {rank}, its node's record says {book.priorities}"
-        for node, book in self.reserved.items():
-            if lost := book.priorities.keys() - book.instances.keys():
-                yield f"{node}: priorities of {sorted(lost)}, which have nothing reserved"
-            for instance, one in book.nominations.items():
-                if one.owner not in self.rcs:
-                    yield f"{node}/{instance}: {one.owner} waits for room and does not exist"
 
     def _bodies(self) -> Iterable[str]:
         """No manifest is collected that anything refers to (R24); what hands wrote does not count."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
 
 from farmd.housekeeping.model import DEFAULTS
@@ -13,10 +12,9 @@ from store.audit import Audit
 from store.daemonsets import DaemonSet
 from store.intent import Intent
 from store.locks import Holder
-from store.nodes import Node, Nomination, Reserved
+from store.nodes import Node
 from store.operations import Operation
 from store.pods import Pod
-from store.rcs import ReplicationController
 from tests.stateful.fleet import KEYS
 from tests.stateful.scene import Scene
 
@@ -118,79 +116,5 @@ def test_damage_is_noticed(damage: Callable[[Forger], None], line: str) -> None:
         assert scene.witness.violations == []
         damage(forger)
         assert any(line in said for said in scene.witness.violations), scene.witness.violations
-    finally:
-        scene.close()
-
-
-RC = ReplicationController(
-    id="0e", name="batch", manifest="b" * 64, replicas_desired=2, pod_id="batch", max_unavailable=1
-)
-
-
-def evicting(scene: Scene, book: Reserved, *instances: str) -> None:
-    """In the name of a farm, take pods away for who waits on their node."""
-    lock = KEYS.lock("rcs", RC.id)
-    client = scene.client_of("farm/ash")
-    session = scene.run(client.create_session(name="ash", ttl=10.0))
-    value = Holder("farm", "ash", "n").value()
-    scene.run(client.transaction([operations.check_not_exists(lock), operations.lock(lock, value, session)]))
-    held, record = scene.read(lock), scene.read(KEYS.record("rcs", RC.id))
-    assert held is not None
-    assert record is not None
-    left = {name: amounts for name, amounts in book.instances.items() if name not in instances}
-    audit = Audit(
-        at=scene.clock.now(),
-        actor="farm/ash",
-        action="preemption.evict",
-        kind="rcs",
-        id=RC.id,
-        before={"pods": 2},
-        after={"pods": 2 - len(instances)},
-        removed=[f"n0/{name}" for name in instances],
-    )
-    entry = scene.read(KEYS.reserved("n0"))
-    assert entry is not None
-    writes = [
-        operations.check_session(lock, session),
-        operations.check_index(lock, held.modify_index),
-        operations.check_index(record.key, record.modify_index),
-        *(operations.delete(KEYS.pod(RC.id, "n0", name)) for name in instances),
-        *(operations.delete(KEYS.intent("n0", name)) for name in instances),
-        operations.cas(
-            entry.key, codec.encode(msgspec.structs.replace(book, instances=left)), entry.modify_index
-        ),
-        operations.create(KEYS.audit("2027-01-15T07", "2"), codec.encode(audit)),
-    ]
-    scene.run(client.transaction(writes))
-
-
-@pytest.mark.parametrize(
-    ("priority", "asked", "gone", "line"),
-    [
-        (80, 1.0, ["batch~0"], ""),
-        (80, 2.0, ["batch~0", "batch~1"], "at least 1 must"),
-        (50, 1.0, ["batch~0"], "of priority 50 went for"),
-        (80, 0.5, ["batch~0"], "although there is room"),
-    ],
-)
-def test_who_goes_for_others_wrongly_is_noticed(
-    priority: int, asked: float, gone: list[str], line: str
-) -> None:
-    scene = Scene(DEFAULTS)
-    try:
-        scene.add_node("n0", {}, 2.5)
-        scene.run(scene.farm().stop())
-        scene.put(KEYS.record("rcs", RC.id), codec.encode(RC))
-        pods = {f"batch~{number}": {"cpu": 1.0} for number in range(2)}
-        waits = Nomination(owner="0f", priority=priority, amounts={"cpu": asked})
-        book = Reserved(pods, nominations={"urgent": waits})
-        scene.put(KEYS.reserved("n0"), codec.encode(book))
-        for name in pods:
-            scene.put(KEYS.pod(RC.id, "n0", name), codec.encode(Pod(RC.manifest)))
-            scene.put(KEYS.intent("n0", name), codec.encode(Intent(RC.manifest, RC.id)))
-        scene.advance(5.0)
-        evicting(scene, book, *gone)
-        said = scene.witness.violations
-        assert any(line in one for one in said) if line else not said, said
     finally:
         scene.close()

@@ -16,7 +16,7 @@ from store.audit import AuditReader, Filter
 from store.errors import Conflict, InputInvalid, Locked, NotFound, NotRegistered
 from store.intent import Intent
 from store.locks import Holder, MutationLocker
-from store.nodes import Node, NodeStatus, Nomination, Reserved
+from store.nodes import Node, NodeStatus, Reserved
 from store.pods import Pod
 from store.reality import Reality
 from store.registration import register_node
@@ -116,7 +116,6 @@ async def test_a_node_that_may_still_be_used_is_not_forgotten() -> None:
         ("pod", "pod hello of rc/hello"),
         ("intent", "pod hello of nobody"),
         ("reservation", "room reserved for db"),
-        ("nomination", r"room that rc/hello waits for \(hello\)"),
         ("move", "a move of web2/hello of rc/hello to it"),
     ],
 )
@@ -128,7 +127,6 @@ async def test_a_node_that_something_refers_to_is_not_forgotten(what: str, text:
             "pod": (KEYS.pod(rc, "web1", "hello"), Pod("0" * 64)),
             "intent": (KEYS.intent("web1", "hello"), Intent("0" * 64, rc)),
             "reservation": (KEYS.reserved("web1"), Reserved(instances={"db": {"cpu": 1.0}})),
-            "nomination": (KEYS.reserved("web1"), Reserved(nominations={"hello": Nomination(owner=rc)})),
             "move": (
                 KEYS.work("rcs", rc),
                 Work(

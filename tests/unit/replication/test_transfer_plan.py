@@ -111,6 +111,7 @@ def test_what_is_put_off_has_a_reason(fields: dict[str, Any], reason: str) -> No
 # -- the steps ---------------------------------------------------------------------------------
 ON = {"n1": pod(**OUT), "n2": pod(), "n3": pod()}
 RESERVED = {"phase": "reserved"}
+OLDER = {"cause": "preempted"}
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,9 @@ RESERVED = {"phase": "reserved"}
         ("eligible again, but the new one is healthy", ON | {"n1": pod(), "n9": pod()}, {}, {}, "finish"),
         ("eligible again before placing", ON | {"n1": pod()}, RESERVED, {}, "cancel"),
         ("healthy again before placing", ON | {"n1": pod()}, RESERVED | {"cause": "unhealthy"}, {}, "cancel"),
+        ("an older version made room for others", ON | {"n1": pod()}, RESERVED | OLDER, {}, "cancel"),
+        ("… and had placed the new pod", ON | {"n1": pod(), "n9": BAD}, OLDER, {}, "cancel"),
+        ("… from a node that may not keep its pod", ON, RESERVED | OLDER, {}, "place"),
         ("W17: healthy for a moment", ON | {"n9": pod(healthy=False)}, {"cause": "unhealthy"}, {}, None),
         ("R18: frozen waits", ON | {"n9": pod()}, {}, {"frozen": "doubt"}, None),
         ("R18: frozen, past the deadline", ON | {"n9": BAD}, {"deadline": NOW}, {"frozen": "x"}, None),

@@ -27,6 +27,18 @@ async def test_a_body_that_somebody_changed_by_hand_is_refused() -> None:
             await manifests.read(call.client, KEYS, SHA)
 
 
+async def test_a_body_with_a_field_of_an_older_version_is_read_back_under_its_digest() -> None:
+    body = b'{"command":["sleep","9"],"id":"hello","priority":80}'
+    async with person() as call:
+        await call.client.transaction([manifests.ensure(KEYS, body)])
+        assert await manifests.read(call.client, KEYS, manifests.digest(body)) == POD
+
+
+def test_a_field_of_an_older_version_is_refused_in_a_persons_file() -> None:
+    with pytest.raises(InputInvalid, match=r"f: priority: unknown key"):
+        manifest_check.parse({"id": "hello", "command": ["sleep", "9"], "priority": 80}, "f")
+
+
 async def test_a_missing_body_is_not_found() -> None:
     async with person() as call:
         with pytest.raises(NotFound):
