@@ -5,7 +5,6 @@ Everything is passed by constructor from here, so this is the one place that sho
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -204,8 +203,7 @@ async def build_farm(
         features=list(settings.features),
         address=address,
         host=socket.gethostname(),
-        boot=presence.boot_id(),
-        pid=os.getpid(),
+        **presence.this_process(),
     )
     working = [builders[kind]() for kind in kinds]
     return Farm(

@@ -6,7 +6,10 @@ import msgspec
 
 
 class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One farm: what it can claim. ``draining`` farms give items away and take none."""
+    """One farm: what it can claim. ``draining`` farms give items away and take none.
+
+    ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) tell which process it is.
+    """
 
     id: str
     version: str
@@ -19,4 +22,5 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     host: str = ""
     boot: str = ""
     pid: int = 0
+    ticks: int = 0
     since: float = 0.0

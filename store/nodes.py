@@ -86,7 +86,10 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Presence of a node's agent: its version, facts (labels, capacity) and where its HTTP listens."""
+    """Presence of a node's agent: its version, facts (labels, capacity) and where its HTTP listens.
+
+    ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) tell which process it is.
+    """
 
     node: str
     version: str
@@ -97,6 +100,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     host: str = ""
     boot: str = ""
     pid: int = 0
+    ticks: int = 0
     since: float = 0.0
 
 

@@ -2,26 +2,25 @@
 
 The key vanishes with the session, so its existence means "alive, or dead for less than twice the TTL".
 A second live process under one name is refused. A leftover of a process that died on this very machine
-is recognised by boot id and process id, and its session is destroyed.
+is recognised by boot id, process id and start time, and its session is destroyed; so is a session of this
+very process that lives on, or came back with a snapshot of Consul.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
-from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import msgspec
 
 from store import codec, operations
 from store.consul.client import ConsulClient
-from store.errors import Conflict, StoreError, TransactionRejected
+from store.errors import Conflict, TransactionRejected
 from store.ports import Clock
+from store.process import boot_id, start_ticks
 
 ATTEMPTS = 4
 PAUSE = 0.02
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class _Process(msgspec.Struct):
@@ -30,29 +29,13 @@ class _Process(msgspec.Struct):
     host: str = ""
     boot: str = ""
     pid: int = 0
+    ticks: int = 0
 
 
-class Present(Protocol):
-    """A presence record: ``farms.Member`` or ``nodes.Agent``."""
-
-    host: str
-    boot: str
-    pid: int
-
-
-def boot_id() -> str:
-    """This boot of this machine; empty where the kernel does not tell."""
-    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def this_process() -> dict[str, Any]:
+    """The fields of a presence record by which this process knows its own again."""
+    pid = os.getpid()
+    return {"boot": boot_id(), "pid": pid, "ticks": start_ticks(pid) or 0}
 
 
 async def announce(
@@ -62,23 +45,20 @@ async def announce(
     session: str,
     *,
     clock: Clock,
-    former: Collection[str] = (),
 ) -> int:
     """Take the presence key for a session and return its ModifyIndex; a session that holds it rewrites it.
 
-    ``former`` are earlier sessions of this very process, which may live on if they could not be ended.
-
     Raises:
         Conflict: another live process bears this name; the message says where it runs.
+        RecordInvalid: another session holds the key with a record that does not tell which process that is.
+        TransactionRejected: each attempt met a change: by another process, or the session has ended.
     """
     value = codec.encode(record)
     for attempt in range(ATTEMPTS):
         found = await client.read(key)
         if found is not None and found.session not in ("", session):
-            if found.session in former:
-                await client.destroy_session(found.session)
-            else:
-                await _evict(client, key, found.value, found.session)
+            _require_replaceable(key, found.value)
+            await client.destroy_session(found.session)
             found = await client.read(key)
         if found is None:
             guard = [operations.check_not_exists(key)]
@@ -86,22 +66,22 @@ async def announce(
             guard = [operations.check_index(key, found.modify_index)]
         try:
             entries = await client.transaction([*guard, operations.lock(key, value, session)])
-        except TransactionRejected:
+        except TransactionRejected as error:
             # Somebody was faster, or the lock-delay of an ended session is not over yet (R5).
+            rejected = error
             await clock.sleep(PAUSE * 2**attempt)
             continue
         return max(entry.modify_index for entry in entries)
-    raise Conflict(f"{key}: taken by another process at the same moment", key=key)
+    raise rejected
 
 
-async def _evict(client: ConsulClient, key: str, value: bytes, session: str) -> None:
-    try:
-        other = codec.decode(_Process, value, key)
-    except StoreError:
-        other = _Process()
-    if other.boot and other.boot == boot_id() and not _alive(other.pid):
-        await client.destroy_session(session)
-        return
+def _require_replaceable(key: str, value: bytes) -> None:
+    """Refuse to take the name from any process but this one and those that died on this machine."""
+    other = codec.decode(_Process, value, key)
+    if other.boot and other.boot == boot_id():
+        mine = other.ticks and (other.pid, other.ticks) == (os.getpid(), start_ticks(os.getpid()))
+        if mine or not _alive(other):
+            return
     name = key.rsplit("/", 1)[1]
     raise Conflict(
         f"{name!r} is already alive on host {other.host or 'unknown'} (process {other.pid}): choose another"
@@ -110,3 +90,13 @@ async def _evict(client: ConsulClient, key: str, value: bytes, session: str) -> 
         host=other.host,
         pid=other.pid,
     )
+
+
+def _alive(other: _Process) -> bool:
+    try:
+        os.kill(other.pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass  # another user's, whose start may be hidden
+    return not other.ticks or start_ticks(other.pid) in (None, other.ticks)

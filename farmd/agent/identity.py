@@ -2,27 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from farmd.agent.model import Identity
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-def boot_id() -> str:
-    """The kernel's id of this boot."""
-    return _BOOT_ID.read_text(encoding="ascii").strip()
-
-
-def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if it is gone or a zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The name in parentheses may itself contain parentheses and spaces.
-    fields = stat.rsplit(b")", 1)[1].split()
-    return None if fields[0] in {b"Z", b"X"} else int(fields[19])
+from store.process import start_ticks
 
 
 def shim_lives(identity: Identity, boot: str) -> bool:

@@ -8,7 +8,6 @@ its node or joins another cluster (R20): for one with workloads, missing sentine
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 
 import msgspec
@@ -17,7 +16,6 @@ import structlog
 from farmd.agent import facts
 from farmd.agent.contact import Contact
 from farmd.agent.errors import AgentError, ForeignCluster, NodeTaken
-from farmd.agent.identity import boot_id
 from farmd.agent.model import AgentConfig
 from farmd.agent.state import AgentIdentity, StateDirectory
 from farmd.version import version
@@ -159,9 +157,8 @@ class Link:
             capacity=facts.capacity(),
             address=self._config.address,
             host=facts.labels({})["hostname"],
-            boot=boot_id(),
-            pid=os.getpid(),
             since=self._since,
+            **presence.this_process(),
         )
         try:
             key = self._keys.agent(self._config.node)

@@ -26,6 +26,7 @@ from farmd.agent.errors import StartFailed
 from farmd.agent.model import Identity
 from farmd.agent.state import StateDirectory
 from store.manifests import Manifest
+from store.process import boot_id
 
 log = structlog.get_logger()
 
@@ -60,7 +61,7 @@ class Processes:
         self._state = state
         self._node = node
         self._environ = environ
-        self.boot = ids.boot_id()
+        self.boot = boot_id()
 
     def start(self, launch: Launch) -> Identity:
         """Start a workload; blocks until it runs, so call it in a thread.

@@ -36,6 +36,7 @@ from store.errors import (
     SessionGone,
     StoreError,
     StoreUnavailable,
+    TransactionRejected,
     UnexpectedAnswer,
 )
 from store.farms import Member
@@ -57,6 +58,7 @@ TRANSIENT = (
     NotRegistered,
     AccessDenied,
     RecordInvalid,
+    TransactionRejected,
 )
 
 
@@ -97,8 +99,6 @@ class Farm:
         self._recorder = recorder
         self._progress = progress
         self._background = background
-        # Sessions of this process that may live on: its presence under one of them is no other farm's.
-        self._unended: set[str] = set()
         self._pause_seconds = PAUSE_START
         self.ready = asyncio.Event()
         self.loops: list[ClaimLoop] = []
@@ -190,7 +190,6 @@ class Farm:
 
     async def _give_up(self, session: Session) -> None:
         if session.lost.is_set():
-            self._unended.discard(session.id)
             self._recorder.count("farmd_session_events_total", event="lost")
             return
         try:
@@ -198,7 +197,6 @@ class Farm:
         except StoreError as error:
             log.warning("session.not_destroyed", code=error.code, error=error.message)
         else:
-            self._unended.discard(session.id)
             self._recorder.count("farmd_session_events_total", event="destroyed")
 
     async def _serve(self, session: Session, stop: asyncio.Event) -> None:
@@ -247,12 +245,7 @@ class Farm:
             self._member, session=session.id, since=self._clock.now(), draining=draining
         )
         key = self._keys.farm(member.id)
-        # Before the answer, which may be lost although the presence is there.
-        self._unended.add(session.id)
-        await presence.announce(
-            self._client, key, member, session.id, clock=self._clock, former=self._unended
-        )
-        self._unended = {session.id}  # whatever else lives on can bear the name no more
+        await presence.announce(self._client, key, member, session.id, clock=self._clock)
 
     async def _work(self, session: Session) -> None:
         """Announce this farm and run one claim loop a kind."""

@@ -16,7 +16,6 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from farmd.agent.agent import Agent
-from farmd.agent.identity import start_ticks
 from farmd.agent.model import AgentConfig, Identity
 from farmd.agent.state import StateDirectory
 from farmd.clock import SystemClock, SystemIds
@@ -29,6 +28,7 @@ from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.manifests import HealthCheck, Manifest, Port, Restart, Stop
 from store.nodes import Agent as Presence
+from store.process import start_ticks
 from store.reality import Reality
 from tests.fleet import client_of, eventually
 

@@ -14,9 +14,10 @@ from aiohttp import web as http_web
 
 from farmd.agent.errors import NodeTaken, StateLocked
 from farmd.agent.http import add_routes
-from farmd.agent.identity import start_ticks
 from store import codec, registration
 from store.nodes import Agent as Presence
+from store.presence import this_process
+from store.process import start_ticks
 from store.sessions import Session
 from tests.fleet import eventually
 from tests.integration.agent_rig import CLOCK, Rig, Running, alive, kill, rig_on, sha_of, shell, web
@@ -315,14 +316,14 @@ async def test_a_second_agent_in_the_same_directory_is_refused(rig: Rig) -> None
         await rig.agent()
 
 
-async def test_a_second_agent_under_the_same_name_is_refused(rig: Rig, tmp_path: Path) -> None:
-    first = await rig.agent()
-    await rig.want(SLEEPER)
-    before = await rig.until_running(SLEEPER)
-    with pytest.raises(NodeTaken, match=rf"node n1: a live agent bears this name .*pid {os.getpid()}"):
-        await rig.agent(state_dir=tmp_path / "elsewhere")
-    assert first.agent.present
-    assert (await rig.realities())["web"] == before
+async def test_a_second_agent_under_the_same_name_is_refused(rig: Rig) -> None:
+    session = await Session.open(rig.client, CLOCK, name="another agent", ttl=600)
+    live = this_process() | {"pid": os.getppid(), "ticks": start_ticks(os.getppid())}
+    first = Presence(node="n1", version="0", host="here", since=CLOCK.now(), **live)
+    await rig.client.put(rig.keys.agent("n1"), codec.encode(first), acquire=session.id)
+    with pytest.raises(NodeTaken, match=rf"node n1: a live agent bears this name .*pid {os.getppid()}"):
+        await rig.agent()
+    assert await rig.presence() == (first, session.id)
 
 
 async def test_the_presence_of_a_dead_process_of_this_boot_is_taken_over(rig: Rig) -> None:

@@ -17,11 +17,12 @@ import msgspec
 import pytest
 
 from farmd.agent.errors import StartFailed
-from farmd.agent.identity import boot_id, start_ticks, workload_lives
+from farmd.agent.identity import workload_lives
 from farmd.agent.model import Identity
 from farmd.agent.processes import SHIM, Launch, Processes, ShimBusy
 from farmd.agent.state import StateDirectory
 from store.manifests import Logs, Manifest
+from store.process import boot_id, start_ticks
 from store.reality import Exit
 
 SHA = "a" * 64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import json
 
 import msgspec
 import pytest
@@ -105,8 +105,7 @@ async def test_r7_a_farm_whose_announcement_had_no_answer_knows_itself_again(far
     """The leader is lost just then: neither the answer nor the goodbye of that session gets through."""
     await farms.add(3)
     a = await farms.start("a")
-    here = msgspec.structs.replace(a.farm._member, host="here", boot=presence.boot_id(), pid=os.getpid())
-    a.farm._member = here
+    a.farm._member = msgspec.structs.replace(a.farm._member, **presence.this_process())
 
     async def cut(request: Request) -> None:
         raise StoreUnavailable("cut off")
@@ -133,6 +132,26 @@ async def test_r7_a_farm_whose_announcement_had_no_answer_knows_itself_again(far
     again = await farms.client.read(KEYS.farm("a"))
     assert again is not None
     assert again.session not in ("", announced.session)
+
+
+async def test_r1_a_farm_whose_session_ends_before_it_is_announced_opens_another(farms: Farms) -> None:
+    await farms.add(3)
+    a = await farms.start("a")
+    await farms.clock.advance(20.0)
+
+    async def end(request: Request) -> None:
+        if is_transaction(request) and KEYS.farm("a").encode() in request.body:
+            farms.faults["a"].before = None
+            await farms.client.destroy_session(json.loads(request.body)[-1]["KV"]["Session"])
+
+    farms.faults["a"].before = end
+    first = await farms.client.read(KEYS.farm("a"))
+    assert first is not None
+    await farms.client.destroy_session(first.session)
+    await farms.clock.advance(60.0)
+    assert a.task is not None
+    assert not a.task.done()
+    assert len(a.works_on) == 3
 
 
 @pytest.mark.parametrize("error", [AccessDenied("403"), RecordInvalid("it does not decode")])

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+from typing import Any
 
 import pytest
 
 from store import codec
 from store.consul.client import ConsulClient
-from store.errors import Conflict
+from store.errors import Conflict, RecordInvalid, TransactionRejected
 from store.farms import Member
 from store.keys import Keys
-from store.presence import announce, boot_id
+from store.presence import announce, this_process
+from store.process import start_ticks
 from tests.virtual import VirtualClock, embedded_client
 
 KEY = Keys("t/").farm("farm-1")
@@ -29,10 +31,8 @@ class Store:
     async def session(self) -> str:
         return await self.client.create_session(name="t", ttl=10)
 
-    async def announce(self, record: Member, session: str, **options: set[str]) -> int:
-        running = asyncio.ensure_future(
-            announce(self.client, KEY, record, session, clock=self.clock, **options)  # type: ignore[arg-type]
-        )
+    async def announce(self, record: Member, session: str) -> int:
+        running = asyncio.ensure_future(announce(self.client, KEY, record, session, clock=self.clock))
         while not running.done():  # a lock-delay of one millisecond follows the end of a session
             await self.clock.advance(0.01)
         return await running
@@ -49,14 +49,9 @@ async def store() -> Store:
     return made
 
 
-def member(*, host: str = "here", boot: str | None = None, pid: int | None = None) -> Member:
-    return Member(
-        id="farm-1",
-        version="1",
-        host=host,
-        boot=boot_id() if boot is None else boot,
-        pid=os.getpid() if pid is None else pid,
-    )
+def member(**fields: Any) -> Member:
+    """The presence of this very process, but for what ``fields`` say."""
+    return Member(**({"id": "farm-1", "version": "1", "host": "here"} | this_process() | fields))
 
 
 def dead_pid() -> int:
@@ -74,8 +69,10 @@ async def test_a_free_name_is_taken_and_bound_to_the_session(store: Store) -> No
     assert await store.record() is None, "presence ends with the session"
 
 
-async def test_a_second_live_process_is_refused_and_told_where_the_first_is(store: Store) -> None:
-    await store.announce(member(host="rack-7", pid=os.getppid()), store.first)
+@pytest.mark.parametrize("ticks", [1, 0], ids=["as written now", "by a version that writes no start"])
+async def test_a_second_live_process_is_refused_and_told_where_the_first_is(store: Store, ticks: int) -> None:
+    other = {"pid": os.getppid(), "ticks": ticks and start_ticks(os.getppid())}
+    await store.announce(member(host="rack-7", **other), store.first)
     with pytest.raises(Conflict, match=f"'farm-1' is already alive on host rack-7 .process {os.getppid()}"):
         await store.announce(member(), store.second)
     found = await store.record()
@@ -91,6 +88,22 @@ async def test_a_process_that_died_on_this_machine_is_evicted(store: Store) -> N
     assert (found[0], found[1].pid) == (store.second, os.getpid())
 
 
+async def test_a_process_whose_id_is_used_again_is_evicted(store: Store) -> None:
+    await store.announce(member(pid=os.getppid(), ticks=1), store.first)
+    await store.announce(member(), store.second)
+    found = await store.record()
+    assert found is not None
+    assert found[0] == store.second
+
+
+async def test_a_process_id_that_is_none_is_no_live_process(store: Store) -> None:
+    await store.announce(member(pid=2**63, ticks=0), store.first)
+    await store.announce(member(), store.second)
+    found = await store.record()
+    assert found is not None
+    assert found[0] == store.second
+
+
 async def test_the_same_process_id_after_a_reboot_or_elsewhere_proves_nothing(store: Store) -> None:
     await store.announce(member(boot="another boot", pid=dead_pid()), store.first)
     with pytest.raises(Conflict, match="wait until that session expires"):
@@ -98,10 +111,15 @@ async def test_the_same_process_id_after_a_reboot_or_elsewhere_proves_nothing(st
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b'{"pid":"x"}'])
-async def test_a_held_presence_that_does_not_decode_counts_as_alive(store: Store, value: bytes) -> None:
+async def test_a_held_presence_that_does_not_decode_is_left_to_its_holder(store: Store, value: bytes) -> None:
+    """It tells of no live process, so that nobody has to end for it; its holder mends it or expires."""
     await store.client.put(KEY, value, acquire=store.first)
-    with pytest.raises(Conflict, match="host unknown"):
+    with pytest.raises(RecordInvalid):
         await store.announce(member(), store.second)
+    await store.announce(member(), store.first)
+    found = await store.record()
+    assert found is not None
+    assert found[0] == store.first
 
 
 async def test_its_own_session_writes_the_record_anew(store: Store) -> None:
@@ -120,11 +138,17 @@ async def test_a_record_that_nobody_holds_is_taken_over(store: Store) -> None:
     assert (found[0], found[1].host) == (store.first, "here")
 
 
-async def test_a_session_that_this_process_could_not_end_is_ended_now(store: Store) -> None:
-    """After a failed goodbye the old session lives on for a while: it is ours, not another process's."""
+async def test_a_process_knows_its_own_presence_under_another_session(store: Store) -> None:
+    """The session was not ended, or came back with a snapshot of Consul: it is no other process's."""
     await store.announce(member(), store.first)
-
-    await store.announce(member(), store.second, former={store.first})
+    await store.announce(member(), store.second)
     found = await store.record()
     assert found is not None
     assert found[0] == store.second
+    assert await store.client.session_info(store.first) is None, "nothing else can bear the name through it"
+
+
+async def test_a_session_that_has_ended_is_no_conflict_over_the_name(store: Store) -> None:
+    await store.client.destroy_session(store.first)
+    with pytest.raises(TransactionRejected, match="session"):
+        await store.announce(member(), store.first)
