@@ -17,6 +17,7 @@ from farmd.daemonset.model import Plan, Snapshot
 from farmd.daemonset.reading import Reader, Reading
 from farmd.daemonset.report import Reporter
 from farmd.farm.cycles import Cycles, Outcome
+from farmd.farm.spending import Spending
 from farmd.placement import Subject
 from farmd.wake import Wake
 from store.daemonsets import KIND, DaemonSet
@@ -44,6 +45,7 @@ class DaemonSetWorker:
         "_reporter",
         "_session",
         "_settled",
+        "_spending",
         "_tools",
         "_unsettled",
         "_wake",
@@ -58,6 +60,7 @@ class DaemonSetWorker:
         self._wake = Wake()
         self._reader = Reader(claim.item, tools)
         self._reporter = Reporter(claim, session, tools)
+        self._spending = Spending(tools.world, KIND, claim.item, tools.budget, tools.guard)
         self._unsettled = False
         stored = tools.caches.daemonsets.get(self._key)
         # The version of the record that is no news: what goes on under it is nobody's word (R19).
@@ -78,7 +81,7 @@ class DaemonSetWorker:
     async def watch_desires(self) -> AsyncIterator[Outcome]:
         """Yield the outcome of each cycle, for ever (seed ``WatchDesires``)."""
         tools = self._tools
-        tools.world.attach(self._id, self._wake.set)
+        tools.world.attach(KIND, self._id, self._wake.set)
         tools.watch.attach(self._id, self._wake.set)
         try:
             async for outcome in self._cycles.run(self._cycle):
@@ -95,6 +98,7 @@ class DaemonSetWorker:
     async def _cycle(self) -> Outcome:
         if self._unsettled:
             await self._reread()
+        self._spending.settle()
         tools = self._tools
         if (broken := tools.caches.daemonsets.broken.get(self._key)) is not None:
             due = await self._reporter.block(broken.message, int(broken.fields.get("index", 0)))
@@ -154,6 +158,7 @@ class DaemonSetWorker:
             standing=len(snapshot.pods),
         )
         self._unsettled = False
+        self._spending.settle()
         log.info(
             "daemonset.cycle.done",
             daemonset_id=self._id,
@@ -170,15 +175,9 @@ class DaemonSetWorker:
         return Outcome("done", None, plan.blocked)
 
     def _within_budget(self, plan: Plan, snapshot: Snapshot, index: int) -> bool:
-        """Whether what no person asked for may be removed now; the evidence freezes it otherwise (R19).
-
-        It does not where a person has acknowledged this very evidence (R18).
-        """
-        unasked = [place[0] for place in plan.removals if snapshot.pods[place].leaving == "ineligible"]
-        if not unasked or self._settled != index:
+        """Whether what no person asked for may be removed now."""
+        unasked = [place for place in plan.removals if snapshot.pods[place].leaving == "ineligible"]
+        if self._settled != index:
             return True
-        if self._tools.budget.allows(unasked, self._tools.world.pods_here()):
-            return True
-        self._tools.guard.report("pods: daemon sets would remove more in a minute than the budget allows")
-        self._tools.guard.look()
-        return self._tools.guard.frozen() is None
+        evidence = "pods: daemon sets would remove more in a minute than the budget allows"
+        return self._spending.allows(unasked, evidence)

@@ -49,6 +49,7 @@ class World:
         self._fleet = Fleet()
         self._pods: dict[str, dict[Place, Stored[Pod]]] = {}
         self._wakers: dict[str, Callable[[], None]] = {}
+        self._attached: dict[str, set[str]] = {}
         self._broken: dict[str, dict[Place, RecordInvalid]] = {}
         self._bare: dict[Place, str] = {}
         self._hungry: set[str] = set()
@@ -70,12 +71,12 @@ class World:
         """The pods of an owner, by place."""
         return self._pods.get(owner, {})
 
-    def pods_here(self) -> int:
-        """How many pods the workers of this farm own.
+    def pods_here(self, kind: str) -> int:
+        """How many pods the workers of this farm own that are of one kind.
 
-        A budget is a share of these: farms that each took a share of all would together empty the fleet.
+        A kind's budget is a share of these: farms that each took a share of all would empty the fleet.
         """
-        return sum(len(self._pods.get(owner, ())) for owner in self._wakers)
+        return sum(len(self._pods.get(owner, ())) for owner in self._attached.get(kind, ()))
 
     def intent(self, place: Place) -> Stored[Intent] | None:
         """What the node must run there."""
@@ -138,13 +139,16 @@ class World:
                 self._fleet.set_pod(key, None)
 
     # -- waking workers ------------------------------------------------------------------------
-    def attach(self, owner: str, wake: Callable[[], None]) -> None:
-        """Call ``wake`` when something of this owner's changed."""
+    def attach(self, kind: str, owner: str, wake: Callable[[], None]) -> None:
+        """Call ``wake`` when something of this owner's changed; its pods count for its kind's budget."""
         self._wakers[owner] = wake
+        self._attached.setdefault(kind, set()).add(owner)
 
     def detach(self, owner: str) -> None:
         """The owner's worker ended."""
         self._wakers.pop(owner, None)
+        for owners in self._attached.values():
+            owners.discard(owner)
         self._hungry.discard(owner)
         self._held_back.discard(owner)
         self._blocked.discard(owner)

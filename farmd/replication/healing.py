@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from farmd.replication import transfer
-from farmd.replication.model import Cause, Place, PodState, Purpose, Snapshot
+from farmd.replication.model import Cause, Place, Plan, PodState, Purpose, Snapshot
 
 GRACE_SECONDS = 300.0
 STOP_MARGIN_SECONDS = 10.0
@@ -52,6 +52,14 @@ def need(snapshot: Snapshot) -> Need | None:
     if missing == 0 and (chosen := candidate(snapshot)) is not None:
         return Need("transfer", 1, (chosen,), cause_of(snapshot, snapshot.pods[chosen]))
     return None
+
+
+def unasked(snapshot: Snapshot, plan: Plan) -> list[Place]:
+    """The pods that a plan takes away without a person's word (R19)."""
+    places = [place for place, _ in plan.moves if not forced_out(snapshot.pods[place])]
+    if plan.step is not None and plan.step.action == "finish" and plan.step.cause != "draining":
+        places += [plan.step.old] if plan.step.old in snapshot.pods else []
+    return places
 
 
 def evacuees(snapshot: Snapshot) -> tuple[Place, ...]:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from farmd.farm.cycles import BACKOFF_LIMIT, BACKOFF_START, FOR_PEOPLE, Outcome
+from farmd.farm.spending import Spending
 from farmd.placement import Report, Subject
-from farmd.replication import budgets, changes, reasons
+from farmd.replication import changes, healing, reasons
 from farmd.replication import plan as planning
 from farmd.replication.model import Place, Plan, Snapshot
 from farmd.replication.reading import Reader, Reading
@@ -39,6 +40,7 @@ log = structlog.get_logger()
 
 CONTENDED_SECONDS = 30.0
 LOCK_LOOK_SECONDS = 5.0
+TOO_MANY = "pods: more replacements in a minute than the removal budget allows"
 # Deadlines are kept by the wall clock, waits by another one.
 TIMER_SLACK = 0.05
 
@@ -55,6 +57,7 @@ class ReplicationController:
         "_reader",
         "_reporter",
         "_session",
+        "_spending",
         "_tools",
         "_unsettled",
         "_wake",
@@ -72,6 +75,7 @@ class ReplicationController:
         self._contended_since: float | None = None
         self._reader = Reader(claim.item, tools, self._wake.set)
         self._reporter = Reporter(claim, session, tools)
+        self._spending = Spending(tools.world, "rcs", claim.item, tools.budget, tools.guard)
 
     async def run(self) -> None:
         """Work until cancelled.
@@ -85,7 +89,7 @@ class ReplicationController:
     async def watch_desires(self) -> AsyncIterator[Outcome]:
         """Yield the outcome of each cycle, for ever (seed ``WatchDesires``)."""
         tools = self._tools
-        tools.world.attach(self._id, self._wake.set)
+        tools.world.attach("rcs", self._id, self._wake.set)
         try:
             while True:
                 await tools.turns.turn()
@@ -131,6 +135,7 @@ class ReplicationController:
     async def _cycle(self) -> Outcome:
         if self._unsettled:
             await self._reread()
+        self._spending.settle()
         world, rcs_tree = self._tools.world, self._tools.caches.rcs
         if (broken := rcs_tree.broken.get(self._key)) is not None:
             due = await self._reporter.block(broken.message, int(broken.fields.get("index", 0)))
@@ -199,13 +204,10 @@ class ReplicationController:
     # -- execute -------------------------------------------------------------------------------
     async def _execute(self, reading: Reading, plan: Plan) -> Outcome:
         tools, snapshot = self._tools, reading.snapshot
-        if not budgets.allow_removals(plan, snapshot, tools):
+        if not self._spending.allows(healing.unasked(snapshot, plan), TOO_MANY):
             return Outcome("frozen", tools.rng.uniform(1.0, 2.0), "the removal budget is spent")
-        try:
-            report = await self._commit(reading, plan)
-        except StoreError:
-            budgets.give_back(self._id, plan, snapshot, tools)
-            raise
+        report = await self._commit(reading, plan)
+        self._spending.settle()
         log.info(
             "rc.cycle.done",
             rc_id=self._id,
@@ -225,7 +227,6 @@ class ReplicationController:
             return Outcome("done", None, plan.blocked)
         if plan.step is not None:
             await tools.placement.reread_intent(*plan.step.new)
-        budgets.give_back(self._id, plan, snapshot, tools)
         return self._rejected(report.reason)
 
     async def _commit(self, reading: Reading, plan: Plan) -> Report:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from farmd.daemonset import commands as daemonset_commands
+from farmd.daemonset import spec as daemonset_spec
 from farmd.nodes import commands as node_commands
 from store import codec
 from store.failsafe import Failsafe
@@ -90,3 +92,23 @@ def test_w17_one_lost_node_of_three_heals_without_a_freeze(scene: Scene) -> None
     assert [alert.summary for alert in scene.farms["ash"].inbox.fired if "budget" in alert.summary] == []
     assert {node for _, node, _ in scene.sight.pods} == {"n1", "n2"}
     assert replaced(scene) == lost
+
+
+def test_r19_a_daemon_sets_rejected_removals_spend_no_budget(scene: Scene) -> None:
+    """Nine pods must leave and are refused six times: that is no reason to keep them for ever."""
+    scene.nodes(10)
+    farm = scene.farm()
+    pod = {"id": "mesh", "command": ["sleep", "9"]}
+    spec = daemonset_spec.parse({"name": "mesh", "node_selector": "zone=a", "pod": pod}, "test")
+    made = scene.ask(lambda: daemonset_commands.create(scene.call, spec))
+    assert made is not None
+    scene.change(KEYS.record("daemonsets", made.change.id), **{"x-team": "a"})
+    scene.advance(20.0)
+    assert len(scene.sight.pods) == 10
+    for _ in range(6):
+        farm.line.spoil(0, "rejected")
+    for number in range(9):
+        scene.change(KEYS.node(f"n{number}"), labels={"zone": "b"})
+    scene.advance(45.0)
+    assert [alert.summary for alert in farm.inbox.fired if "budget" in alert.summary] == []
+    assert {node for _, node, _ in scene.sight.pods} == {"n9"}

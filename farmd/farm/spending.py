@@ -1,0 +1,47 @@
+"""What one worker spends of its kind's removal budget, and gets back where nothing was removed (R19).
+
+The budget is spent before a plan is carried out, so that the workers of a farm cannot overdraw it together.
+What a rejected transaction left standing spends nothing: farms that meet would freeze each other over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farmd.farm.failsafe import FailsafeGuard, RemovalBudget
+from farmd.farm.world import Place, World
+
+
+class Spending:
+    """The budget's side of one worker's plan; ``settle`` is called once the outcome of the plan was read."""
+
+    __slots__ = ("_budget", "_guard", "_kind", "_owner", "_spent", "_world")
+
+    def __init__(
+        self, world: World, kind: str, owner: str, budget: RemovalBudget, guard: FailsafeGuard
+    ) -> None:
+        self._world = world
+        self._kind = kind
+        self._owner = owner
+        self._budget = budget
+        self._guard = guard
+        self._spent: list[Place] = []
+
+    def allows(self, places: Sequence[Place], evidence: str) -> bool:
+        """Whether pods may be removed that no person asked for; if not, ``evidence`` freezes the kind.
+
+        A person who has acknowledged this very evidence lets them be removed all the same (R18).
+        """
+        nodes = [node for node, _ in places]
+        if not nodes or self._budget.allows(nodes, self._world.pods_here(self._kind)):
+            self._spent += places
+            return True
+        self._guard.report(evidence)
+        self._guard.look()
+        return self._guard.frozen() is None
+
+    def settle(self) -> None:
+        """Give back what was spent on pods that still stand."""
+        standing = self._world.pods(self._owner)
+        self._budget.give_back(node for node, instance in self._spent if (node, instance) in standing)
+        self._spent.clear()

@@ -1,0 +1,24 @@
+"""R19: a kind's removal budget is a share of the pods that this farm owns of that kind."""
+
+from __future__ import annotations
+
+from farmd.farm.world import World
+from store.keys import Keys
+from store.pods import Pod
+from tests.toys import Farms
+
+
+async def test_r19_pods_of_other_kinds_and_of_other_farms_raise_no_budget(farms: Farms) -> None:
+    farm, keys = await farms.start("a"), Keys()
+    await farms.clock.advance(1.0)
+    world = World(farm.caches, keys)
+    for owner in ("rc", "ds", "elsewhere"):
+        places = [keys.pod(owner, f"n{n}", owner) for n in range({"rc": 2, "ds": 5}.get(owner, 9))]
+        for index, key in enumerate(places, 1000):
+            farm.caches.pods.wrote(key, Pod(manifest="m"), index)
+        farm.caches.pods.notify(set(places))
+    world.attach("rcs", "rc", lambda: None)
+    world.attach("daemonsets", "ds", lambda: None)
+    assert (world.pods_here("rcs"), world.pods_here("daemonsets")) == (2, 5)
+    world.detach("ds")
+    assert (world.pods_here("rcs"), world.pods_here("daemonsets")) == (2, 0)
