@@ -241,23 +241,25 @@ def evidence(caches: Caches, keys: Keys) -> list[Callable[[], str | None]]:
         return "store: no leader" if isinstance(caches.rcs.error, NoLeader) else None
 
     def broken() -> str | None:
-        trees: list[PrefixCache[Any]] = [caches.rcs, caches.daemonsets, caches.nodes]
+        trees: list[PrefixCache[Any]] = [caches.rcs, caches.daemonsets, caches.nodes, caches.agents]
         return next((text for tree in trees if (text := failsafe.undecodable(tree))), None)
 
     def lost() -> str | None:
         nodes, agents = caches.nodes, caches.agents
         if not (nodes.ready.is_set() and agents.ready.is_set()):
             return None
-        absent = failsafe.mass_loss(len(nodes.entries), len(agents.entries))
+        # An agent whose record does not decode is there.
+        present = len(agents.entries) + len(agents.broken)
+        absent = failsafe.mass_loss(len(nodes.entries), present)
         if absent is None:
             return None
         # A node that was drained may be switched off: nobody misses it.
         retired = sum(
             stored.record.drain is not None
             and stored.record.drain.stage == "done"
-            and keys.agent(keys.last_part(key)) not in agents.entries
+            and not agents.holds(keys.agent(keys.last_part(key)))
             for key, stored in nodes.entries.items()
         )
-        return failsafe.mass_loss(len(nodes.entries) - retired, len(agents.entries))
+        return failsafe.mass_loss(len(nodes.entries) - retired, present)
 
     return [doubtful, leaderless, broken, lost]

@@ -128,7 +128,7 @@ _WORDS = {
     "cordoned": "cordoned",
     "draining": "draining",
     "drain_waiting": "draining",
-    "agent_unknown": "with an absent agent",
+    "agent_unknown": "with an absent or unreadable agent",
     "agent_lost": "lost",
     "record_invalid": "whose record does not decode",
     "full": "full",

@@ -8,7 +8,7 @@ which of the reasons also send away a pod that stands there already.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from scheduler.model import FleetView, NodeView, Reason, Request
 from scheduler.requirement import Requirement, selects, tolerates
@@ -18,7 +18,11 @@ TOLERANCE = 1e-9
 
 
 def standing_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
-    """Selector, constraints, taints, cordon, drain and the agent's absence; empty when all is well."""
+    """Selector, constraints, taints, cordon, drain and the agent's absence; empty when all is well.
+
+    What only an absent agent could state is no reason against a node: its absence is one already, and sends
+    nobody away (R21).
+    """
     if node.broken:
         return [Reason("record_invalid", "what people say of the node does not decode")]
     reasons: list[Reason] = []
@@ -27,13 +31,13 @@ def standing_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
         reasons.extend(
             Reason("selector", f"needs {wanted}, but {_found(node, wanted.key)}")
             for wanted in request.selector.requirements
-            if not wanted.matches(node.labels)
+            if not wanted.matches(node.labels) and not _unknown(node, node.labels, wanted.key)
         )
     if requirement.constraints:
         reasons.extend(
             Reason("constraint", f"needs {rule.text}, but {_found(node, rule.label)}")
             for rule in requirement.constraints
-            if not rule.holds(node.labels)
+            if not rule.holds(node.labels) and not _unknown(node, node.labels, rule.label)
         )
     if node.taints:
         reasons.extend(
@@ -70,7 +74,7 @@ def room_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
             reasons.append(Reason("contended", "another change of the node's reservations is in flight"))
         for resource, asked in requirement.amounts:
             free = _free(requirement, node, resource)
-            if asked > free + TOLERANCE:
+            if asked > free + TOLERANCE and not _unknown(node, node.capacity, resource):
                 capacity = node.capacity.get(resource, 0.0)
                 offers = f"{max(free, 0.0):g} of {capacity:g} free" if capacity else "the node has none"
                 reasons.append(Reason("capacity", f"asks for {asked:g} {resource}, {offers}"))
@@ -152,6 +156,11 @@ def _free(requirement: Requirement, node: NodeView, resource: str) -> float:
     return free
 
 
+def _unknown(node: NodeView, known: Mapping[str, object], name: str) -> bool:
+    """Whether only the node's agent could state a label or an amount, and its facts are unknown (R21)."""
+    return not node.facts_known and name not in known
+
+
 def _found(node: NodeView, label: str) -> str:
     value = node.labels.get(label)
     return f"there is no label {label!r}" if value is None else f"{label} is {value!r}"
@@ -160,4 +169,4 @@ def _found(node: NodeView, label: str) -> str:
 def _absence(node: NodeView) -> Reason:
     if node.presence == "lost":
         return Reason("agent_lost", "the node's agent is lost")
-    return Reason("agent_unknown", "the node's agent is absent, and not yet given up")
+    return Reason("agent_unknown", "the node's agent is absent or unreadable, and not yet given up")

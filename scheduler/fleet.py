@@ -1,8 +1,10 @@
 """The fleet as placement sees it, built from records: once (``node_views``) or kept up to date (``Fleet``).
 
 People's labels and capacity win over the agent's facts. A node exists as soon as either a person or
-its agent speaks of it. ``Fleet`` rebuilds only nodes that changed, so that the cost of a decision
-does not grow with what did not (P2); a view that was handed out never changes afterwards.
+its agent speaks of it. What an absent agent stated last stays true until its node is lost (R21).
+
+``Fleet`` rebuilds only nodes that changed, so that the cost of a decision does not grow with what did
+not (P2); a view that was handed out never changes afterwards.
 """
 
 from __future__ import annotations
@@ -28,14 +30,20 @@ def node_view(
     *,
     node: Node | None = None,
     agent: Agent | None = None,
+    absent: bool = False,
     lost: bool = False,
     reserved: Stored[Reserved] | None = None,
     pods: Mapping[str, PodView] | None = None,
     broken: bool = False,
 ) -> NodeView:
-    """One node's view. ``pods`` is keyed by instance; an absent agent is *unknown* until ``lost`` (R21)."""
+    """One node's view. ``pods`` is keyed by instance; an absent agent is *unknown* until ``lost`` (R21).
+
+    ``agent`` is what the agent states, or stated last if it is ``absent``; None: it is absent, and nothing
+    that it stated is known.
+    """
     said = node or _NO_NODE
-    presence: Presence = "present" if agent is not None else "lost" if lost else "unknown"
+    here = agent is not None and not absent
+    presence: Presence = "present" if here else "lost" if lost else "unknown"
     book = reserved.record if reserved is not None else _NO_RESERVED
     return NodeView(
         name=name,
@@ -45,6 +53,7 @@ def node_view(
         cordon_reason=said.cordon_reason,
         drain=said.drain.stage if said.drain is not None else "",
         presence=presence,
+        facts_known=agent is not None,
         capacity={**agent.capacity, **said.capacity} if agent is not None else said.capacity,
         pods=pods or {},
         owners=owners(pods) if pods else {},
@@ -107,6 +116,7 @@ class Fleet:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._agents: dict[str, Agent] = {}
+        self._present: set[str] = set()
         self._reserved: dict[str, Stored[Reserved]] = {}
         self._pods: dict[str, dict[str, PodView]] = {}
         self._lost: set[str] = set()
@@ -119,10 +129,18 @@ class Fleet:
         """What people say of a node; ``broken``: they say something, and nobody can read it."""
         (self._broken.add if broken else self._broken.discard)(name)
         self._set(self._nodes, name, _NO_NODE if broken else node)
+        if node is None and not broken:
+            self._forget_facts(name)
 
     def set_agent(self, name: str, agent: Agent | None) -> None:
-        """Presence of a node's agent."""
-        self._set(self._agents, name, agent)
+        """Presence of a node's agent. None: it is absent, or its record does not decode; what it stated last
+        is kept until the node is lost or nobody speaks of it any more (R21)."""
+        (self._present.discard if agent is None else self._present.add)(name)
+        if agent is not None:
+            self._agents[name] = agent
+        elif name in self._lost:
+            self._forget_facts(name)
+        self._dirty.add(name)
 
     def set_reserved(self, name: str, reserved: Stored[Reserved] | None) -> None:
         """A node's reservations."""
@@ -131,6 +149,8 @@ class Fleet:
     def set_lost(self, name: str, lost: bool) -> None:
         """The fleet-wide verdict on an absent agent (R21)."""
         (self._lost.add if lost else self._lost.discard)(name)
+        if lost:
+            self._forget_facts(name)
         self._dirty.add(name)
 
     def set_pod(self, key: PodKey, pod: Pod | None) -> None:
@@ -176,11 +196,16 @@ class Fleet:
             name,
             node=self._nodes.get(name),
             agent=self._agents.get(name),
+            absent=name not in self._present,
             lost=name in self._lost,
             reserved=self._reserved.get(name),
             pods=dict(self._pods.get(name, {})),
             broken=name in self._broken,
         )
+
+    def _forget_facts(self, name: str) -> None:
+        if name not in self._present:
+            self._agents.pop(name, None)
 
     def _set(self, records: dict[str, T], name: str, record: T | None) -> None:
         if record is None:

@@ -32,7 +32,9 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
 class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One node, with everything that placement may look at.
 
-    ``labels`` and ``capacity`` are the agent's facts overlaid by what people say. ``drain`` is the
+    ``labels`` and ``capacity`` are the agent's facts, or those that it stated last, overlaid by what
+    people say. ``facts_known`` is false where the agent is absent or unreadable and this process knows of
+    no facts that it stated: a label or an amount that is missing then is unknown (R21). ``drain`` is the
     drain's stage, empty without one. ``pods`` maps instance to pod, ``owners`` counts them by owner;
     ``used`` sums ``reserved`` by resource. ``reserved_index`` is the ModifyIndex that a reservation
     is compared with (0: no record yet) and ``reserved_raw`` the bytes it was decoded from.
@@ -48,6 +50,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cordon_reason: str = ""
     drain: str = ""
     presence: Presence = "present"
+    facts_known: bool = True
     capacity: Mapping[str, float] = {}
     pods: Mapping[str, PodView] = {}
     owners: Mapping[str, int] = {}

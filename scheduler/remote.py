@@ -66,7 +66,7 @@ class RemoteScheduler:
 
         async def remote() -> Eligibility:
             body = await self._post("eligible-nodes", wire.question(request, view))
-            return _eligibility(wire.answer(wire.EligibleAnswer, body), eligibility(request, view))
+            return _eligibility(wire.answer(wire.EligibleAnswer, body), eligibility(request, view), view)
 
         return await self._either(remote, lambda local: local.eligible_nodes(request, view))
 
@@ -163,8 +163,12 @@ async def _limited(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _eligibility(said: wire.EligibleAnswer, local: Eligibility) -> Eligibility:
-    """The remote verdict, which may be stricter than the local one and never more generous."""
+def _eligibility(said: wire.EligibleAnswer, local: Eligibility, view: FleetView) -> Eligibility:
+    """The remote verdict, which may be stricter than the local one and never more generous.
+
+    The remote side cannot tell a label that is unknown from one that is missing: where an absent agent's
+    facts are unknown, pods stay (R21).
+    """
     for field, names, allowed in (
         ("eligible", said.eligible, local.eligible),
         ("retained", said.retained, local.retained),
@@ -184,7 +188,8 @@ def _eligibility(said: wire.EligibleAnswer, local: Eligibility) -> Eligibility:
         if name not in good:
             texts = said.refused.get(name) or ["refused by the remote scheduler"]
             refused[name] = tuple(Reason("remote", one) for one in texts)
-    return Eligibility(tuple(sorted(good)), tuple(sorted(said.retained)), refused)
+    unknown = {name for name in local.retained if not view[name].facts_known}
+    return Eligibility(tuple(sorted(good)), tuple(sorted({*said.retained, *unknown})), refused)
 
 
 def _allocation(said: wire.AllocateAnswer, request: Request, count: int, view: FleetView) -> Allocation:

@@ -126,11 +126,15 @@ def effective_labels(node: Node | None, agent: Agent | None) -> dict[str, str]:
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """One node as people see it: their record, the agent's presence, or both."""
+    """One node as people see it: their record, the agent's presence, or both.
+
+    ``unreadable`` says why the record of an agent that is there does not decode.
+    """
 
     name: str
     node: Stored[Node] | None = None
     agent: Agent | None = None
+    unreadable: str = ""
 
     @property
     def record(self) -> Node:
@@ -173,7 +177,7 @@ class NodeStore:
 
         Raises:
             NotFound: nobody ever heard of it.
-            RecordInvalid: a record does not decode.
+            RecordInvalid: people's record does not decode.
         """
         node = await self._client.read(self._keys.node(name))
         agent = await self._client.read(self._keys.agent(name))
@@ -181,20 +185,26 @@ class NodeStore:
             registered = await self._client.read(self._keys.sentinel(self._keys.intents(name)))
             if registered is None:
                 raise NotFound(f"node {name!r} does not exist", kind="nodes", id=name)
-        return NodeView(
-            name,
-            None if node is None else codec.stored(Node, node),
-            None if agent is None else codec.decode(Agent, agent.value, agent.key),
-        )
+        people = None if node is None else codec.stored(Node, node)
+        try:
+            stated = None if agent is None else codec.decode(Agent, agent.value, agent.key)
+        except RecordInvalid as error:
+            return NodeView(name, people, unreadable=error.message)
+        return NodeView(name, people, stated)
 
     async def list(self) -> NodeListing:
         """All nodes that people or agents know; records that do not decode are reported beside them."""
         nodes, broken = await self._tree(Node, "nodes")
         agents, more = await self._tree(Agent, "agents")
-        names = sorted({*nodes, *agents})
+        unreadable = {self._keys.last_part(error.fields["key"]): error.message for error in more}
         views = {
-            name: NodeView(name, nodes.get(name), agents[name].record if name in agents else None)
-            for name in names
+            name: NodeView(
+                name,
+                nodes.get(name),
+                agents[name].record if name in agents else None,
+                unreadable.get(name, ""),
+            )
+            for name in sorted({*nodes, *agents, *unreadable})
         }
         return NodeListing(views, [*broken, *more])
 

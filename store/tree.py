@@ -84,6 +84,10 @@ class TreeCopy(Generic[T]):
         """The record at a key, as last seen."""
         return self.entries.get(key)
 
+    def holds(self, key: str) -> bool:
+        """Whether a record stands at a key, be it one that does not decode."""
+        return key in self.entries or key in self.broken
+
     @property
     def doubt(self) -> str | None:
         """Why this copy is no evidence of absence right now; None when it is (R19, R20)."""

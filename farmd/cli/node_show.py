@@ -70,7 +70,9 @@ async def describe(invocation: Invocation, name: str) -> None:
         ("Capacity", pairs({what: f"{amount:.12g}" for what, amount in capacity.items()})),
         *_drain_facts(node, now),
     ]
-    if agent is None:
+    if view.unreadable:
+        facts.append(("Agent", view.unreadable))
+    elif agent is None:
         facts.append(("Agent", f"not connected{_since(' since', node.absent_since)}"))
     else:
         facts.append(

@@ -28,8 +28,9 @@ async def logs(invocation: Invocation, pod: str, follow: bool, lines: int) -> No
     node, instance = await _locate(invocation, pod)
     view = await NodeStore(invocation.client, invocation.keys).get(node)
     if view.agent is None or not view.agent.address:
+        why = view.unreadable or "its agent is not connected"
         raise AgentUnavailable(
-            f"node {node!r}: its agent is not connected, so its logs cannot be read from here",
+            f"node {node!r}: {why}, so its logs cannot be read from here",
             hint=f"they lie on the node itself; farmctl node describe {node} tells more",
         )
     url = f"http://{view.agent.address.removeprefix('http://').rstrip('/')}/v1/pods/{instance}/logs"

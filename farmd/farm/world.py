@@ -110,8 +110,7 @@ class World:
 
     def present(self, node: str) -> bool:
         """Whether the node's agent is there; a record that a newer version wrote is one, too."""
-        key = self._keys.agent(node)
-        return key in self._caches.agents.entries or key in self._caches.agents.broken
+        return self._caches.agents.holds(self._keys.agent(node))
 
     def drain(self, node: str) -> Drain | None:
         """The node's drain, if there is one."""

@@ -79,8 +79,7 @@ class Absences:
 
     def present(self, node: str) -> bool:
         """Whether the agent is there; a record that a newer version wrote is one, too."""
-        key = self._keys.agent(node)
-        return key in self._caches.agents.entries or key in self._caches.agents.broken
+        return self._caches.agents.holds(self._keys.agent(node))
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -145,9 +144,7 @@ class Absences:
         if not (self._caches.agents.ready.is_set() and self._caches.nodes.ready.is_set()):
             return  # halfway through the first answer everybody seems absent
         for node in map(self._keys.last_part, changed):
-            key = self._keys.node(node)
-            known = key in self._caches.nodes.entries or key in self._caches.nodes.broken
-            if known and not self.present(node):
+            if self._caches.nodes.holds(self._keys.node(node)) and not self.present(node):
                 if node not in self._since:
                     self._since[node] = self._clock.mono()
                     self._wake.set()

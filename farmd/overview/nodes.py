@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from store.keys import Keys, is_sentinel
-from store.nodes import Agent, Condition, Drain, Node, NodeListing, NodeStore, NodeView, Taint
+from store.nodes import Agent, Condition, Drain, NodeListing, NodeStore, NodeView, Taint
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -59,28 +59,32 @@ async def nodes(client: ConsulClient, keys: Keys) -> Nodes:
 def node_row(view: NodeView, condition: Condition, pods: int) -> NodeRow:
     """One node's row."""
     record, status = view.record, condition.status
+    there = view.agent is not None or bool(view.unreadable)
     draining = record.drain is not None and record.drain.stage != "done"
     told = status if status is not None and (draining or status.state == "blocked") else None
     return NodeRow(
         name=view.name,
-        state=node_state(view.agent, record, condition.lost_since > 0),
+        state=node_state(view, lost=condition.lost_since > 0),
         labels=view.labels,
         pods=pods,
         taints=record.taints,
         cordon_reason=record.cordon_reason,
         drain=record.drain,
         agent=view.agent,
-        lost_since=condition.lost_since if view.agent is None else 0.0,
-        absent_since=condition.absent_since if view.agent is None else 0.0,
+        lost_since=0.0 if there else condition.lost_since,
+        absent_since=0.0 if there else condition.absent_since,
         left=told.left if told is not None else 0,
         waiting=told.waiting if told is not None else [],
         reason=told.reason if told is not None else "",
     )
 
 
-def node_state(agent: Agent | None, record: Node, lost: bool) -> str:
-    """One or two words: ``ready``, ``absent`` or ``lost``, and ``cordoned``, ``draining`` or ``drained``."""
-    words = ["ready" if agent is not None else "lost" if lost else "absent"]
+def node_state(view: NodeView, *, lost: bool) -> str:
+    """One or two words: ``ready``, ``unreadable``, ``absent`` or ``lost``, and ``cordoned``, ``draining`` or
+    ``drained``. The record of an unreadable agent does not decode."""
+    record = view.record
+    silent = "unreadable" if view.unreadable else "lost" if lost else "absent"
+    words = [silent if view.agent is None else "ready"]
     if record.drain is not None:
         words.append("drained" if record.drain.stage == "done" else "draining")
     elif record.cordoned:

@@ -249,4 +249,4 @@ def _occupied(leftovers: Sequence[Place]) -> str:
 
 def _standing(node: NodeView | None) -> object:
     """What may send pods away that stand on a node: a judgement holds while this stays as it is."""
-    return None if node is None else (node.labels, node.presence, node.drain)
+    return None if node is None else (node.labels, node.presence, node.facts_known, node.drain)

@@ -8,6 +8,7 @@ import os
 import random
 import secrets
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -217,6 +218,35 @@ class Rig:
                 if start_ticks(pid) == ticks:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
+
+
+class AgentProcess:
+    """``farmd agent`` with its own state directory; ends with the ``with`` block at the latest."""
+
+    def __init__(self, rig: Rig, node: str = "n1", **more: str) -> None:
+        self._environ = {
+            "PATH": os.environ["PATH"],
+            "CONSUL_HTTP_ADDR": rig.address,
+            "FARMD_STORE__PREFIX": rig.keys.prefix,
+            "FARMD_AGENT__NODE": node,
+            "FARMD_AGENT__STATE_DIR": str(rig.root / node),
+            "FARMD_WEB__AGENT_PORT": "0",
+            **more,
+        }
+
+    async def __aenter__(self) -> AgentProcess:
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "farmd", "agent", env=self._environ, stdout=asyncio.subprocess.DEVNULL
+        )
+        return self
+
+    async def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return await asyncio.wait_for(self.process.wait(), 30)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.process.returncode is None:
+            await self.end(signal.SIGKILL)
 
 
 @contextlib.asynccontextmanager

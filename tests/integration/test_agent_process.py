@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.agent_rig import Rig, alive, rig_on, web
+from tests.integration.agent_rig import AgentProcess, Rig, alive, rig_on, web
 from tests.servers import ConsulServer
 
 
@@ -25,35 +23,6 @@ def consul() -> Iterator[ConsulServer]:
 async def rig(consul: ConsulServer, tmp_path: Path) -> AsyncIterator[Rig]:
     async with rig_on(consul.address, tmp_path) as made:
         yield made
-
-
-class AgentProcess:
-    """``farmd agent`` with its own state directory; ends with the ``with`` block at the latest."""
-
-    def __init__(self, rig: Rig, **more: str) -> None:
-        self._environ = {
-            "PATH": os.environ["PATH"],
-            "CONSUL_HTTP_ADDR": rig.address,
-            "FARMD_STORE__PREFIX": rig.keys.prefix,
-            "FARMD_AGENT__NODE": "n1",
-            "FARMD_AGENT__STATE_DIR": str(rig.root / "n1"),
-            "FARMD_WEB__AGENT_PORT": "0",
-            **more,
-        }
-
-    async def __aenter__(self) -> AgentProcess:
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "farmd", "agent", env=self._environ, stdout=asyncio.subprocess.DEVNULL
-        )
-        return self
-
-    async def end(self, number: signal.Signals) -> int:
-        self.process.send_signal(number)
-        return await asyncio.wait_for(self.process.wait(), 30)
-
-    async def __aexit__(self, *_: object) -> None:
-        if self.process.returncode is None:
-            await self.end(signal.SIGKILL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

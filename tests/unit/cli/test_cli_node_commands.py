@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from farmd import failsafe
+from farmd import failsafe, overview
 from farmd.cli.output import differences
 from farmd.mutation import Call, commit
 from farmd.nodes import commands
@@ -195,3 +195,20 @@ async def test_r18_evidence_that_changed_meanwhile_stays_in_force() -> None:
         await call.client.put(KEYS.failsafe("rcs"), codec.encode(Failsafe(evidence="two")))
         with pytest.raises(Conflict):
             await commit(call, mutation)
+
+
+async def test_r21_a_node_whose_agent_cannot_be_read_is_shown_as_such_and_can_be_drained() -> None:
+    async with person() as call:
+        await register_node(call.client, KEYS, "web1")
+        await call.client.put(KEYS.agent("web1"), b"garbage")
+        view = await NodeStore(call.client, KEYS).get("web1")
+        assert view.agent is None
+        assert view.unreadable.startswith(KEYS.agent("web1"))
+        found = await overview.nodes(call.client, KEYS)
+        assert [(row.name, row.state) for row in found.rows] == [("web1", "unreadable")]
+        assert found.broken == [view.unreadable]
+        await commit(call, await commands.drain(call, "web1", 600))
+        assert (await node(call)).drain is not None
+        assert [row.state for row in (await overview.nodes(call.client, KEYS)).rows] == [
+            "unreadable,draining"
+        ]

@@ -83,3 +83,61 @@ def test_a_move_between_owners_may_arrive_in_either_order() -> None:
         for key, pod in order:
             fleet.set_pod(key, pod)
         assert fleet.view()["a"].owners == {"new": 1}
+
+
+def spoken_for() -> Fleet:
+    """A fleet of one node that people and its agent speak of."""
+    fleet = Fleet()
+    fleet.set_node("n1", Node())
+    fleet.set_agent("n1", AGENT)
+    return fleet
+
+
+def test_r21_what_an_absent_agent_stated_stays_true_until_its_node_is_lost() -> None:
+    fleet = spoken_for()
+    fleet.set_agent("n1", None)
+    absent = fleet.view()["n1"]
+    assert (absent.presence, absent.labels, absent.capacity) == ("unknown", AGENT.labels, AGENT.capacity)
+    assert absent.facts_known
+    fleet.set_lost("n1", True)
+    lost = fleet.view()["n1"]
+    assert (lost.presence, lost.labels, lost.capacity, lost.facts_known) == ("lost", {}, {}, False)
+    fleet.set_lost("n1", False)
+    assert not fleet.view()["n1"].facts_known
+
+
+def test_r21_an_agent_that_is_back_states_its_facts_anew() -> None:
+    fleet = spoken_for()
+    fleet.set_agent("n1", None)
+    fleet.set_agent("n1", Agent(node="n1", version="2", labels={"os": "plan9"}))
+    view = fleet.view()["n1"]
+    assert (view.presence, view.labels, view.capacity, view.facts_known) == (
+        "present",
+        {"os": "plan9"},
+        {},
+        True,
+    )
+
+
+def test_r21_a_node_that_only_its_agent_spoke_of_stays_while_the_agent_is_absent() -> None:
+    fleet = Fleet()
+    fleet.set_agent("n1", AGENT)
+    fleet.set_agent("n1", None)
+    assert fleet.view()["n1"].labels == AGENT.labels
+
+
+def test_nothing_is_kept_of_a_node_that_is_forgotten() -> None:
+    fleet = spoken_for()
+    fleet.set_agent("n1", None)
+    fleet.set_node("n1", None)
+    assert not fleet.view()
+    fleet.set_node("n1", Node())
+    assert not fleet.view()["n1"].facts_known
+
+
+def test_r21_the_facts_of_an_agent_that_was_given_up_go_with_its_next_absence() -> None:
+    fleet = spoken_for()
+    fleet.set_lost("n1", True)
+    assert fleet.view()["n1"].facts_known
+    fleet.set_agent("n1", None)
+    assert not fleet.view()["n1"].facts_known

@@ -114,6 +114,13 @@ async def test_it_may_be_stricter_about_eligible_nodes() -> None:
     assert answer.refused["c"][0].code == "cordoned"
 
 
+async def test_r21_it_sends_nobody_off_a_node_of_whose_labels_nothing_is_known() -> None:
+    view = fleet(VIEW["a"], node("d", absent=True, pods={"web": PodView(OWNER)}))
+    async with remote(Server({"eligible": ["a"], "retained": ["a"]})) as scheduler:
+        answer = await scheduler.eligible_nodes(request("zone=a"), view)
+    assert (answer.eligible, answer.retained) == (("a",), ("a", "d"))
+
+
 async def test_giving_back_must_be_confirmed_exactly() -> None:
     place = Assignment("a", "web")
     server = Server({"assignments": [{"node": "a", "instance": "web"}]})
