@@ -1,5 +1,4 @@
-# A farm: sees everything, writes what it works with. Not what people say (rcs, daemonsets, names) and not
-# what agents report (reality).
+# A farm: sees everything, writes what it works with. Not what agents report (reality).
 key_prefix "farmd/" { policy = "list" }
 
 # Its presence and its locks. Consul asks for the right to write where a transaction only checks that a key is
@@ -17,6 +16,12 @@ key_prefix "farmd/status/" { policy = "write" }
 key_prefix "farmd/failsafe/" { policy = "write" }
 key_prefix "farmd/audit/" { policy = "write" }
 
+# A worker takes away the record of a controller or daemon set that people marked for deletion, and its name.
+# The sentinels of these trees lie among the records.
+key_prefix "farmd/rcs/" { policy = "write" }
+key_prefix "farmd/daemonsets/" { policy = "write" }
+key_prefix "farmd/names/" { policy = "write" }
+
 # The stage of a drain; the record of a node whose agent is there and which nobody has registered.
 key_prefix "farmd/nodes/" { policy = "write" }
 
@@ -25,25 +30,7 @@ key_prefix "farmd/manifests/" { policy = "write" }
 
 # The first farm registers the cluster: its id, the schema, and the sentinels of the trees above and below.
 key_prefix "farmd/meta/" { policy = "write" }
-key "farmd/rcs/.present" { policy = "write" }
 key "farmd/reality/.present" { policy = "write" }
-key "farmd/daemonsets/.present" { policy = "write" }
-key "farmd/rcs/0.present" { policy = "write" }
-key "farmd/rcs/1.present" { policy = "write" }
-key "farmd/rcs/2.present" { policy = "write" }
-key "farmd/rcs/3.present" { policy = "write" }
-key "farmd/rcs/4.present" { policy = "write" }
-key "farmd/rcs/5.present" { policy = "write" }
-key "farmd/rcs/6.present" { policy = "write" }
-key "farmd/rcs/7.present" { policy = "write" }
-key "farmd/rcs/8.present" { policy = "write" }
-key "farmd/rcs/9.present" { policy = "write" }
-key "farmd/rcs/a.present" { policy = "write" }
-key "farmd/rcs/b.present" { policy = "write" }
-key "farmd/rcs/c.present" { policy = "write" }
-key "farmd/rcs/d.present" { policy = "write" }
-key "farmd/rcs/e.present" { policy = "write" }
-key "farmd/rcs/f.present" { policy = "write" }
 key "farmd/reality/0/.present" { policy = "write" }
 key "farmd/reality/1/.present" { policy = "write" }
 key "farmd/reality/2/.present" { policy = "write" }

@@ -15,13 +15,16 @@ import msgspec
 from farmd import difference
 from farmd.mutation import Call, Change, Guard, Mutation, guard
 from farmd.mutation import commit as write
-from store import manifests
+from store import codec, manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, NotFound, NotRegistered, RecordInvalid
 from store.keys import is_sentinel
 from store.manifests import Manifest
 from store.named import Named, NamedRecords
+from store.nodes import Reserved
 from store.operations import Operation
+from store.reality import Reality
+from store.work import Work
 
 
 class Owner(Named, Protocol):
@@ -67,7 +70,7 @@ class Family(Generic[T]):
             raise Conflict(
                 f"{self.noun} {record.name!r} is being deleted",
                 id=record.id,
-                hint=f"finish with farmctl {self.noun} delete --cascade {record.name}",
+                hint=f"a farm finishes it; farmctl {self.noun} describe {record.name} tells how far it is",
             )
 
     async def guard(self, call: Call, record: T) -> Guard:
@@ -111,18 +114,24 @@ class Family(Generic[T]):
             return Mutation(change)
         return Mutation(change, (*held.operations, *extra, self.records.replace(stored, wanted)))
 
-    def removal(self, stored: Stored[T], held: Guard) -> Mutation:
-        """Delete a record that wants no pods and has none."""
+    async def removal(self, call: Call, stored: Stored[T], held: Guard) -> Mutation:
+        """Delete a record that wants no pods and has none, with the room that it holds without a pod.
+
+        No worker will be there to give it back. What a worker writes at this very moment fails on the record
+        that is gone (R12).
+        """
+        record = stored.record
+        room = await _move_room(call, self.kind, record.id)
         change = Change(
             self.kind,
-            stored.record.id,
-            stored.record.name,
+            record.id,
+            record.name,
             f"{self.noun}.delete",
-            before={"exists": True, **held.before},
-            after={"exists": False, **held.after},
+            before={"exists": True, **held.before, **({"reservations": 1} if room else {})},
+            after={"exists": False, **held.after, **({"reservations": 0} if room else {})},
             destructive=True,
         )
-        return Mutation(change, (*held.operations, *self.records.delete(stored)))
+        return Mutation(change, (*held.operations, *self.records.delete(stored), *room))
 
     async def same(self, call: Call, existing: Stored[T], wanted: T, pod: Manifest, hint: str) -> Mutation:
         """Creating what exists already: nothing to do if it is equal.
@@ -182,6 +191,42 @@ async def pods_left(call: Call, owner: str) -> int:
         if await call.client.read(sentinel, mode="consistent") is None:
             raise NotRegistered(f"pods of {owner}: found no sentinel, expected {sentinel}", key=sentinel)
     return sum(not is_sentinel(key) for key in page.items)
+
+
+async def processes_left(call: Call, owner: str) -> int:
+    """How many processes nodes still run for an owner, as their agents last said."""
+    page = await call.client.list(call.keys.tree("reality"), mode="consistent")
+    found = 0
+    for raw in page.items:
+        try:
+            if not is_sentinel(raw.key):
+                found += codec.decode(Reality, raw.decoded(), raw.key).owner == owner
+        except RecordInvalid:
+            continue  # the doctor reports it, and its agent writes it anew
+    return found
+
+
+async def _move_room(call: Call, kind: str, item: str) -> tuple[Operation, ...]:
+    """Gives back what a move has reserved, where nobody is to run (W16); empty where nothing is reserved."""
+    entry = await call.client.read(call.keys.work(kind, item), mode="consistent")
+    try:
+        work = codec.decode(Work, entry.value, entry.key) if entry is not None else Work()
+        if work.transfer is None:
+            return ()
+        node, instance = work.transfer.new
+        entry = await call.client.read(call.keys.reserved(node), mode="consistent")
+        if entry is None or instance not in (book := codec.stored(Reserved, entry)).record.instances:
+            return ()
+    except RecordInvalid:
+        return ()  # it names no place or room; the doctor finds what nobody has any more
+    intent = call.keys.intent(node, instance)
+    if await call.client.read(intent, mode="consistent") is not None:
+        return ()
+    value = codec.rewrite(book.record.without([instance]), book.raw)
+    return (
+        operations.check_not_exists(intent),
+        operations.cas(book.key, value, book.index, flags=book.flags),
+    )
 
 
 async def manifest_lines(call: Call, sha: str, pod: Manifest) -> tuple[str, ...]:

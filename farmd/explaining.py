@@ -30,12 +30,12 @@ async def judge(client: ConsulClient, keys: Keys, request: Request) -> Explanati
         PlacementInvalid: the manifest's placement block cannot work.
     """
     listing = await NodeStore(client, keys).list()
-    placed = await overview.pods(client, keys)
+    pods = await overview.pods(client, keys)
     view = node_views(
         {name: node.record for name, node in listing.items.items() if node.node is not None},
         {name: node.agent for name, node in listing.items.items() if node.agent is not None},
         await _reserved(client, keys),
-        {PodKey(row.owner, row.node, row.instance): Pod(row.manifest, row.labels) for row in placed.rows},
+        {PodKey(row.owner, row.node, row.instance): Pod(row.manifest, row.labels) for row in pods.placed},
     )
     return explanation(request, view)
 

@@ -14,9 +14,8 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from farmd import overview
-from farmd.edits import pods_left
 from farmd.errors import WaitTimeout
-from farmd.mutation import Call, Mutation, commit
+from farmd.mutation import Call
 from store.errors import Conflict, NotFound
 from store.status import Status
 
@@ -159,37 +158,26 @@ async def until_converged(call: Call, look: Looking, timeout: float, report: Rep
     return await until(call, look, done, late, timeout, report, _shown)
 
 
-async def until_gone(
-    call: Call,
-    owner: str,
-    look: Looking,
-    finish: Callable[[], Awaitable[Mutation]],
-    timeout: float,
-    report: Report,
-) -> None:
-    """Wait until what is being deleted has no pods, then commit ``finish``, audited.
+async def until_gone(call: Call, owner: str, look: Looking, timeout: float, report: Report) -> None:
+    """Wait until the worker of what is being deleted has taken its record away: then no process of it runs.
 
     Raises:
-        WaitTimeout: pods remain; says so when no farm is there to remove them. It stays marked.
-        Conflict: it is locked, or somebody changed it.
+        WaitTimeout: it is still there; says so when no farm is there to remove it. It stays marked.
+        Conflict: somebody undid the mark.
     """
 
     async def step() -> Look:
-        if await pods_left(call, owner) == 0:
-            last_step = await finish()
-            # A pod that came in between makes it one more step on the way, not the end.
-            if last_step.change.action.endswith(".delete"):
-                await commit(call, last_step)
         now = await look()
-        if now.desired > 0:
+        if now.state != "deleting" or now.desired > 0:
             raise Conflict(f"{now.noun} {now.name!r} was changed while it was being deleted", id=owner)
         return now
 
     async def late(now: Look) -> WaitTimeout:
-        text = f"{now.noun} {now.name!r} still has {now.placed} pods after {timeout:g} s"
-        return await _late(call, now, text)
+        left = f"still has {now.placed} pods" if now.placed else "is still there"
+        why = f": {now.reason}" if now.reason else ""
+        return await _late(call, now, f"{now.noun} {now.name!r} {left} after {timeout:g} s{why}")
 
-    with suppress(NotFound):  # it is gone, by our own last step or by somebody else's
+    with suppress(NotFound):  # its worker took it away
         await until(call, step, lambda *_: False, late, timeout, report, _shown)
 
 

@@ -186,6 +186,7 @@ async def build_farm(
                 clock=clock,
                 rng=rng,
                 recorder=recorder,
+                ids=ids,
             )
         )
 

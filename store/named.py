@@ -162,7 +162,8 @@ class NamedRecords(Generic[T]):
         """
         record = stored.record
         return (
-            operations.delete_cas(stored.key, stored.index),
+            operations.check_index(stored.key, stored.index),
+            operations.delete(stored.key),
             operations.delete(self._keys.name(self._family, record.name)),
             operations.delete(self._keys.status(self._family, record.id)),
             operations.delete(self._keys.work(self._family, record.id)),

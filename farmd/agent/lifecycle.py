@@ -65,7 +65,7 @@ class Lifecycle:
         manifest = pod.target
         if manifest is None:
             raise StartFailed(pod.problem)
-        again = pod.record.running == pod.record.manifest
+        again = pod.record.running == pod.record.manifest and not pod.record.fresh
         launch = Launch(
             instance=pod.instance,
             sha=pod.record.manifest,
@@ -81,6 +81,8 @@ class Lifecycle:
             started=launch.started,
             ports=dict(launch.ports),
             restarts=pod.record.restarts + 1 if again else 0,
+            exits=[] if pod.record.fresh else pod.record.exits,
+            fresh=False,
         )
         self._pods.save(pod)
         try:

@@ -45,8 +45,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``manifest``, ``owner`` and ``intent`` (its ModifyIndex) are the newest intent that could be acted on;
     ``acted`` is the one that was. ``running`` is the digest of the last start; ``start`` is that start's
-    id and empty once its end was recorded. ``failures`` counts ends in a row, ``failing_since`` is when the
-    first of them came, ``not_before`` is when it may start again; times are seconds since the epoch.
+    id and empty once its end was recorded. ``fresh``: the next start is the first of its pod. ``failures``
+    counts ends in a row, ``failing_since`` is when the first of them came, ``not_before`` is when it may
+    start again; times are seconds since the epoch.
     """
 
     instance: str
@@ -60,6 +61,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     started: float = 0.0
     ports: dict[str, int] = {}
     restarts: int = 0
+    fresh: bool = False
     failures: int = 0
     failing_since: float = 0.0
     not_before: float = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -55,6 +56,14 @@ class Pod:
     def change(self, **fields: object) -> None:
         """Replace fields of the record in memory; saving is the caller's."""
         self.record = msgspec.structs.replace(self.record, **fields)
+
+    def renew(self) -> None:
+        """Another pod has the instance from now on: what the former one did is no part of its history."""
+        goes_on = self.identity is not None and self.stopping is None
+        self.change(
+            restarts=0, exits=[], failures=0, failing_since=0.0, not_before=0.0, reason="", fresh=not goes_on
+        )
+        self.not_before, self.start_failed = -math.inf, False
 
     def situation(self, *, isolated: float, halting: bool) -> Situation:
         """What the plan decides from."""

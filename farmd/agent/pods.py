@@ -110,6 +110,8 @@ class Pods:
         if record.intent == intent.index and record.wanted and pod.target is not None:
             return
         pod.target = intent.manifest
+        if not record.wanted or record.owner != intent.owner:
+            pod.renew()
         pod.change(wanted=True, manifest=intent.sha, owner=intent.owner, intent=intent.index)
         if record.running == intent.sha:
             pod.change(acted=intent.index)
@@ -127,4 +129,5 @@ class Pods:
         if not pod.record.wanted:
             # It was proven unwanted before: there is nothing old to go on with.
             pod.target = None
+            pod.renew()
             pod.change(wanted=True, manifest=intent.sha, owner=intent.owner)

@@ -41,7 +41,7 @@ async def describe(invocation: Invocation, name: str) -> None:
     record, agent = view.record, view.agent
     found = await overview.pods(invocation.client, invocation.keys)
     rows = [row for row in found.rows if row.node == name]
-    node = overview.node_row(view, await store.condition(name), len(rows))
+    node = overview.node_row(view, await store.condition(name), sum(not row.gone for row in rows))
     if invocation.settings.output in {"json", "yaml"}:
         content = {
             "name": name,
@@ -82,7 +82,7 @@ async def describe(invocation: Invocation, name: str) -> None:
         facts.append(("Features", ",".join(agent.features)))
     for title, text in facts:
         click.echo(f"{title + ':':<12}{clean(text)}".rstrip())
-    click.echo(f"\nPods ({len(rows)})")
+    click.echo(f"\nPods ({node.pods})")
     for line in text_table(invocation, pod_table(rows, [], now), indent=2) if rows else ["none"]:
         click.echo(f"  {line}")
 

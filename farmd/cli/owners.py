@@ -57,13 +57,13 @@ async def converge(invocation: Invocation, mutations: Sequence[Mutation], wait: 
 async def finish_deletions(
     invocation: Invocation, noun: str, mutations: Sequence[Mutation], wait: Waiting
 ) -> None:
-    """Wait until those that were marked have no pods, and take their records away."""
+    """Wait until the workers of those that were marked have taken them away."""
     if invocation.settings.dry_run:
         return
     marked = [mutation for mutation in mutations if mutation.change.action != f"{noun}.delete"]
     if invocation.settings.wait is False:
         for mutation in marked:
-            invocation.say(f"{noun}/{mutation.change.name}: marked; delete it again once its pods are gone")
+            invocation.say(f"{noun}/{mutation.change.name}: marked; a farm removes its pods, then itself")
         return
     with progress(invocation) as report:
         for mutation in marked:

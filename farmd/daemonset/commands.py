@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from farmd.daemonset.spec import DaemonSetSpec, record
-from farmd.edits import Family, commit_creation, manifest_lines, pods_left
+from farmd.edits import Family, commit_creation, manifest_lines, pods_left, processes_left
 from farmd.mutation import Call, Change, Mutation, Scalar, registered
 from store import manifests
 from store.daemonsets import KIND, DaemonSet, DaemonSetStore
@@ -29,7 +29,7 @@ async def create(call: Call, spec: DaemonSetSpec) -> Mutation:
         Conflict: another one bears the name; the message and ``fields["differs"]`` name the fields.
         NotRegistered: there is no cluster.
     """
-    family = _family(call)
+    family = family_of(call)
     body = manifests.canonical(spec.pod)
     sha = manifests.digest(body)
     wanted = record(spec, call.ids.new(), sha)
@@ -103,8 +103,8 @@ async def update(call: Call, spec: DaemonSetSpec, *, now: bool) -> Mutation:
             field="pod.id",
         )
     replaces = wanted.manifest != before.manifest
-    held = await _family(call).guard(call, before)
-    return _family(call).edit(
+    held = await family_of(call).guard(call, before)
+    return family_of(call).edit(
         stored,
         wanted,
         held,
@@ -116,21 +116,21 @@ async def update(call: Call, spec: DaemonSetSpec, *, now: bool) -> Mutation:
 
 
 async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
-    """Delete a daemon set that wants no pods and has none; otherwise set it on its way there.
+    """Delete a daemon set that wants no pods and has none; otherwise mark it for its worker to delete.
 
-    One that has pods needs ``cascade``. It is marked first; the farms then remove the pods, and
-    ``delete`` once more takes the record away (``farmd.daemonset.waiting.deletion``).
+    The worker removes the pods, and the record once their processes are gone (``farmd.deletion``). One that
+    has pods needs ``cascade``.
 
     Raises:
         Conflict: pods remain and ``cascade`` is not set; it is locked.
     """
-    family = _family(call)
+    family = family_of(call)
     stored = await family.find(target)
     daemonset = stored.record
     held = await family.guard(call, daemonset)
     pods = await pods_left(call, daemonset.id)
-    if not pods and not daemonset.wants_pods:
-        return family.removal(stored, held)
+    if not (pods or daemonset.wants_pods or await processes_left(call, daemonset.id)):
+        return await family.removal(call, stored, held)
     if pods and not cascade and not daemonset.deleting:
         raise Conflict(
             f"daemonset {daemonset.name!r} has {pods} pods, expected 0",
@@ -143,17 +143,18 @@ async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
     return family.edit(stored, wanted, held, "mark-deleted", destructive=True, details=details)
 
 
-def _family(call: Call) -> Family[DaemonSet]:
+def family_of(call: Call) -> Family[DaemonSet]:
+    """The words and records of daemon sets, for edits of one."""
     return Family(KIND, NOUN, DaemonSetStore(call.client, call.keys))
 
 
 async def _editable(call: Call, target: str, *, by_name: bool = False) -> Stored[DaemonSet]:
-    family = _family(call)
+    family = family_of(call)
     stored = await family.find(target, by_name=by_name)
     family.refuse_deleting(stored.record)
     return stored
 
 
 async def _edit(call: Call, stored: Stored[DaemonSet], wanted: DaemonSet, action: str) -> Mutation:
-    family = _family(call)
+    family = family_of(call)
     return family.edit(stored, wanted, await family.guard(call, stored.record), action)

@@ -22,7 +22,7 @@ from store.consul.client import ConsulClient
 from store.daemonsets import KIND
 from store.keys import Keys
 from store.locks import Claim
-from store.ports import Clock, Recorder, Rng
+from store.ports import Clock, Ids, Recorder, Rng
 from store.sessions import Session
 from store.status import Status
 
@@ -47,6 +47,7 @@ class Tools:
     clock: Clock
     rng: Rng
     recorder: Recorder
+    ids: Ids
     turns: Turns = field(default_factory=Turns)
 
 

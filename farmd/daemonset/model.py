@@ -54,6 +54,7 @@ class Snapshot:
     gives (as many as may be taken now). ``refused`` counts, by reason code, the nodes that may not have
     one; ``nodes`` is how many there are in all. ``contention`` says with which older daemon set it
     contends. ``cramped`` are outdated pods whose nodes have no room for what the manifest asks for by now.
+    ``running`` says which processes nodes still run of one that is being deleted and has no pods left.
     ``frozen`` says why removals stand still; ``commanded`` that the record was changed after
     that (R18). ``now``: seconds since the epoch.
     """
@@ -69,6 +70,7 @@ class Snapshot:
     commanded: bool = False
     now: float = 0.0
     cramped: frozenset[Place] = frozenset()
+    running: str = ""
 
     @property
     def held_back(self) -> bool:
@@ -102,7 +104,8 @@ class Plan:
 
     ``repairs`` are pods whose intent was lost or altered, ``replacements`` outdated pods that take the
     daemon set's manifest in place. ``blocked`` says what stands in the way of the rest, ``waiting`` what
-    is merely not over yet; ``after`` (seconds) when time alone changes something.
+    is merely not over yet; ``after`` (seconds) when time alone changes something. ``ends``: nothing is left
+    of one that is being deleted, and its record goes.
     """
 
     additions: tuple[Assignment, ...] = ()
@@ -112,6 +115,7 @@ class Plan:
     blocked: str = ""
     waiting: str = ""
     after: float | None = None
+    ends: bool = False
 
     @property
     def empty(self) -> bool:

@@ -48,9 +48,12 @@ def decide(snapshot: Snapshot) -> Plan:
 
 
 def _delete(snapshot: Snapshot) -> Plan:
+    """All pods first; the record goes last, when no node runs one of them any more."""
     if snapshot.held_back:
-        return Plan(blocked=f"frozen: {snapshot.frozen}" if snapshot.pods else "")
-    return Plan(removals=tuple(sorted(snapshot.pods)))
+        return Plan(blocked=f"frozen: {snapshot.frozen}")
+    if snapshot.pods:
+        return Plan(removals=tuple(sorted(snapshot.pods)))
+    return Plan(waiting=snapshot.running, ends=not snapshot.running)
 
 
 def _removals(snapshot: Snapshot) -> tuple[tuple[Place, ...], str]:
@@ -162,7 +165,7 @@ def status(snapshot: Snapshot, plan: Plan, farm: str, since: float, record: int)
     healthy = sum(state.serves and not snapshot.outdated(state) for state in counted)
     outdated = sum(snapshot.outdated(state) for state in counted)
     desired = snapshot.desired
-    settled = len(counted) == desired == healthy and not outdated and plan.empty
+    settled = len(counted) == desired == healthy and not outdated and plan.empty and not daemonset.deleting
     if daemonset.disabled and not daemonset.deleting:
         state, reason = "disabled", ""
     elif plan.blocked:

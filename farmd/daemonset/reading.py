@@ -71,7 +71,8 @@ class Reader:
         pods = {place: self._state(place, pod, view) for place, pod in tools.world.pods(self._id).items()}
         if request is None:
             pods = {place: dataclasses.replace(state, leaving="") for place, state in pods.items()}
-            return Reading(stored, dataclasses.replace(snapshot, pods=pods), view)
+            running = tools.world.processes.told(self._id) if daemonset.deleting and not pods else ""
+            return Reading(stored, dataclasses.replace(snapshot, pods=pods, running=running), view)
         vacant = self._verdicts.eligible() - {node for node, _ in pods}
         snapshot = dataclasses.replace(snapshot, pods=pods, vacant=tuple(sorted(vacant)))
         snapshot = _with_cramped(snapshot, request, view)
@@ -83,7 +84,7 @@ class Reader:
         Raises:
             NotFound: its manifest is gone.
         """
-        return eligibility.request(daemonset, await self._tools.manifests.get(daemonset.manifest))
+        return eligibility.request(daemonset, await self._tools.manifests.of(daemonset))
 
     async def _judged(
         self, stored: Stored[DaemonSet], snapshot: Snapshot, request: Request, view: FleetView

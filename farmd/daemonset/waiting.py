@@ -24,7 +24,7 @@ async def look(call: Call, target: str) -> Look:
     lost = await _lost(call)
     pods = [
         pod
-        for pod in (await overview.pods(call.client, call.keys, daemonset)).rows
+        for pod in (await overview.pods(call.client, call.keys, daemonset)).placed
         if pod.node not in lost or daemonset.deleting
     ]
     desired = row.status.desired if row.status is not None and row.reported else -1
@@ -54,12 +54,5 @@ async def convergence(call: Call, target: str, timeout: float, report: Report) -
 
 
 async def deletion(call: Call, daemonset_id: str, timeout: float, report: Report) -> None:
-    """Wait until a daemon set that is being deleted has no pods, then delete it, audited."""
-    await until_gone(
-        call,
-        daemonset_id,
-        lambda: look(call, daemonset_id),
-        lambda: commands.delete(call, daemonset_id, cascade=False),
-        timeout,
-        report,
-    )
+    """Wait until a daemon set that is being deleted is gone (``farmd.waiting.until_gone``)."""
+    await until_gone(call, daemonset_id, lambda: look(call, daemonset_id), timeout, report)

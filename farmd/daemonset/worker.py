@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from farmd import deletion
 from farmd.daemonset import changes, reasons
 from farmd.daemonset import plan as planning
+from farmd.daemonset.commands import family_of
 from farmd.daemonset.model import Plan, Snapshot
 from farmd.daemonset.reading import Reader, Reading
 from farmd.daemonset.report import Reporter
 from farmd.farm.cycles import Cycles, Outcome
 from farmd.farm.spending import Spending
+from farmd.mutation import Call
 from farmd.placement import Subject
 from farmd.wake import Wake
 from store.daemonsets import KIND, DaemonSet
@@ -122,6 +125,8 @@ class DaemonSetWorker:
         tools.world.hold_back(self._id, plan.blocked.startswith("frozen"))
         if not plan.empty:
             return await self._execute(reading, plan)
+        if plan.ends:
+            return await self._end(stored)
         self._settled = stored.index
         if contended:
             return self._cycles.rejected("other changes of the nodes' reservations are in flight")
@@ -133,6 +138,20 @@ class DaemonSetWorker:
             frozen = plan.blocked.startswith("frozen")
             return Outcome("frozen" if frozen else "blocked", after, plan.blocked)
         return Outcome("done" if after is None else "after", after)
+
+    async def _end(self, stored: Stored[DaemonSet]) -> Outcome:
+        tools = self._tools
+        call = Call(tools.client, tools.keys, tools.clock, tools.ids, f"farm/{tools.farm}", deletion.REASON)
+        return await deletion.finish(
+            stored,
+            call=call,
+            family=family_of(call),
+            claim=self._claim,
+            session=self._session,
+            caches=tools.caches,
+            world=tools.world,
+            block=self._reporter.block,
+        )
 
     async def _reread(self) -> None:
         """After an execution that did not end well: nothing is planned before its outcome was read (R12)."""

@@ -77,7 +77,7 @@ def place(pod: PodRow) -> tuple[str, str]:
 async def look(client: ConsulClient, keys: Keys, http: aiohttp.ClientSession) -> Scene:
     """Read the store, then ask every workload that it names."""
     controllers = await overview.controllers(client, keys)
-    pods = (await overview.pods(client, keys)).rows
+    pods = (await overview.pods(client, keys)).placed
     nodes = await overview.nodes(client, keys)
     told = await asyncio.gather(*(_answer(http, pod) for pod in pods))
     answers = dict(zip(map(place, pods), told, strict=True))

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from store import manifests
 from store.consul.client import ConsulClient
+from store.errors import NotFound, RecordInvalid
 from store.keys import Keys
 from store.manifests import Manifest
 
 MANIFESTS_KEPT = 1024
+
+
+class Owner(Protocol):
+    """A record that owns pods of one manifest."""
+
+    @property
+    def manifest(self) -> str:
+        """The manifest's digest."""
+
+    @property
+    def pod_id(self) -> str:
+        """The manifest's own id."""
+
+    @property
+    def deleting(self) -> bool:
+        """Whether the owner is being deleted."""
 
 
 class ManifestCache:
@@ -30,3 +49,16 @@ class ManifestCache:
                 del self._known[next(iter(self._known))]
             self._known[sha] = await manifests.read(self._client, self._keys, sha)
         return self._known[sha]
+
+    async def of(self, owner: Owner) -> Manifest:
+        """The manifest of an owner; one that is being deleted starts no pod, and needs only the pod's id.
+
+        Raises:
+            NotFound, RecordInvalid: as ``get``, where the owner shall have pods.
+        """
+        try:
+            return await self.get(owner.manifest)
+        except (NotFound, RecordInvalid):
+            if not owner.deleting:
+                raise
+            return Manifest(id=owner.pod_id, command=[])

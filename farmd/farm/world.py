@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from farmd.farm.caches import Caches
+from farmd.farm.processes import Processes
 from scheduler.fleet import Fleet
 from scheduler.ledger import Ledger
 from scheduler.model import FleetView
@@ -57,6 +58,7 @@ class World:
         self._blocked: set[str] = set()
         self._failing: set[str] = set()
         self.ledger = Ledger()
+        self.processes = Processes(caches, keys, self.lost_since, self._wake)
         caches.pods.subscribe(self._pods_changed)
         caches.intent.subscribe(self._intents_changed)
         caches.reality.subscribe(self._realities_changed)
@@ -151,6 +153,7 @@ class World:
         self._hungry.discard(owner)
         self._held_back.discard(owner)
         self._blocked.discard(owner)
+        self.processes.forget(owner)
 
     def block(self, owner: str, blocked: bool) -> None:
         """Whether the owner's worker is blocked, for the metric."""

@@ -1,4 +1,4 @@
-"""Pods: whose they are, where they stand, and what their nodes say of them.
+"""Pods: whose they are, where they stand, and what their nodes say of them; processes that outlive theirs.
 
 What the agent of a node said last counts only while it is heard of: without it a pod is of unknown health,
 neither healthy nor unhealthy (R21).
@@ -20,15 +20,20 @@ from store.rcs import ReplicationController, ReplicationControllerStore
 from store.reality import Reality, healthy
 
 if TYPE_CHECKING:
+    from farmd.edits import Owner
     from store.consul.client import ConsulClient
     from store.named import Named
 
 _MANY_NODES = 16
 ABSENT = "its node's agent is absent"
+GONE = "its pod was removed"
 
 
 class PodRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod: who owns it, where it stands, and what its node says of it."""
+    """One pod: who owns it, where it stands, and what its node says of it.
+
+    ``gone``: the pod was removed, and its node has yet to say that its process ended.
+    """
 
     owner: str
     owner_name: str
@@ -45,6 +50,7 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     pid: int = 0
     ports: dict[str, int] = {}
+    gone: bool = False
 
 
 class Pods(msgspec.Struct, frozen=True):
@@ -53,9 +59,18 @@ class Pods(msgspec.Struct, frozen=True):
     rows: list[PodRow]
     broken: list[str]
 
+    @property
+    def placed(self) -> list[PodRow]:
+        """The pods; not the processes that outlive theirs."""
+        return [row for row in self.rows if not row.gone]
 
-async def pods(client: ConsulClient, keys: Keys, of: Named | None = None) -> Pods:
-    """All pods, or those of one owner."""
+
+async def pods(client: ConsulClient, keys: Keys, of: Owner | None = None) -> Pods:
+    """All pods, or those of one owner.
+
+    Processes whose pods were removed are shown with all pods, and with those of an owner that is being
+    deleted, whose record waits for them.
+    """
     broken: list[str] = []
     page = await client.list(keys.tree("pods") if of is None else keys.pods(of.id))
     placed: dict[tuple[str, str, str], Pod] = {}
@@ -68,13 +83,19 @@ async def pods(client: ConsulClient, keys: Keys, of: Named | None = None) -> Pod
             broken.append(error.message)
         except ValueError:
             broken.append(f"{raw.key}: expected pods/<owner>/<node>/<instance>")
-    nodes = {node for _, node, _ in placed}
-    realities = await _realities(client, keys, nodes, broken) if placed else {}
-    present = await _present(client, keys) if placed else frozenset()
+    everywhere = of is None or of.deleting
+    nodes = None if everywhere else {node for _, node, _ in placed}
+    realities = await _realities(client, keys, nodes, broken) if placed or everywhere else {}
+    present = await _present(client, keys) if realities or placed else frozenset()
     names = {of.id: _title(of)} if of is not None else await _names(client, keys)
     rows = [
         _row(owner, names.get(owner, ""), (node, instance), pod, realities, heard=node in present)
         for (owner, node, instance), pod in placed.items()
+    ]
+    rows += [
+        _gone(place, reality, names.get(reality.owner, ""), heard=place[0] in present)
+        for place, reality in realities.items()
+        if everywhere and (reality.owner, *place) not in placed and (of is None or reality.owner == of.id)
     ]
     rows.sort(key=lambda row: (row.owner_name, row.owner, row.node, row.instance))
     return Pods(rows, broken)
@@ -120,6 +141,24 @@ def _row(
     )
 
 
+def _gone(place: tuple[str, str], reality: Reality, name: str, *, heard: bool) -> PodRow:
+    """What a node still runs, as it last said."""
+    return PodRow(
+        owner=reality.owner,
+        owner_name=name,
+        node=place[0],
+        instance=place[1],
+        manifest=reality.manifest,
+        phase=reality.phase,
+        started=reality.started,
+        restarts=reality.restarts,
+        pid=reality.pid,
+        ports=reality.ports,
+        reason=f"{GONE}; {ABSENT}" if not heard else GONE,
+        gone=True,
+    )
+
+
 async def _present(client: ConsulClient, keys: Keys) -> frozenset[str]:
     """Nodes whose agents are heard of."""
     page = await client.keys(keys.tree("agents"))
@@ -127,11 +166,12 @@ async def _present(client: ConsulClient, keys: Keys) -> frozenset[str]:
 
 
 async def _realities(
-    client: ConsulClient, keys: Keys, wanted: set[str], broken: list[str]
+    client: ConsulClient, keys: Keys, wanted: set[str] | None, broken: list[str]
 ) -> dict[tuple[str, str], Reality]:
-    """What nodes run: one read a node, or of the whole tree where that is cheaper."""
-    few = len(wanted) <= _MANY_NODES
-    prefixes = [keys.realities(node) for node in sorted(wanted)] if few else [keys.tree("reality")]
+    """What nodes run, all for None: one read a node, or of the whole tree where that is cheaper."""
+    prefixes = [keys.tree("reality")]
+    if wanted is not None and len(wanted) <= _MANY_NODES:
+        prefixes = [keys.realities(node) for node in sorted(wanted)]
     found: dict[tuple[str, str], Reality] = {}
     for prefix in prefixes:
         for raw in (await client.list(prefix)).items:

@@ -9,21 +9,16 @@ deletes a controller that may still have pods.
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 
-from farmd.edits import Family, commit_creation, manifest_lines, pods_left
+from farmd.edits import Family, commit_creation, manifest_lines, pods_left, processes_left
 from farmd.mutation import Call, Change, Guard, Mutation, registered
 from farmd.replication.spec import ControllerSpec, record
 from farmd.specs import check_count
-from store import codec, manifests, operations
+from store import manifests
 from store.entry import Stored
-from store.errors import Conflict, InputInvalid, RecordInvalid
-from store.nodes import Reserved
-from store.operations import Operation
+from store.errors import Conflict, InputInvalid
 from store.rcs import KIND, ReplicationController, ReplicationControllerStore
-from store.work import Work
 
 Controller = Stored[ReplicationController]
 
@@ -38,7 +33,7 @@ async def create(call: Call, spec: ControllerSpec) -> Mutation:
         InputInvalid: the spec says no ``replicas``.
         NotRegistered: there is no cluster.
     """
-    family = _family(call)
+    family = family_of(call)
     body = manifests.canonical(spec.pod)
     sha = manifests.digest(body)
     wanted = record(spec, call.ids.new(), sha)
@@ -78,7 +73,7 @@ async def set_replicas(call: Call, target: str, replicas: int) -> Mutation:
     stored, held = await _editable(call, target, membership=True)
     wanted = msgspec.structs.replace(stored.record, replicas_desired=replicas)
     fewer = replicas < stored.record.replicas_desired
-    return _family(call).edit(stored, wanted, held, "set-replicas", destructive=fewer)
+    return family_of(call).edit(stored, wanted, held, "set-replicas", destructive=fewer)
 
 
 async def enable(call: Call, target: str) -> Mutation:
@@ -89,7 +84,7 @@ async def enable(call: Call, target: str) -> Mutation:
     """
     stored, held = await _editable(call, target)
     wanted = msgspec.structs.replace(stored.record, disabled=False)
-    return _family(call).edit(stored, wanted, held, "enable")
+    return family_of(call).edit(stored, wanted, held, "enable")
 
 
 async def disable(call: Call, target: str) -> Mutation:
@@ -100,7 +95,7 @@ async def disable(call: Call, target: str) -> Mutation:
     """
     stored, held = await _editable(call, target)
     wanted = msgspec.structs.replace(stored.record, disabled=True)
-    return _family(call).edit(stored, wanted, held, "disable")
+    return family_of(call).edit(stored, wanted, held, "disable")
 
 
 async def update(call: Call, spec: ControllerSpec, *, now: bool) -> Mutation:
@@ -131,7 +126,7 @@ async def update(call: Call, spec: ControllerSpec, *, now: bool) -> Mutation:
             f"{spec.name}: pod.id: found {wanted.pod_id!r}, expected {before.pod_id!r}, which its pods bear",
             field="pod.id",
         )
-    return _family(call).edit(
+    return family_of(call).edit(
         stored,
         wanted,
         held,
@@ -143,23 +138,24 @@ async def update(call: Call, spec: ControllerSpec, *, now: bool) -> Mutation:
 
 
 async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
-    """Delete a controller that wants no pods and has none; with ``cascade`` set it on its way there.
+    """Delete a controller that wants no pods and has none; otherwise mark it for its worker to delete.
 
-    A cascading delete first sets the count to 0 and marks the record; the farms then remove the pods,
-    and ``delete`` once more takes the record away (``farmd.replication.waiting.deletion``).
+    The mark sets the count to 0; the worker removes the pods, and the record once their processes are gone
+    (``farmd.deletion``). One that wants or has pods needs ``cascade``.
 
     Raises:
         Conflict: pods remain and ``cascade`` is not set; a rollout manages it; it is locked.
     """
-    family = _family(call)
+    family = family_of(call)
     stored = await family.find(target)
     rc = stored.record
     held = await family.guard(call, rc)
     _refuse_managed(rc)
     pods = await pods_left(call, rc.id)
-    if rc.replicas_desired == 0 and not pods:
-        return await _removal(call, stored, held)
-    if not cascade and not rc.deleting:
+    left = bool(rc.replicas_desired or pods)
+    if not left and not await processes_left(call, rc.id):
+        return await family.removal(call, stored, held)
+    if left and not cascade and not rc.deleting:
         raise Conflict(
             f"rc {rc.name!r} wants {rc.replicas_desired} replicas and has {pods} pods, expected 0 and 0",
             id=rc.id,
@@ -167,64 +163,19 @@ async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
             hint="scale it to 0 first, or let --cascade remove the pods",
         )
     wanted = msgspec.structs.replace(rc, replicas_desired=0, disabled=False, deleting=True)
-    return _family(call).edit(
-        stored,
-        wanted,
-        held,
-        "mark-deleted",
-        destructive=True,
-        details=(f"removes {pods} pods, then the controller",),
-    )
+    details = (f"removes {pods} pods, then the controller",)
+    return family.edit(stored, wanted, held, "mark-deleted", destructive=True, details=details)
 
 
-async def _removal(call: Call, stored: Controller, held: Guard) -> Mutation:
-    """The record goes with the room that it holds without a pod: no worker will be there to give it back.
-
-    What a worker writes at this very moment fails on the record that is gone (R12).
-    """
-    mutation = _family(call).removal(stored, held)
-    room = await _move_room(call, stored.record.id)
-    if not room:
-        return mutation
-    change = dataclasses.replace(
-        mutation.change,
-        before={**mutation.change.before, "reservations": 1},
-        after={**mutation.change.after, "reservations": 0},
-    )
-    return Mutation(change, (*mutation.operations, *room))
-
-
-async def _move_room(call: Call, rc_id: str) -> tuple[Operation, ...]:
-    """Gives back what a move has reserved, where nobody is to run (W16); empty where nothing is reserved."""
-    entry = await call.client.read(call.keys.work(KIND, rc_id), mode="consistent")
-    try:
-        work = codec.decode(Work, entry.value, entry.key) if entry is not None else Work()
-        if work.transfer is None:
-            return ()
-        node, instance = work.transfer.new
-        entry = await call.client.read(call.keys.reserved(node), mode="consistent")
-        if entry is None or instance not in (book := codec.stored(Reserved, entry)).record.instances:
-            return ()
-    except RecordInvalid:
-        return ()  # it names no place or room; the doctor finds what nobody has any more
-    intent = call.keys.intent(node, instance)
-    if await call.client.read(intent, mode="consistent") is not None:
-        return ()
-    value = codec.rewrite(book.record.without([instance]), book.raw)
-    return (
-        operations.check_not_exists(intent),
-        operations.cas(book.key, value, book.index, flags=book.flags),
-    )
-
-
-def _family(call: Call) -> Family[ReplicationController]:
+def family_of(call: Call) -> Family[ReplicationController]:
+    """The words and records of controllers, for edits of one."""
     return Family(KIND, "rc", ReplicationControllerStore(call.client, call.keys))
 
 
 async def _editable(
     call: Call, target: str, *, membership: bool = False, by_name: bool = False
 ) -> tuple[Controller, Guard]:
-    family = _family(call)
+    family = family_of(call)
     stored = await family.find(target, by_name=by_name)
     if membership:
         _refuse_managed(stored.record)

@@ -70,7 +70,8 @@ class Snapshot:
     ``crowded``: as many moves as allowed are under way in the fleet, ``taken`` who has the place that the
     move under way reserved.
     Times are seconds since the epoch, ``stop_after`` is the manifest's. ``cramped`` are outdated pods
-    whose nodes have no room for what the RC's manifest asks for.
+    whose nodes have no room for what the RC's manifest asks for. ``running`` says which processes nodes
+    still run of an RC that is being deleted and has no pods any more.
     """
 
     rc: ReplicationController
@@ -88,6 +89,7 @@ class Snapshot:
     roomless: bool = False
     stop_after: float = 0.0
     cramped: frozenset[Place] = frozenset()
+    running: str = ""
 
     @property
     def outdated(self) -> list[Place]:
@@ -113,7 +115,8 @@ class Plan:
     ``repairs`` are pods whose intent was lost or altered, ``replacements`` outdated pods that take the
     RC's manifest in place, ``moves`` pods that go elsewhere without waiting for their successors,
     ``step`` that of a move that waits. ``blocked`` says what stands in the way of the rest, ``waiting``
-    what is merely not over yet; ``after`` (seconds) when time alone changes something.
+    what is merely not over yet; ``after`` (seconds) when time alone changes something. ``ends``: nothing is
+    left of an RC that is being deleted, and its record goes.
     """
 
     additions: tuple[Assignment, ...] = ()
@@ -125,6 +128,7 @@ class Plan:
     step: Step | None = None
     waiting: str = ""
     after: float | None = None
+    ends: bool = False
 
     @property
     def arriving(self) -> tuple[Place, ...]:

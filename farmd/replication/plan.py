@@ -9,6 +9,8 @@ removals and replacements that no person asked for since, and every move (R18); 
 
 from __future__ import annotations
 
+import dataclasses
+
 from farmd.replication import healing, transfer
 from farmd.replication.model import Place, Plan, PodState, Snapshot, Step
 from scheduler.model import Assignment
@@ -17,6 +19,24 @@ from store.status import Status
 
 def decide(snapshot: Snapshot) -> Plan:
     """Plan one cycle."""
+    plan = _pods(snapshot)
+    return _ending(snapshot, plan) if snapshot.rc.deleting else plan
+
+
+def _ending(snapshot: Snapshot, plan: Plan) -> Plan:
+    """The record of an RC that is being deleted goes last, when it has no pods and no node runs one."""
+    rc = snapshot.rc
+    if snapshot.pods or rc.replicas_desired or snapshot.transfer is not None or not plan.empty:
+        return plan
+    if rc.managed_by:
+        return dataclasses.replace(plan, blocked=f"{rc.managed_by} manages it, and alone ends it")
+    if snapshot.frozen is not None and not snapshot.commanded:
+        return dataclasses.replace(plan, blocked=f"frozen: {snapshot.frozen}")
+    return dataclasses.replace(plan, waiting=snapshot.running, ends=not snapshot.running)
+
+
+def _pods(snapshot: Snapshot) -> Plan:
+    """What the RC's own pods need."""
     rc = snapshot.rc
     if rc.disabled:
         return Plan()
@@ -223,7 +243,7 @@ def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
     elif plan.blocked:
         state, reason = "blocked", plan.blocked
     else:
-        settled = settled and snapshot.transfer is None
+        settled = settled and snapshot.transfer is None and not rc.deleting
         state, reason = ("converged" if settled else "progressing"), plan.waiting
     return Status(
         state=state,  # type: ignore[arg-type]

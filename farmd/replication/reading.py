@@ -71,7 +71,8 @@ class Reader:
             failed=known.transfer_failed,
             taken=self._taken(known),
             roomless=await self._roomless(rc, known),
-            stop_after=await self._stop_after(pods),
+            stop_after=0.0 if rc.deleting else await self._stop_after(pods),
+            running=tools.world.processes.told(self._id) if rc.deleting and not pods else "",
         )
         snapshot = await self._judged_snapshot(stored, snapshot)
         need = healing.need(snapshot)
@@ -92,7 +93,7 @@ class Reader:
         Raises:
             NotFound: its manifest is gone.
         """
-        manifest = await self._tools.manifests.get(rc.manifest)
+        manifest = await self._tools.manifests.of(rc)
         return Request(
             manifest=manifest,
             selector=parse(rc.node_selector),
@@ -130,7 +131,7 @@ class Reader:
 
         A pod that is placed takes its own amounts: placing it on anything else could go over capacity (R17).
         """
-        if work.transfer is None or work.transfer.phase == "placed":
+        if work.transfer is None or work.transfer.phase == "placed" or rc.deleting:
             return False
         wanted = asked(await self._tools.manifests.get(rc.manifest))
         node = self._tools.world.fleet().get(work.transfer.new_node)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from farmd import overview
 from farmd.mutation import Call
-from farmd.replication import commands
 from farmd.waiting import Look, Report, seen, until_converged, until_gone
 
 
@@ -16,7 +15,7 @@ async def look(call: Call, rc_id: str) -> Look:
     """
     row = await overview.controller(call.client, call.keys, rc_id)
     rc = row.record
-    pods = (await overview.pods(call.client, call.keys, rc)).rows
+    pods = (await overview.pods(call.client, call.keys, rc)).placed
     return seen("rc", rc.name, rc.manifest, rc.replicas_desired, row, pods)
 
 
@@ -26,12 +25,5 @@ async def convergence(call: Call, rc_id: str, timeout: float, report: Report) ->
 
 
 async def deletion(call: Call, rc_id: str, timeout: float, report: Report) -> None:
-    """Wait until a controller that is being deleted has no pods, then delete it, audited."""
-    await until_gone(
-        call,
-        rc_id,
-        lambda: look(call, rc_id),
-        lambda: commands.delete(call, rc_id, cascade=False),
-        timeout,
-        report,
-    )
+    """Wait until a controller that is being deleted is gone (``farmd.waiting.until_gone``)."""
+    await until_gone(call, rc_id, lambda: look(call, rc_id), timeout, report)

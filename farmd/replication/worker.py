@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from farmd import deletion
 from farmd.farm.cycles import BACKOFF_LIMIT, BACKOFF_START, FOR_PEOPLE, Outcome
 from farmd.farm.spending import Spending
+from farmd.mutation import Call
 from farmd.placement import Report, Subject
 from farmd.replication import changes, healing, reasons
 from farmd.replication import plan as planning
+from farmd.replication.commands import family_of
 from farmd.replication.model import Place, Plan, Snapshot
 from farmd.replication.reading import Reader, Reading
 from farmd.replication.report import Reporter
@@ -162,6 +165,8 @@ class ReplicationController:
         if not plan.empty:
             with world.expecting(self._id, plan.arriving):
                 return await self._execute(reading, plan)
+        if plan.ends:
+            return await self._end(stored)
         if snapshot.offer.contended:
             return self._rejected(snapshot.offer.why)
         # Nothing to change: now there is time to tell people, as often as is useful to them.
@@ -178,6 +183,20 @@ class ReplicationController:
         if snapshot.locked:
             due.append(LOCK_LOOK_SECONDS * self._tools.rng.uniform(0.75, 1.25))
         return min((at for at in due if at is not None), default=None)
+
+    async def _end(self, stored: Stored[rcs.ReplicationController]) -> Outcome:
+        tools = self._tools
+        call = Call(tools.client, tools.keys, tools.clock, tools.ids, f"farm/{tools.farm}", deletion.REASON)
+        return await deletion.finish(
+            stored,
+            call=call,
+            family=family_of(call),
+            claim=self._claim,
+            session=self._session,
+            caches=tools.caches,
+            world=tools.world,
+            block=self._reporter.block,
+        )
 
     # -- read ----------------------------------------------------------------------------------
     async def _reread(self) -> None:

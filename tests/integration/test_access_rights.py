@@ -58,7 +58,7 @@ MAY_WRITE = {
         *TOLD,
         *PEOPLES,
         *("cluster", "schema", "tree sentinel", "shard sentinel", "farms", "locks", "mutation locks", "work"),
-        *("status", "agents", "agents of another"),
+        *("status", "agents", "agents of another", "rcs", "daemonsets", "names"),
     },
     f"agent-{MINE}": {"reality", "agents", "node sentinel"},
     "agents": REPORTED | {"shard sentinel"},

@@ -186,6 +186,38 @@ async def test_r20_a_record_broken_by_hand_leaves_its_pod_running(rig: Rig) -> N
     assert again.manifest == before.manifest
 
 
+@pytest.mark.parametrize("owner", ["rc1", "rc2"])
+async def test_a_pod_that_is_created_again_while_the_former_one_stops_begins_at_no_restarts(
+    rig: Rig, owner: str
+) -> None:
+    await rig.agent()
+    slow = shell("trap 'while ! test -e go; do sleep 0.05; done; exit' TERM; while :; do sleep 0.05; done")
+    await rig.want(slow)
+    kill(await rig.until_running(slow))
+    former = await rig.until(lambda r: r.restarts == 1 and r.phase == "running")
+    await rig.unwant()
+    await rig.until(lambda r: r.phase == "stopping")
+    index = await rig.want(slow, owner=owner)
+    await rig.until(lambda r: r.intent == index)
+    (rig.running[0].state.work("web") / "go").touch()
+    again = await rig.until(lambda r: r.phase == "running" and r.pid not in (0, former.pid))
+    assert (again.owner, again.restarts, again.exits) == (owner, 0, [])
+    (rig.running[0].state.work("web") / "go").unlink()
+    kill(again)
+    assert (await rig.until(lambda r: r.restarts == 1)).owner == owner
+
+
+async def test_another_owners_pod_that_takes_over_a_process_begins_at_no_restarts(rig: Rig) -> None:
+    await rig.agent()
+    manifest = shell("exec sleep 1000")
+    await rig.want(manifest)
+    kill(await rig.until_running(manifest))
+    former = await rig.until(lambda r: r.restarts == 1 and r.phase == "running")
+    await rig.want(manifest, owner="rc2")
+    taken = await rig.until(lambda r: r.owner == "rc2")
+    assert (taken.pid, taken.restarts, taken.exits) == (former.pid, 0, [])
+
+
 async def test_a_manifest_that_comes_late_is_picked_up(rig: Rig) -> None:
     await rig.agent()
     manifest = shell("exec sleep 1000")

@@ -349,17 +349,6 @@ async def test_the_rate_spreads_placements_over_time(
 
 
 # -- deletion, freezes, farms --------------------------------------------------------------------
-async def test_deleting_removes_all_pods(cluster: Cluster, farm: RunningFarm, agents: None) -> None:
-    await cluster.add_nodes({"node1": GOOD, "node2": GOOD})
-    daemonset = await create(cluster)
-    await on(cluster, daemonset, "node1", "node2")
-    deleting = await change(cluster, daemonset, deleting=True)
-    await on(cluster, deleting)
-    found = await said(cluster, deleting, "converged")
-    assert found.desired == 0
-    await consistent(cluster, deleting)
-
-
 async def test_frozen_removes_nothing_unless_a_person_said_so_since(
     cluster: Cluster, farm: RunningFarm, agents: None
 ) -> None:

@@ -43,8 +43,8 @@ def _one(sight: Sight, daemonset: DaemonSet) -> Iterable[str]:
     name, mine = daemonset.name, sight.pods_of(daemonset.id)
     status = sight.status("daemonsets", daemonset.id)
     if daemonset.deleting:
-        if mine:
-            yield f"{name} is being deleted and has {len(mine)} pods"
+        if sight.keys.mutation_lock("daemonsets", daemonset.id) not in sight.entries:
+            yield f"{name} is being deleted and is still there, with {len(mine)} pods"
         return
     if daemonset.disabled:
         if status is None or status.state != "disabled":

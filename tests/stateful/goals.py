@@ -58,6 +58,10 @@ def _works(rc: ReplicationController) -> bool:
 
 def _rc(sight: Sight, rc: ReplicationController) -> Iterable[str]:
     mine, status = sight.pods_of(rc.id), sight.status("rcs", rc.id)
+    if rc.deleting and not rc.replicas_desired and not rc.managed_by:
+        if sight.keys.mutation_lock("rcs", rc.id) not in sight.entries:
+            yield f"{rc.name} is being deleted and is still there, with {len(mine)} pods"
+        return
     if rc.disabled:
         if status is None or status.state != "disabled":
             yield f"{rc.name} is disabled, its status says {status}"

@@ -19,6 +19,7 @@ from store.errors import Conflict, InputInvalid, Locked, NotFound, NotRegistered
 from store.farms import Member
 from store.locks import Holder, MutationLocker
 from store.rcs import ReplicationController, ReplicationControllerStore
+from store.reality import Reality
 from tests.people import KEYS, created, hello, person, place, snapshot
 
 
@@ -291,7 +292,7 @@ async def test_what_is_on_its_way_out_needs_no_second_word_and_is_not_gone_befor
         assert (await rc(call)).deleting
 
 
-async def test_cascade_marks_enables_and_waits_until_the_pods_are_gone() -> None:
+async def test_cascade_marks_enables_and_waits_until_a_worker_took_the_record_away() -> None:
     async with person() as call:
         rc_id = await created(call, disabled=True)
         await place(call, rc_id, "web1")
@@ -313,11 +314,27 @@ async def test_cascade_marks_enables_and_waits_until_the_pods_are_gone() -> None
         while not looks:
             await asyncio.sleep(0)
         await call.client.delete(KEYS.pod(rc_id, "web1", "hello"))
+        while looks != [1, 0]:
+            await asyncio.sleep(0)
+        assert (await rc(call)).deleting, "the record is its worker's to take away"
+        await commit(call, await commands.delete(call, "hello", cascade=False))
         await waits
-        assert looks == [1]
         with pytest.raises(NotFound):
             await rc(call)
         assert [entry.action for entry in await audits(call)] == ["rc.delete", "rc.mark-deleted", "rc.create"]
+
+
+async def test_r21_what_nodes_still_run_keeps_a_controller_from_being_deleted_on_the_spot() -> None:
+    async with person() as call:
+        rc_id = await created(call, replicas=0)
+        key = KEYS.reality("web1", "hello")
+        await call.client.put(key, codec.encode(Reality(manifest="0" * 64, owner=rc_id, phase="stopping")))
+        mutation = await commands.delete(call, "hello", cascade=False)
+        assert mutation.change.action == "rc.mark-deleted"
+        await commit(call, mutation)
+        assert (await rc(call)).deleting
+        await call.client.delete(key)
+        assert (await commands.delete(call, "hello", cascade=False)).change.action == "rc.delete"
 
 
 async def test_cascade_without_a_farm_times_out_and_says_so_and_can_be_repeated() -> None:

@@ -173,6 +173,9 @@ async def test_deletion_is_refused_while_pods_remain_and_cascades_when_asked() -
         with pytest.raises(WaitTimeout, match="still has 1 pods"):
             await waiting.deletion(call, daemonset.id, 0.0, lambda _: None)
         await call.client.delete(KEYS.pod(daemonset.id, "n1", "logs"))
+        with pytest.raises(WaitTimeout, match="is still there"):
+            await waiting.deletion(call, daemonset.id, 0.0, lambda _: None)
+        await commit(call, await commands.delete(call, "logs", cascade=False))
         await waiting.deletion(call, daemonset.id, 5.0, lambda _: None)
         assert await DaemonSetStore(call.client, KEYS).names() == ()
         assert not [key for key in await snapshot(call) if daemonset.id in key and "audit" not in key]

@@ -1,0 +1,66 @@
+"""The end of a record that owns pods: its worker takes it away once nothing of it is left.
+
+A person only marks the record (``deleting``); any farm that claims it goes on from there. What must never
+break: the record stays until no pod of it is recorded and no node runs one (a node that is given up is not
+waited for, R21), and it goes under the claim's fence, at the version that was planned from, while nobody
+holds its mutation lock (R12, R13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from farmd.edits import Family, T, pods_left
+from farmd.farm.caches import Caches
+from farmd.farm.cycles import Outcome
+from farmd.farm.errors import ClaimLost
+from farmd.farm.world import World
+from farmd.mutation import Call, Mutation, commit
+from store.entry import Stored
+from store.errors import Conflict, Locked, TransactionRejected
+from store.locks import Claim
+from store.sessions import Session
+
+# Whoever holds the mutation lock wakes nobody as it lets go.
+LOOK_AGAIN_SECONDS = 5.0
+REASON = "it was marked for deletion, and nothing of it is left"
+
+
+async def finish(
+    stored: Stored[T],
+    *,
+    call: Call,
+    family: Family[T],
+    claim: Claim,
+    session: Session,
+    caches: Caches,
+    world: World,
+    block: Callable[[str, int], Awaitable[float | None]],
+) -> Outcome:
+    """Delete a record whose plan says so, after a look at what only the store knows for certain.
+
+    Raises:
+        ClaimLost: the lock is no longer this claim's.
+        StoreError: nothing was deleted, or nobody knows; it is planned again after a pause.
+    """
+    item = stored.record.id
+    # The copy of what nodes run rests between answers: a process may have begun that it does not show yet.
+    await caches.reality.barrier()
+    if world.processes.of(item) or await pods_left(call, item):
+        await caches.pods.barrier([call.keys.pods(item)])
+        return Outcome("after", 0.0, "something of it is left")
+    try:
+        held = await family.guard(call, stored.record)
+        removal = await family.removal(call, stored, held)
+        session.require()
+        await commit(call, Mutation(removal.change, (*claim.fence(), *removal.operations)))
+    except Locked as error:
+        await block(str(error), stored.index)
+        return Outcome("blocked", LOOK_AGAIN_SECONDS, error.code)
+    except Conflict as error:
+        rejected = error.__cause__
+        fenced = rejected.errors if isinstance(rejected, TransactionRejected) else ()
+        if any(failure.index < len(claim.fence()) for failure in fenced):
+            raise ClaimLost(str(rejected)) from error
+        raise
+    return Outcome("done")

@@ -1,0 +1,78 @@
+"""Which processes nodes still run for owners that are being deleted.
+
+An owner is followed from the first question about it until it is forgotten: one look at all realities, then
+only what changes. Its record stays until they are gone, so it is woken by each that ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from farmd.farm.caches import Caches
+from store.keys import Keys
+
+Place = tuple[str, str]
+"""(node, instance)."""
+
+NAMED_AT_MOST = 3
+
+
+class Processes:
+    """Places by owner, as the agents last said. ``lost``: since when a node is given up (0: it is not)."""
+
+    def __init__(
+        self, caches: Caches, keys: Keys, lost: Callable[[str], float], wake: Callable[[set[str]], None]
+    ) -> None:
+        self._caches = caches
+        self._keys = keys
+        self._lost = lost
+        self._wake = wake
+        self._followed: dict[str, set[Place]] = {}
+        caches.reality.subscribe(self._changed)
+        caches.work.subscribe(self._verdicts)
+
+    def of(self, owner: str) -> list[Place]:
+        """Where processes of an owner run, or may: on nodes that are not given up (R21)."""
+        if owner not in self._followed:
+            self._followed[owner] = {
+                self._keys.reality_parts(key)
+                for key, stored in self._caches.reality.entries.items()
+                if stored.record.owner == owner
+            }
+        return sorted(place for place in self._followed[owner] if not self._lost(place[0]))
+
+    def told(self, owner: str) -> str:
+        """The same in one line for people; empty if there are none."""
+        places = self.of(owner)
+        if not places:
+            return ""
+        names = ", ".join("/".join(place) + self._absent(place[0]) for place in places[:NAMED_AT_MOST])
+        more = f" and {len(places) - NAMED_AT_MOST} more" if len(places) > NAMED_AT_MOST else ""
+        return f"waiting until {len(places)} process{'es' * (len(places) > 1)} ended: {names}{more}"
+
+    def forget(self, owner: str) -> None:
+        """Its worker ended."""
+        self._followed.pop(owner, None)
+
+    def _absent(self, node: str) -> str:
+        return "" if self._keys.agent(node) in self._caches.agents.entries else " (its agent is absent)"
+
+    def _changed(self, changed: set[str]) -> None:
+        if not self._followed:
+            return
+        for key in changed:
+            place, stored = self._keys.reality_parts(key), self._caches.reality.get(key)
+            for owner, places in self._followed.items():
+                if stored is not None and stored.record.owner == owner:
+                    places.add(place)
+                elif place in places:
+                    places.discard(place)
+                    self._wake({owner})
+
+    def _verdicts(self, changed: set[str]) -> None:
+        """A node was given up, so nobody waits for what it ran."""
+        nodes = {self._keys.last_part(key) for key in changed if key.startswith(self._keys.work("nodes", ""))}
+        if nodes and self._followed:
+            self._wake(
+                {owner for owner, places in self._followed.items() if any(at[0] in nodes for at in places)}
+            )
