@@ -17,7 +17,6 @@ from farmd import overview
 from farmd.errors import WaitTimeout
 from farmd.mutation import Call
 from store.errors import Conflict, NotFound
-from store.status import Status
 
 _PAUSE = 0.5
 _REPORT_LAG = 3.0
@@ -65,8 +64,8 @@ class Row(Protocol):
         """One word."""
 
     @property
-    def status(self) -> Status | None:
-        """Its owner's last report."""
+    def reason(self) -> str:
+        """Why it is in this state."""
 
     @property
     def owner(self) -> str:
@@ -86,7 +85,7 @@ def seen(
         placed=len(pods),
         healthy=sum(pod.healthy for pod in current),
         outdated=len(pods) - len(current),
-        reason=row.status.reason if row.status is not None else "",
+        reason=row.reason,
         owner=row.owner,
         ailing=tuple(_ailing(pod) for pod in pods if not pod.healthy)[:_MANY_AILING],
     )

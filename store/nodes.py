@@ -61,7 +61,8 @@ class NodeStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a node's worker tells people; there is none while nothing is the matter.
 
     ``left`` counts the pods that a drain still waits for, ``left_system`` the system pods among them;
-    ``waiting`` holds one reason a line, such as ``rc/web: would fall below its health floor``.
+    ``waiting`` holds one reason a line, such as ``rc/web: would fall below its health floor``. ``record`` is
+    the ModifyIndex of the node's record that it speaks of; 0 in statuses of older farms.
     """
 
     state: Literal["absent", "lost", "draining", "drained", "blocked"]
@@ -72,6 +73,7 @@ class NodeStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     left: int = 0
     left_system: int = 0
     waiting: list[str] = []
+    record: int = 0
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -150,12 +152,21 @@ class NodeView(msgspec.Struct, frozen=True):
 class Condition(msgspec.Struct, frozen=True):
     """What the farms say of a node: their verdict on its agent, and its worker's status.
 
-    Times are seconds since the epoch, 0 for never.
+    Times are seconds since the epoch, 0 for never. ``status_index`` is the ModifyIndex of the status.
     """
 
     lost_since: float = 0.0
     absent_since: float = 0.0
     status: NodeStatus | None = None
+    status_index: int = 0
+
+    def outdated(self, view: NodeView) -> bool:
+        """Whether the status speaks of the node's record before its last change.
+
+        A status is written in the transaction of that change, or in one that checks the record.
+        """
+        index = view.node.index if view.node is not None else 0
+        return self.status is not None and self.status.record not in {0, index} and self.status_index < index
 
 
 class NodeListing(msgspec.Struct, frozen=True):
@@ -249,7 +260,7 @@ def _condition(work: Entry | None, status: Entry | None) -> Condition:
     said = _lenient(Work, work) or Work()
     told = _lenient(NodeStatus, status)
     absent = said.absent_since or (told.absent_since if told is not None else 0.0)
-    return Condition(said.lost_since, absent, told)
+    return Condition(said.lost_since, absent, told, status.modify_index if status is not None else 0)
 
 
 def _lenient(kind: type[T], entry: Entry | None) -> T | None:

@@ -21,7 +21,7 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``placed`` counts pods that exist, ``healthy`` those that pass on the right manifest,
     ``outdated`` those that still run another one. ``record`` is the ModifyIndex of the record that it
-    speaks of, where that cannot be told from ``desired``; 0: it is not said. ``alerts`` are the incident keys
+    speaks of; 0 in statuses of older farms, which did not say it. ``alerts`` are the incident keys
     of the alerts that are open for the item: whoever takes it over ends them, and fires none of them again.
     """
 

@@ -153,6 +153,7 @@ def plain_row(row: Any) -> dict[str, Any]:
         "owner": row.owner,
         "modify_index": row.index,
         "status": plain(row.status),
+        "status_outdated": row.status is not None and not row.reported,
     }
 
 

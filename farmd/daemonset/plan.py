@@ -158,7 +158,7 @@ def _cramped(snapshot: Snapshot) -> str:
     return f"{node}/{instance}: the node has no room for what the new manifest asks for"
 
 
-def status(snapshot: Snapshot, plan: Plan, farm: str, since: float, record: int) -> Status:
+def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
     """What people are told: pods on nodes that are given up do not count, they are not there."""
     daemonset = snapshot.daemonset
     counted = [state for state in snapshot.pods.values() if state.contact != "lost"]
@@ -183,7 +183,6 @@ def status(snapshot: Snapshot, plan: Plan, farm: str, since: float, record: int)
         reason=reason,
         farm=farm,
         since=since,
-        record=record,
     )
 
 

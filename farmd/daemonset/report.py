@@ -45,7 +45,7 @@ class Reporter:
         """
         await self._contends(snapshot)
         await self._strands(snapshot, plan)
-        status = planning.status(snapshot, plan, self._tools.farm, self._tools.clock.now(), index)
+        status = planning.status(snapshot, plan, self._tools.farm, self._tools.clock.now())
         return await self._writer.write(status, index)
 
     async def over(self) -> None:

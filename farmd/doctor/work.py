@@ -37,8 +37,9 @@ def _blocked(survey: Survey) -> Iterator[Finding]:
     tree = survey.keys.tree("status")
     for entry, status in survey.decoded("status", Status):
         kind, _, item = entry.key[len(tree) :].partition("/")
-        gone = kind in OWNERS and survey.keys.record(kind, item) not in survey.trees[kind]
-        if status.state == "blocked" and not gone:
+        record = survey.trees[kind].get(survey.keys.record(kind, item)) if kind in OWNERS else None
+        stale = kind in OWNERS and (record is None or status.record not in {0, record.modify_index})
+        if status.state == "blocked" and not stale:
             title = names.get(item, f"{kind}/{item}")
             yield Finding(
                 "blocked",

@@ -126,7 +126,7 @@ class StatusWriter:
         Raises:
             ClaimLost: the fence refused it.
         """
-        status = msgspec.structs.replace(status, alerts=self.incidents.open())
+        status = msgspec.structs.replace(status, record=index, alerts=self.incidents.open())
         if same(self.known, status):
             return None
         early = self._written_at + STATUS_PAUSE - self._clock.mono()

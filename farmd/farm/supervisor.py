@@ -220,6 +220,7 @@ class Supervisor:
             reason=f"crashed {crashed.crashes} times in a row; last: {crashed.blocked}",
             farm=self._farm,
             since=self._clock.now(),
+            record=crashed.record,
             alerts=open_alerts(entry),
         )
         return operations.put(key, codec.encode(status))

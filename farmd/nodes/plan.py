@@ -86,7 +86,9 @@ def _status(snapshot: Snapshot, verdict: Verdict, advanced: Drain | None) -> Nod
         return None
     before = snapshot.status
     since = before.since if before is not None and before.state == status.state else snapshot.now
-    return msgspec.structs.replace(status, absent_since=absent, since=since, farm=snapshot.farm)
+    return msgspec.structs.replace(
+        status, absent_since=absent, since=since, farm=snapshot.farm, record=snapshot.index
+    )
 
 
 def _absent_since(snapshot: Snapshot, verdict: Verdict) -> float:

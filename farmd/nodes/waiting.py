@@ -36,7 +36,8 @@ async def look(call: Call, name: str, system: leftovers.SystemPods) -> Look:
         NotFound: there is no such node.
     """
     store = NodeStore(call.client, call.keys)
-    drain = (await store.get(name)).record.drain
+    view = await store.get(name)
+    drain = view.record.drain
     if drain is None or drain.stage == "done":
         return Look(name=name, stage=drain.stage if drain is not None else "")
     condition = await store.condition(name)
@@ -52,7 +53,7 @@ async def look(call: Call, name: str, system: leftovers.SystemPods) -> Look:
         left=len(left),
         left_system=sum(pod.system for pod in left),
         overdue=drain.overdue,
-        waiting=status.waiting if status is not None else [],
+        waiting=status.waiting if status is not None and not condition.outdated(view) else [],
     )
 
 

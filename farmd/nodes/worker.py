@@ -83,9 +83,12 @@ class NodeWorker:
     async def _tell(self, reason: str) -> None:
         """Say what only people can mend; what cannot be written either is tried again with the rest."""
         tools = self._tools
-        status = NodeStatus(state="blocked", reason=reason, since=tools.clock.now(), farm=tools.farm)
+        index = reading.index(self._name, tools)
+        status = NodeStatus(
+            state="blocked", reason=reason, since=tools.clock.now(), farm=tools.farm, record=index
+        )
         try:
-            await self._say(status, reading.index(self._name, tools))
+            await self._say(status, index)
         except StoreError as error:
             log.debug("status.not_written", kind=KIND, item=self._name, code=error.code)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from farmd.overview.owners import OUTDATED
 from store.keys import Keys, is_sentinel
 from store.nodes import Agent, Condition, Drain, NodeListing, NodeStore, NodeView, Taint
 
@@ -75,7 +76,7 @@ def node_row(view: NodeView, condition: Condition, pods: int) -> NodeRow:
         absent_since=0.0 if there else condition.absent_since,
         left=told.left if told is not None else 0,
         waiting=told.waiting if told is not None else [],
-        reason=told.reason if told is not None else "",
+        reason="" if told is None else OUTDATED if condition.outdated(view) else told.reason,
     )
 
 

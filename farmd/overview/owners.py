@@ -19,6 +19,8 @@ from store.status import Status, StatusStore
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
 
+OUTDATED = "the status is outdated: it speaks of the record before its last change"
+
 T = TypeVar("T", ReplicationController, DaemonSet)
 
 
@@ -39,9 +41,10 @@ class _Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         """Whether the report speaks of the record as it is now."""
         if self.status is None:
             return False
-        if isinstance(self.record, DaemonSet):
-            return self.status.record in {0, self.index}
-        return self.status.desired == self.record.replicas_desired
+        if self.status.record:
+            return self.status.record == self.index
+        # An older farm wrote it; a controller's count tells at least something.
+        return isinstance(self.record, DaemonSet) or self.status.desired == self.record.replicas_desired
 
     @property
     def state(self) -> str:
@@ -56,8 +59,10 @@ class _Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """What the owner says of it, while that speaks of the record as it is now."""
-        return self.status.reason if self.status is not None and self.reported else ""
+        """What the owner says of it, or that its status is outdated."""
+        if self.status is None:
+            return ""
+        return self.status.reason if self.reported else OUTDATED
 
 
 class ControllerRow(_Row[ReplicationController], frozen=True, kw_only=True):

@@ -51,10 +51,13 @@ def test_w7_a_cycle_that_changes_nothing_asks_consul_nothing(scene: Scene, strat
     sent = requests_of(scene, "ash")
     for number in range(6):
         assert scene.ask(lambda n=number: node_commands.label(scene.call, f"n{n}", {"rack": "r1"}))  # type: ignore[misc]
+    scene.advance(30.0)
+    assert [(request.method, request.path) for request in sent] == []
     scene.change(KEYS.record("rcs", rc), labels={"team": "b"})
     scene.advance(30.0)
     assert scene.status(rc).state == "converged"
-    assert [(request.method, request.path) for request in sent] == []
+    told = [(request.method, request.path) for request in sent]
+    assert told == [("PUT", "/v1/txn")], "its status names the new record (R25)"
 
 
 @pytest.mark.parametrize("strategy", ["static", "dynamic"])
@@ -297,3 +300,17 @@ def test_the_audit_says_of_every_change_of_pods_who_and_why_and_how_many_there_w
     for audit in farms:
         grown = len(audit.placed) - len(audit.removed)
         assert int(audit.after["pods"]) - int(audit.before["pods"]) == grown
+
+
+def test_r25_a_status_names_the_record_that_it_speaks_of_also_where_it_says_the_same(scene: Scene) -> None:
+    scene.nodes(1)
+    rc = scene.rc(name="web", replicas=1)
+    scene.farm()
+    scene.advance(10.0)
+    key = KEYS.record("rcs", rc)
+    for labels in ({"any": "change"}, {"any": "other"}):
+        scene.change(key, labels=labels)
+        scene.advance(5.0)
+        record, said = scene.read(key), scene.status(rc)
+        assert record is not None
+        assert (said.state, said.record) == ("converged", record.modify_index)

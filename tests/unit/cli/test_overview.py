@@ -6,15 +6,19 @@ import pytest
 
 from farmd import overview
 from farmd.errors import WaitTimeout
-from farmd.mutation import Call
-from farmd.replication.waiting import convergence
+from farmd.mutation import Call, commit
+from farmd.overview.owners import OUTDATED
+from farmd.replication import commands
+from farmd.replication.spec import parse
+from farmd.replication.waiting import convergence, look
 from store import codec
 from store.farms import Member
-from store.nodes import Agent
+from store.nodes import Agent, Drain, Node, NodeStatus, NodeStore
 from store.pods import Pod
 from store.rcs import ReplicationControllerStore
 from store.reality import Health, Reality
-from tests.people import KEYS, created, person
+from store.status import Status
+from tests.people import KEYS, created, hello, person
 
 
 async def running(call: Call, rc_id: str, node: str = "n1") -> None:
@@ -66,3 +70,32 @@ async def test_a_farm_is_listed_with_what_it_holds() -> None:
         await call.client.put(KEYS.mutation_lock("rcs", "ab"), b"user/two/n")
         rows = await overview.farm_rows(call.client, KEYS)
         assert [(row.member.id, row.items) for row in rows] == [("one", {"nodes": 1, "rcs": 2}), ("two", {})]
+
+
+async def test_a_status_of_an_earlier_record_is_shown_as_outdated() -> None:
+    async with person() as call:
+        rc_id = await created(call, replicas=0)
+        await call.client.put(KEYS.lock("rcs", rc_id), b"farm/one/n")
+        index = (await overview.controller(call.client, KEYS, rc_id)).index
+        said = Status(state="converged", reason="all is well", record=index)
+        await call.client.put(KEYS.status("rcs", rc_id), codec.encode(said))
+        row = await overview.controller(call.client, KEYS, rc_id)
+        assert (row.state, row.reason) == ("converged", "all is well")
+        newer = parse(hello(replicas=0, pod_command=["sleep", "77"]), "test")
+        await commit(call, await commands.update(call, newer, now=True))
+        (row,) = (await overview.controllers(call.client, KEYS)).rows
+        assert (row.state, row.reason) == ("pending", OUTDATED)
+        assert (await look(call, rc_id)).state == "pending"
+
+
+async def test_a_nodes_status_of_an_earlier_record_is_shown_as_outdated() -> None:
+    async with person() as call:
+        node, nodes = Node(drain=Drain(since=1.0)), NodeStore(call.client, KEYS)
+        await call.client.put(KEYS.node("n1"), codec.encode(node))
+        view = await nodes.get("n1")
+        assert view.node is not None
+        said = NodeStatus(state="draining", reason="past its deadline", record=view.node.index)
+        await call.client.put(KEYS.status("nodes", "n1"), codec.encode(said))
+        assert overview.node_row(view, await nodes.condition("n1"), 1).reason == "past its deadline"
+        await call.client.put(KEYS.node("n1"), codec.encode(Node(drain=Drain(since=2.0))))
+        assert overview.node_row(await nodes.get("n1"), await nodes.condition("n1"), 1).reason == OUTDATED

@@ -48,7 +48,7 @@ def nodes_of(places: Any) -> list[str]:
 
 
 def state_of(seen: Snapshot) -> tuple[str, str]:
-    said = status(seen, decide(seen), "farm", NOW, 1)
+    said = status(seen, decide(seen), "farm", NOW)
     return said.state, said.reason
 
 
@@ -219,7 +219,7 @@ def test_r21_an_absent_agents_pod_is_not_counted_on_and_not_replaced() -> None:
 def test_pods_on_lost_nodes_stay_and_do_not_count() -> None:
     seen = snapshot({"a": pod(contact="lost"), "b": pod()})
     assert decide(seen) == Plan()
-    said = status(seen, decide(seen), "farm", NOW, 1)
+    said = status(seen, decide(seen), "farm", NOW)
     assert (said.state, said.desired, said.placed, said.healthy) == ("converged", 1, 1, 1)
 
 
