@@ -21,6 +21,7 @@ from store.process import boot_id, start_ticks
 
 ATTEMPTS = 4
 PAUSE = 0.02
+LOOK_SECONDS = 30.0
 
 
 class _Process(msgspec.Struct):
@@ -73,6 +74,12 @@ async def announce(
             continue
         return max(entry.modify_index for entry in entries)
     raise rejected
+
+
+async def stands(client: ConsulClient, key: str, record: msgspec.Struct, session: str) -> bool:
+    """Whether the key still holds what this process announced; asked every ``LOOK_SECONDS``."""
+    found = await client.read(key)
+    return found is not None and (found.session, found.value) == (session, codec.encode(record))
 
 
 def _require_replaceable(key: str, value: bytes) -> None:

@@ -60,6 +60,8 @@ class Link:
         self._rng = rng
         self._recorder = recorder
         self._any_workloads = any_workloads
+        self._key = keys.agent(config.node)
+        self._announced = Presence(node=config.node, version=version())
         self._doubt = asyncio.Event()
         self._said = ""
         self._since = clock.now()
@@ -124,7 +126,7 @@ class Link:
         self._recorder.count("farmd_session_events_total", event="resumed" if resumed else "created")
         self._remember(cluster=cluster, session=session.id)
         try:
-            await self._announce(session)
+            await self._announce(session.id)
         except NodeTaken:
             await session.destroy()
             raise
@@ -148,8 +150,8 @@ class Link:
             self._state.save_identity(changed)
             self.identity = changed
 
-    async def _announce(self, session: Session) -> None:
-        record = Presence(
+    async def _announce(self, session: str) -> None:
+        self._announced = Presence(
             node=self._config.node,
             version=version(),
             features=facts.FEATURES,
@@ -161,8 +163,7 @@ class Link:
             **presence.this_process(),
         )
         try:
-            key = self._keys.agent(self._config.node)
-            await presence.announce(self._client, key, record, session.id, clock=self._clock)
+            await presence.announce(self._client, self._key, self._announced, session, clock=self._clock)
         except Conflict as error:
             if "host" not in error.fields:
                 raise
@@ -176,24 +177,29 @@ class Link:
 
     async def _stay(self, session: Session) -> None:
         renewing = asyncio.create_task(session.run())
+        looked = self._clock.mono()
         try:
             while not renewing.done():
                 left = session.remaining()
                 if left > 0:
                     self._contact.made(session.ttl * (1 - MARGIN) - left)
                 await wait(self._doubt, self._clock, session.ttl / 6)
-                if self._doubt.is_set():
+                if self._doubt.is_set() or self._clock.mono() - looked >= presence.LOOK_SECONDS:
                     self._doubt.clear()
-                    await self._announce_again(session)
+                    looked = self._clock.mono()
+                    await self._stay_present(session.id)
             await renewing
         finally:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
         self._recorder.count("farmd_session_events_total", event="lost")
 
-    async def _announce_again(self, session: Session) -> None:
+    async def _stay_present(self, session: str) -> None:
+        """Announce this agent again where its presence was deleted or overwritten."""
         try:
-            await self._announce(session)
+            if not await presence.stands(self._client, self._key, self._announced, session):
+                log.warning("agent.presence_lost", node=self._config.node)
+                await self._announce(session)
         except StoreError as error:
             self._say(error)
 

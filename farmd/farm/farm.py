@@ -87,7 +87,9 @@ class Farm:
         background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         self._settings = settings
-        self._member = member
+        self._member = self._announced = member
+        self._announced_at = 0
+        self._key = keys.farm(member.id)
         self._client = client
         self._keys = keys
         self._caches = caches
@@ -241,11 +243,26 @@ class Farm:
 
     async def _announce(self, session: Session, *, draining: bool = False) -> None:
         """Be present under this farm's name (R7); ``Conflict`` if another live farm bears it."""
-        member = msgspec.structs.replace(
+        self._announced = msgspec.structs.replace(
             self._member, session=session.id, since=self._clock.now(), draining=draining
         )
-        key = self._keys.farm(member.id)
-        await presence.announce(self._client, key, member, session.id, clock=self._clock)
+        self._announced_at = await presence.announce(
+            self._client, self._key, self._announced, session.id, clock=self._clock
+        )
+
+    async def _stay_present(self, session: Session) -> None:
+        """Announce this farm again where its presence was deleted or overwritten."""
+        while True:
+            await self._clock.sleep(presence.LOOK_SECONDS)
+            seen = self._caches.farms.entries.get(self._key)
+            if seen is not None and seen.index == self._announced_at:
+                continue
+            try:
+                if not await presence.stands(self._client, self._key, self._announced, session.id):
+                    log.warning("farm.presence_lost", farm=self._member.id)
+                    await self._announce(session, draining=self._announced.draining)
+            except TRANSIENT as error:
+                log.warning("farm.not_present", code=error.code, error=error.message)
 
     async def _work(self, session: Session) -> None:
         """Announce this farm and run one claim loop a kind."""
@@ -261,7 +278,8 @@ class Farm:
             self.ready.set()
             self._pause_seconds = PAUSE_START
             log.info("farm.ready", farm=self._member.id)
-            await _until_one_fails([locks.run(), *(loop.run() for loop in self.loops)])
+            work = [locks.run(), self._stay_present(session), *(loop.run() for loop in self.loops)]
+            await _until_one_fails(work)
 
     async def _same_cluster(self) -> None:
         """Join no other cluster than the one whose copy this farm holds (R20).

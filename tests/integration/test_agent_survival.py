@@ -14,7 +14,7 @@ from aiohttp import web as http_web
 
 from farmd.agent.errors import NodeTaken, StateLocked
 from farmd.agent.http import add_routes
-from store import codec, registration
+from store import codec, presence, registration
 from store.nodes import Agent as Presence
 from store.presence import this_process
 from store.process import start_ticks
@@ -295,6 +295,25 @@ async def test_r21_a_lost_session_is_replaced_and_presence_taken_again(rig: Rig)
     assert alive(before)
     await rig.want(SLEEPER, instance="other")
     await rig.until_running(SLEEPER, instance="other")
+
+
+async def test_r1_a_presence_that_was_deleted_or_overwritten_is_announced_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "LOOK_SECONDS", 0.0)
+    await rig.agent()
+    key = rig.keys.agent("n1")
+    before = await rig.client.read(key)
+    assert before is not None
+
+    async def back() -> bool:
+        found = await rig.client.read(key)
+        return found is not None and (found.value, found.session) == (before.value, before.session)
+
+    await rig.client.delete(key)
+    await eventually(back, what="the deleted presence")
+    await rig.client.put(key, b"{")
+    await eventually(back, what="the overwritten presence")
 
 
 async def test_registration_creates_the_node_once_and_keeps_what_people_wrote(rig: Rig) -> None:

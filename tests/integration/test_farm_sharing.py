@@ -9,7 +9,7 @@ import pytest
 
 from store import codec, operations
 from store.consul.client import ConsulClient
-from store.errors import Conflict, TransactionRejected
+from store.errors import TransactionRejected
 from store.intent import Intent
 from store.locks import Claim, Holder
 from store.rcs import ReplicationController
@@ -149,12 +149,6 @@ async def test_w12_selectors_partition_the_work_and_a_label_moves_an_item(fleet:
 
 async def _is(truth: bool) -> bool:
     return truth
-
-
-async def test_a_second_farm_of_one_name_is_refused(fleet: Fleet) -> None:
-    await fleet.start("a")
-    with pytest.raises(Conflict, match="'a' is already alive"):
-        await fleet.start("a")
 
 
 # -- taking over ---------------------------------------------------------------------------------

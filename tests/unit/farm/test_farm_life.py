@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
 
-from store import presence, registration
+from store import codec, presence, registration
 from store.entry import Entry
 from store.errors import AccessDenied, OutcomeUnknown, RecordInvalid, StoreError, StoreUnavailable
+from store.farms import Member
 from store.locks import Claim
 from store.ports import Request, Response
 from store.sessions import Session
@@ -132,6 +134,38 @@ async def test_r7_a_farm_whose_announcement_had_no_answer_knows_itself_again(far
     again = await farms.client.read(KEYS.farm("a"))
     assert again is not None
     assert again.session not in ("", announced.session)
+
+
+async def deleted(farms: Farms, key: str) -> None:
+    await farms.client.delete(key)
+
+
+async def overwritten(farms: Farms, key: str) -> None:
+    await farms.client.put(key, b"{")
+
+
+@pytest.mark.parametrize("harm", [deleted, overwritten])
+async def test_r1_a_farm_whose_presence_is_lost_is_present_again_within_a_minute(
+    farms: Farms, harm: Callable[[Farms, str], Awaitable[None]]
+) -> None:
+    (item,) = await farms.add(1)
+    a = await farms.start("a")
+    await farms.clock.advance(20.0)
+    key = KEYS.farm("a")
+    before = await farms.client.read(key)
+    assert before is not None
+    await harm(farms, key)
+    await farms.clock.advance(60.0)
+    after = await farms.client.read(key)
+    assert after is not None
+    assert after.session == before.session
+    assert codec.decode(Member, after.value, key).id == "a"
+    assert a.kind.starts == [item], "its work goes on"
+    index = after.modify_index
+    await farms.clock.advance(600.0)
+    after = await farms.client.read(key)
+    assert after is not None
+    assert after.modify_index == index, "and it is written once"
 
 
 async def test_r1_a_farm_whose_session_ends_before_it_is_announced_opens_another(farms: Farms) -> None:
