@@ -8,6 +8,7 @@ for loggers that were bound long ago.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import logging
@@ -42,7 +43,7 @@ EventDict = MutableMapping[str, Any]
 
 def configure(level: Level = "info", form: Format = "auto", stream: TextIO | None = None) -> None:
     """Route structlog and the standard library's logging to ``stream`` (stdout when None)."""
-    out = stream if stream is not None else sys.stdout
+    out: Any = _Lossy(stream if stream is not None else sys.stdout)
     pretty = form == "pretty" or (form == "auto" and out.isatty())
     shared: list[Any] = [
         _below_threshold,
@@ -73,6 +74,25 @@ def configure(level: Level = "info", form: Format = "auto", stream: TextIO | Non
     root = logging.getLogger()
     root.handlers[:] = [handler]
     set_level(level)
+
+
+class _Lossy:
+    """A stream that loses what it cannot write: a full disk below the log ends nothing that it tells of."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def set_level(level: Level) -> None:

@@ -147,7 +147,7 @@ class Agent:
 
         Raises:
             StateLocked: another agent works in the state directory.
-            StateInvalid: the directory is another node's, or cannot be written.
+            StateInvalid: the directory is another node's, or cannot be used.
             NodeTaken: a live agent elsewhere bears this node's name.
         """
         with self.state.locked(self.config.node) as identity:

@@ -60,3 +60,9 @@ class StartFailed(AgentError):
 
     code = "start_failed"
     retry = Retry.BACKOFF
+
+
+class StateUnsaved(StartFailed):
+    """The state directory cannot be written: nothing starts that could not be recognised again (R26)."""
+
+    code = "state_unsaved"

@@ -132,10 +132,10 @@ class Intents:
         if wanted is None:
             return
         self._contact.made()
-        self._unusable = any(intent.problem for intent in wanted.values())
         invalid = sum(1 for intent in wanted.values() if not intent.sha)
         self._recorder.set("farmd_invalid_records", invalid, family="intent")
         self._pods.obey(wanted)
+        self._unusable = any(pod.problem for pod in self._pods)
         self._wake()
 
     async def _resolve(self, page: Page[RawEntry]) -> dict[str, Wanted] | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import structlog
 
+from farmd.agent import exits
 from farmd.agent.environment import stop_signal
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import Identity
@@ -57,7 +58,7 @@ class Lifecycle:
         self._wake = wake
 
     async def start(self, pod: Pod) -> None:
-        """Start the wanted manifest.
+        """Start the wanted manifest, once its record and who the agent is are on disk.
 
         Raises:
             StartFailed: with the reason that people see.
@@ -84,7 +85,7 @@ class Lifecycle:
             exits=[] if pod.record.fresh else pod.record.exits,
             fresh=False,
         )
-        self._pods.save(pod)
+        self._state.save_first(pod.record)
         try:
             identity = await asyncio.to_thread(self._processes.start, launch)
         except ShimBusy:
@@ -110,6 +111,7 @@ class Lifecycle:
                 ports=identity.ports,
             )
             self._pods.save(pod)
+        self._state.hold_identity(identity)
         pod.manifest = self._health.manifest(pod)
         self._health.begin(pod)
         pod.unwatch = self._processes.watch(identity, self._wake)
@@ -154,15 +156,18 @@ class Lifecycle:
         self.detach(pod)
         identity = pod.identity or self._state.identity(pod.instance)
         started = pod.record.start
-        end = self._state.exits(pod.instance).get(started)
+        end = exits.read(self._state.directory(pod.instance)).get(started)
         if end is None and (identity is None or identity.start != started):
             # The agent died between its note and the act: this start never was.
             pod.change(start="")
             self._pods.save(pod)
             return
+        told = self._processes.reap(identity) if identity is not None else None
+        if end is None and told is not None:
+            # Its record could not be written, as on a disk that became read-only.
+            end = Exit(self._clock.now(), told)
         why = describe(end, pod.record.started) if end is not None else self._unrecorded(identity)
-        if identity is not None:
-            self._processes.reap(identity)
+        self._state.release_identity(pod.instance)
         self._count("exited")
         code = end.code if end is not None else LOST
         log.info("pod.exited", instance=pod.instance, code=code, asked=pod.stopping is not None, reason=why)
@@ -184,6 +189,7 @@ class Lifecycle:
         """
         if self._state.shim_holds(pod.instance):
             raise ShimBusy("a process of this instance is still there")
+        self._state.forget(pod.instance)
         await asyncio.to_thread(self._state.remove, pod.instance)
         self._ports.release(pod.instance)
         pod.stored = False

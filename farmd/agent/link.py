@@ -147,8 +147,9 @@ class Link:
     def _remember(self, **fields: str) -> None:
         changed = msgspec.structs.replace(self.identity, **fields)
         if changed != self.identity:
-            self._state.save_identity(changed)
+            # First in memory: whatever happens next, the session is found again and not opened anew.
             self.identity = changed
+            self._state.save_identity(changed)
 
     async def _announce(self, session: str) -> None:
         self._announced = Presence(

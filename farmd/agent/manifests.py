@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from farmd.agent.errors import ManifestUnusable
-from farmd.agent.state import StateDirectory, write_atomically
+from farmd.agent.state import StateDirectory
 from store import codec, manifest_check, manifests
 from store.consul.client import ConsulClient
 from store.errors import InputInvalid, RecordInvalid
@@ -34,7 +34,7 @@ class Manifests:
         if found is None and _SHA.fullmatch(sha):
             try:
                 found = verified(sha, (self._state.manifests / sha).read_bytes())
-            except (FileNotFoundError, ManifestUnusable):
+            except (OSError, ManifestUnusable):
                 return None
             self._known[sha] = found
         return found
@@ -44,6 +44,7 @@ class Manifests:
 
         Raises:
             ManifestUnusable: it is missing, does not fit its digest or cannot work.
+            StateUnsaved: its copy on disk cannot be written.
             StoreError: the store did not answer.
         """
         if not _SHA.fullmatch(sha):
@@ -55,7 +56,7 @@ class Manifests:
         if entry is None:
             raise ManifestUnusable(f"manifest {sha[:12]}: not in the store", sha=sha)
         found = verified(sha, entry.value)
-        write_atomically(self._state.manifests / sha, entry.value, sync=True)
+        self._state.save_manifest(sha, entry.value)
         self._known[sha] = found
         return found
 
@@ -63,9 +64,7 @@ class Manifests:
         """Forget every other manifest, in memory and on disk."""
         wanted = set(needed)
         self._known = {sha: manifest for sha, manifest in self._known.items() if sha in wanted}
-        for path in self._state.manifests.iterdir():
-            if path.name not in wanted:
-                path.unlink(missing_ok=True)
+        self._state.keep_manifests(wanted)
 
 
 def verified(sha: str, body: bytes) -> Manifest:

@@ -22,7 +22,8 @@ class Pod:
     """``target`` is the wanted manifest if it is known here, ``manifest`` that of the live process.
 
     ``problem`` is why a newer intent (of ModifyIndex ``refused``) cannot be acted on; ``not_before``,
-    ``stopping`` and ``killed`` are monotonic. ``stored``: the record is on disk.
+    ``stopping`` and ``killed`` are monotonic. ``stored``: the node remembers the record. ``unsaved``: why
+    what is known of the pod is not on disk; empty if it is.
     """
 
     record: Record
@@ -38,6 +39,7 @@ class Pod:
     stopping: float | None = None
     killed: float | None = None
     stored: bool = False
+    unsaved: str = ""
     health: Health = field(default_factory=Health)
     spell: Spell = field(default_factory=lambda: Spell(Health()))
     checking: asyncio.Task[None] | None = None
@@ -115,7 +117,8 @@ class Pod:
 
     def _reason(self) -> str:
         if not self.problem:
-            return self.record.reason
+            unsaved = f"{self.unsaved}: this pod's record is not saved" if self.unsaved else ""
+            return "; ".join(part for part in (self.record.reason, unsaved) if part)
         return f"cannot act on intent {self.refused}: {self.problem}" if self.record.acted else self.problem
 
     def ended(self, end: Exit, *, why: str, mono: float) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import structlog
 
+from farmd.agent.errors import StateUnsaved
 from farmd.agent.health import Damper
 from farmd.agent.manifests import Manifests
 from farmd.agent.model import Record, Wanted
@@ -66,7 +68,7 @@ class Pods:
         del self._pods[instance]
 
     def save(self, pod: Pod) -> None:
-        """Write a pod's record down."""
+        """Write a pod's record down, as soon as that is possible."""
         self._state.save(pod.record)
         pod.stored = True
 
@@ -106,10 +108,10 @@ class Pods:
             self._refuse(pod, intent)
             return
         record = pod.record
-        pod.problem = ""
         if record.intent == intent.index and record.wanted and pod.target is not None:
+            pod.problem = ""
             return
-        pod.target = intent.manifest
+        before = record, pod.not_before, pod.start_failed
         if not record.wanted or record.owner != intent.owner:
             pod.renew()
         pod.change(wanted=True, manifest=intent.sha, owner=intent.owner, intent=intent.index)
@@ -119,7 +121,25 @@ class Pods:
             # Another manifest deserves a first try of its own.
             pod.change(failures=0, failing_since=0.0, not_before=0.0, reason="")
             pod.not_before, pod.start_failed = -math.inf, False
-        self.save(pod)
+        try:
+            self._save_wanted(pod.record)
+        except StateUnsaved as error:
+            pod.record, pod.not_before, pod.start_failed = before
+            self._refuse(pod, replace(intent, problem=error.message))
+            return
+        pod.target, pod.problem, pod.stored = intent.manifest, "", True
+
+    def _save_wanted(self, record: Record) -> None:
+        """Write down what an intent changed: at once if it means a start.
+
+        Raises:
+            StateUnsaved: it cannot be, so what runs must not be stopped for it.
+        """
+        if record.running == record.manifest:
+            self._state.save(record)
+        else:
+            self._state.require_room()
+            self._state.save_first(record)
 
     def _refuse(self, pod: Pod, intent: Wanted) -> None:
         if (pod.problem, pod.refused) != (intent.problem, intent.index):

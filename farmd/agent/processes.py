@@ -20,6 +20,7 @@ from pathlib import Path
 
 import structlog
 
+from farmd.agent import exits
 from farmd.agent import identity as ids
 from farmd.agent.environment import account, environment, limits, stop_signal
 from farmd.agent.errors import StartFailed
@@ -73,7 +74,7 @@ class Processes:
         spec = self._spec(launch)
         directory = self._state.directory(launch.instance)
         self._state.create(launch.instance)
-        self._state.trim_exits(launch.instance)
+        exits.trim(directory)
         found = account(launch.manifest)
         if found is not None:
             os.chown(self._state.work(launch.instance), found.uid, found.gid)
@@ -132,10 +133,19 @@ class Processes:
         """Kill a workload that lost its shim: nobody would see its end or keep its output."""
         return identity is not None and self.signal(identity, signal.SIGKILL)
 
-    def reap(self, identity: Identity) -> None:
-        """Collect the shim if it was our child; one of an earlier agent is somebody else's."""
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(identity.shim, os.WNOHANG)
+    def reap(self, identity: Identity) -> int | None:
+        """Collect the shim if it was our child, and tell from its exit code how the workload ended.
+
+        None if that says nothing: the shim was killed, left the workload behind, or was another agent's.
+        """
+        try:
+            pid, status = os.waitpid(identity.shim, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if pid == 0 or os.WIFSIGNALED(status) or ids.workload_lives(identity, self.boot):
+            return None
+        code = os.WEXITSTATUS(status)
+        return 128 - code if code > 128 else code
 
     def watch(self, identity: Identity, gone: Callable[[], None]) -> Callable[[], None] | None:
         """Call ``gone`` in the running loop when the shim ends; returns what cancels that.

@@ -12,6 +12,7 @@ identity is on disk and the instance's lock is held until both are gone: there i
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import marshal
 import os
@@ -34,13 +35,14 @@ IDENTITY = "process.json"
 EXITS = "exits.jsonl"
 LOG = "current.log"
 CHUNK = 65536
+BLANK_LINE = b"\n" + b" " * 126 + b"\n"
 PR_SET_CHILD_SUBREAPER = 36
 
 
 class Log:
     """Appends to ``current.log`` and turns it into ``current.log.1``, ``.2``, … when it is full.
 
-    Trouble with the disk loses lines; it never blocks or ends the workload.
+    Trouble with the disk loses lines, and a line says so; it never blocks or ends the workload.
     """
 
     def __init__(self, directory: str, max_bytes: int, keep: int) -> None:
@@ -49,11 +51,16 @@ class Log:
         self.keep = keep
         self.fd = -1
         self.size = 0
+        self.lost = 0
+        self.why = ""
 
     def write(self, data: bytes) -> None:
         """Append, at line ends where possible split over several files."""
+        if self.fd >= 0 and os.fstat(self.fd).st_nlink == 0:
+            self._close()  # somebody removed the file: what is written to it would be read by nobody
         while data:
             if self.fd < 0 and not self._open():
+                self.lost += len(data)
                 return
             room = self.max_bytes - self.size
             if len(data) <= room:
@@ -67,8 +74,9 @@ class Log:
                 continue
             try:
                 written = os.write(self.fd, data[:part])
-            except OSError:
-                self._close()
+            except OSError as error:
+                self._lose(error)
+                self.lost += len(data)
                 return
             self.size += written
             data = data[written:]
@@ -77,9 +85,17 @@ class Log:
         try:
             self.fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             self.size = os.fstat(self.fd).st_size
-        except OSError:
-            self._close()
+            if self.lost:
+                note = f"\nfarmd: {self.lost} bytes of output were lost here: {self.why}\n"
+                self.size += os.write(self.fd, note.encode())
+                self.lost = 0
+        except OSError as error:
+            self._lose(error)
         return self.fd >= 0
+
+    def _lose(self, error: OSError) -> None:
+        self.why = trouble(error)
+        self._close()
 
     def _close(self) -> None:
         if self.fd >= 0:
@@ -102,6 +118,19 @@ class Log:
                 os.truncate(self.path, 0)
             except OSError:
                 pass
+
+
+def trouble(error: OSError) -> str:
+    """What is wrong with the disk, in the words that people see."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "disk full"
+    return error.strerror or str(error)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of it: a disk may take a part and refuse the rest."""
+    while data:
+        data = data[os.write(fd, data) :]
 
 
 def ticks(pid: int) -> int:
@@ -142,20 +171,32 @@ def write_identity(directory: str, spec: dict[str, Any], pid: int) -> None:
     )
     path = directory + "/" + IDENTITY
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.write(fd, text.encode())
-    os.close(fd)
+    try:
+        write_all(fd, text.encode())
+    finally:
+        os.close(fd)
     os.rename(path + ".new", path)
 
 
-def record_exit(directory: str, spec: dict[str, Any], code: int) -> None:
-    """Append how it ended; synced, because it may be read only after the machine failed."""
-    line = f'{{"start":"{spec["start"]}","at":{time.time()!r},"code":{code}}}\n'
-    fd = os.open(directory + "/" + EXITS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+def reserve_exit(directory: str) -> int:
+    """Open the record of exits at a blank line of its own: room that a full disk cannot take away."""
+    fd = os.open(directory + "/" + EXITS, os.O_WRONLY | os.O_CREAT, 0o600)
+    end = os.lseek(fd, 0, os.SEEK_END)
+    write_all(fd, BLANK_LINE)
+    os.lseek(fd, end + 1, os.SEEK_SET)
+    return fd
+
+
+def record_exit(fd: int, spec: dict[str, Any], code: int) -> None:
+    """Write how it ended; synced, because it may be read only after the machine failed.
+
+    Where that fails, our own exit code still tells an agent that is our parent.
+    """
     try:
-        os.write(fd, line.encode())
+        write_all(fd, f'{{"start":"{spec["start"]}","at":{time.time()!r},"code":{code}}}'.encode())
         os.fsync(fd)
-    finally:
-        os.close(fd)
+    except OSError:
+        pass
 
 
 def become_subreaper() -> None:
@@ -285,11 +326,15 @@ def main(directory: str) -> int:
     os.dup2(null, 0)
     os.dup2(null, 1)
     os.setsid()
-    lock = os.open(directory + "/" + LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
+        lock = os.open(directory + "/" + LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        exits = reserve_exit(directory)
+    except BlockingIOError:
         tell(status, "busy")
+        return 1
+    except OSError as error:
+        tell(status, f"failed {trouble(error)}: no process can be recorded in {directory}")
         return 1
     become_subreaper()
     wake, wake_write = os.pipe()
@@ -309,7 +354,13 @@ def main(directory: str) -> int:
         os.close(fd)
     # Somebody who stops the shim means the workload.
     signal.signal(signal.SIGTERM, lambda *_: forward(pid, spec["stop_signal"]))
-    write_identity(directory, spec, pid)
+    try:
+        write_identity(directory, spec, pid)
+    except OSError as error:
+        tell(status, f"failed {trouble(error)}: no process can be recorded in {directory}")
+        os.close(go_write)  # without the word the workload never begins
+        os.waitpid(pid, 0)
+        return 1
     os.write(go_write, b"g")
     os.close(go_write)
     problem = read_all(failed)
@@ -325,7 +376,7 @@ def main(directory: str) -> int:
     log = Log(spec["logs"], spec["max_bytes"], spec["keep"])
     code = serve(pid, source, wake, log)
     sweep(pid, source, log)
-    record_exit(directory, spec, code)
+    record_exit(exits, spec, code)
     return code if code >= 0 else 128 - code
 
 

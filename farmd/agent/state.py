@@ -2,7 +2,7 @@
 
 Everything here is written whole and put in place at once, so that a crash leaves the old or the new.
 What must survive a power failure is synced. Nothing in it is needed to keep a workload running; it is
-needed to recognise the workload again.
+needed to recognise the workload again. What cannot be written waits in memory (``files``).
 """
 
 from __future__ import annotations
@@ -11,23 +11,25 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import msgspec
 import structlog
 
 from farmd.agent import shim
-from farmd.agent.errors import StateInvalid, StateLocked
+from farmd.agent.errors import StateInvalid
+from farmd.agent.files import Files, refusal
+from farmd.agent.lock import in_place, take
 from farmd.agent.model import Identity, Record, SavedHealth
 from store import codec
 from store.errors import InputInvalid, RecordInvalid
 from store.keys import valid_instance
-from store.reality import Exit
 
 log = structlog.get_logger()
 
-EXIT_LINES_KEPT = 20
+# Less than this is a full disk for whatever would have to start: its record, its shim's, and a little output.
+ROOM_BYTES = 1 << 20
 
 
 class AgentIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,31 +40,6 @@ class AgentIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
     session: str = ""
 
 
-class ExitLine(msgspec.Struct, frozen=True):
-    """One line of a shim's record of exits."""
-
-    start: str
-    at: float
-    code: int
-
-
-def write_atomically(path: Path, data: bytes, *, sync: bool) -> None:
-    """Replace a file by another content, at once; ``sync``: also after a power failure."""
-    fresh = path.with_name(path.name + ".new")
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    fresh.rename(path)
-    if sync:
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-
-
 class StateDirectory:
     """Paths and files of one agent. ``instances/<instance>`` belongs to one instance alone."""
 
@@ -70,6 +47,8 @@ class StateDirectory:
         self.root = root
         self.instances = root / "instances"
         self.manifests = root / "manifests"
+        self._files = Files(root, self._make_folder)
+        self._lock = -1
 
     @contextlib.contextmanager
     def locked(self, node: str) -> Iterator[AgentIdentity]:
@@ -77,44 +56,34 @@ class StateDirectory:
 
         Raises:
             StateLocked: another agent holds it.
-            StateInvalid: it belongs to another node, or cannot be written.
+            StateInvalid: it belongs to another node, or cannot be used.
         """
         try:
-            self.root.mkdir(parents=True, exist_ok=True, mode=0o711)
-            self.instances.mkdir(exist_ok=True, mode=0o711)
-            self.manifests.mkdir(exist_ok=True, mode=0o700)
-            lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self._make_folder(self.root)
+            self._lock = take(self.root)
         except OSError as error:
-            raise StateInvalid(
-                f"state_dir: {self.root}: {error.strerror}, expected a directory that the agent can write",
-                path=str(self.root),
-            ) from error
+            raise _invalid(self.root, error) from error
         try:
-            self._take(lock)
             yield self._identity(node)
         finally:
-            os.close(lock)
+            os.close(self._lock)
 
-    def _take(self, lock: int) -> None:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            raise StateLocked(
-                f"state_dir: {self.root} is in use by another agent (pid {holder}); stop it, or give this"
-                " one a directory of its own",
-                path=str(self.root),
-                pid=holder,
-            ) from error
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    def _make_folder(self, folder: Path) -> None:
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o711)
+        self.instances.mkdir(exist_ok=True, mode=0o711)
+        self.manifests.mkdir(exist_ok=True, mode=0o700)
+        if folder.parent == self.instances:
+            self.create(folder.name)
 
     def _identity(self, node: str) -> AgentIdentity:
         path = self.root / "agent.json"
         try:
-            found = codec.decode(AgentIdentity, path.read_bytes(), str(path))
+            data = path.read_bytes()
+            found = codec.decode(AgentIdentity, data, str(path))
         except FileNotFoundError:
             return AgentIdentity(node)
+        except OSError as error:
+            raise _invalid(path, error) from error
         except RecordInvalid as error:
             raise StateInvalid(f"state_dir: {error.message}", path=str(path)) from error
         if found.node != node:
@@ -122,11 +91,12 @@ class StateDirectory:
                 f"node: found {node!r}, expected {found.node!r}: {self.root} belongs to that node",
                 path=str(path),
             )
+        self._files.hold(path, data)
         return found
 
     def save_identity(self, identity: AgentIdentity) -> None:
         """Remember the cluster and the session."""
-        write_atomically(self.root / "agent.json", codec.encode(identity), sync=True)
+        self._files.put(self.root / "agent.json", codec.encode(identity), sync=True)
 
     def saved_contact(self) -> float | None:
         """Wall-clock time of the last contact with the store that was written down."""
@@ -137,7 +107,54 @@ class StateDirectory:
 
     def save_contact(self, at: float) -> None:
         """Remember a contact with the store; ``stop_after`` counts on across restarts."""
-        write_atomically(self.root / "contact", repr(at).encode(), sync=False)
+        self._files.put(self.root / "contact", repr(at).encode(), sync=False)
+
+    # -- trouble with the disk -----------------------------------------------------------------
+    def restore(self) -> None:
+        """Write what could not be written before, and what other hands removed.
+
+        Raises:
+            StateLocked: the directory was removed, and another agent has made it anew.
+        """
+        lost = not in_place(self.root, self._lock)
+        if lost:
+            try:
+                self._make_folder(self.root)
+                mine = take(self.root)
+            except OSError as error:
+                log.warning("state.lock_lost", path=str(self.root), error=shim.trouble(error))
+                return
+            os.close(self._lock)
+            self._lock = mine
+            log.warning("state.made_anew", path=str(self.root))
+        self._files.restore(all_files=lost)
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether anything could not be written."""
+        return bool(self._files.unsaved)
+
+    def unsaved_instances(self) -> dict[str, str]:
+        """Instances of which not everything is saved, with the reasons."""
+        return {
+            path.parent.name: why
+            for path, why in self._files.unsaved.items()
+            if path.parent.parent == self.instances
+        }
+
+    def require_room(self) -> None:
+        """Refuse a start on a disk that is as good as full.
+
+        Raises:
+            StateUnsaved: too little is free for a process to be recorded.
+        """
+        try:
+            found = os.statvfs(self.root)
+        except OSError as error:
+            raise refusal(self.root, shim.trouble(error)) from error
+        free = found.f_bfree if os.geteuid() == 0 else found.f_bavail
+        if free * found.f_frsize < ROOM_BYTES:
+            raise refusal(self.root, "disk full")
 
     # -- instances -----------------------------------------------------------------------------
     def directory(self, instance: str) -> Path:
@@ -153,9 +170,17 @@ class StateDirectory:
         return self.directory(instance) / "work"
 
     def known(self) -> list[str]:
-        """Every instance that has a directory."""
+        """Every instance that has a directory.
+
+        Raises:
+            StateInvalid: the directories cannot be read, so that nothing may start beside what runs.
+        """
         names = []
-        for path in sorted(self.instances.iterdir()):
+        try:
+            paths = sorted(self.instances.iterdir())
+        except OSError as error:
+            raise _invalid(self.instances, error) from error
+        for path in paths:
             try:
                 names.append(valid_instance(path.name))
             except InputInvalid:
@@ -168,37 +193,79 @@ class StateDirectory:
         self.logs(instance).mkdir(exist_ok=True, mode=0o700)
         self.work(instance).mkdir(exist_ok=True, mode=0o700)
 
+    def forget(self, instance: str) -> None:
+        """Write nothing of an instance any more, before its directory is removed."""
+        self._files.drop(self.directory(instance))
+
     def remove(self, instance: str) -> None:
-        """Remove an instance's directory with all that is in it."""
-        shutil.rmtree(self.directory(instance), ignore_errors=True)
+        """Remove an instance's directory with all that is in it, as far as the disk allows it."""
+        directory = self.directory(instance)
+        shutil.rmtree(directory, ignore_errors=True)
+        if directory.exists():
+            log.warning("state.not_removed", path=str(directory))
 
     def save(self, record: Record) -> None:
-        """Write an instance's record."""
-        self.create(record.instance)
-        path = self.directory(record.instance) / "instance.json"
-        write_atomically(path, codec.encode(record), sync=True)
+        """Write an instance's record, as soon as that is possible."""
+        self._files.put(self._record(record.instance), codec.encode(record), sync=True)
+
+    def save_first(self, record: Record) -> None:
+        """Write an instance's record before the act that it describes.
+
+        Raises:
+            StateUnsaved: it, or who the agent is, cannot be written.
+        """
+        self._files.require(self.root / "agent.json")
+        self._files.write(self._record(record.instance), codec.encode(record), sync=True)
 
     def load(self, instance: str) -> Record | None:
         """An instance's record; None if it is missing or does not decode (said in the log)."""
-        return self._read(instance, "instance.json", Record)
+        return self._read(self._record(instance), Record, hold=True)
+
+    def _record(self, instance: str) -> Path:
+        return self.directory(instance) / "instance.json"
+
+    def save_manifest(self, sha: str, body: bytes) -> None:
+        """Write a copy of a manifest.
+
+        Raises:
+            StateUnsaved: it cannot be written.
+        """
+        self._files.write(self.manifests / sha, body, sync=True)
+
+    def keep_manifests(self, wanted: Set[str]) -> None:
+        """Remove all copies of manifests but these."""
+        try:
+            found = [path for path in self.manifests.iterdir() if path.name not in wanted]
+            self._files.drop(*found)
+            for path in found:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("state.not_removed", path=str(self.manifests), error=shim.trouble(error))
 
     def save_health(self, instance: str, saved: SavedHealth) -> None:
-        """Write what was last published of an instance's health."""
-        path = self.directory(instance) / "health.json"
-        write_atomically(path, codec.encode(saved), sync=False)
+        """Write what was last published of an instance's health, as soon as that is possible."""
+        self._files.put(self.directory(instance) / "health.json", codec.encode(saved), sync=False)
 
     def load_health(self, instance: str) -> SavedHealth | None:
         """What was last published of an instance's health."""
-        return self._read(instance, "health.json", SavedHealth)
+        return self._read(self.directory(instance) / "health.json", SavedHealth, hold=True)
 
     def identity(self, instance: str) -> Identity | None:
         """The process that the instance's shim recorded last."""
-        return self._read(instance, shim.IDENTITY, Identity)
+        return self._read(self.directory(instance) / shim.IDENTITY, Identity)
+
+    def hold_identity(self, identity: Identity) -> None:
+        """Keep the record of a live process in place: without it nobody would know the process again."""
+        self._files.hold(self.directory(identity.instance) / shim.IDENTITY, codec.encode(identity))
+
+    def release_identity(self, instance: str) -> None:
+        """The process is over; the next shim writes its own."""
+        self._files.drop(self.directory(instance) / shim.IDENTITY)
 
     def shim_holds(self, instance: str) -> bool:
         """Whether a shim holds the instance: it does from before the workload until after its end."""
         try:
-            lock = os.open(self.directory(instance) / shim.LOCK, os.O_RDWR)
+            lock = os.open(self.directory(instance) / shim.LOCK, os.O_RDONLY)
         except FileNotFoundError:
             return False
         try:
@@ -209,36 +276,21 @@ class StateDirectory:
             os.close(lock)
         return False
 
-    def exits(self, instance: str) -> dict[str, Exit]:
-        """Recorded ends by the id of their start; a line cut by a crash is left out."""
-        found = {}
-        for line in self._exit_lines(instance):
-            try:
-                end = codec.decode(ExitLine, line, shim.EXITS)
-            except RecordInvalid:
-                continue
-            found[end.start] = Exit(end.at, end.code)
-        return found
-
-    def trim_exits(self, instance: str) -> None:
-        """Keep the last few ends; called while no shim runs."""
-        lines = self._exit_lines(instance)
-        if len(lines) > EXIT_LINES_KEPT * 2:
-            kept = b"\n".join(lines[-EXIT_LINES_KEPT:]) + b"\n"
-            write_atomically(self.directory(instance) / shim.EXITS, kept, sync=True)
-
-    def _exit_lines(self, instance: str) -> list[bytes]:
+    def _read(self, path: Path, kind: type[codec.T], *, hold: bool = False) -> codec.T | None:
         try:
-            return (self.directory(instance) / shim.EXITS).read_bytes().splitlines()
-        except FileNotFoundError:
-            return []
-
-    def _read(self, instance: str, name: str, kind: type[codec.T]) -> codec.T | None:
-        path = self.directory(instance) / name
-        try:
-            return codec.decode(kind, path.read_bytes(), str(path))
+            data = path.read_bytes()
+            found = codec.decode(kind, data, str(path))
         except FileNotFoundError:
             return None
         except RecordInvalid as error:
-            log.warning("state.record_invalid", instance=instance, error=error.message)
+            log.warning("state.record_invalid", instance=path.parent.name, error=error.message)
             return None
+        if hold:
+            self._files.hold(path, data)
+        return found
+
+
+def _invalid(path: Path, error: OSError) -> StateInvalid:
+    return StateInvalid(
+        f"state_dir: {path}: {error.strerror}, expected a directory that the agent can use", path=str(path)
+    )

@@ -2,7 +2,8 @@
 
 It works from its own records alone: with the store, the farm or the watch gone it goes on restarting,
 stopping and checking what it last knew to be wanted. One pod's trouble is that pod's reason and stops
-nothing else. Cancelling it leaves every workload as it is.
+nothing else; with a disk that cannot be written only that does not start which could not be recorded.
+Cancelling it leaves every workload as it is.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from farmd.agent.pod import Pod
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
 from farmd.agent.processes import Processes
+from farmd.agent.shim import trouble
 from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
 from farmd.progress import Progress
@@ -71,20 +73,30 @@ class Supervisor:
         self._wake = wake
         self._reports = reports
         self._halting = False
+        self._restore_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def adopt(self) -> None:
         """Find every process of an earlier agent, and every end that nobody saw, before anything starts."""
         for instance in self._state.known():
-            give_up = self._clock.mono() + NAMING_SECONDS
-            while self._processes.find(instance) is None and self._state.shim_holds(instance):
-                # A shim that the earlier agent started in its last moment is about to name itself. One
-                # that never does keeps its lock, so nothing is started beside it or removed under it.
-                if self._clock.mono() > give_up:
-                    log.error("pod.nameless_shim", instance=instance)
-                    break
-                await self._clock.sleep(0.02)
-            self._adopt(instance)
+            try:
+                await self._named(instance)
+                self._adopt(instance)
+            except OSError as error:
+                # What cannot be read may live: it is left alone, and its shim keeps others from starting.
+                log.warning("pod.unreadable", instance=instance, error=trouble(error))
+
+    async def _named(self, instance: str) -> None:
+        """Wait for a shim that the earlier agent started in its last moment and that is about to name itself.
+
+        One that never does keeps its lock, so nothing is started beside it or removed under it.
+        """
+        give_up = self._clock.mono() + NAMING_SECONDS
+        while self._processes.find(instance) is None and self._state.shim_holds(instance):
+            if self._clock.mono() > give_up:
+                log.error("pod.nameless_shim", instance=instance)
+                return
+            await self._clock.sleep(0.02)
 
     def _adopt(self, instance: str) -> None:
         identity = self._processes.find(instance)
@@ -127,13 +139,18 @@ class Supervisor:
         now = self._clock.mono()
         until = now + LOOK_AGAIN
         isolated = self._contact.age()
+        if now >= self._restore_at:
+            self._state.restore()
+            self._restore_at = now + LOOK_AGAIN
         for pod in self._pods:
             until = min(until, self._look(pod, now, isolated))
         if any(pod.may_be_cut_off for pod in self._pods):
             self._contact.save()
             until = min(until, now + LOOK_OFTEN)
+        if self._state.unsaved:
+            self._restore_at = min(self._restore_at, now + LOOK_OFTEN)
         self._report(now)
-        return until
+        return min(until, self._restore_at)
 
     def _look(self, pod: Pod, now: float, isolated: float) -> float:
         """One pod's part of a round, and its boundary: trouble such as a full disk is its own."""
@@ -182,7 +199,7 @@ class Supervisor:
             self._failed(pod, error.message)
         except OSError as error:
             log.warning("pod.failed", instance=pod.instance, code="state_invalid", reason=str(error))
-            self._failed(pod, f"state_dir: {error.strerror or error}")
+            self._failed(pod, f"state_dir: {trouble(error)}")
         except Exception as error:
             log.exception("pod.crashed", instance=pod.instance)
             self._failed(pod, f"internal error: {error!r}")
@@ -192,12 +209,12 @@ class Supervisor:
 
     def _failed(self, pod: Pod, reason: str) -> None:
         pod.failed(reason, now=self._clock.now(), mono=self._clock.mono())
-        try:
-            self._pods.save(pod)
-        except OSError as error:
-            log.warning("state.not_saved", instance=pod.instance, error=str(error))
+        self._pods.save(pod)
 
     def _report(self, now: float) -> None:
+        unsaved = self._state.unsaved_instances()
+        for pod in self._pods:
+            pod.unsaved = unsaved.get(pod.instance, "")
         reports = {pod.instance: pod.report(now) for pod in self._pods}
         found = Counter(reality.phase for reality in reports.values())
         for state in STATES:

@@ -223,7 +223,10 @@ class Rig:
 class AgentProcess:
     """``farmd agent`` with its own state directory; ends with the ``with`` block at the latest."""
 
-    def __init__(self, rig: Rig, node: str = "n1", **more: str) -> None:
+    def __init__(
+        self, rig: Rig, node: str = "n1", stdout: int = asyncio.subprocess.DEVNULL, **more: str
+    ) -> None:
+        self._stdout = stdout
         self._environ = {
             "PATH": os.environ["PATH"],
             "CONSUL_HTTP_ADDR": rig.address,
@@ -236,7 +239,7 @@ class AgentProcess:
 
     async def __aenter__(self) -> AgentProcess:
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "farmd", "agent", env=self._environ, stdout=asyncio.subprocess.DEVNULL
+            sys.executable, "-m", "farmd", "agent", env=self._environ, stdout=self._stdout
         )
         return self
 

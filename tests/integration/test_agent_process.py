@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -41,6 +42,19 @@ async def test_r27_however_the_agent_ends_its_workloads_go_on(rig: Rig, number: 
         await rig.unwant()
         await rig.until_gone()
         assert not alive(before)
+
+
+async def test_a_full_disk_below_the_log_ends_nothing(rig: Rig) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        async with AgentProcess(rig, stdout=full) as agent:
+            await rig.want(web())
+            await rig.until(lambda r: r.health.state == "passing")
+            await rig.unwant()
+            await rig.until_gone()
+            assert agent.process.returncode is None
+    finally:
+        os.close(full)
 
 
 async def test_stop_workloads_on_exit_is_asked_for_by_configuration(rig: Rig) -> None:

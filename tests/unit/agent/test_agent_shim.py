@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import shutil
 import signal
 import stat
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from farmd.agent import exits
 from farmd.agent.errors import StartFailed
 from farmd.agent.identity import workload_lives
 from farmd.agent.model import Identity
@@ -59,9 +61,9 @@ class Bench:
         return self.start("/bin/sh", "-c", script, **fields)
 
     def exit(self, start: str = "s1", instance: str = "web") -> Exit:
-        until(lambda: start in self.state.exits(instance))
+        until(lambda: start in exits.read(self.state.directory(instance)))
         until(lambda: not self.state.shim_holds(instance))
-        return self.state.exits(instance)[start]
+        return exits.read(self.state.directory(instance))[start]
 
     def log(self, instance: str = "web") -> str:
         path = self.state.logs(instance) / "current.log"
@@ -117,12 +119,33 @@ def test_r26_exits_are_recorded_on_disk(bench: Bench, script: str, code: int) ->
     assert bench.processes.find("web") is None
 
 
+@pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", -9)])
+def test_r26_an_end_that_cannot_be_recorded_is_told_by_the_shims_own_end(
+    bench: Bench, tmp_path: Path, script: str, code: int
+) -> None:
+    identity = bench.sh(f"while test ! -e {tmp_path}/end; do sleep 0.01; done; {script}")
+    shutil.rmtree(bench.state.directory("web"))
+    (tmp_path / "end").touch()
+    until(lambda: not bench.processes.lives(identity))
+    assert bench.processes.reap(identity) == code
+
+
+def test_r26_a_shim_that_was_killed_tells_nothing_of_its_workload(bench: Bench) -> None:
+    identity = bench.sh("exec sleep 100")
+    os.kill(identity.shim, signal.SIGKILL)
+    until(lambda: not bench.processes.lives(identity))
+    assert bench.processes.reap(identity) is None
+
+
 def test_r26_ends_of_several_starts_are_told_apart(bench: Bench) -> None:
     bench.sh("exit 1", start="s1")
     bench.exit("s1")
     bench.sh("exit 2", start="s2")
     bench.exit("s2")
-    assert {start: end.code for start, end in bench.state.exits("web").items()} == {"s1": 1, "s2": 2}
+    assert {start: end.code for start, end in exits.read(bench.state.directory("web")).items()} == {
+        "s1": 1,
+        "s2": 2,
+    }
 
 
 def test_r26_there_is_never_a_second_process_of_an_instance(bench: Bench, tmp_path: Path) -> None:
@@ -143,7 +166,7 @@ def test_r26_there_is_never_a_second_process_of_an_instance(bench: Bench, tmp_pa
 def test_a_program_that_cannot_run_is_a_clear_reason(bench: Bench, command: str, reason: str) -> None:
     with pytest.raises(StartFailed, match=reason):
         bench.start(command)
-    assert bench.state.exits("web") == {}
+    assert exits.read(bench.state.directory("web")) == {}
     until(lambda: not bench.state.shim_holds("web"))
 
 
@@ -250,8 +273,8 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert identity is not None
     assert processes.lives(identity)
     (state.directory("web") / "go").touch()
-    until(lambda: "s1" in state.exits("web"))
-    assert state.exits("web")["s1"].code == 0
+    until(lambda: "s1" in exits.read(state.directory("web")))
+    assert exits.read(state.directory("web"))["s1"].code == 0
     assert (state.logs("web") / "current.log").read_text() == "after\n"
 
 

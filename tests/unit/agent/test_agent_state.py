@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from farmd.agent import exits, files
 from farmd.agent.contact import FIRST_CHANCE, Contact
-from farmd.agent.errors import ManifestUnusable, StateInvalid, StateLocked
+from farmd.agent.errors import ManifestUnusable, StateInvalid, StateLocked, StateUnsaved
+from farmd.agent.files import write_atomically
 from farmd.agent.manifests import verified
 from farmd.agent.model import Record
-from farmd.agent.state import EXIT_LINES_KEPT, AgentIdentity, StateDirectory, write_atomically
+from farmd.agent.state import AgentIdentity, StateDirectory
 from store import manifests
 from store.manifests import Manifest
 from tests.still_clock import StillClock
@@ -90,11 +95,75 @@ def test_exits_skip_a_cut_line_and_are_trimmed(tmp_path: Path) -> None:
         state.create("web")
         lines = [f'{{"start":"s{n}","at":{n}.5,"code":{n % 3}}}' for n in range(100)]
         (state.directory("web") / "exits.jsonl").write_text("\n".join(lines) + '\n{"start":"s1')
-        assert len(state.exits("web")) == 100
-        assert state.exits("web")["s99"].code == 0
-        state.trim_exits("web")
-        assert list(state.exits("web"))[-1] == "s99"
-        assert len(state.exits("web")) <= EXIT_LINES_KEPT
+        assert len(exits.read(state.directory("web"))) == 100
+        assert exits.read(state.directory("web"))["s99"].code == 0
+        exits.trim(state.directory("web"))
+        assert list(exits.read(state.directory("web")))[-1] == "s99"
+        assert len(exits.read(state.directory("web"))) <= exits.LINES_KEPT
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        (errno.ENOSPC, "disk full"),
+        (errno.EDQUOT, "disk full"),
+        (errno.EROFS, "Read-only file system"),
+        (errno.EACCES, "Permission denied"),
+    ],
+)
+def test_r26_what_cannot_be_written_waits_and_keeps_only_starts_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, why: str
+) -> None:
+    state = StateDirectory(tmp_path)
+    record = Record(instance="web", manifest="a" * 64)
+    with state.locked("n1"), monkeypatch.context() as broken:
+
+        def refuse(*_: object, **__: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        broken.setattr(files, "write_atomically", refuse)
+        state.save_identity(AgentIdentity("n1", "c1", "s1"))
+        state.save_contact(7.0)
+        state.save(record)
+        assert state.unsaved_instances() == {"web": why}
+        assert state.load("web") is None
+        with pytest.raises(StateUnsaved, match=f"{why}: state_dir {tmp_path} cannot be written"):
+            state.save_first(record)
+        broken.undo()
+        with pytest.raises(StateUnsaved, match=why):
+            state.save_first(record)  # who the agent is comes first
+        state.restore()
+        state.save_first(record)
+        assert (state.load("web"), state.saved_contact(), state.unsaved) == (record, 7.0, False)
+    with state.locked("n1") as identity:
+        assert identity == AgentIdentity("n1", "c1", "s1")
+
+
+def test_r26_files_that_other_hands_removed_are_written_again(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path / "s")
+    with state.locked("n1"):
+        state.save(Record(instance="kept"))
+        state.save(Record(instance="gone"))
+        state.forget("gone")
+        state.remove("gone")
+        shutil.rmtree(state.instances)
+        state.restore()
+        assert state.known() == ["kept"]
+        shutil.rmtree(tmp_path / "s")
+        state.restore()
+        assert state.load("kept") == Record(instance="kept")
+        with pytest.raises(StateLocked), StateDirectory(tmp_path / "s").locked("n1"):
+            pass
+
+
+def test_a_start_needs_room_before_anything_is_stopped_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = StateDirectory(tmp_path)
+    state.require_room()
+    monkeypatch.setattr("farmd.agent.state.ROOM_BYTES", 1 << 60)
+    with pytest.raises(StateUnsaved, match="disk full: state_dir"):
+        state.require_room()
 
 
 def test_writing_leaves_no_half_file(tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""Reading the ends of an instance's starts, which its shims recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from farmd.agent.files import write_atomically
+from farmd.agent.shim import EXITS
+from store import codec
+from store.errors import RecordInvalid
+from store.reality import Exit
+
+LINES_KEPT = 20
+
+
+class _Line(msgspec.Struct, frozen=True):
+    start: str
+    at: float
+    code: int
+
+
+def read(directory: Path) -> dict[str, Exit]:
+    """Recorded ends by the id of their start; a line cut by a crash is left out."""
+    found = {}
+    for line in _lines(directory):
+        try:
+            end = codec.decode(_Line, line, EXITS)
+        except RecordInvalid:
+            continue
+        found[end.start] = Exit(end.at, end.code)
+    return found
+
+
+def trim(directory: Path) -> None:
+    """Keep the last few ends; called while no shim runs."""
+    lines = _lines(directory)
+    if len(lines) > LINES_KEPT * 2:
+        write_atomically(directory / EXITS, b"\n".join(lines[-LINES_KEPT:]) + b"\n", sync=True)
+
+
+def _lines(directory: Path) -> list[bytes]:
+    try:
+        lines = (directory / EXITS).read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    # A shim leaves a blank line for the end that is to come.
+    return [line for line in lines if line.strip()]

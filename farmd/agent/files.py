@@ -1,0 +1,124 @@
+"""What must stand in the agent's files, and in which of them it does not stand yet (R26).
+
+A disk that is full, read-only or gone ends no loop and no agent: what cannot be written is kept in memory
+and written as soon as that is possible. ``put`` is for what may wait; ``write`` is for what must be on disk
+before the act that it describes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from farmd.agent.errors import StateUnsaved
+from farmd.agent.shim import trouble
+
+log = structlog.get_logger()
+
+
+class Files:
+    """The files of one agent below ``root``; ``make_folder`` makes a folder of its where there is none.
+
+    ``unsaved`` are those that could not be written, with the reasons.
+    """
+
+    def __init__(self, root: Path, make_folder: Callable[[Path], None]) -> None:
+        self._root = root
+        self._make_folder = make_folder
+        self._kept: dict[Path, tuple[bytes, bool]] = {}
+        self.unsaved: dict[Path, str] = {}
+
+    def put(self, path: Path, data: bytes, *, sync: bool) -> None:
+        """Write a file if it says something else, or keep its content until it can be written."""
+        known = self._kept.get(path)
+        self._kept[path] = (data, sync)
+        if known is None or known[0] != data or path in self.unsaved:
+            self._save(path)
+
+    def write(self, path: Path, data: bytes, *, sync: bool) -> None:
+        """Write a file now.
+
+        Raises:
+            StateUnsaved: it cannot be written; the file stays as it was.
+        """
+        try:
+            self._write(path, data, sync=sync)
+        except OSError as error:
+            raise refusal(self._root, trouble(error)) from error
+        self._kept[path] = (data, sync)
+        self.unsaved.pop(path, None)
+
+    def hold(self, path: Path, data: bytes) -> None:
+        """This stands in the file, written by others: it is written again if it gets lost."""
+        self._kept[path] = (data, True)
+
+    def require(self, path: Path) -> None:
+        """Refuse to go on while a file is not saved.
+
+        Raises:
+            StateUnsaved: it is not.
+        """
+        if path in self.unsaved:
+            raise refusal(self._root, self.unsaved[path])
+
+    def drop(self, *paths: Path) -> None:
+        """Forget files, or all files of folders; the disk is the caller's."""
+        gone = set(paths)
+        for path in [path for path in self._kept if path in gone or path.parent in gone]:
+            self._kept.pop(path, None)
+            self.unsaved.pop(path, None)
+
+    def restore(self, *, all_files: bool = False) -> None:
+        """Write what is not saved and what other hands removed, or everything."""
+        for path in list(self._kept):
+            if all_files or path in self.unsaved or not os.path.lexists(path):
+                self._save(path)
+
+    def _save(self, path: Path) -> None:
+        data, sync = self._kept[path]
+        try:
+            self._write(path, data, sync=sync)
+        except OSError as error:
+            why = trouble(error)
+            if why not in self.unsaved.values():
+                log.warning("state.not_saved", path=str(path), error=why)
+            self.unsaved[path] = why
+        else:
+            if self.unsaved.pop(path, "") and not self.unsaved:
+                log.info("state.saved_again", path=str(self._root))
+
+    def _write(self, path: Path, data: bytes, *, sync: bool) -> None:
+        self._make_folder(path.parent)
+        write_atomically(path, data, sync=sync)
+
+
+def refusal(root: Path, why: str) -> StateUnsaved:
+    """The error of an act that must not happen while the state cannot be written."""
+    return StateUnsaved(f"{why}: state_dir {root} cannot be written", path=str(root))
+
+
+def write_atomically(path: Path, data: bytes, *, sync: bool) -> None:
+    """Replace a file by another content, at once; ``sync``: also after a power failure."""
+    fresh = path.with_name(path.name + ".new")
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        fresh.rename(path)
+        if sync:
+            directory = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+    except OSError:
+        # A cut file is of no use, and may hold the last bytes that were free.
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        raise
