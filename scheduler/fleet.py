@@ -155,11 +155,13 @@ class Fleet:
 
     def set_pod(self, key: PodKey, pod: Pod | None) -> None:
         """One pod of an owner; where two owners claim one instance, the one that came last shows."""
-        here = self._pods.setdefault(key.node, {})
+        here = self._pods.get(key.node, {})
         if pod is not None:
-            here[key.instance] = PodView(key.owner, pod.labels)
+            self._pods.setdefault(key.node, here)[key.instance] = PodView(key.owner, pod.labels)
         elif key.instance in here and here[key.instance].owner == key.owner:
             del here[key.instance]
+            if not here:
+                del self._pods[key.node]
         self._repopulated.add(key.node)
 
     def owner_at(self, node: str, instance: str) -> str:
@@ -188,7 +190,7 @@ class Fleet:
 
     def _populate(self, view: NodeView) -> NodeView:
         """Pods come and go far more often than anything else of a node changes."""
-        pods = dict(self._pods[view.name])
+        pods = dict(self._pods.get(view.name, {}))
         return msgspec.structs.replace(view, pods=pods, owners=owners(pods))
 
     def _build(self, name: str) -> NodeView:

@@ -59,6 +59,7 @@ class DaemonSets:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._records = RecordItems(tools.caches.daemonsets, tools.keys)
+        self._records.subscribe_gone(tools.recollection.forget)
 
     def items(self) -> Mapping[str, Item]:
         """All daemon sets."""

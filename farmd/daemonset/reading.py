@@ -70,6 +70,9 @@ class Reader:
             snapshot = await self._judged(stored, snapshot, request, view)
         pods = {place: self._state(place, pod, view) for place, pod in tools.world.pods(self._id).items()}
         if request is None:
+            tools.watch.take(
+                self._id
+            )  # once it wants pods again its record is another, and all nodes are asked
             pods = {place: dataclasses.replace(state, leaving="") for place, state in pods.items()}
             running = tools.world.processes.told(self._id) if daemonset.deleting and not pods else ""
             return Reading(stored, dataclasses.replace(snapshot, pods=pods, running=running), view)

@@ -49,6 +49,10 @@ class Items:
         """Call back with the items that changed, and whether that can matter to claiming."""
         self._subscribers.append(changed)
 
+    def subscribe_gone(self, gone: Callable[[set[str]], None]) -> None:
+        """Call back with the items that are gone: nothing may be kept of them."""
+        self.subscribe(lambda changed, _: gone(changed - self._items.keys()))
+
     def _changed(self, changed: set[str]) -> None:
         matters = False
         items = set(map(self._keys.last_part, changed))

@@ -8,7 +8,7 @@ No decision ever reads a status.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
 import msgspec
@@ -57,8 +57,7 @@ class Recollection(Generic[S]):
 
         What an earlier reading found and nobody took is forgotten: the status may be gone by now.
         """
-        for item in items:
-            self._statuses.pop(item, None)
+        self.forget(items)
         wanted = {self._keys.status(self._kind, item) for item in items}
         if len(wanted) <= RECALL_ONE_BY_ONE:
             found = [await self._client.read(key) for key in sorted(wanted)]
@@ -74,6 +73,11 @@ class Recollection(Generic[S]):
                 log.warning("record.invalid", error=error.message)
                 if self._illegible is not None:
                     self._statuses[item] = self._illegible
+
+    def forget(self, items: Iterable[str]) -> None:
+        """These items are gone."""
+        for item in items:
+            self._statuses.pop(item, None)
 
     def take(self, item: str) -> S | None:
         """The status of an item, once."""

@@ -100,6 +100,7 @@ class Nodes:
             recorder=recorder,
         )
         self._records = Items((caches.nodes, caches.agents), keys, self._item)
+        self._records.subscribe_gone(self._tools.recollection.forget)
 
     async def run(self) -> None:
         """The one sweep that tells workers when an agent was absent for long enough; until cancelled."""

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from farmd.farm.manifests import ManifestCache
 from farmd.nodes.model import Leftover
-from store import codec, manifests
+from store import codec
 from store.daemonsets import DaemonSet
 from store.entry import RawEntry
 from store.errors import NotFound, NotRegistered, RecordInvalid
@@ -40,21 +41,17 @@ class _Reported(msgspec.Struct):
 
 
 class SystemPods:
-    """Which manifests are a system pod's; they never change, so each is read once."""
+    """Which manifests are a system pod's."""
 
     def __init__(self, client: ConsulClient, keys: Keys) -> None:
-        self._client = client
-        self._keys = keys
-        self._known: dict[str, bool] = {}
+        self._manifests = ManifestCache(client, keys)
 
     async def __call__(self, sha: str) -> bool:
         """Whether it is; a pod whose manifest cannot be read is not kept for later."""
-        if sha not in self._known:
-            try:
-                self._known[sha] = (await manifests.read(self._client, self._keys, sha)).system
-            except (NotFound, RecordInvalid):
-                return False
-        return self._known[sha]
+        try:
+            return (await self._manifests.get(sha)).system
+        except (NotFound, RecordInvalid):
+            return False
 
 
 async def read(

@@ -58,6 +58,7 @@ class Replication:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._records = RecordItems(tools.caches.rcs, tools.keys)
+        self._records.subscribe_gone(tools.recollection.forget)
 
     def items(self) -> Mapping[str, Item]:
         """All RCs; those that do not decode too, marked as broken."""

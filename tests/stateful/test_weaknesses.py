@@ -11,6 +11,8 @@ from collections import Counter
 import msgspec
 import pytest
 
+from farmd.daemonset import commands as daemonset_commands
+from farmd.daemonset import spec as daemonset_spec
 from farmd.nodes import commands as node_commands
 from farmd.replication import commands
 from store import codec, operations
@@ -314,3 +316,19 @@ def test_r25_a_status_names_the_record_that_it_speaks_of_also_where_it_says_the_
         record, said = scene.read(key), scene.status(rc)
         assert record is not None
         assert (said.state, said.record) == ("converged", record.modify_index)
+
+
+def test_r23_a_disabled_daemon_set_does_not_collect_the_nodes_that_change(scene: Scene) -> None:
+    scene.nodes(3)
+    farm = scene.farm()
+    pod = {"id": "mesh", "command": ["sleep", "9"]}
+    spec = daemonset_spec.parse({"name": "mesh", "disabled": True, "pod": pod}, "test")
+    made = scene.ask(lambda: daemonset_commands.create(scene.call, spec))
+    assert made is not None
+    scene.change(KEYS.record("daemonsets", made.change.id), **{"x-team": "a"})
+    scene.advance(5.0)
+    for number in range(3):
+        scene.change(KEYS.node(f"n{number}"), labels={"zone": "b"})
+        scene.advance(2.0)
+    (kind,) = (loop._kind for loop in farm.farm.loops if loop.kind == "daemonsets")
+    assert kind._tools.watch.take(made.change.id) == set()
