@@ -39,7 +39,7 @@ from store.ports import Clock, Ids, Recorder, Rng
 log = structlog.get_logger()
 
 T = TypeVar("T")
-KINDS = wiring.KINDS
+KINDS = tuple(wiring.KINDS)
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 15.0
 
 

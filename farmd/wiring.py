@@ -11,8 +11,6 @@ from typing import Any
 
 from alerting.alerter import Alerter
 from farmd.daemonset.kind import DaemonSets
-from farmd.daemonset.kind import Tools as DaemonSetTools
-from farmd.daemonset.watch import Watch as DaemonSetWatch
 from farmd.farm import failsafe
 from farmd.farm.caches import OWN_TREES_PAUSE, Caches
 from farmd.farm.failsafe import FailsafeGuard
@@ -21,17 +19,15 @@ from farmd.farm.freezes import FreezeAlerts
 from farmd.farm.kind import Kind
 from farmd.farm.manifests import ManifestCache
 from farmd.farm.model import FarmSettings
-from farmd.farm.moves import Moves
-from farmd.farm.statuses import Recollection
 from farmd.farm.world import World
 from farmd.housekeeping.kind import Housekeeping
 from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
-from farmd.housekeeping.tools import Tools as HousekeepingTools
 from farmd.nodes.kind import Nodes
 from farmd.placement import Placement
 from farmd.progress import Progress
-from farmd.replication.kind import Replication, Tools
+from farmd.replication.kind import Replication
 from farmd.version import version
+from farmd.work.context import Context
 from scheduler.protocol import Scheduler
 from scheduler.selector import LabelSelectorScheduler
 from store import presence, registration
@@ -42,10 +38,14 @@ from store.errors import NoLeader
 from store.farms import Member
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
-from store.status import Status
 
-KINDS = ("rcs", "nodes", "daemonsets", "housekeeping")
-SWEEP_STALL_SECONDS = 180.0
+KINDS: dict[str, Callable[[Context], Kind]] = {
+    "rcs": Replication,
+    "nodes": Nodes,
+    "daemonsets": DaemonSets,
+    "housekeeping": Housekeeping,
+}
+GUARDED = ("rcs", "nodes", "daemonsets")
 
 
 async def build_farm(
@@ -105,97 +105,33 @@ async def build_farm(
             present=present,
         )
 
-    guarded = ("rcs", "nodes", "daemonsets")
-    guards = {kind: guard_of(kind) for kind in guarded if kind == "rcs" or kind in kinds}
-    guard = guards["rcs"]
-    guard.subscribe(world.freeze_changed)
+    guards = {kind: guard_of(kind) for kind in GUARDED if kind == "rcs" or kind in kinds}
     audit = AuditLogStore(keys, clock, ids)
-    scheduler = scheduler or LabelSelectorScheduler()
-    bodies = ManifestCache(client, keys)
-    tools = Tools(
-        farm=settings.name,
+
+    def placements(records: PrefixCache[Any]) -> Placement:
+        return Placement(client, keys, caches, records, audit, clock, world.ledger, world.ledger_changed)
+
+    context = Context(
+        settings=settings,
+        cluster=cluster,
         client=client,
         keys=keys,
         caches=caches,
         world=world,
-        scheduler=scheduler,
-        placement=Placement(
-            client, keys, caches, caches.rcs, audit, clock, world.ledger, world.ledger_changed
-        ),
-        guard=guard,
-        manifests=bodies,
-        recollection=Recollection(client, keys, "rcs", Status),
+        scheduler=scheduler or LabelSelectorScheduler(),
+        manifests=ManifestCache(client, keys),
+        audit=audit,
+        placements=placements,
+        guards=guards,
+        budget=lambda: failsafe.RemovalBudget(clock, lambda: len(caches.farms.entries)),
         alerter=alerter,
         clock=clock,
         rng=rng,
-        recorder=recorder,
-        ids=ids,
-        moves=Moves(caches, keys, settings.max_transfers),
-        budget=failsafe.RemovalBudget(clock, lambda: len(caches.farms.entries)),
-    )
-    chores = HousekeepingTools(
-        farm=settings.name,
-        client=client,
-        keys=keys,
-        cluster=cluster,
-        audit=audit,
-        settings=housekeeping,
-        known_references=lambda: known_references(caches),
-        doubt=guard.frozen,
-        clock=clock,
-        rng=rng,
         ids=ids,
         recorder=recorder,
+        progress=progress,
+        sections={"housekeeping": housekeeping},
     )
-
-    def nodes() -> Nodes:
-        return Nodes(
-            farm=settings.name,
-            client=client,
-            keys=keys,
-            caches=caches,
-            guard=guards["nodes"],
-            audit=audit,
-            alerter=alerter,
-            clock=clock,
-            rng=rng,
-            recorder=recorder,
-            lost_after=settings.lost_after,
-            beat=progress.loop("sweep", SWEEP_STALL_SECONDS),
-        )
-
-    def daemonsets() -> DaemonSets:
-        guards["daemonsets"].subscribe(world.freeze_changed)
-        return DaemonSets(
-            DaemonSetTools(
-                farm=settings.name,
-                client=client,
-                keys=keys,
-                caches=caches,
-                world=world,
-                watch=DaemonSetWatch(caches, keys),
-                scheduler=scheduler,
-                placement=Placement(
-                    client, keys, caches, caches.daemonsets, audit, clock, world.ledger, world.ledger_changed
-                ),
-                guard=guards["daemonsets"],
-                budget=failsafe.RemovalBudget(clock, lambda: len(caches.farms.entries)),
-                manifests=bodies,
-                recollection=Recollection(client, keys, "daemonsets", Status),
-                alerter=alerter,
-                clock=clock,
-                rng=rng,
-                recorder=recorder,
-                ids=ids,
-            )
-        )
-
-    builders: dict[str, Callable[[], Kind]] = {
-        "rcs": lambda: Replication(tools),
-        "nodes": nodes,
-        "daemonsets": daemonsets,
-        "housekeeping": lambda: Housekeeping(chores),
-    }
     member = Member(
         id=settings.name,
         version=version(),
@@ -206,7 +142,7 @@ async def build_farm(
         host=socket.gethostname(),
         **presence.this_process(),
     )
-    working = [builders[kind]() for kind in kinds]
+    working = [KINDS[kind](context) for kind in kinds]
     return Farm(
         settings=settings,
         member=member,
@@ -215,19 +151,12 @@ async def build_farm(
         caches=caches,
         kinds=working,
         guards=guards,
-        background=[kind.run for kind in working if isinstance(kind, Nodes)],
         clock=clock,
         rng=rng,
         ids=ids,
         recorder=recorder,
         progress=progress,
     )
-
-
-def known_references(caches: Caches) -> set[str]:
-    """Digests of manifests that the caches see referred to; they may be a little old."""
-    trees: list[PrefixCache[Any]] = [caches.rcs, caches.daemonsets, caches.pods, caches.intent]
-    return {stored.record.manifest for tree in trees for stored in tree.entries.values()}
 
 
 def evidence(caches: Caches, keys: Keys) -> list[Callable[[], str | None]]:

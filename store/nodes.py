@@ -16,6 +16,7 @@ from store.entry import Entry, Stored
 from store.errors import NotFound, RecordInvalid
 from store.keys import Keys, is_sentinel
 from store.operations import Operation
+from store.status import ItemStatus
 from store.work import Work
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.force and self.overdue
 
 
-class NodeStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class NodeStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     """What a node's worker tells people; there is none while nothing is the matter.
 
     ``left`` counts the pods that a drain still waits for, ``left_system`` the system pods among them;
@@ -66,14 +67,10 @@ class NodeStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
 
     state: Literal["absent", "lost", "draining", "drained", "blocked"]
-    reason: str = ""
-    farm: str = ""
-    since: float = 0.0
     absent_since: float = 0.0
     left: int = 0
     left_system: int = 0
-    waiting: list[str] = []
-    record: int = 0
+    waiting: list[str] = msgspec.field(default_factory=list)
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

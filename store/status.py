@@ -16,20 +16,15 @@ if TYPE_CHECKING:
     from store.consul.client import ConsulClient
 
 
-class Status(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """State of one item; ``blocked`` always comes with a reason.
+class ItemStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the status of every kind's items says; ``blocked`` always comes with a reason.
 
-    ``placed`` counts pods that exist, ``healthy`` those that pass on the right manifest,
-    ``outdated`` those that still run another one. ``record`` is the ModifyIndex of the record that it
-    speaks of; 0 in statuses of older farms, which did not say it. ``alerts`` are the incident keys
-    of the alerts that are open for the item: whoever takes it over ends them, and fires none of them again.
+    ``record`` is the ModifyIndex of the record that it speaks of; 0 in statuses of older farms, which did not
+    say it. ``alerts`` are the incident keys of the alerts that are open for the item: whoever takes it over
+    ends them, and fires none of them again.
     """
 
-    state: Literal["converged", "progressing", "blocked", "frozen", "disabled"]
-    desired: int = 0
-    placed: int = 0
-    healthy: int = 0
-    outdated: int = 0
+    state: str
     reason: str = ""
     farm: str = ""
     since: float = 0.0
@@ -37,16 +32,24 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     alerts: tuple[str, ...] = ()
 
 
-class _Alerts(msgspec.Struct):
-    """The part of any kind's status that tells which alerts are open."""
+class Status(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
+    """The status of what owns pods.
 
-    alerts: tuple[str, ...] = ()
+    ``placed`` counts pods that exist, ``healthy`` those that pass on the right manifest,
+    ``outdated`` those that still run another one.
+    """
+
+    state: Literal["converged", "progressing", "blocked", "frozen", "disabled"]
+    desired: int = 0
+    placed: int = 0
+    healthy: int = 0
+    outdated: int = 0
 
 
 def open_alerts(entry: Entry | None) -> tuple[str, ...]:
     """Incident keys of the alerts that a stored status calls open; none where it does not decode."""
     try:
-        return () if entry is None else codec.decode(_Alerts, entry.value, entry.key).alerts
+        return () if entry is None else codec.decode(ItemStatus, entry.value, entry.key).alerts
     except RecordInvalid:
         return ()
 

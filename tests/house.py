@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from farmd.housekeeping.audit import AuditPruning
+from farmd.housekeeping.kind import Housekeeping
 from farmd.housekeeping.manifests import ManifestCollection
 from farmd.housekeeping.model import HousekeepingSettings
-from farmd.housekeeping.pen import Pen
-from farmd.housekeeping.tools import Tools
+from farmd.housekeeping.worker import Housekeeper
+from farmd.wake import Wake
+from farmd.work.context import Context
+from farmd.work.writer import Writer
 from store import codec, manifests, operations
-from store.audit import Audit, AuditLogStore
+from store.audit import Audit
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport
 from store.entry import Entry
@@ -25,6 +27,7 @@ from store.pods import Pod, PodKey
 from store.ports import Clock, Ids
 from store.registration import read_schema, register_cluster
 from store.sessions import Session
+from tests.contexts import context_on
 from tests.recorders import CountingRecorder
 from tests.toys import Faulty
 from tests.virtual import SeededIds, VirtualClock, embedded_server
@@ -46,22 +49,26 @@ class House:
     keys: Keys
     clock: Any
     ids: Ids
-    tools: Tools
+    context: Context
     claim: Claim
     session: Session
     faulty: Faulty | None
     recorder: CountingRecorder
-    known: set[str] = field(default_factory=set)
+    settings: HousekeepingSettings
 
     @property
-    def pen(self) -> Pen:
-        return Pen(self.tools.client, self.claim, self.session)
+    def writer(self) -> Writer:
+        return Writer(self.claim, self.session, self.context.client, self.context.audit)
+
+    def keeper(self, kind: Housekeeping | None = None) -> Housekeeper:
+        """The worker of the chore ``manifests``."""
+        return (kind or Housekeeping(self.context)).worker(self.claim, self.session, Wake())
 
     def collection(self) -> ManifestCollection:
-        return ManifestCollection(self.tools, self.pen)
+        return ManifestCollection(self.context, self.settings, self.writer)
 
     def pruning(self) -> AuditPruning:
-        return AuditPruning(self.tools, self.pen)
+        return AuditPruning(self.context, self.settings, self.writer)
 
     async def store_manifest(self, number: int = 1) -> str:
         sha, body = manifest(number)
@@ -86,7 +93,7 @@ class House:
         )
         writes = [self._pod(owner, place) for place in placed]
         writes += [operations.delete(self.keys.pod(owner, *place.split("/"))) for place in removed]
-        await self.client.transaction([*writes, self.tools.audit.operation(record)])
+        await self.client.transaction([*writes, self.context.audit.operation(record)])
 
     def _pod(self, owner: str, place: str) -> operations.Operation:
         return operations.put(self.keys.pod(owner, *place.split("/")), codec.encode(Pod("0" * 64)))
@@ -121,28 +128,15 @@ async def house_on(
     """Register a cluster, take a claim and build the tools; ``below`` is the chore's own client."""
     cluster = await register_cluster(client, keys, ids)
     recorder = CountingRecorder()
-    known: set[str] = set()
-    tools = Tools(
-        farm="one",
-        client=below,
-        keys=keys,
-        cluster=cluster,
-        audit=AuditLogStore(keys, clock, ids),
-        settings=HousekeepingSettings(**settings),
-        known_references=lambda: known,
-        doubt=lambda: None,
-        clock=clock,
-        rng=random.Random(1),
-        ids=ids,
-        recorder=recorder,
-    )
+    chosen = HousekeepingSettings(**settings)
+    context = context_on(below, keys, cluster, clock, ids, recorder, sections={"housekeeping": chosen})
     session = await Session.open(client, clock, name="house-keeper", ttl=86400)
     schema = await read_schema(client, keys)
     holder = Holder("farm", "one", ids.new())
     (claim,), _ = await Locker(client, keys, "housekeeping").take(
         ["manifests"], session.id, holder, schema.modify_index
     )
-    return House(client, keys, clock, ids, tools, claim, session, faulty, recorder, known)
+    return House(client, keys, clock, ids, context, claim, session, faulty, recorder, chosen)
 
 
 @asynccontextmanager

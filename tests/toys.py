@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -20,6 +20,7 @@ from farmd.farm.kind import Worker
 from farmd.farm.model import FarmSettings, Item
 from farmd.metrics import Metrics
 from farmd.progress import Progress
+from farmd.wake import Wake
 from store import codec, registration
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport
@@ -48,6 +49,9 @@ class _Toy:
         self._kind = kind
         self._claim = claim
         self._session = session
+
+    async def gone(self) -> None:
+        """It has told nobody anything."""
 
     async def run(self) -> None:
         item = self._claim.item
@@ -100,7 +104,10 @@ class Toys:
             raise self.barrier_error
         await self._caches.rcs.barrier()
 
-    def worker(self, claim: Claim, session: Session) -> Worker:
+    def background(self) -> Sequence[Coroutine[Any, Any, None]]:
+        return ()
+
+    def worker(self, claim: Claim, session: Session, wake: Wake) -> Worker:
         return _Toy(self, claim, session)
 
 

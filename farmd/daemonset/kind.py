@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from alerting.alerter import Alerter
 from farmd.daemonset.watch import Watch
@@ -17,6 +18,8 @@ from farmd.farm.statuses import Recollection
 from farmd.farm.turns import Turns
 from farmd.farm.world import World
 from farmd.placement import Placement
+from farmd.wake import Wake
+from farmd.work.context import Context
 from scheduler.protocol import Scheduler
 from store.consul.client import ConsulClient
 from store.daemonsets import KIND
@@ -56,8 +59,9 @@ class DaemonSets:
 
     name = KIND
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
+    def __init__(self, context: Context) -> None:
+        tools = self._tools = _tools(context)
+        tools.guard.subscribe(tools.world.freeze_changed)
         self._records = RecordItems(tools.caches.daemonsets, tools.keys)
         self._records.subscribe_gone(tools.recollection.forget)
 
@@ -86,6 +90,33 @@ class DaemonSets:
         """How many daemon sets here are blocked."""
         return self._tools.watch.blocked()
 
-    def worker(self, claim: Claim, session: Session) -> DaemonSetWorker:
+    def worker(self, claim: Claim, session: Session, wake: Wake) -> DaemonSetWorker:
         """A worker for one daemon set."""
-        return DaemonSetWorker(claim, session, self._tools)
+        return DaemonSetWorker(claim, session, self._tools, wake)
+
+    def background(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """Nothing runs beside the workers."""
+        return ()
+
+
+def _tools(context: Context) -> Tools:
+    return Tools(
+        farm=context.farm,
+        client=context.client,
+        keys=context.keys,
+        caches=context.caches,
+        world=context.world,
+        watch=Watch(context.caches, context.keys),
+        scheduler=context.scheduler,
+        placement=context.placements(context.caches.daemonsets),
+        guard=context.guards["daemonsets"],
+        budget=context.budget(),
+        manifests=context.manifests,
+        recollection=Recollection(context.client, context.keys, "daemonsets", Status),
+        alerter=context.alerter,
+        clock=context.clock,
+        rng=context.rng,
+        recorder=context.recorder,
+        ids=context.ids,
+        turns=context.turns,
+    )

@@ -54,13 +54,13 @@ class DaemonSetWorker:
         "_wake",
     )
 
-    def __init__(self, claim: Claim, session: Session, tools: Tools) -> None:
+    def __init__(self, claim: Claim, session: Session, tools: Tools, wake: Wake) -> None:
         self._claim = claim
         self._session = session
         self._tools = tools
         self._id = claim.item
         self._key = tools.keys.record(KIND, claim.item)
-        self._wake = Wake()
+        self._wake = wake
         self._reader = Reader(claim.item, tools)
         self._reporter = Reporter(claim, session, tools)
         self._spending = Spending(tools.world, KIND, claim.item, tools.budget, tools.guard)
@@ -93,6 +93,10 @@ class DaemonSetWorker:
         finally:
             tools.watch.detach(self._id)
             tools.world.detach(self._id)
+
+    async def gone(self) -> None:
+        """The daemon set does not exist any more, and with it what was wrong with it."""
+        await self._reporter.over()
 
     async def _tell(self, reason: str) -> None:
         if (stored := self._tools.caches.daemonsets.get(self._key)) is not None:

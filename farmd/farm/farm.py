@@ -9,7 +9,7 @@ which frees all locks at once (R4). Several farms share the work without talking
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -66,7 +66,7 @@ class Farm:
     """Claims items of several kinds and runs one worker for each (seed ``Farm``).
 
     ``run`` returns when ``stop`` is set, with every lock free. ``ready`` is set while the farm holds a
-    session and its caches are filled. ``background`` are what kinds need run beside their workers.
+    session and its caches are filled.
     """
 
     def __init__(
@@ -84,7 +84,6 @@ class Farm:
         ids: Ids,
         recorder: Recorder,
         progress: Progress,
-        background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         self._settings = settings
         self._member = self._announced = member
@@ -100,7 +99,6 @@ class Farm:
         self._ids = ids
         self._recorder = recorder
         self._progress = progress
-        self._background = background
         self._pause_seconds = PAUSE_START
         self.ready = asyncio.Event()
         self.loops: list[ClaimLoop] = []
@@ -146,7 +144,10 @@ class Farm:
         """
         background = [asyncio.create_task(self._caches.run(), name="caches")]
         background += [asyncio.create_task(guard.run(), name="failsafe") for guard in self._guards.values()]
-        background += [asyncio.create_task(run(), name="background") for run in self._background]
+        for kind in self._kinds:
+            background += [
+                asyncio.create_task(run, name=f"{kind.name}-background") for run in kind.background()
+            ]
         sessions = asyncio.create_task(self._sessions(stop), name="sessions")
         try:
             done, _ = await asyncio.wait([sessions, *background], return_when=asyncio.FIRST_COMPLETED)

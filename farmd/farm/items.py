@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from farmd.farm.model import Item
@@ -23,15 +23,22 @@ class Claimable(Protocol):
 
 
 class Items:
-    """Keeps the items of some trees up to date: ``item`` makes one, by the last part of a key."""
+    """Keeps the items of some trees up to date: ``item`` makes one, by the last part of a key.
+
+    ``always`` are items that have no record and never change.
+    """
 
     def __init__(
-        self, trees: Sequence[PrefixCache[Any]], keys: Keys, item: Callable[[str], Item | None]
+        self,
+        trees: Sequence[PrefixCache[Any]],
+        keys: Keys,
+        item: Callable[[str], Item | None] = lambda _: None,
+        always: Iterable[str] = (),
     ) -> None:
         self._trees = trees
         self._keys = keys
         self._item = item
-        self._items: dict[str, Item] = {}
+        self._items: dict[str, Item] = {name: Item(name, 0) for name in always}
         self._subscribers: list[Callable[[set[str], bool], None]] = []
         for tree in trees:
             tree.subscribe(self._changed)

@@ -6,10 +6,11 @@ plan. ``farmd/replication/kind.py`` is the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol
 
 from farmd.farm.model import Item
+from farmd.wake import Wake
 from store.locks import Claim
 from store.sessions import Session
 
@@ -18,7 +19,10 @@ class Worker(Protocol):
     """Works on one item until it is cancelled. An exception counts as a crash (R10)."""
 
     async def run(self) -> None:
-        """The loop; returns only when there is nothing left to work on."""
+        """The loop."""
+
+    async def gone(self) -> object:
+        """The item does not exist any more: end what people were told of it. Called after ``run`` ended."""
 
 
 class Kind(Protocol):
@@ -46,5 +50,8 @@ class Kind(Protocol):
     def blocked(self) -> int:
         """How many of its workers here are blocked, with a reason in their status."""
 
-    def worker(self, claim: Claim, session: Session) -> Worker:
-        """A worker for a claim; built only after ``barrier``."""
+    def worker(self, claim: Claim, session: Session, wake: Wake) -> Worker:
+        """A worker for a claim; built only after ``barrier``. ``wake`` is set when the record changes."""
+
+    def background(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """What runs beside the workers for as long as the farm does."""

@@ -17,7 +17,7 @@ import structlog
 
 from farmd import tasks
 from farmd.farm.errors import ClaimLost, WorkerEnded
-from farmd.farm.kind import Kind
+from farmd.farm.kind import Kind, Worker
 from farmd.wake import Wake
 from store import codec, operations
 from store.consul.client import ConsulClient
@@ -51,6 +51,7 @@ class _Running:
     task: asyncio.Task[None]
     changed: Wake
     crashes: int
+    worker: Worker | None = None
 
 
 class Supervisor:
@@ -105,9 +106,16 @@ class Supervisor:
             self._running[item].changed.set()
 
     async def stop(self, items: list[str]) -> list[Claim]:
-        """Cancel workers and wait for each; returns their claims, which are still held."""
+        """Cancel workers and wait for each; returns their claims, which are still held.
+
+        A worker whose item does not exist any more ends what it has told of it.
+        """
         stopped = [self._running.pop(item) for item in items if item in self._running]
         await tasks.end(*(running.task for running in stopped))
+        for running in stopped:
+            gone = running.claim.item not in self._kind.items() and self._kind.trusted()
+            if gone and running.worker is not None:
+                await running.worker.gone()
         return [running.claim for running in stopped]
 
     def halt(self) -> None:
@@ -130,7 +138,8 @@ class Supervisor:
                     await self._wait_out(running, rest)
                     await self._kind_barrier(claim)
                 began, version = self._clock.mono(), self._version(claim)
-                await self._kind.worker(claim, self._session).run()
+                running.worker = self._kind.worker(claim, self._session, running.changed)
+                await running.worker.run()
                 raise WorkerEnded("the worker ended by itself")
             except ClaimLost:
                 self._lost.add(claim.item)

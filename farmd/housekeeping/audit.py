@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import structlog
 
-from farmd.housekeeping.model import Outcome
-from farmd.housekeeping.pen import Pen
+from farmd.housekeeping.model import HousekeepingSettings, Round
 from farmd.housekeeping.plan import expired
-from farmd.housekeeping.tools import Tools
+from farmd.work.context import Context
+from farmd.work.writer import Writer
 from store import checkpoint, codec, operations
 from store.audit import AuditReader, utc_hour
 from store.checkpoint import Checkpoint
@@ -29,41 +29,42 @@ A_ROUND = 240
 class AuditPruning:
     """The chore under one claim."""
 
-    def __init__(self, tools: Tools, pen: Pen) -> None:
-        self._tools = tools
-        self._pen = pen
+    def __init__(self, context: Context, settings: HousekeepingSettings, writer: Writer) -> None:
+        self._context = context
+        self._retention = settings.audit_retention
+        self._writer = writer
 
-    async def round(self) -> Outcome:
+    async def round(self) -> Round:
         """Remove hours that are older than the retention; without any, nothing is written.
 
         Raises:
             ClaimLost: the claim is over.
             NotRegistered: the pods tree cannot be proven to be whole; nothing is pruned then.
         """
-        tools = self._tools
-        hours = await AuditReader(tools.client, tools.keys).hours()
-        previous, pointer = await checkpoint.newest(tools.client, tools.keys)
-        old = expired(hours, now=tools.clock.now(), retention=tools.settings.audit_retention)
+        context = self._context
+        hours = await AuditReader(context.client, context.keys).hours()
+        previous, pointer = await checkpoint.newest(context.client, context.keys)
+        old = expired(hours, now=context.clock.now(), retention=self._retention)
         # An hour that holds the newest checkpoint and nothing newer came after it waits for the next one.
         prunable = [hour for hour in old if previous is None or hour != previous.hour or len(hours) > 1]
         if not prunable:
-            return Outcome()
+            return Round()
         made = await self._checkpoint(previous, pointer)
         for hour in prunable[:A_ROUND]:
             if hour != made.hour:
                 await self._prune(hour, made.index)
-        return Outcome(more=len(prunable) > A_ROUND)
+        return Round(more=len(prunable) > A_ROUND)
 
     async def _prune(self, hour: str, index: int) -> None:
-        tools = self._tools
-        prefix = tools.keys.audit_hour(hour)
-        newest = (await tools.client.keys(prefix, mode="consistent")).index
+        context = self._context
+        prefix = context.keys.audit_hour(hour)
+        newest = (await context.client.keys(prefix, mode="consistent")).index
         if newest > index:
             # Somebody whose clock is behind still writes there: the next checkpoint covers it.
             log.info("audit.hour_kept", hour=hour, newest=newest, checkpoint=index)
             return
-        if await self._pen.write(operations.delete_tree(prefix)) is not None:
-            tools.recorder.count("farmd_housekeeping_total", what="pruned")
+        if await self._writer.attempt(operations.delete_tree(prefix)) is not None:
+            context.recorder.count("farmd_housekeeping_total", what="pruned")
             log.info("audit.pruned", hour=hour)
 
     # -- the checkpoint ------------------------------------------------------------------------
@@ -73,25 +74,25 @@ class AuditPruning:
         Raises:
             Conflict: somebody else changed the pointer.
         """
-        tools = self._tools
-        at = tools.clock.now()
-        hour, checkpoint_id = utc_hour(at), tools.ids.new()
+        context = self._context
+        at = context.clock.now()
+        hour, checkpoint_id = utc_hour(at), context.ids.new()
         try:
             made = await self._parts(hour, checkpoint_id, at)
-            switch = [operations.cas(tools.keys.checkpoint, codec.encode(made), pointer)]
+            switch = [operations.cas(context.keys.checkpoint, codec.encode(made), pointer)]
             if previous is not None:
-                parts = tools.keys.checkpoint_parts(previous.hour, previous.id)
+                parts = context.keys.checkpoint_parts(previous.hour, previous.id)
                 switch.append(operations.delete_tree(parts))
             await self._must(*switch)
         except StoreError:
             await self._discard(hour, checkpoint_id)
             raise
-        tools.recorder.count("farmd_housekeeping_total", what="checkpoint")
+        context.recorder.count("farmd_housekeeping_total", what="checkpoint")
         log.info("audit.checkpoint", index=made.index, pods=made.pods, chunks=made.chunks)
         return made
 
     async def _parts(self, hour: str, checkpoint_id: str, at: float) -> Checkpoint:
-        keys = self._tools.keys
+        keys = self._context.keys
         begin = operations.create(keys.checkpoint_begin(hour, checkpoint_id), codec.encode(at))
         index = await self._must(begin)
         pods = await self._pods()
@@ -103,34 +104,34 @@ class AuditPruning:
 
     async def _pods(self) -> set[PodKey]:
         """Every pod, read after the checkpoint was begun; keys suffice, since they say it all."""
-        tools, pods = self._tools, set[PodKey]()
-        for shard in tools.keys.shards("pods"):
-            page = await tools.client.keys(shard, mode="consistent")
-            sentinel = tools.keys.sentinel(shard)
+        context, pods = self._context, set[PodKey]()
+        for shard in context.keys.shards("pods"):
+            page = await context.client.keys(shard, mode="consistent")
+            sentinel = context.keys.sentinel(shard)
             if sentinel not in page.items:
                 raise NotRegistered(f"{sentinel}: missing, so the answer proves nothing", key=sentinel)
             pods |= {
-                PodKey(*tools.keys.pod_parts(key))
+                PodKey(*context.keys.pod_parts(key))
                 for key in page.items
-                if not is_sentinel(key) and tools.keys.well_formed("pods", key)
+                if not is_sentinel(key) and context.keys.well_formed("pods", key)
             }
-            await tools.clock.sleep(0)
+            await context.clock.sleep(0)
         return pods
 
     async def _must(self, *items: operations.Operation) -> int:
-        index = await self._pen.write(*items)
+        index = await self._writer.attempt(*items)
         if index is None:
             raise Conflict(f"{items[0].key}: somebody else wrote it", key=items[0].key)
         return index
 
     async def _discard(self, hour: str, checkpoint_id: str) -> None:
         """Take an unfinished checkpoint away, unless it is the one that counts after all."""
-        tools = self._tools
+        context = self._context
         try:
-            current, _ = await checkpoint.newest(tools.client, tools.keys)
+            current, _ = await checkpoint.newest(context.client, context.keys)
             if current is None or current.id != checkpoint_id:
-                await self._pen.write(
-                    operations.delete_tree(tools.keys.checkpoint_parts(hour, checkpoint_id))
+                await self._writer.attempt(
+                    operations.delete_tree(context.keys.checkpoint_parts(hour, checkpoint_id))
                 )
         except StoreError as error:
             # It goes with its hour.

@@ -1,54 +1,41 @@
-"""House-keeping as a kind of work of the claim engine: two items that always exist, one a chore."""
+"""House-keeping as a kind of work: two items that always exist, one a chore."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
-from farmd.farm.model import Item
+from farmd.farm.items import Items
 from farmd.housekeeping.audit import AuditPruning
 from farmd.housekeeping.manifests import ManifestCollection
-from farmd.housekeeping.pen import Pen
-from farmd.housekeeping.tools import Tools
-from farmd.housekeeping.worker import KIND, Chore, Housekeeper
+from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
+from farmd.housekeeping.worker import Housekeeper
+from farmd.wake import Wake
+from farmd.work.kind import Kind
 from store.locks import Claim
 from store.sessions import Session
+from store.status import Status
 
-CHORES: dict[str, Callable[[Tools, Pen], Chore]] = {
+CHORES: dict[str, type[ManifestCollection] | type[AuditPruning]] = {
     "manifests": ManifestCollection,
     "audit": AuditPruning,
 }
 
 
-class Housekeeping:
+class Housekeeping(Kind):
     """The kind ``housekeeping``. Its items have no records and no labels: farms with a selector skip it."""
 
-    name = KIND
+    name = "housekeeping"
+    STATUS = Status
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
-        self._blocked: set[str] = set()
-        self._items = {chore: Item(chore, 0) for chore in CHORES}
-
-    def items(self) -> Mapping[str, Item]:
-        """The chores."""
-        return self._items
-
-    def trusted(self) -> bool:
-        """They are always the same."""
-        return True
-
-    def subscribe(self, changed: Callable[[set[str], bool], None]) -> None:
-        """Nothing of them ever changes."""
+    def records(self) -> Items:
+        """The chores, which are always the same."""
+        return Items((), self.context.keys, always=CHORES)
 
     async def barrier(self, items: Sequence[str]) -> None:
         """Chores read everything themselves, consistently, after their claim (R15)."""
+        await self.recollection.read(items)
 
-    def blocked(self) -> int:
-        """How many chores here do not get on."""
-        return len(self._blocked)
-
-    def worker(self, claim: Claim, session: Session) -> Housekeeper:
+    def worker(self, claim: Claim, session: Session, wake: Wake) -> Housekeeper:
         """A worker for one chore."""
-        pen = Pen(self._tools.client, claim, session)
-        chore = CHORES[claim.item](self._tools, pen)
-        return Housekeeper(claim, pen, chore, self._tools, self._blocked)
+        settings: HousekeepingSettings = self.context.sections.get(self.name, DEFAULTS)
+        return Housekeeper(self, claim, session, wake, settings, CHORES[claim.item])

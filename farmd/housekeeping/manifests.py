@@ -12,10 +12,10 @@ import re
 import structlog
 
 from farmd.housekeeping import references
-from farmd.housekeeping.model import Body, Collection, Outcome, Sighting
-from farmd.housekeeping.pen import Pen
+from farmd.housekeeping.model import Body, Collection, HousekeepingSettings, Round, Sighting
 from farmd.housekeeping.plan import sort_out, window
-from farmd.housekeeping.tools import Tools
+from farmd.work.context import Context
+from farmd.work.writer import Writer
 from store import operations
 from store.audit import Audit
 
@@ -28,49 +28,50 @@ _SHA = re.compile(r"[0-9a-f]{64}")
 class ManifestCollection:
     """The chore under one claim. What it remembers starts anew with each claim, and with it the wait."""
 
-    def __init__(self, tools: Tools, pen: Pen) -> None:
-        self._tools = tools
-        self._pen = pen
+    def __init__(self, context: Context, settings: HousekeepingSettings, writer: Writer) -> None:
+        self._context = context
+        self._age = settings.manifest_age
+        self._writer = writer
         self._seen: dict[str, Sighting] = {}
         self._cursor = ""
 
-    async def round(self) -> Outcome:
+    async def round(self) -> Round:
         """Look at a bounded number of manifests that the caches know no reference to.
 
         Raises:
             ClaimLost: the claim is over.
             NotRegistered: an answer proves nothing; nothing was deleted on its ground.
         """
-        tools = self._tools
-        prefix = tools.keys.manifest("")
-        page = await tools.client.keys(prefix, mode="consistent")
+        context = self._context
+        prefix = context.keys.manifest("")
+        page = await context.client.keys(prefix, mode="consistent")
         stored = {key[len(prefix) :] for key in page.items if _SHA.fullmatch(key[len(prefix) :])}
         self._seen = {sha: sighting for sha, sighting in self._seen.items() if sha in stored}
-        candidates = stored - tools.known_references()
+        candidates = stored - references.known(context.caches)
         chosen = window(candidates, self._cursor, A_ROUND)
         if not chosen:
-            return Outcome()
+            return Round()
         bodies = await self._bodies(chosen)
         # After the bodies: whoever refers to one from here on moves its index and defeats the deletion.
         referenced = await references.referenced(
-            tools.client, tools.keys, tools.cluster, tools.clock, set(chosen)
+            context.client, context.keys, context.cluster, context.clock, set(chosen)
         )
         collection = sort_out(
             bodies,
             referenced,
             self._seen,
-            now=tools.clock.now(),
-            mono=tools.clock.mono(),
-            age=tools.settings.manifest_age,
+            now=context.clock.now(),
+            mono=context.clock.mono(),
+            age=self._age,
         )
         await self._carry_out(collection)
         self._cursor = chosen[-1]
-        return Outcome(more=len(candidates) > len(chosen))
+        return Round(more=len(candidates) > len(chosen))
 
     async def _bodies(self, shas: list[str]) -> list[Body]:
-        tools, found = self._tools, []
+        context, found = self._context, []
         for sha in shas:
-            entry = await tools.client.read(tools.keys.manifest(sha), mode="consistent")
+            entry = await context.client.read(context.keys.manifest(sha), mode="consistent")
             if entry is None:
                 continue
             if entry.flags:
@@ -81,30 +82,30 @@ class ManifestCollection:
     def _sighted(self, sha: str, index: int) -> None:
         known = self._seen.get(sha)
         if known is None or known.index != index:
-            self._seen[sha] = Sighting(index, self._tools.clock.mono())
+            self._seen[sha] = Sighting(index, self._context.clock.mono())
 
     async def _carry_out(self, collection: Collection) -> None:
-        tools, now = self._tools, int(self._tools.clock.now())
+        context, now = self._context, int(self._context.clock.now())
         for body in collection.condemn:
             index = await self._flag(body, now)
             if index is not None:
                 self._sighted(body.sha, index)
-                tools.recorder.count("farmd_housekeeping_total", what="condemned")
+                context.recorder.count("farmd_housekeeping_total", what="condemned")
         for body in collection.absolve:
             if await self._flag(body, 0) is not None:
-                tools.recorder.count("farmd_housekeeping_total", what="absolved")
+                context.recorder.count("farmd_housekeeping_total", what="absolved")
         for body in collection.collect:
             await self._collect(body)
 
     async def _flag(self, body: Body, flags: int) -> int | None:
-        key = self._tools.keys.manifest(body.sha)
-        return await self._pen.write(operations.cas(key, body.value, body.index, flags=flags))
+        key = self._context.keys.manifest(body.sha)
+        return await self._writer.attempt(operations.cas(key, body.value, body.index, flags=flags))
 
     async def _collect(self, body: Body) -> None:
-        tools = self._tools
+        context = self._context
         record = Audit(
-            at=tools.audit.now(),
-            actor=f"farm/{tools.farm}",
+            at=context.audit.now(),
+            actor=context.actor,
             action="manifest.collect",
             kind="manifests",
             id=body.sha,
@@ -112,8 +113,8 @@ class ManifestCollection:
             before={"exists": True},
             after={"exists": False},
         )
-        deletion = operations.delete_cas(tools.keys.manifest(body.sha), body.index)
-        if await self._pen.write(deletion, tools.audit.operation(record)) is not None:
+        deletion = operations.delete_cas(context.keys.manifest(body.sha), body.index)
+        if await self._writer.attempt(deletion, audit=record) is not None:
             self._seen.pop(body.sha, None)
-            tools.recorder.count("farmd_housekeeping_total", what="collected")
+            context.recorder.count("farmd_housekeeping_total", what="collected")
             log.info("manifest.collected", sha=body.sha)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+
+from farmd.work.model import Blocked
 
 # Longer than any transaction can last: requests end after 10 s, and Consul applies none much later.
 PATIENCE_SECONDS = 120.0
@@ -53,9 +54,28 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Round:
     """How a round ended; ``more`` tells that it stopped at its bound and the next should come soon."""
 
-    result: Literal["done", "after", "backoff", "blocked", "frozen"] = "done"
-    reason: str = ""
     more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A chore that is due; ``frozen`` says why nothing may be removed now, empty when it may."""
+
+    frozen: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Whether to do a round now."""
+
+    round: bool = False
+    blocked: Blocked | None = None
+    after: float | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.round

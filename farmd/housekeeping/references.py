@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Set
+from typing import Any
 
+from farmd.farm.caches import Caches
 from store import codec
+from store.cache import PrefixCache
 from store.consul.client import ConsulClient
 from store.entry import RawEntry
 from store.errors import NotRegistered
@@ -39,6 +42,12 @@ NEVER_REFER = frozenset(
 SPREADING = ("daemonsets", "rcs", "work", "pods", "intent", "reality")
 SLICE = 500
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
+
+
+def known(caches: Caches) -> set[str]:
+    """Digests that the caches see referred to; they may be a little old, and only save reading."""
+    trees: list[PrefixCache[Any]] = [caches.rcs, caches.daemonsets, caches.pods, caches.intent]
+    return {stored.record.manifest for tree in trees for stored in tree.entries.values()}
 
 
 async def referenced(

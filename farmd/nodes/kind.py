@@ -1,142 +1,76 @@
-"""Nodes as a kind of work of the claim engine: one item a node, so that all farms see one verdict (R21)."""
+"""Nodes as a kind of work: one item a node, so that all farms see one verdict (R21)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
 
-from alerting.alerter import Alerter
-from farmd.farm.caches import Caches
-from farmd.farm.failsafe import FailsafeGuard
 from farmd.farm.items import Items
 from farmd.farm.model import Item
-from farmd.farm.statuses import Recollection
-from farmd.farm.turns import Turns
+from farmd.nodes import reading
 from farmd.nodes.absence import Absences
 from farmd.nodes.leftovers import SystemPods
-from farmd.nodes.report import ILLEGIBLE
 from farmd.nodes.watch import Watch
 from farmd.nodes.worker import NodeWorker
-from farmd.progress import Loop
-from store.audit import AuditLogStore
-from store.consul.client import ConsulClient
-from store.keys import Keys
+from farmd.wake import Wake
+from farmd.work.context import Context
+from farmd.work.kind import Kind
 from store.locks import Claim
 from store.nodes import NodeStatus
-from store.ports import Clock, Recorder, Rng
 from store.sessions import Session
 
+SWEEP_STALL_SECONDS = 180.0
 _NO_LABELS: Mapping[str, str] = {}
 """One for all: a selector never chooses among nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """What every worker of this kind is built with."""
-
-    farm: str
-    client: ConsulClient
-    keys: Keys
-    caches: Caches
-    watch: Watch
-    absences: Absences
-    guard: FailsafeGuard
-    system: SystemPods
-    recollection: Recollection[NodeStatus]
-    audit: AuditLogStore
-    alerter: Alerter
-    clock: Clock
-    rng: Rng
-    recorder: Recorder
-    turns: Turns = field(default_factory=Turns)
-
-    async def barrier(self) -> None:
-        """Read anew what a verdict and a drain are planned from."""
-        await self.caches.nodes.barrier()
-        await self.caches.agents.barrier()
-        await self.caches.work.barrier()
-
-
-class Nodes:
-    """The kind ``nodes``: every node that has a record or an agent.
-
-    ``lost_after`` is the grace period in seconds, ``beat`` the loop that its sweep reports to.
-    """
+class Nodes(Kind):
+    """The kind ``nodes``: every node that has a record or an agent."""
 
     name = "nodes"
+    STATUS = NodeStatus
 
-    def __init__(
-        self,
-        *,
-        farm: str,
-        client: ConsulClient,
-        keys: Keys,
-        caches: Caches,
-        guard: FailsafeGuard,
-        audit: AuditLogStore,
-        alerter: Alerter,
-        clock: Clock,
-        rng: Rng,
-        recorder: Recorder,
-        lost_after: float,
-        beat: Loop,
-    ) -> None:
-        watch = Watch(caches, keys)
-        guard.subscribe(watch.freeze_changed)
-        self._tools = Tools(
-            farm=farm,
-            client=client,
-            keys=keys,
-            caches=caches,
-            watch=watch,
-            absences=Absences(caches, keys, clock, lost_after, watch.wake, beat, guard.look),
-            guard=guard,
-            system=SystemPods(client, keys),
-            recollection=Recollection(client, keys, "nodes", NodeStatus, ILLEGIBLE),
-            audit=audit,
-            alerter=alerter,
-            clock=clock,
-            rng=rng,
-            recorder=recorder,
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        caches = context.caches
+        self._watch = Watch(caches, context.keys)
+        self._system = SystemPods(context.client, context.keys)
+        self._absences = Absences(
+            caches,
+            context.keys,
+            context.clock,
+            context.settings.lost_after,
+            self._watch.wake,
+            context.progress.loop("sweep", SWEEP_STALL_SECONDS),
+            self.guard.look,
         )
-        self._records = Items((caches.nodes, caches.agents), keys, self._item)
-        self._records.subscribe_gone(self._tools.recollection.forget)
+        self.guard.subscribe(self._watch.freeze_changed)
 
-    async def run(self) -> None:
-        """The one sweep that tells workers when an agent was absent for long enough; until cancelled."""
-        await self._tools.absences.run()
+    def records(self) -> Items:
+        """Nodes that anybody speaks of: people, or an agent."""
+        caches = self.context.caches
+        return Items((caches.nodes, caches.agents), self.context.keys, self._item)
 
-    def items(self) -> Mapping[str, Item]:
-        """All nodes; those whose record does not decode too, marked as broken."""
-        return self._records.items()
-
-    def trusted(self) -> bool:
-        """Whether a node that is missing here is truly gone (R20)."""
-        return self._records.trusted()
-
-    def subscribe(self, changed: Callable[[set[str], bool], None]) -> None:
-        """Call back with the nodes that changed, and whether that can matter to claiming."""
-        self._records.subscribe(changed)
+    def background(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """The one sweep that tells workers when an agent was absent for long enough."""
+        return (self._absences.run(),)
 
     async def barrier(self, items: Sequence[str]) -> None:
         """Read the small trees that plans rest on, and what was last said of these nodes (R15)."""
-        await self._tools.barrier()
-        await self._tools.caches.failsafe.barrier()
-        await self._tools.recollection.read(items)
+        await reading.barrier(self.context.caches)
+        await self.context.caches.failsafe.barrier()
+        await self.recollection.read(items)
 
-    def blocked(self) -> int:
-        """How many nodes here wait for people."""
-        return self._tools.watch.blocked()
-
-    def worker(self, claim: Claim, session: Session) -> NodeWorker:
+    def worker(self, claim: Claim, session: Session, wake: Wake) -> NodeWorker:
         """A worker for one node."""
-        self._tools.absences.under(session)
-        return NodeWorker(claim, session, self._tools)
+        self._absences.under(session)
+        return NodeWorker(self, claim, session, wake, self._watch, self._absences, self._system)
 
     def _item(self, name: str) -> Item | None:
-        caches, key = self._tools.caches, self._tools.keys.node(name)
+        caches, key = self.context.caches, self.context.keys.node(name)
         if (stored := caches.nodes.get(key)) is not None:
             return Item(name, stored.index, _NO_LABELS)
         if (error := caches.nodes.broken.get(key)) is not None:
             return Item(name, int(error.fields.get("index", 0)), broken=error.message)
-        return Item(name, 0, _NO_LABELS) if self._tools.absences.present(name) else None
+        agents, agent = caches.agents, self.context.keys.agent(name)
+        return Item(name, 0, _NO_LABELS) if agent in agents.entries or agent in agents.broken else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from farmd.work.model import Blocked
 from store.nodes import Drain, Node, NodeStatus
 from store.work import Work
 
@@ -28,7 +29,7 @@ class Leftover:
 class Snapshot:
     """One node at one moment.
 
-    ``node`` is None while there is no record of it; ``index`` is its ModifyIndex, 0 for none. ``absent_for``
+    ``node`` is None while there is no record of it that decodes, ``broken`` why it does not. ``absent_for``
     says for how many seconds this farm itself has seen the agent absent; None while it cannot tell, or the
     agent is there. ``left`` is None unless a drain asks for it, ``waiting`` says what keeps those pods.
     ``status`` is the one that stands. ``now`` is in seconds since the epoch.
@@ -46,7 +47,6 @@ class Snapshot:
     waiting: tuple[str, ...] = ()
     status: NodeStatus | None = None
     broken: str = ""
-    index: int = 0
 
     @property
     def draining(self) -> Drain | None:
@@ -65,16 +65,18 @@ class Plan:
     """What to change now.
 
     ``register``: write the record that is missing. ``drain`` is the new state of the drain, None when it
-    stays. ``status`` is what people should read, None for nothing. ``again``: seconds until time alone
-    changes this plan. ``held_back`` says why a due verdict waits. ``blocked``: it waits for people;
-    ``newly_overdue``: since now, and they must be told.
+    stays. ``status`` is what people should read, None for nothing. ``after``: seconds until time alone
+    changes this plan. ``blocked``: a due verdict is held back by a freeze, or the node waits for people.
     """
 
     register: bool = False
     verdict: Literal["", "lost", "back"] = ""
     drain: Drain | None = None
     status: NodeStatus | None = None
-    again: float | None = None
-    held_back: str = ""
-    blocked: bool = False
-    newly_overdue: bool = False
+    after: float | None = None
+    blocked: Blocked | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write but a status."""
+        return not (self.register or self.verdict or self.drain)

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from farmd.nodes.model import LOOK_SECONDS, NOTICE_SECONDS, Plan, Snapshot
+from farmd.work.model import Blocked, frozen
 from store.nodes import Drain, NodeStatus
 
 Verdict = Literal["", "lost", "back"]
@@ -19,29 +20,37 @@ Verdict = Literal["", "lost", "back"]
 
 def decide(snapshot: Snapshot) -> Plan:
     """Plan one cycle."""
-    verdict, held_back = _verdict(snapshot)
     drain = _advance(snapshot)
-    now = drain or snapshot.draining
-    late = now is not None and now.overdue and now.stage != "done"
+    verdict, due = _verdict(snapshot)
     return Plan(
         register=snapshot.node is None and snapshot.present and not snapshot.broken,
         verdict=verdict,
         drain=drain,
         status=_status(snapshot, verdict, drain),
-        again=_again(snapshot, drain),
-        held_back=held_back,
-        blocked=late or bool(snapshot.broken),
-        newly_overdue=late and snapshot.draining is not None and not snapshot.draining.overdue,
+        after=_again(snapshot, drain),
+        blocked=_blocked(snapshot, drain, held_back=due and not verdict),
     )
 
 
-def _verdict(snapshot: Snapshot) -> tuple[Verdict, str]:
+def _verdict(snapshot: Snapshot) -> tuple[Verdict, bool]:
+    """The verdict to write now, and whether one is due at all: frozen, nobody is given up."""
     lost = snapshot.work.lost_since > 0
     if snapshot.present:
-        return ("back" if lost else ""), ""
+        return ("back" if lost else ""), lost
     if lost or snapshot.absent_for is None or snapshot.absent_for < snapshot.grace:
-        return "", ""
-    return ("", f"frozen: {snapshot.frozen}") if snapshot.frozen is not None else ("lost", "")
+        return "", False
+    return ("" if snapshot.frozen is not None else "lost"), True
+
+
+def _blocked(snapshot: Snapshot, advanced: Drain | None, *, held_back: bool) -> Blocked | None:
+    drain = advanced or snapshot.draining
+    if held_back:
+        return frozen(snapshot.frozen or "")
+    if snapshot.broken:
+        return Blocked("unreadable", snapshot.broken)
+    if drain is not None and drain.overdue and drain.stage != "done":
+        return Blocked("overdue", "its drain is past its deadline")
+    return None
 
 
 def _advance(snapshot: Snapshot) -> Drain | None:
@@ -86,9 +95,7 @@ def _status(snapshot: Snapshot, verdict: Verdict, advanced: Drain | None) -> Nod
         return None
     before = snapshot.status
     since = before.since if before is not None and before.state == status.state else snapshot.now
-    return msgspec.structs.replace(
-        status, absent_since=absent, since=since, farm=snapshot.farm, record=snapshot.index
-    )
+    return msgspec.structs.replace(status, absent_since=absent, since=since, farm=snapshot.farm)
 
 
 def _absent_since(snapshot: Snapshot, verdict: Verdict) -> float:

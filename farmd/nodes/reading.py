@@ -6,68 +6,70 @@ An idle node costs no request; only a drain reads, each time anew, what is left.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
+from farmd.farm.caches import Caches
 from farmd.nodes import leftovers
+from farmd.nodes.absence import Absences
+from farmd.nodes.leftovers import SystemPods
 from farmd.nodes.model import Leftover, Snapshot
-from store.errors import NotRegistered
-from store.nodes import NodeStatus
+from farmd.work.context import Context
+from farmd.work.kind import Kind
+from store.entry import Stored
+from store.errors import NotRegistered, RecordInvalid
+from store.nodes import Node, NodeStatus
 from store.work import Work
-
-if TYPE_CHECKING:
-    from farmd.nodes.kind import Tools
 
 OWNERS_AT_MOST = 20
 _NO_WORK = Work()
 
 
-async def read(node: str, status: NodeStatus | None, tools: Tools) -> Snapshot | None:
-    """The node as it is; None when nobody speaks of it any more. ``status`` is the one that stands."""
-    key = tools.keys.node(node)
-    stored, broken = tools.caches.nodes.get(key), tools.caches.nodes.broken.get(key)
-    present = tools.absences.present(node)
-    if stored is None and broken is None and not present:
-        return None
-    work = tools.caches.work.get(tools.keys.work("nodes", node))
+async def barrier(caches: Caches) -> None:
+    """Read anew what a verdict and a drain are planned from (R15)."""
+    for tree in (caches.nodes, caches.agents, caches.work):
+        await tree.barrier()
+
+
+async def read(
+    node: str,
+    stored: Stored[Node] | RecordInvalid | None,
+    status: NodeStatus | None,
+    absences: Absences,
+    system: SystemPods,
+    kind: Kind,
+) -> Snapshot:
+    """The node as it is. ``status`` is the one that stands."""
+    context = kind.context
+    present = absences.present(node)
+    work = context.caches.work.get(context.keys.work(kind.name, node))
     snapshot = Snapshot(
-        node=stored.record if stored is not None else None,
+        node=stored.record if isinstance(stored, Stored) else None,
         present=present,
         work=work.record if work is not None else _NO_WORK,
-        absent_for=None if present else tools.absences.seconds(node),
-        grace=tools.absences.grace,
-        frozen=tools.guard.frozen(),
-        now=tools.clock.now(),
-        farm=tools.farm,
+        absent_for=None if present else absences.seconds(node),
+        grace=absences.grace,
+        frozen=kind.guard.frozen(),
+        now=context.clock.now(),
+        farm=context.farm,
         status=status,
-        broken=broken.message if broken is not None else "",
-        index=index(node, tools),
+        broken=stored.message if isinstance(stored, RecordInvalid) else "",
     )
-    return await _with_leftovers(node, snapshot, tools) if snapshot.draining is not None else snapshot
-
-
-def index(node: str, tools: Tools) -> int:
-    """ModifyIndex of the node's record, whether or not it decodes; 0: there is none."""
-    stored = tools.caches.nodes.get(tools.keys.node(node))
-    broken = tools.caches.nodes.broken.get(tools.keys.node(node))
-    if stored is None:
-        return int(broken.fields.get("index", 0)) if broken is not None else 0
-    return stored.index
-
-
-async def _with_leftovers(node: str, snapshot: Snapshot, tools: Tools) -> Snapshot:
-    """What the drain waits for; where the node is lost, nobody can say what runs there."""
+    if snapshot.draining is None:
+        return snapshot
+    # Where the node is lost, nobody can say what runs there.
+    running = not snapshot.lost
     try:
-        left = await leftovers.read(tools.client, tools.keys, node, tools.system, running=not snapshot.lost)
+        left = await leftovers.read(context.client, context.keys, node, system, running=running)
     except NotRegistered as error:
         return dataclasses.replace(snapshot, waiting=(error.message,))
-    return dataclasses.replace(snapshot, left=left, waiting=await _reasons(left, tools))
+    return dataclasses.replace(snapshot, left=left, waiting=await _reasons(left, context))
 
 
-async def _reasons(left: tuple[Leftover, ...], tools: Tools) -> tuple[str, ...]:
+async def _reasons(left: tuple[Leftover, ...], context: Context) -> tuple[str, ...]:
+    """What keeps the pods that a drain waits for, in their owners' words."""
     reasons = []
     for owner in sorted({pod.owner for pod in left})[:OWNERS_AT_MOST]:
-        rc = tools.caches.rcs.get(tools.keys.record("rcs", owner))
-        ds = tools.caches.daemonsets.get(tools.keys.record("daemonsets", owner))
+        rc = context.caches.rcs.get(context.keys.record("rcs", owner))
+        ds = context.caches.daemonsets.get(context.keys.record("daemonsets", owner))
         known = leftovers.owner_of(rc.record if rc else None, ds.record if ds else None, owner)
-        reasons.append(await leftovers.reason(tools.client, tools.keys, owner, known))
+        reasons.append(await leftovers.reason(context.client, context.keys, owner, known))
     return tuple(text for text in reasons if text)

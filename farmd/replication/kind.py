@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from alerting.alerter import Alerter
 from farmd.farm.caches import Caches
@@ -17,6 +18,8 @@ from farmd.farm.turns import Turns
 from farmd.farm.world import World
 from farmd.placement import Placement
 from farmd.replication.worker import ReplicationController
+from farmd.wake import Wake
+from farmd.work.context import Context
 from scheduler.protocol import Scheduler
 from store.consul.client import ConsulClient
 from store.keys import Keys
@@ -55,8 +58,9 @@ class Replication:
 
     name = "rcs"
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
+    def __init__(self, context: Context) -> None:
+        tools = self._tools = _tools(context)
+        tools.guard.subscribe(tools.world.freeze_changed)
         self._records = RecordItems(tools.caches.rcs, tools.keys)
         self._records.subscribe_gone(tools.recollection.forget)
 
@@ -88,6 +92,33 @@ class Replication:
         """How many RCs here are blocked."""
         return self._tools.world.blocked()
 
-    def worker(self, claim: Claim, session: Session) -> ReplicationController:
+    def worker(self, claim: Claim, session: Session, wake: Wake) -> ReplicationController:
         """A worker for one RC."""
-        return ReplicationController(claim, session, self._tools)
+        return ReplicationController(claim, session, self._tools, wake)
+
+    def background(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """Nothing runs beside the workers."""
+        return ()
+
+
+def _tools(context: Context) -> Tools:
+    return Tools(
+        farm=context.farm,
+        client=context.client,
+        keys=context.keys,
+        caches=context.caches,
+        world=context.world,
+        scheduler=context.scheduler,
+        placement=context.placements(context.caches.rcs),
+        guard=context.guards["rcs"],
+        manifests=context.manifests,
+        recollection=Recollection(context.client, context.keys, "rcs", Status),
+        alerter=context.alerter,
+        clock=context.clock,
+        rng=context.rng,
+        recorder=context.recorder,
+        ids=context.ids,
+        moves=Moves(context.caches, context.keys, context.settings.max_transfers),
+        budget=context.budget(),
+        turns=context.turns,
+    )

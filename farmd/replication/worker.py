@@ -66,13 +66,13 @@ class ReplicationController:
         "_wake",
     )
 
-    def __init__(self, claim: Claim, session: Session, tools: Tools) -> None:
+    def __init__(self, claim: Claim, session: Session, tools: Tools, wake: Wake) -> None:
         self._claim = claim
         self._session = session
         self._tools = tools
         self._id = claim.item
         self._key = tools.keys.record("rcs", claim.item)
-        self._wake = Wake()
+        self._wake = wake
         self._backoff = BACKOFF_START
         self._unsettled = False
         self._contended_since: float | None = None
@@ -109,6 +109,10 @@ class ReplicationController:
         finally:
             tools.world.detach(self._id)
             tools.moves.forget(self._id)
+
+    async def gone(self) -> None:
+        """The RC does not exist any more, and with it what was wrong with it."""
+        await self._reporter.over()
 
     def current_pods(self) -> list[Place]:
         """All pods managed by this RC, as (node, instance) (seed ``CurrentPods``)."""

@@ -54,6 +54,9 @@ class Fleet:
         entry = await self.cluster.client.read(key)
         return Work() if entry is None else codec.decode(Work, entry.value, key)
 
+    async def untold(self, node: str) -> bool:
+        return await self.status(node) is None
+
     async def lost(self, node: str) -> bool:
         return (await self.work(node)).lost_since > 0
 
@@ -118,7 +121,7 @@ async def test_r21_several_farms_see_one_verdict_and_its_end(fleet: Fleet) -> No
     await eventually(all_placed, what="the node takes pods again")
     assert not await fleet.lost("n1")
     assert await fleet.verdicts() == [("node.back", "n1"), ("node.lost", "n1")]
-    assert await fleet.status("n1") is None
+    await eventually(lambda: fleet.untold("n1"), what="nothing is said of the node any more")
 
 
 async def test_r21_a_flapping_agent_is_never_given_up(fleet: Fleet) -> None:

@@ -12,7 +12,6 @@ import pytest
 from farmd.farm.errors import ClaimLost
 from farmd.housekeeping.kind import CHORES, Housekeeping
 from farmd.housekeeping.model import PATIENCE_SECONDS
-from farmd.housekeeping.worker import Housekeeper
 from farmd.metrics import TABLE
 from store import codec
 from store.errors import StoreUnavailable
@@ -27,8 +26,7 @@ QUICK = {"interval": 600.0, "manifest_age": 0.0}
 @asynccontextmanager
 async def keeping(home: House) -> AsyncIterator[asyncio.Task[None]]:
     """The worker of the chore ``manifests``, at work."""
-    worker: Housekeeper = Housekeeping(home.tools).worker(home.claim, home.session)
-    task = asyncio.create_task(worker.run())
+    task = asyncio.create_task(home.keeper().run())
     renewal = asyncio.create_task(home.session.run())
     try:
         yield task
@@ -54,6 +52,13 @@ async def test_rounds_follow_each_other_and_do_the_work() -> None:
             assert (found.state, found.farm) == ("converged", "one")
 
 
+class Frozen:
+    """The guard of a farm that doubts."""
+
+    def frozen(self) -> str:
+        return "agents: mass loss"
+
+
 async def freeze(home: House) -> None:
     record = Failsafe(evidence="agents: mass loss", by="farm/two")
     await home.client.put(home.keys.failsafe("rcs"), codec.encode(record))
@@ -64,7 +69,7 @@ async def test_r18_frozen_nothing_is_collected(whose: str) -> None:
     async with house(**QUICK) as home:
         sha = await home.store_manifest()
         if whose == "its own":
-            home.tools = replace(home.tools, doubt=lambda: "agents: mass loss")
+            home.context = replace(home.context, guards={"rcs": Frozen()})
         else:
             await freeze(home)
         async with keeping(home):
@@ -88,7 +93,7 @@ async def test_r18_frozen_nothing_is_collected(whose: str) -> None:
 async def test_a_store_that_fails_is_told_and_waited_for() -> None:
     async with house(**QUICK) as home:
         sha = await home.store_manifest()
-        kind = Housekeeping(home.tools)
+        kind = Housekeeping(home.context)
         assert home.faulty is not None
 
         async def down(request: Request) -> None:
@@ -96,7 +101,7 @@ async def test_a_store_that_fails_is_told_and_waited_for() -> None:
                 raise StoreUnavailable("no route")
 
         home.faulty.before = down
-        task = asyncio.create_task(kind.worker(home.claim, home.session).run())
+        task = asyncio.create_task(home.keeper(kind).run())
         renewal = asyncio.create_task(home.session.run())
         await home.pass_time(1000)
         found = await status(home)
@@ -137,7 +142,7 @@ async def test_the_status_is_written_on_change_only() -> None:
 
 async def test_its_items_are_the_chores_and_its_metrics_are_declared() -> None:
     async with house() as home:
-        kind = Housekeeping(home.tools)
+        kind = Housekeeping(home.context)
         assert set(kind.items()) == set(CHORES) == {"manifests", "audit"}
         assert kind.trusted()
         rows = {row.name: row for row in TABLE}

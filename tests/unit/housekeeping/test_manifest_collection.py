@@ -213,7 +213,8 @@ async def test_r12_a_lost_claim_writes_nothing() -> None:
 
 async def test_what_the_caches_know_costs_no_reading() -> None:
     async with house() as home:
-        home.known.add(await home.store_manifest())
+        pod = Pod(manifest=await home.store_manifest())
+        home.context.caches.pods.wrote(home.keys.pod("a", "node-1", "hello"), pod, 1)
         assert home.faulty is not None
         home.faulty.sent.clear()
         await home.collection().round()

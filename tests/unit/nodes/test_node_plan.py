@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from farmd.nodes.model import Leftover, Snapshot
 from farmd.nodes.plan import decide
+from farmd.work.model import Blocked
 from store.nodes import Drain, Node, NodeStatus
 from store.work import Work
 
@@ -51,7 +52,7 @@ def test_r21_verdicts(fields: dict[str, Any], verdict: str) -> None:
 
 def test_r18_a_verdict_that_is_due_waits_for_the_thaw_and_says_so() -> None:
     plan = decide(snapshot(present=False, absent_for=60.0, frozen="agents: many"))
-    assert (plan.verdict, plan.held_back) == ("", "frozen: agents: many")
+    assert (plan.verdict, plan.blocked) == ("", Blocked("frozen", "frozen: agents: many"))
 
 
 @pytest.mark.parametrize(
@@ -89,21 +90,21 @@ def test_stages_of_a_drain(drain: Drain, left: tuple[Leftover, ...] | None, expe
 )
 def test_only_a_drain_that_waits_owns_a_timer(drain: Drain | None, again: float | None) -> None:
     left = (WEB,) if drain is not None else None
-    assert decide(snapshot(node=Node(drain=drain), left=left)).again == again
+    assert decide(snapshot(node=Node(drain=drain), left=left)).after == again
 
 
 @pytest.mark.parametrize(
-    ("drain", "newly", "blocked"),
+    ("drain", "blocked"),
     [
-        (Drain(deadline=999.0), True, True),
-        (Drain(deadline=999.0, overdue=True), False, True),
-        (Drain(deadline=1001.0), False, False),
-        (Drain("done", deadline=999.0, overdue=True), False, False),
+        (Drain(deadline=999.0), "overdue"),
+        (Drain(deadline=999.0, overdue=True), "overdue"),
+        (Drain(deadline=1001.0), ""),
+        (Drain("done", deadline=999.0, overdue=True), ""),
     ],
 )
-def test_people_are_told_once_that_a_drain_is_late(drain: Drain, newly: bool, blocked: bool) -> None:
+def test_a_drain_past_its_deadline_is_blocked(drain: Drain, blocked: str) -> None:
     plan = decide(snapshot(node=Node(drain=drain), left=(WEB,)))
-    assert (plan.newly_overdue, plan.blocked) == (newly, blocked)
+    assert (plan.blocked.code if plan.blocked else "") == blocked
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,63 @@
+"""What the workers of all kinds are built with: one context a farm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from alerting.alerter import Alerter
+from farmd.farm.caches import Caches
+from farmd.farm.failsafe import FailsafeGuard, RemovalBudget
+from farmd.farm.manifests import ManifestCache
+from farmd.farm.model import FarmSettings
+from farmd.farm.turns import Turns
+from farmd.farm.world import World
+from farmd.placement import Placement
+from farmd.progress import Progress
+from scheduler.protocol import Scheduler
+from store.audit import AuditLogStore
+from store.cache import PrefixCache
+from store.consul.client import ConsulClient
+from store.keys import Keys
+from store.ports import Clock, Ids, Recorder, Rng
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A farm's parts.
+
+    ``guards`` are those of the guarded kinds, by name; ``budget`` makes the removal budget of one.
+    ``sections`` holds what an operator set for kinds that have settings of their own, by the kind's name.
+    """
+
+    settings: FarmSettings
+    cluster: str
+    client: ConsulClient
+    keys: Keys
+    caches: Caches
+    world: World
+    scheduler: Scheduler
+    manifests: ManifestCache
+    audit: AuditLogStore
+    placements: Callable[[PrefixCache[Any]], Placement]
+    guards: Mapping[str, FailsafeGuard]
+    budget: Callable[[], RemovalBudget]
+    alerter: Alerter
+    clock: Clock
+    rng: Rng
+    ids: Ids
+    recorder: Recorder
+    progress: Progress
+    sections: Mapping[str, Any] = field(default_factory=dict)
+    turns: Turns = field(default_factory=Turns)
+
+    @property
+    def farm(self) -> str:
+        """The name of this farm."""
+        return self.settings.name
+
+    @property
+    def actor(self) -> str:
+        """This farm as the audit names it."""
+        return f"farm/{self.settings.name}"

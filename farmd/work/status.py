@@ -1,0 +1,163 @@
+"""Statuses of items as their owners write them: on change only, and at most once a second.
+
+What an earlier owner wrote is recalled in bulk, so that a take-over of thousands of items writes nothing.
+Every write carries the claim's fence, the version of the record that it speaks of (no status outlives its
+record) and that of the status that it replaces: one without an answer, applied late, replaces no later one.
+No decision ever reads a status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from alerting.alerter import Alerter
+from farmd.farm.incidents import Incidents
+from farmd.work.writer import Write, Writer
+from store import codec
+from store.consul.client import ConsulClient
+from store.entry import Entry
+from store.errors import RecordInvalid, TransactionRejected
+from store.keys import Keys
+from store.operations import Operation
+from store.ports import Clock
+from store.status import ItemStatus
+
+log = structlog.get_logger()
+
+STATUS_PAUSE = 1.0
+STATUS_RETRY = 5.0
+RECALL_ONE_BY_ONE = 16
+
+
+class Recollection:
+    """Statuses of one kind that earlier owners wrote, read in bulk before workers start.
+
+    What does not decode counts as blocked, so that the next status replaces it.
+    """
+
+    def __init__(self, client: ConsulClient, keys: Keys, kind: str, model: type[ItemStatus]) -> None:
+        self._client = client
+        self._keys = keys
+        self._kind = kind
+        self._model = model
+        self._statuses: dict[str, ItemStatus] = {}
+
+    async def read(self, items: Sequence[str]) -> None:
+        """Read the statuses of these items, with one request when there are many.
+
+        What an earlier reading found and nobody took is forgotten: the status may be gone by now.
+        """
+        self.forget(items)
+        wanted = {self._keys.status(self._kind, item) for item in items}
+        if len(wanted) <= RECALL_ONE_BY_ONE:
+            found = [await self._client.read(key) for key in sorted(wanted)]
+            entries = [entry for entry in found if entry is not None]
+        else:
+            page = await self._client.list(self._keys.status(self._kind, ""))
+            entries = [Entry.of(raw) for raw in page.items if raw.key in wanted]
+        for entry in entries:
+            self._statuses[self._keys.last_part(entry.key)] = decoded(self._model, entry)
+
+    def forget(self, items: Iterable[str]) -> None:
+        """These items are gone."""
+        for item in items:
+            self._statuses.pop(item, None)
+
+    def take(self, item: str) -> ItemStatus | None:
+        """The status of an item, once."""
+        return self._statuses.pop(item, None)
+
+
+def decoded(model: type[ItemStatus], entry: Entry) -> ItemStatus:
+    """A stored status; one that does not decode is told as blocked."""
+    try:
+        return codec.decode(model, entry.value, entry.key)
+    except RecordInvalid as error:
+        log.warning("record.invalid", error=error.message)
+        return model(state="blocked", reason="its status did not decode")
+
+
+class StatusWriter:
+    """Writes the status of one item under one claim; ``known`` is what stands in the store.
+
+    ``incidents`` are the item's alerts; each status says which of them are open.
+    """
+
+    __slots__ = ("_clock", "_index", "_key", "_model", "_writer", "_written_at", "incidents", "known")
+
+    def __init__(
+        self,
+        key: str,
+        model: type[ItemStatus],
+        known: ItemStatus | None,
+        writer: Writer,
+        alerter: Alerter,
+        clock: Clock,
+    ) -> None:
+        self._key = key
+        self._model = model
+        self._writer = writer
+        self._clock = clock
+        self._written_at = float("-inf")
+        self._index: int | None = None
+        self.known = known
+        self.incidents = Incidents(alerter, () if known is None else known.alerts)
+
+    async def write(
+        self, status: ItemStatus | None, record: int, checks: Sequence[Operation]
+    ) -> float | None:
+        """Write the status if it says something else, or remove it; the seconds to wait when it is too early.
+
+        ``record`` is the ModifyIndex of the record that it speaks of; ``checks`` fail where it is another.
+
+        Raises:
+            ClaimLost: the fence refused it.
+        """
+        if status is not None:
+            status = msgspec.structs.replace(status, record=record, alerts=self.incidents.open())
+        if same(self.known, status):
+            return None
+        early = self._written_at + STATUS_PAUSE - self._clock.mono()
+        if early > 0:
+            return early
+        standing = await self._standing()
+        if same(self.known, status):
+            return None
+        self._index = None  # until it is answered
+        try:
+            index = await self._writer.commit(Write(self._key, status, standing), checks=checks)
+        except TransactionRejected:
+            return STATUS_RETRY  # the record changed: its watch brings the next cycle before that
+        self._index = 0 if status is None else index
+        self.known, self._written_at = status, self._clock.mono()
+        return None
+
+    async def _standing(self) -> int:
+        """ModifyIndex of the status in the store, 0 if there is none; read unless the last write told it."""
+        if self._index is None:
+            entry = await self._writer.client.read(self._key)
+            self.known = None if entry is None else decoded(self._model, entry)
+            self._index = 0 if entry is None else entry.modify_index
+        return self._index
+
+    async def block(self, reason: str, farm: str, record: int, checks: Sequence[Operation]) -> float | None:
+        """Say that the item cannot be worked on, and why; the counts stay as they were last told."""
+        known = self.known if self.known is not None else self._model(state="blocked")
+        status = msgspec.structs.replace(
+            known, state="blocked", reason=reason, farm=farm, since=self._clock.now()
+        )
+        return await self.write(status, record, checks)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two statuses of a kind say the same; who says it since when does not count."""
+    if left is None or right is None:
+        return left is right
+    return bool(
+        msgspec.structs.replace(left, since=0.0, farm="")
+        == msgspec.structs.replace(right, since=0.0, farm="")
+    )

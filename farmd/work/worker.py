@@ -1,0 +1,272 @@
+"""The one loop of every kind of work: wake, read, decide, act, report, sleep (p2 ``WatchDesires``).
+
+The worker of an item reads the whole state in each cycle, never the event that woke it. It ends only by
+cancellation, when its claim is lost, or with an error that is not the store's or the scheduler's: that is a
+crash, and the supervisor's to deal with (R10). A kind overrides what differs: ``read``, ``decide``,
+``answer``, ``act``, ``describe``; the other methods are hooks with a default. An idle item owns no timer
+(R23a).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from typing import ClassVar, Generic, TypeVar
+
+import structlog
+
+from farmd.wake import Wake, wait
+from farmd.work.kind import Kind
+from farmd.work.model import Ask, Outcome, Plan
+from farmd.work.status import STATUS_RETRY, StatusWriter
+from farmd.work.writer import Writer
+from scheduler.errors import SchedulerError
+from store import operations
+from store.audit import Audit
+from store.cache import PrefixCache
+from store.entry import Stored
+from store.errors import (
+    AccessDenied,
+    InputInvalid,
+    NotFound,
+    RecordInvalid,
+    SessionSuspended,
+    StoreError,
+    TransactionRejected,
+)
+from store.locks import Claim
+from store.operations import Operation
+from store.sessions import Session
+from store.status import ItemStatus
+
+log = structlog.get_logger()
+
+Fields = dict[str, int | str | bool]
+R = TypeVar("R")
+S = TypeVar("S")
+P = TypeVar("P", bound=Plan)
+
+BACKOFF_START = 0.5
+BACKOFF_LIMIT = 60.0
+# Deadlines are kept by the wall clock, waits by another one.
+TIMER_SLACK = 0.05
+# What no waiting mends: it is said in the status, and tried again all the same.
+FOR_PEOPLE = (AccessDenied, SchedulerError, NotFound, RecordInvalid, InputInvalid)
+
+
+class Worker(ABC, Generic[S, P]):
+    """Keeps one item as it shall be while its claim lasts.
+
+    ``wake`` is set by whoever knows of a change that concerns the item; each cycle clears it first.
+    """
+
+    __slots__ = ("_backoff", "claim", "context", "index", "key", "kind", "status", "wake", "writer")
+
+    BACKOFF: ClassVar[tuple[float, float]] = (BACKOFF_START, BACKOFF_LIMIT)
+    TOLD: ClassVar[tuple[type[Exception], ...]] = FOR_PEOPLE
+
+    def __init__(self, kind: Kind, claim: Claim, session: Session, wake: Wake) -> None:
+        context = self.context = kind.context
+        self.kind = kind
+        self.claim = claim
+        self.key = context.keys.record(kind.name, claim.item)
+        self.wake = wake
+        self.writer = Writer(claim, session, context.client, context.audit)
+        self.status = StatusWriter(
+            context.keys.status(kind.name, claim.item),
+            kind.STATUS,
+            kind.recollection.take(claim.item),
+            self.writer,
+            context.alerter,
+            context.clock,
+        )
+        # ModifyIndex of the record that was read last, decoded or not; 0: there is none.
+        self.index = 0
+        self._backoff = self.BACKOFF[0]
+
+    # -- what a kind says ------------------------------------------------------------------------
+    @abstractmethod
+    async def read(self) -> S | Outcome:
+        """The item and all that its plan rests on; an outcome where there is nothing to plan from."""
+
+    @abstractmethod
+    def decide(self, snapshot: S) -> P | Ask[object]:
+        """The kind's pure decision, or the fact that it lacks."""
+
+    @abstractmethod
+    async def act(self, snapshot: S, plan: P) -> Outcome:
+        """Write what a plan changes. ``rejected`` without a time: read and plan again after a while."""
+
+    @abstractmethod
+    def describe(self, snapshot: S, plan: P) -> ItemStatus | None:
+        """What people are told; None: nothing, the item needs no status."""
+
+    async def alert(self, snapshot: S, plan: P) -> None:
+        """Tell of what is wrong (``self.status.incidents``), and that it is over."""
+
+    async def answer(self, snapshot: S, ask: Ask[object]) -> S:
+        """The snapshot with the fact that ``decide`` asked for."""
+        raise NotImplementedError(f"{type(self).__name__} answers nothing, asked for {ask.need!r}")
+
+    def attach(self) -> None:
+        """The worker begins: have ``wake`` set for what concerns the item besides its record."""
+
+    def detach(self) -> None:
+        """The worker ended."""
+
+    def decided(self, snapshot: S, plan: P) -> None:
+        """A plan was made: note what the item waits for."""
+
+    def stands(self) -> Sequence[Operation]:
+        """Checks that the record is still the one that was read."""
+        check = operations.check_index(self.key, self.index) if self.index else None
+        return (check or operations.check_not_exists(self.key),)
+
+    async def reread(self) -> None:
+        """After a write whose outcome is not known: read anew what plans rest on (R12)."""
+
+    # -- what every kind does alike --------------------------------------------------------------
+    def stored(self, tree: PrefixCache[R]) -> Stored[R] | RecordInvalid | None:
+        """The item's record in a cached tree, the error of one that does not decode, or None."""
+        if (broken := tree.broken.get(self.key)) is not None:
+            self.index = int(broken.fields.get("index", 0))
+            return broken
+        stored = tree.get(self.key)
+        self.index = stored.index if stored is not None else 0
+        return stored
+
+    async def unreadable(self, error: RecordInvalid, what: str) -> Outcome:
+        """What a plan would rest on does not decode: it is told, and nothing of the item is touched (R10)."""
+        return Outcome("blocked", await self.block(error.message), f"{what} does not decode")
+
+    async def gone(self) -> Outcome:
+        """The record is gone, and with it what was wrong with the item."""
+        await self.status.incidents.end_all()
+        return Outcome("blocked", None, "the record is gone")
+
+    def audit(
+        self,
+        action: str,
+        reason: str,
+        *,
+        before: Fields | None = None,
+        after: Fields | None = None,
+        name: str = "",
+    ) -> Audit:
+        """An audit record of this item; ``name`` where people call it by another word than its id."""
+        context, item = self.context, self.claim.item
+        return Audit(
+            at=context.audit.now(),
+            actor=context.actor,
+            action=action,
+            kind=self.kind.name,
+            id=item,
+            name=name or item,
+            reason=reason,
+            before=before or {},
+            after=after or {},
+        )
+
+    async def block(self, reason: str) -> float | None:
+        """Say why the item cannot be worked on; when to say it, if that is not now."""
+        try:
+            return await self.status.block(reason, self.context.farm, self.index, self.stands())
+        except StoreError as error:
+            log.debug("status.not_written", kind=self.kind.name, item=self.claim.item, code=error.code)
+            return STATUS_RETRY
+
+    # -- the loop --------------------------------------------------------------------------------
+    async def run(self) -> None:
+        """Work until cancelled.
+
+        Raises:
+            ClaimLost: the lock is no longer this claim's.
+        """
+        async for _ in self.watch_desires():
+            pass
+
+    async def watch_desires(self) -> AsyncIterator[Outcome]:
+        """Yield the outcome of each cycle, for ever (seed ``WatchDesires``)."""
+        context, name, item = self.context, self.kind.name, self.claim.item
+        clock = context.clock
+        self.attach()
+        try:
+            while True:
+                await context.turns.turn()
+                self.wake.clear()
+                started = clock.mono()
+                outcome = await self._guarded()
+                context.recorder.observe("farmd_cycle_duration_seconds", clock.mono() - started, kind=name)
+                context.recorder.count("farmd_cycles_total", kind=name, result=outcome.result)
+                self.kind.block(item, outcome.result in ("blocked", "frozen"))
+                yield outcome
+                await wait(self.wake, clock, outcome.after)
+        finally:
+            self.detach()
+            self.kind.block(item, False)
+
+    async def _guarded(self) -> Outcome:
+        """One cycle; what the store refuses is retried later, with backoff and jitter."""
+        try:
+            outcome = await self._cycle()
+        except TransactionRejected as error:
+            outcome = Outcome("rejected", None, error.message)
+        except (StoreError, SchedulerError) as error:
+            return await self._failed(error)
+        if outcome.result != "rejected":
+            self._backoff = self.BACKOFF[0]
+        elif outcome.after is None:
+            # Somebody else was faster: look again after a jittered wait, longer each time in a row.
+            delay = self.context.rng.uniform(0.0, self._grown())
+            return Outcome("rejected", delay, outcome.reason)
+        return outcome
+
+    async def _cycle(self) -> Outcome:
+        if self.writer.unsettled:
+            await self.reread()
+            self.writer.unsettled = False
+        found = await self.read()
+        if isinstance(found, Outcome):
+            return found
+        snapshot, decision = found, self.decide(found)
+        while isinstance(decision, Ask):
+            snapshot = await self.answer(snapshot, decision)
+            decision = self.decide(snapshot)
+        self.decided(snapshot, decision)
+        if not decision.empty:
+            return await self.act(snapshot, decision)
+        # Nothing to change: now there is time to tell people, as often as is useful to them.
+        await self.alert(snapshot, decision)
+        due = [await self.report(snapshot, decision)]
+        if decision.after is not None:
+            due.append(max(0.0, decision.after) + TIMER_SLACK)
+        after = min((at for at in due if at is not None), default=None)
+        if (blocked := decision.blocked) is not None:
+            return Outcome("frozen" if blocked.frozen else "blocked", after, blocked.text)
+        return Outcome("done" if after is None else "after", after)
+
+    async def report(self, snapshot: S, plan: P) -> float | None:
+        """Write the item's status if it says something else; the seconds to wait when it is too early."""
+        return await self.status.write(self.describe(snapshot, plan), self.index, self.stands())
+
+    async def _failed(self, error: StoreError | SchedulerError) -> Outcome:
+        delay = self._grown() * self.context.rng.uniform(0.75, 1.25)
+        if isinstance(error, SessionSuspended):
+            delay = min(delay, 1.0)
+        log.warning(
+            "cycle.failed",
+            kind=self.kind.name,
+            item=self.claim.item,
+            error_code=error.code,
+            error=str(error),
+            after_s=delay,
+        )
+        if not isinstance(error, self.TOLD):
+            return Outcome("backoff", delay, error.code)
+        await self.block(f"{error.code}: {error}")
+        return Outcome("blocked", delay, error.code)
+
+    def _grown(self) -> float:
+        """The pause of now; the next one is twice as long."""
+        pause, self._backoff = self._backoff, min(self._backoff * 2, self.BACKOFF[1])
+        return pause
