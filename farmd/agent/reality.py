@@ -2,7 +2,7 @@
 
 Every write is compare-and-set on the record that this writer wrote or read last, and fenced by the
 node's presence. After a rejection or an unknown outcome the records are read again before anything
-else is written (R12).
+else is written (R12). From time to time they are read again anyway: another hand may have changed them.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class RealityWriter:
         self._clock = clock
         self._rng = rng
         self._progress = progress
+        self._looked = clock.mono()
         self._changed = asyncio.Event()
         self._wanted: dict[str, Reality] | None = None
         self._written: dict[str, tuple[Reality | None, int]] | None = None
@@ -89,7 +90,8 @@ class RealityWriter:
         """Write what differs; False if it must be tried again."""
         if self._wanted is None:
             return True
-        if self._written is None:
+        if self._written is None or self._clock.mono() >= self._looked + LOOK_AGAIN:
+            self._looked = self._clock.mono()
             self._written = await self._read()
         groups = self._difference(self._wanted, self._written)
         fence = [operations.check_session(self._keys.agent(self._node), self._link.session)]
@@ -114,6 +116,8 @@ class RealityWriter:
         page = await self._client.list(self._keys.realities(self._node), mode="consistent")
         found: dict[str, tuple[Reality | None, int]] = {}
         for raw in page.items:
+            if not self._keys.well_formed("reality", raw.key):
+                continue
             _, instance = self._keys.reality_parts(raw.key)
             try:
                 record = codec.decode(Reality, raw.decoded(), raw.key)
