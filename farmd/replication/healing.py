@@ -2,8 +2,8 @@
 
 Pods on lost nodes go in one transaction with their successors; whoever must leave a node, or stays
 unhealthy, moves make before break, one at a time. What must never break: silence is not illness (an
-absent agent, or health that nobody could find out, replaces nothing: R21, W24), and by our own doing no
-more than ``max_unavailable`` pods are without health at once.
+absent agent, a missing or unreadable reality, or health that nobody could find out, replaces nothing:
+R21, R22, W24), and by our own doing no more than ``max_unavailable`` pods are without health at once.
 """
 
 from __future__ import annotations
@@ -100,10 +100,8 @@ def cause_of(snapshot: Snapshot, state: PodState) -> Cause:
 def sick_since(state: PodState) -> float | None:
     """Since when (seconds since the epoch) a pod is known not to serve; None: it serves, or nobody knows."""
     reality, placed = state.reality, state.pod.record.at
-    if state.healthy or state.absent or state.lost is not None:
+    if state.healthy or state.absent or state.lost is not None or reality is None:
         return None
-    if reality is None:
-        return placed or None
     if state.intent is None or reality.intent < state.intent.index:
         return None  # its agent has not acted on the intent yet
     health, since = _health(state)

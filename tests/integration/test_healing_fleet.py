@@ -169,6 +169,29 @@ async def test_w17_a_pod_that_stays_unhealthy_is_replaced(
     assert (last.action, last.reason) == ("transfer.finish", "unhealthy")
 
 
+@pytest.mark.parametrize("value", [None, b"\xffgarbage"], ids=["deleted", "garbage"])
+@pytest.mark.parametrize("strategy", ["static", "dynamic"])
+async def test_r22_a_missing_or_unreadable_reality_is_doubt_and_replaces_nothing(
+    cluster: Cluster, agents: Obedient, strategy: str, value: bytes | None
+) -> None:
+    """Another pod that fails its check for as long is replaced meanwhile, and it alone."""
+    async with farm_on(cluster.client, "farm-1", keys=cluster.keys):
+        rc = await cluster.create_rc("hello", 3, manifest=ASKING, unhealthy_after=0.6, strategy=strategy)
+        await says(cluster, rc, "converged")
+        doubted, sick, _ = await on(cluster, rc)
+        agents.deaf.add(doubted)
+        key = cluster.keys.reality(doubted, "hello")
+        if value is None:
+            await cluster.client.delete(key)
+        else:
+            await cluster.client.put(key, value)
+        agents.sick.add(sick)
+        await leaves(cluster, rc, sick)
+        assert doubted in await on(cluster, rc)
+    moved = [audit for audit in await cluster.audits() if audit.removed]
+    assert [audit.removed for audit in moved] == [[f"{sick}/hello"]]
+
+
 async def test_r19_a_mass_loss_of_health_freezes_instead(cluster: Cluster, agents: Obedient) -> None:
     async with farm_on(cluster.client, "farm-1", keys=cluster.keys, thaw_after=60.0) as farm:
         rcs = [

@@ -111,8 +111,7 @@ def test_r18_a_freeze_that_holds_healing_back_is_said() -> None:
         ("a warning serves", pod(healthy=False, state="warning", since=LONG), None),
         ("R21: its agent is absent", pod(healthy=False, since=LONG, absent=True), None),
         ("its agent has not acted yet", pod(healthy=False, since=LONG, acted=4), None),
-        ("never reported", pod(reality=False, at=LONG), LONG),
-        ("never reported, nobody knows since when", pod(reality=False), None),
+        ("R22: no reality, or none that decodes", pod(reality=False, at=LONG), None),
     ],
 )
 def test_w24_silence_is_not_illness(case: str, state: PodState, since: float | None) -> None:
