@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from farmd.mutation import Call, Change, Mutation
+from farmd.commands.mutation import Call, Change, Mutation
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, NotFound
 from store.failsafe import Acknowledgement, Failsafe, FailsafeStore

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from farmd.mutation import Call, commit
+from farmd.commands.mutation import Call, commit
 from farmd.replication import commands
 from farmd.replication.spec import parse
 from store import codec

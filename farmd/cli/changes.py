@@ -13,8 +13,8 @@ import click
 from farmd.cli.invocation import Invocation
 from farmd.cli.output import differences, document, emit
 from farmd.cli.tables import clean
+from farmd.commands.mutation import Change, Mutation, commit
 from farmd.errors import Declined, Unconfirmed
-from farmd.mutation import Change, Mutation, commit
 
 _NOUNS = {"rcs": "rc", "daemonsets": "daemonset", "nodes": "node"}
 _DONE = {

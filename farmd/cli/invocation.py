@@ -16,7 +16,7 @@ import click
 
 from farmd.cli.options import Settings
 from farmd.clock import SystemClock, SystemIds
-from farmd.mutation import Call
+from farmd.commands.mutation import Call
 from store.consul.client import ConsulClient
 from store.consul.connect import connect
 from store.errors import InputInvalid

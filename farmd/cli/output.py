@@ -19,7 +19,7 @@ import msgspec
 from farmd.cli import tables
 from farmd.cli.invocation import Invocation
 from farmd.cli.tables import Table, clean
-from farmd.mutation import registered
+from farmd.commands.mutation import registered
 from store.errors import StoreUnavailable
 
 API_VERSION = "farmd/v1"

@@ -13,7 +13,7 @@ from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import target, targets
 from farmd.cli.options import command
-from farmd.mutation import Call, Mutation
+from farmd.commands.mutation import Call, Mutation
 
 S = TypeVar("S")
 Spec_contra = TypeVar("Spec_contra", contravariant=True)

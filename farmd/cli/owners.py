@@ -15,9 +15,9 @@ from farmd.cli.output import ago, pairs, plain, text_table
 from farmd.cli.pod_table import pod_table
 from farmd.cli.progress import progress
 from farmd.cli.tables import Column, Table, clean
-from farmd.mutation import Call, Mutation, holder_told
+from farmd.commands.mutation import Call, Mutation, holder_told
+from farmd.commands.waiting import Report
 from farmd.overview import Pods
-from farmd.waiting import Report
 from store.audit import Audit
 from store.errors import InputInvalid
 from store.locks import Holder

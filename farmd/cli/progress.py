@@ -11,7 +11,7 @@ import click
 
 from farmd.cli.invocation import Invocation
 from farmd.cli.tables import clean
-from farmd.waiting import Look, Report, describe
+from farmd.commands.waiting import Look, Report, describe
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
 from farmd.cli.output import ago, document, emit, live, on_terminal, plain
 from farmd.cli.tables import clean
-from farmd.mutation import registered
+from farmd.commands.mutation import registered
 from farmd.overview import ControllerRow, DaemonSetRow, FarmRow, NodeRow
 from store.audit import Audit, AuditReader, Filter
 from store.errors import InputInvalid

@@ -1,7 +1,7 @@
 """What people ask of daemon sets; called by the command line and over HTTP alike.
 
 Each function validates, reads, and returns a ``Mutation`` that has written nothing yet; callers show
-its change and pass it to ``farmd.mutation.commit``. What must never break: every edit names the
+its change and pass it to ``farmd.commands.mutation.commit``. What must never break: every edit names the
 record's version and respects its mutation lock (R13), a manifest is set again by whoever refers to it
 (R24), and nothing deletes a daemon set that may still have pods.
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import msgspec
 
+from farmd.commands.edits import Family, commit_creation, manifest_lines, pods_left, processes_left
+from farmd.commands.mutation import Call, Change, Mutation, Scalar, registered
 from farmd.daemonset.spec import DaemonSetSpec, record
-from farmd.edits import Family, commit_creation, manifest_lines, pods_left, processes_left
-from farmd.mutation import Call, Change, Mutation, Scalar, registered
 from store import manifests
 from store.daemonsets import KIND, DaemonSet, DaemonSetStore
 from store.entry import Stored
@@ -118,8 +118,8 @@ async def update(call: Call, spec: DaemonSetSpec, *, now: bool) -> Mutation:
 async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
     """Delete a daemon set that wants no pods and has none; otherwise mark it for its worker to delete.
 
-    The worker removes the pods, and the record once their processes are gone (``farmd.deletion``). One that
-    has pods needs ``cascade``.
+    The worker removes the pods, and the record once their processes are gone (``farmd.commands.deletion``).
+    One that has pods needs ``cascade``.
 
     Raises:
         Conflict: pods remain and ``cascade`` is not set; it is locked.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from farmd.commands.explaining import judge
 from farmd.daemonset.eligibility import request
-from farmd.explaining import judge
 from scheduler.model import Explanation
 from store import manifests
 from store.daemonsets import DaemonSet

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from farmd import specs
+from farmd.commands import specs
 from store import codec
 from store.daemonsets import DaemonSet, Floor
 from store.errors import InputInvalid

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from farmd import overview
+from farmd.commands.mutation import Call
+from farmd.commands.waiting import Look, Report, seen, until_converged, until_gone
 from farmd.daemonset import commands
-from farmd.mutation import Call
-from farmd.waiting import Look, Report, seen, until_converged, until_gone
 from store import codec
 from store.errors import RecordInvalid
 from store.work import Work
@@ -49,10 +49,10 @@ async def _lost(call: Call) -> set[str]:
 
 
 async def convergence(call: Call, target: str, timeout: float, report: Report) -> Look:
-    """Wait until a daemon set is converged (``farmd.waiting.until_converged``)."""
+    """Wait until a daemon set is converged (``farmd.commands.waiting.until_converged``)."""
     return await until_converged(call, lambda: look(call, target), timeout, report)
 
 
 async def deletion(call: Call, daemonset_id: str, timeout: float, report: Report) -> None:
-    """Wait until a daemon set that is being deleted is gone (``farmd.waiting.until_gone``)."""
+    """Wait until a daemon set that is being deleted is gone (``farmd.commands.waiting.until_gone``)."""
     await until_gone(call, daemonset_id, lambda: look(call, daemonset_id), timeout, report)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from farmd import deletion
+from farmd.commands import deletion
+from farmd.commands.mutation import Call
 from farmd.daemonset import changes, reasons
 from farmd.daemonset import plan as planning
 from farmd.daemonset.commands import family_of
@@ -20,7 +21,6 @@ from farmd.daemonset.reading import Reader, Reading
 from farmd.daemonset.report import Reporter
 from farmd.farm.cycles import Cycles, Outcome
 from farmd.farm.spending import Spending
-from farmd.mutation import Call
 from farmd.placement import Subject
 from farmd.wake import Wake
 from store.daemonsets import KIND, DaemonSet

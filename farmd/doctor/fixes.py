@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from farmd.commands.mutation import Call, Change, Mutation, registered
 from farmd.doctor import reservations
 from farmd.doctor.model import Finding, Release, Removal
-from farmd.mutation import Call, Change, Mutation, registered
 from store import operations, registration
 from store.errors import Conflict, InputInvalid, NotFound
 from store.operations import MAX_OPERATIONS, Operation

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from farmd.commands.mutation import Change, Mutation
 from farmd.doctor.model import Finding, Release, Removal
 from farmd.doctor.survey import Survey
-from farmd.mutation import Change, Mutation
 from store import codec, operations
 from store.entry import Entry
 from store.keys import Keys

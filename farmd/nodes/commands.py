@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from farmd.mutation import Call, Change, Mutation, Scalar, guard, registered
+from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, registered
 from farmd.nodes import leftovers
 from store import registration
 from store.errors import InputInvalid, NotRegistered

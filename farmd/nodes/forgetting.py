@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from farmd.mutation import Call, Change, Mutation, guard, registered
+from farmd.commands.mutation import Call, Change, Mutation, guard, registered
 from farmd.nodes import leftovers
 from store import codec, operations
 from store.entry import Entry

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import msgspec
 
 from farmd import overview
+from farmd.commands.mutation import Call
+from farmd.commands.waiting import until
 from farmd.errors import WaitTimeout
-from farmd.mutation import Call
 from farmd.nodes import leftovers
-from farmd.waiting import until
 from store.errors import Conflict, NotRegistered
 from store.nodes import NodeStore
 

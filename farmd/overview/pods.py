@@ -20,7 +20,7 @@ from store.rcs import ReplicationController, ReplicationControllerStore
 from store.reality import Reality, healthy
 
 if TYPE_CHECKING:
-    from farmd.edits import Owner
+    from farmd.commands.edits import Owner
     from store.consul.client import ConsulClient
     from store.named import Named
 

@@ -1,7 +1,7 @@
 """What people ask of replication controllers; called by the command line and over HTTP alike.
 
 Each function validates, reads, and returns a ``Mutation`` that has written nothing yet; callers show
-its change and pass it to ``farmd.mutation.commit``. What must never break: every edit names the
+its change and pass it to ``farmd.commands.mutation.commit``. What must never break: every edit names the
 record's version and respects its mutation lock (R13), the membership of a controller that a rollout
 manages is left alone (R14), a manifest is set again by whoever refers to it (R24), and nothing
 deletes a controller that may still have pods.
@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import msgspec
 
-from farmd.edits import Family, commit_creation, manifest_lines, pods_left, processes_left
-from farmd.mutation import Call, Change, Guard, Mutation, registered
+from farmd.commands.edits import Family, commit_creation, manifest_lines, pods_left, processes_left
+from farmd.commands.mutation import Call, Change, Guard, Mutation, registered
+from farmd.commands.specs import check_count
 from farmd.replication.spec import ControllerSpec, record
-from farmd.specs import check_count
 from store import manifests
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid
@@ -141,7 +141,7 @@ async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
     """Delete a controller that wants no pods and has none; otherwise mark it for its worker to delete.
 
     The mark sets the count to 0; the worker removes the pods, and the record once their processes are gone
-    (``farmd.deletion``). One that wants or has pods needs ``cascade``.
+    (``farmd.commands.deletion``). One that wants or has pods needs ``cascade``.
 
     Raises:
         Conflict: pods remain and ``cascade`` is not set; a rollout manages it; it is locked.

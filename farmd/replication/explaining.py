@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from farmd.explaining import judge
+from farmd.commands.explaining import judge
 from scheduler.model import Explanation, Request
 from store import manifests, selectors
 from store.keys import Keys

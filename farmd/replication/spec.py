@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from farmd import specs
+from farmd.commands import specs
 from store import codec
 from store.errors import InputInvalid
 from store.manifests import Manifest

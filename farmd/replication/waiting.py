@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from farmd import overview
-from farmd.mutation import Call
-from farmd.waiting import Look, Report, seen, until_converged, until_gone
+from farmd.commands.mutation import Call
+from farmd.commands.waiting import Look, Report, seen, until_converged, until_gone
 
 
 async def look(call: Call, rc_id: str) -> Look:
@@ -20,10 +20,10 @@ async def look(call: Call, rc_id: str) -> Look:
 
 
 async def convergence(call: Call, rc_id: str, timeout: float, report: Report) -> Look:
-    """Wait until a controller is converged (``farmd.waiting.until_converged``)."""
+    """Wait until a controller is converged (``farmd.commands.waiting.until_converged``)."""
     return await until_converged(call, lambda: look(call, rc_id), timeout, report)
 
 
 async def deletion(call: Call, rc_id: str, timeout: float, report: Report) -> None:
-    """Wait until a controller that is being deleted is gone (``farmd.waiting.until_gone``)."""
+    """Wait until a controller that is being deleted is gone (``farmd.commands.waiting.until_gone``)."""
     await until_gone(call, rc_id, lambda: look(call, rc_id), timeout, report)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from farmd import deletion
+from farmd.commands import deletion
+from farmd.commands.mutation import Call
 from farmd.farm.cycles import BACKOFF_LIMIT, BACKOFF_START, FOR_PEOPLE, Outcome
 from farmd.farm.spending import Spending
-from farmd.mutation import Call
 from farmd.placement import Report, Subject
 from farmd.replication import changes, healing, reasons
 from farmd.replication import plan as planning

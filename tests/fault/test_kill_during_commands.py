@@ -13,7 +13,7 @@ from typing import Literal
 
 import pytest
 
-from farmd.mutation import commit
+from farmd.commands.mutation import commit
 from farmd.replication import commands, waiting
 from farmd.replication.spec import parse
 from store.keys import is_sentinel

@@ -14,9 +14,9 @@ import pytest
 
 from farmd import overview
 from farmd.clock import SystemIds
+from farmd.commands.mutation import Call, commit
 from farmd.daemonset import commands as daemonset_commands
 from farmd.daemonset import spec as daemonset_spec
-from farmd.mutation import Call, commit
 from farmd.overview import PodRow
 from farmd.replication import commands as rc_commands
 from farmd.replication import spec as rc_spec

@@ -9,7 +9,7 @@ import pytest
 
 from farmd import failsafe
 from farmd.clock import SystemIds
-from farmd.mutation import Call
+from farmd.commands.mutation import Call
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.consul.environment import Address

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import structlog
 
+from farmd.commands.mutation import Call, Mutation, commit
 from farmd.housekeeping.model import HousekeepingSettings
-from farmd.mutation import Call, Mutation, commit
 from store import checkpoint, registration
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from farmd import failsafe
+from farmd.commands.mutation import Mutation
 from farmd.daemonset import commands as daemonset_commands
 from farmd.daemonset import spec as daemonset_spec
-from farmd.mutation import Mutation
 from farmd.nodes import commands as node_commands
 from farmd.replication import commands
 from farmd.replication.spec import ControllerSpec, parse

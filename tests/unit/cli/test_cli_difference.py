@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.difference import manifest_lines
+from farmd.commands.difference import manifest_lines
 from store.manifests import Manifest
 
 POD = Manifest(id="hello", command=["sleep"])

@@ -8,7 +8,7 @@ import pytest
 
 from farmd import failsafe, overview
 from farmd.cli.output import differences
-from farmd.mutation import Call, commit
+from farmd.commands.mutation import Call, commit
 from farmd.nodes import commands
 from store import codec
 from store.audit import AuditReader, Filter

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from farmd.commands.mutation import Call, commit
 from farmd.errors import WaitTimeout
-from farmd.mutation import Call, commit
 from farmd.replication import commands, waiting
 from farmd.replication.spec import parse
 from store import codec, manifests

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from farmd import overview
+from farmd.commands.mutation import Call, commit
 from farmd.errors import WaitTimeout
-from farmd.mutation import Call, commit
 from farmd.overview.owners import OUTDATED
 from farmd.replication import commands
 from farmd.replication.spec import parse

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from farmd.commands.mutation import Call, commit
+from farmd.commands.waiting import describe
 from farmd.daemonset import commands, waiting
 from farmd.daemonset.spec import as_file, parse, parse_file, record
 from farmd.errors import WaitTimeout
-from farmd.mutation import Call, commit
 from farmd.replication import commands as rc_commands
 from farmd.replication.spec import parse as parse_rc
-from farmd.waiting import describe
 from store import codec, manifests
 from store.audit import AuditReader, Filter
 from store.daemonsets import DaemonSet, DaemonSetStore

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from farmd.commands.mutation import Call
 from farmd.doctor import leftovers, orphans
 from farmd.doctor.examine import examine
 from farmd.doctor.model import Finding, Report
-from farmd.mutation import Call
 from store import codec
 from store.audit import utc_hour
 from store.daemonsets import DaemonSet

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from farmd.commands.mutation import Call, commit
 from farmd.doctor import fixes
 from farmd.doctor.examine import examine
-from farmd.mutation import Call, commit
 from store import codec
 from store.audit import Audit, AuditReader, Filter
 from store.checkpoint import replayed

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from farmd import overview
+from farmd.commands.mutation import Call, commit
 from farmd.errors import WaitTimeout
-from farmd.mutation import Call, commit
 from farmd.nodes import commands, waiting
 from farmd.nodes.waiting import Look
 from store import codec, manifests, operations

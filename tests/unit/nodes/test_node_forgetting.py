@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from farmd import overview
+from farmd.commands.mutation import Call, commit
 from farmd.doctor import examine
-from farmd.mutation import Call, commit
 from farmd.nodes import commands
 from farmd.nodes.forgetting import forget
 from store import codec

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from farmd.mutation import Call, commit
+from farmd.commands.mutation import Call, commit
 from farmd.replication import commands
 from store import codec
 from store.audit import AuditReader, Filter

@@ -12,9 +12,9 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from farmd import difference
-from farmd.mutation import Call, Change, Guard, Mutation, guard
-from farmd.mutation import commit as write
+from farmd.commands import difference
+from farmd.commands.mutation import Call, Change, Guard, Mutation, guard
+from farmd.commands.mutation import commit as write
 from store import codec, manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, NotFound, NotRegistered, RecordInvalid

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from farmd.mutation import Scalar
+from farmd.commands.mutation import Scalar
 from store.manifests import Manifest
 
 # Records' names of fields where the file says it in other words.

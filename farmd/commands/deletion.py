@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from farmd.edits import Family, T, pods_left
+from farmd.commands.edits import Family, T, pods_left
+from farmd.commands.mutation import Call, Mutation, commit
 from farmd.farm.caches import Caches
 from farmd.farm.cycles import Outcome
 from farmd.farm.errors import ClaimLost
 from farmd.farm.world import World
-from farmd.mutation import Call, Mutation, commit
 from store.entry import Stored
 from store.errors import Conflict, Locked, TransactionRejected
 from store.locks import Claim

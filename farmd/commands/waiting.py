@@ -14,8 +14,8 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from farmd import overview
+from farmd.commands.mutation import Call
 from farmd.errors import WaitTimeout
-from farmd.mutation import Call
 from store.errors import Conflict, NotFound
 
 _PAUSE = 0.5
