@@ -11,7 +11,7 @@ process's ledger until their outcome is known: the workers of one farm never col
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -188,13 +188,13 @@ class Placement:
         """Own commits reach the caches from the response, not through the watch (R23a)."""
         pods, intents, reserved, work = set(), set(), set(), set()
         for result in results:
-            index = result.index
+            index = result.indexes()
             for subject in (g.subject for g in result.batch.groups):
                 pods |= {self._apply_pod(change, owner, index) for change in subject.changes}
                 intents |= {self._apply_intent(change, owner, index) for change in subject.changes}
                 for reservation in subject.reservations:
                     key = self._keys.reserved(reservation.node)
-                    self._caches.reserved.wrote(key, reservation.record, index, reservation.value())
+                    self._caches.reserved.wrote(key, reservation.record, index[key], reservation.value())
                     reserved.add(key)
                 if subject.note is not None:
                     work.add(self._apply_note(subject.note, index))
@@ -203,28 +203,28 @@ class Placement:
         self._caches.reserved.notify(reserved)
         self._caches.work.notify(work)
 
-    def _apply_note(self, note: Note, index: int) -> str:
+    def _apply_note(self, note: Note, index: Mapping[str, int]) -> str:
         """Returns the key of the state that it changed."""
         if note.record is None:
-            self._caches.work.removed(note.key, index)
+            self._caches.work.removed(note.key, index[note.key])
         else:
-            self._caches.work.wrote(note.key, note.record, index, note.value())
+            self._caches.work.wrote(note.key, note.record, index[note.key], note.value())
         return note.key
 
-    def _apply_pod(self, change: Change, owner: str, index: int) -> str:
+    def _apply_pod(self, change: Change, owner: str, index: Mapping[str, int]) -> str:
         key = self._keys.pod(owner, change.node, change.instance)
         if change.pod is None:
-            self._caches.pods.removed(key, index)
+            self._caches.pods.removed(key, index[key])
         elif change.action != "repair":
-            self._caches.pods.wrote(key, change.pod, index)
+            self._caches.pods.wrote(key, change.pod, index[key])
         return key
 
-    def _apply_intent(self, change: Change, owner: str, index: int) -> str:
+    def _apply_intent(self, change: Change, owner: str, index: Mapping[str, int]) -> str:
         key = self._keys.intent(change.node, change.instance)
         if change.intent is not None:
-            self._caches.intent.wrote(key, change.intent, index)
+            self._caches.intent.wrote(key, change.intent, index[key])
         elif change.standing_intent is not None and change.standing_intent.record.owner == owner:
-            self._caches.intent.removed(key, index)
+            self._caches.intent.removed(key, index[key])
         return key
 
     async def _settle(self, results: Iterable[Result[NodeChanges]], subject: Subject, claim: Claim) -> Report:

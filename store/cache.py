@@ -43,6 +43,7 @@ class PrefixCache(TreeCopy[T]):
         reading: shared by all trees of a process: whole trees are read a few at a time, because many
             large answers at once would decide how much memory the process keeps for ever.
         compact: makes a decoded record smaller before it is kept, such as by sharing equal strings.
+        on_restore: called at each sign that the store was restored from a snapshot.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class PrefixCache(TreeCopy[T]):
         wait: float = WAIT_SECONDS,
         reading: asyncio.Semaphore | None = None,
         on_answer: Callable[[], None] = lambda: None,
+        on_restore: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(
             keys,
@@ -72,6 +74,7 @@ class PrefixCache(TreeCopy[T]):
             sharded=sharded,
             keep_raw=keep_raw,
             compact=compact,
+            on_restore=on_restore,
         )
         self._client = client
         self._rng = rng
@@ -83,6 +86,8 @@ class PrefixCache(TreeCopy[T]):
         self._barrier_prefixes: set[str] = set()
         self._barrier_lock = asyncio.Lock()
         self._error: StoreError | None = None
+        self._outdated = asyncio.Event()
+        self._forgotten = asyncio.Event()
 
     # -- reading -------------------------------------------------------------------------------
     @property
@@ -105,18 +110,32 @@ class PrefixCache(TreeCopy[T]):
             await self._begin()
         while True:
             tasks = [asyncio.create_task(self._follow(shard)) for shard in self._shards]
-            split = asyncio.create_task(self._split.wait())
+            turns = [asyncio.create_task(turn.wait()) for turn in (self._split, self._outdated)]
             try:
-                done, _ = await asyncio.wait([*tasks, split], return_when=asyncio.FIRST_COMPLETED)
-                for task in done - {split}:
+                done, _ = await asyncio.wait([*tasks, *turns], return_when=asyncio.FIRST_COMPLETED)
+                for task in done.difference(turns):
                     task.result()
             finally:
-                for task in (*tasks, split):
+                for task in (*tasks, *turns):
                     task.cancel()
-                await asyncio.gather(*tasks, split, return_exceptions=True)
+                await asyncio.gather(*tasks, *turns, return_exceptions=True)
             async with self._barrier_lock:
-                self._divide()
-            log.debug("cache.split", tree=self.family, keys=len(self.entries))
+                if self._split.is_set():
+                    self._divide()
+                    log.debug("cache.split", tree=self.family, keys=len(self.entries))
+                if self._outdated.is_set():
+                    self._forget()
+                    self._outdated.clear()
+                    self._forgotten.set()
+
+    async def begin_anew(self) -> None:
+        """Read all of it again and believe nothing of before; returns when no answer of before can come.
+
+        ``ready`` is cleared until all of it was read. ``run`` must be running.
+        """
+        self._forgotten.clear()
+        self._outdated.set()
+        await self._forgotten.wait()
 
     async def _begin(self) -> None:
         """A tree that is surely large already is divided before it is read: a sixteenth of it tells."""
@@ -139,7 +158,7 @@ class PrefixCache(TreeCopy[T]):
             if index:
                 return await self._client.list(shard.prefix, index=index, wait=wait)
             async with self._reading:
-                return await self._client.list(shard.prefix)
+                return await self._client.list(shard.prefix, mode="consistent")
 
         pages = follow(
             query,
@@ -150,6 +169,7 @@ class PrefixCache(TreeCopy[T]):
             pause=self._pause,
             on_error=self._failed,
             on_answer=lambda: self._answered(shard),
+            on_restore=self._on_restore,
         )
         async for page in pages:
             await self._accept(shard, page, asked)
@@ -194,7 +214,7 @@ class PrefixCache(TreeCopy[T]):
     async def _read(self, shard: Shard) -> None:
         async with self._reading:
             asked = shard.index
-            page = await self._client.list(shard.prefix)
+            page = await self._client.list(shard.prefix, mode="consistent")
             self._answered(shard)
             await self._accept(shard, page, asked)
         if shard.doubt:

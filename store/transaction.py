@@ -8,7 +8,8 @@ rejected transaction is never repeated as it is, an unanswered one never blindly
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -70,6 +71,11 @@ class Result(Generic[T]):
     def index(self) -> int:
         """The index of the commit: the same for all that it wrote."""
         return max((entry.modify_index for entry in self.entries), default=0)
+
+    def indexes(self) -> Mapping[str, int]:
+        """The index of each key: what was written as it stood keeps its own, a deletion has the commit's."""
+        commit = self.index
+        return defaultdict(lambda: commit, ((entry.key, entry.modify_index) for entry in self.entries))
 
 
 def pack(

@@ -4,6 +4,10 @@ An answer without the tree's sentinel is no evidence of absence: it changes noth
 entries whose ModifyIndex moved are decoded, in slices, so that a large tree does not stall the loop. A record
 that does not decode is kept aside in ``broken`` and poisons nothing else.
 
+An answer may take back what is known here, because the store was restored from a snapshot: a record with a
+lower index than before is believed if the answer is as new as what was known. It proves the restore, and
+``on_restore`` is called.
+
 A process applies its own commits at once (``wrote``, ``removed``); answers that are older than such a commit
 do not undo it.
 """
@@ -11,6 +15,7 @@ do not undo it.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -35,12 +40,14 @@ SLICE = 500
 class Shard:
     """One parked query: its prefix, the index of its last answer, and what it last said of itself.
 
-    ``removed`` holds this process's deletions until an answer is as new as they are.
+    ``removed`` holds this process's deletions until an answer is as new as they are. ``anew``: what is known
+    here is of before a restore; the next answer replaces it all, and is told as changed.
     """
 
     prefix: str
     index: int = 0
     read: bool = False
+    anew: bool = False
     doubt: str | None = None
     count: int = 0
     removed: dict[str, int] = field(default_factory=dict)
@@ -62,6 +69,7 @@ class TreeCopy(Generic[T]):
         sharded: bool,
         keep_raw: bool,
         compact: Callable[[Any], T],
+        on_restore: Callable[[], None],
     ) -> None:
         self._keys = keys
         self._kind = kind
@@ -70,6 +78,7 @@ class TreeCopy(Generic[T]):
         self._sharded = sharded
         self._keep_raw = keep_raw
         self._compact = compact
+        self._on_restore = on_restore
         self.family = family
         self._prefix = keys.tree(family)
         self._shards = [Shard(self._prefix)]
@@ -107,6 +116,14 @@ class TreeCopy(Generic[T]):
             self._shard_of(key).removed[key] = index
         self._split = asyncio.Event()
 
+    def _forget(self) -> None:
+        """What is known stays known until the next answers replace it, and proves nothing any more."""
+        self._shards = [
+            Shard(shard.prefix, anew=True, doubt=shard.doubt, count=shard.count, answered=shard.answered)
+            for shard in self._shards
+        ]
+        self.ready.clear()
+
     # -- applying answers ----------------------------------------------------------------------
     async def _accept(self, shard: Shard, page: Page[RawEntry], asked: int) -> None:
         """Apply an answer. ``asked`` is the shard's index when the request left.
@@ -125,11 +142,12 @@ class TreeCopy(Generic[T]):
                 log.warning("cache.doubt", tree=self.family, prefix=shard.prefix, reason=doubt)
             shard.doubt = doubt
             return
-        reset = page.index < shard.index
+        reset = shard.anew or page.index < shard.index
         if reset:
             shard.removed.clear()
-        await self._apply(shard, page, reset=reset)
+        await self._apply(shard, page, math.inf if reset else page.index)
         shard.index = page.index
+        shard.anew = False
         shard.doubt = None
         shard.removed = {key: index for key, index in shard.removed.items() if index > page.index}
         shard.read = True
@@ -145,10 +163,11 @@ class TreeCopy(Generic[T]):
                 return None if raw.decoded() == self._sentinel else "its sentinel bears another cluster's id"
         return "the answer lacks the sentinel"
 
-    async def _apply(self, shard: Shard, page: Page[RawEntry], *, reset: bool) -> None:
+    async def _apply(self, shard: Shard, page: Page[RawEntry], until: float) -> None:
         """Take in what an answer says, in slices, and tell of it at once: nobody may plan on half an answer.
 
-        Only the first answer is told slice by slice; nobody plans before that is complete.
+        Only the first answer is told slice by slice; nobody plans before that is complete. What is known with
+        an index above ``until`` is this process's own commit, which the answer does not have yet.
         """
         seen, changed = set[str](), set[str]()
         try:
@@ -157,11 +176,13 @@ class TreeCopy(Generic[T]):
                     if not shard.read:
                         changed = self._told(changed)
                     await self._clock.sleep(0)
-                self._see(shard, page.items[start : start + SLICE], seen, changed, reset=reset)
+                self._see(shard, page.items[start : start + SLICE], seen, changed, until)
             for key in self._gone(shard, seen):
                 known = self.entries.get(key)
-                if known is not None and known.index > page.index and not reset:
-                    continue
+                if known is not None and known.index > page.index:
+                    if known.index > until:
+                        continue
+                    self._taken_back(shard, key)
                 self._discard(key)
                 self.broken.pop(key, None)
                 if self._keys.well_formed(self.family, key):
@@ -170,8 +191,14 @@ class TreeCopy(Generic[T]):
             # Also when cancelled halfway: what is applied by then will not look changed the next time.
             self._tell(changed)
 
+    def _taken_back(self, shard: Shard, key: str) -> None:
+        """An answer is as new as what is known of a key, and knows less of it."""
+        if not shard.anew:
+            log.warning("cache.taken_back", tree=self.family, key=key)
+            self._on_restore()
+
     def _see(
-        self, shard: Shard, items: list[RawEntry], seen: set[str], changed: set[str], *, reset: bool
+        self, shard: Shard, items: list[RawEntry], seen: set[str], changed: set[str], until: float
     ) -> None:
         """One slice of an answer: nearly all of it is known already, and costs one comparison."""
         entries, numbers = self.entries, dict[int, int]()
@@ -180,14 +207,17 @@ class TreeCopy(Generic[T]):
             seen.add(key)
             known = entries.get(key)
             if known is not None:
-                if known.index == index or (known.index > index and not reset):
+                if known.index > until or (known.index == index and not shard.anew):
                     continue
+                if known.index > index:
+                    self._taken_back(shard, key)
             elif is_sentinel(key):
                 seen.discard(key)
                 continue
-            if shard.removed.get(key, 0) >= index:
+            removed = shard.removed.get(key, 0)
+            if removed > until or removed == index:
                 continue
-            if key in self.broken and self.broken[key].fields.get("index") == index:
+            if key in self.broken and self.broken[key].fields.get("index") == index and not shard.anew:
                 continue
             if self._keys.well_formed(self.family, key):
                 self._decode(shard, raw, numbers)

@@ -104,9 +104,11 @@ class Writer:
             raise
         self.unsettled = False
         index = max((entry.modify_index for entry in entries), default=0)
+        indexes = {entry.key: entry.modify_index for entry in entries}
         for write in writes:
             if isinstance(write, Write):
-                write.apply(index)
+                # What was written as it stood keeps its index; a deletion has the commit's.
+                write.apply(indexes.get(write.key, index))
         for write in writes:
             if isinstance(write, Write) and write.tree is not None:
                 write.tree.notify({write.key})

@@ -13,6 +13,7 @@ import pytest
 
 from store import codec
 from store.cache import LARGE, PAUSE_AN_ENTRY, PrefixCache
+from store.consul.client import Mode
 from store.entry import Page, RawEntry
 from store.errors import NotRegistered, StoreError, StoreUnavailable
 from store.keys import Keys
@@ -52,12 +53,15 @@ class Client:
         self.late.append(Late())
         return self.late[-1]
 
-    async def list(self, prefix: str, *, index: int = 0, wait: float = 0.0) -> Page[RawEntry]:
+    async def list(
+        self, prefix: str, *, index: int = 0, wait: float = 0.0, mode: Mode = "default"
+    ) -> Page[RawEntry]:
+        assert index or mode == "consistent", "a server that replays its log shows the past"
         self.lists.append((prefix, index))
         late = self.late.pop(0) if self.late else None
         if self.error is not None:
             raise self.error
-        page = await self.real.list(prefix, index=index, wait=wait)
+        page = await self.real.list(prefix, index=index, wait=wait, mode=mode)
         if self.forged is not None:
             page, self.forged = self.forged, None
         if late is not None:
@@ -80,6 +84,7 @@ class World:
         self.client = Client(self.clock)
         self.told: list[set[str]] = []
         self.answers = 0
+        self.restores = 0
 
     async def set_up(self, **options: Any) -> None:
         self.cluster = await register_cluster(self.client.real, KEYS, SeededIds())
@@ -92,12 +97,22 @@ class World:
             clock=self.clock,
             rng=random.Random(1),
             on_answer=self.answered,
+            on_restore=self.restored,
             **options,
         )
         self.cache.subscribe(lambda keys: self.told.append(set(keys)))
 
     def answered(self) -> None:
         self.answers += 1
+
+    def restored(self) -> None:
+        self.restores += 1
+
+    def page(self, index: int, **counts: tuple[int, int]) -> Page[RawEntry]:
+        """An answer of a restored server: (index, count) of each record."""
+        values = {SENTINEL: (1, msgspec.json.encode(self.cluster))}
+        values |= {key(name): (at, codec.encode(Thing(count))) for name, (at, count) in counts.items()}
+        return Page(index, [RawEntry(k, at, value=msgspec.Raw(_base64(v))) for k, (at, v) in values.items()])
 
     async def put(self, name: str, count: int) -> int:
         return await self.raw(name, codec.encode(Thing(count)))
@@ -391,13 +406,70 @@ async def test_r23_after_an_index_reset_older_records_are_the_truth(world: World
     await world.put("a1", 1)
     await world.put("b2", 2)
     async with world.running():
-        sentinel = RawEntry(SENTINEL, 1, value=msgspec.Raw(_base64(msgspec.json.encode(world.cluster))))
-        restored = RawEntry(key("a1"), 2, value=msgspec.Raw(_base64(codec.encode(Thing(9)))))
-        world.client.forged = Page(3, [sentinel, restored])
+        world.client.forged = world.page(3, a1=(2, 9))
         world.told.clear()
         await world.cache.barrier()
         assert world.seen == {"a1": 9}
         assert world.news == {"a1", "b2"}
+        assert world.restores > 0
+
+
+async def test_r23_a_write_after_the_restore_does_not_hide_what_went_back(world: World) -> None:
+    await world.put("a1", 1)
+    await world.put("b2", 2)
+    async with world.running():
+        world.client.forged = world.page(10**6, a1=(2, 9), c3=(10**6, 3))
+        world.told.clear()
+        await world.cache.barrier()
+        assert world.seen == {"a1": 9, "c3": 3}
+        assert world.news == {"a1", "b2", "c3"}
+        assert world.restores > 0
+
+
+async def test_r23_a_restore_takes_own_commits_back(world: World) -> None:
+    before = await world.put("a1", 1)
+    await world.put("b2", 2)
+    async with world.running():
+        world.cache.wrote(key("a1"), Thing(5), 10**6)
+        world.cache.removed(key("b2"), 10**6)
+        world.client.forged = world.page(10**6 + 2, a1=(before, 1), b2=(before + 1, 2), c3=(10**6 + 2, 3))
+        await world.cache.barrier()
+        assert world.seen == {"a1": 1, "b2": 2, "c3": 3}
+        assert world.restores > 0
+
+
+async def test_r23_no_ordinary_change_passes_for_a_restore(world: World) -> None:
+    await world.put("a1", 1)
+    async with world.running():
+        index = await world.put("a1", 2)
+        world.cache.wrote(key("a1"), Thing(2), index)
+        await world.put("b2", 2)
+        await world.clock.settle()
+        await world.delete("a1")
+        await world.clock.settle()
+        await world.cache.barrier()
+        assert world.seen == {"b2": 2}
+        assert world.restores == 0
+
+
+async def test_r15_a_copy_that_begins_anew_believes_nothing_of_before(world: World) -> None:
+    """A restore into a new cluster may give another record the same index."""
+    at = await world.put("a1", 1)
+    await world.put("b2", 2)
+    async with world.running():
+        late = world.client.keep_next()
+        world.client.forged = world.page(at, a1=(at, 7))
+        beginning = asyncio.create_task(world.cache.begin_anew())
+        await late.taken.wait()
+        assert beginning.done()
+        assert not world.cache.ready.is_set()
+        assert world.seen == {"a1": 1, "b2": 2}, "until the next answer"
+        world.told.clear()
+        late.arrive.set()
+        await world.cache.ready.wait()
+        assert world.seen == {"a1": 7}
+        assert world.news == {"a1", "b2"}
+        assert world.restores == 0
 
 
 def _base64(value: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,6 +13,8 @@ from store.entry import Page
 from store.errors import StoreError, StoreUnavailable
 from store.watch import BACKOFF_LIMIT, FIRST_WAIT_LEAST, WAIT_SECONDS, follow
 from tests.virtual import VirtualClock
+
+WHOLE = math.inf
 
 
 class Watched:
@@ -23,16 +26,17 @@ class Watched:
         self.pages: list[Page[str]] = []
         self.errors: list[StoreError] = []
         self.answers = 0
+        self.restores = 0
         self.script: list[Page[str] | StoreError | float] = []
         self.fallback: Callable[[int], Page[str]] | None = None
 
     async def query(self, index: int, wait: float) -> Page[str]:
-        """The next line of the script; a number is seconds of waiting before the line behind it."""
+        """The next line of the script; a number is seconds before the line behind it, WHOLE all of them."""
         self.asked.append((self.clock.mono(), index, wait))
         while self.script:
             line = self.script.pop(0)
             if isinstance(line, float):
-                await self.clock.sleep(line)
+                await self.clock.sleep(wait if line == WHOLE else line)
                 continue
             if isinstance(line, StoreError):
                 raise line
@@ -45,6 +49,9 @@ class Watched:
     def answered(self) -> None:
         self.answers += 1
 
+    def restored(self) -> None:
+        self.restores += 1
+
     @asynccontextmanager
     async def following(self, pause: float = 0.0) -> AsyncIterator[None]:
         async def run() -> None:
@@ -56,6 +63,7 @@ class Watched:
                 pause=pause,
                 on_error=self.errors.append,
                 on_answer=self.answered,
+                on_restore=self.restored,
             ):
                 self.pages.append(page)
 
@@ -83,9 +91,10 @@ async def test_the_first_page_comes_at_once_and_the_next_query_parks() -> None:
 
 async def test_r23_queries_of_one_process_do_not_all_end_at_once() -> None:
     watched = Watched()
-    watched.script = [Page(7, ["a"]), Page(7, []), Page(8, ["b"]), StoreUnavailable("no"), Page(9, ["c"])]
+    watched.script = [Page(7, ["a"]), WHOLE, Page(7, []), Page(8, ["b"])]
+    watched.script += [StoreUnavailable("no"), Page(9, ["c"])]
     async with watched.following():
-        await watched.clock.advance(10.0)
+        await watched.clock.advance(WAIT_SECONDS + 10.0)
         waits = [wait for _, _, wait in watched.asked]
     assert watched.indexes == [0, 7, 7, 8, 0, 9]
     assert WAIT_SECONDS * FIRST_WAIT_LEAST <= waits[1] < WAIT_SECONDS, "the first one after a whole read"
@@ -96,7 +105,7 @@ async def test_r23_queries_of_one_process_do_not_all_end_at_once() -> None:
 
 async def test_r23_an_unchanged_index_yields_nothing_but_is_an_answer() -> None:
     watched = Watched()
-    watched.script = [Page(7, ["a"]), 55.0, Page(7, ["a"]), 55.0, Page(7, ["a"]), 3.0, Page(9, ["b"])]
+    watched.script = [Page(7, ["a"]), WHOLE, Page(7, ["a"]), WHOLE, Page(7, ["a"]), 3.0, Page(9, ["b"])]
     async with watched.following():
         await watched.clock.advance(120.0)
         assert watched.pages == [Page(7, ["a"]), Page(9, ["b"])]
@@ -110,6 +119,43 @@ async def test_r23_an_index_that_went_back_starts_again_from_zero() -> None:
     async with watched.following():
         assert watched.indexes == [0, 70, 0, 5]
         assert watched.pages == [Page(70, ["a"]), Page(5, ["b"])]
+
+
+async def test_r23_a_wait_that_ends_early_with_another_index_right_after_tells_of_a_restore() -> None:
+    watched = Watched()
+    watched.script = [Page(70, ["a"]), 5.0, Page(70, [], unchanged=True), Page(50, ["b"])]
+    async with watched.following():
+        await watched.clock.advance(6.0)
+        assert watched.restores == 1
+        assert watched.indexes == [0, 70, 0, 50], "the old index would park for all of its wait"
+        assert watched.pages == [Page(70, ["a"]), Page(50, ["b"])]
+
+
+async def test_r23_after_an_answer_that_came_too_late_to_tell_all_is_read() -> None:
+    """Such as in a process that was stopped: the restore may have ended the wait."""
+    watched = Watched()
+    watched.script = [Page(70, ["a"]), 100.0, Page(70, [], unchanged=True), Page(50, ["b"])]
+    async with watched.following():
+        await watched.clock.advance(101.0)
+        assert watched.restores == 0
+        assert watched.indexes == [0, 70, 0, 50]
+
+
+async def test_r23_a_server_that_allows_no_long_waits_is_not_restored() -> None:
+    watched = Watched()
+    watched.script = [Page(70, ["a"]), *[5.0, Page(70, [], unchanged=True), Page(70, ["a"])] * 3]
+    async with watched.following():
+        await watched.clock.advance(20.0)
+        assert watched.restores == 0
+        assert watched.indexes == [0, 70] + [0, 70] * 3
+
+
+async def test_r23_a_server_that_ends_all_waits_at_once_is_not_asked_all_the_time() -> None:
+    watched = Watched()
+    watched.fallback = lambda _: Page(7, ["a"])
+    async with watched.following():
+        await watched.clock.advance(10.0)
+        assert len(watched.asked) <= 170
 
 
 async def test_errors_are_told_and_retried_with_growing_bounded_backoff() -> None:
