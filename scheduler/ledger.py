@@ -83,6 +83,11 @@ class Ledger:
             self._outdated[change.node] = change.index
             self._committed.pop(change.node, None)
 
+    def forget(self) -> None:
+        """The store was restored from a snapshot: no commit of before it counts."""
+        self._committed.clear()
+        self._outdated.clear()
+
     def let_go(self, nodes: Collection[str]) -> None:
         """End the claim on some nodes."""
         self._in_flight.difference_update(nodes)

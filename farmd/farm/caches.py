@@ -32,7 +32,10 @@ STALL_SECONDS = 180.0
 
 
 class Caches:
-    """All trees of one farm; ``run`` keeps them fresh until cancelled."""
+    """All trees of one farm; ``run`` keeps them fresh until cancelled.
+
+    ``restored`` is set at each sign that the store was restored from a snapshot, until ``begin_anew``.
+    """
 
     def __init__(
         self,
@@ -46,6 +49,8 @@ class Caches:
         own_trees_pause: float = OWN_TREES_PAUSE,
     ) -> None:
         self.cluster = cluster
+        self.restored = asyncio.Event()
+        self._on_forget: list[Callable[[], None]] = []
         reading = asyncio.Semaphore(READ_AT_ONCE)
 
         def tree(
@@ -71,6 +76,7 @@ class Caches:
                 compact=compact,
                 reading=reading,
                 on_answer=progress.loop("cache", STALL_SECONDS).beat,
+                on_restore=self.restored.set,
             )
 
         self.rcs: PrefixCache[ReplicationController] = tree(
@@ -100,6 +106,17 @@ class Caches:
         async with asyncio.TaskGroup() as tasks:
             for tree in self.all():
                 tasks.create_task(tree.run(), name=f"cache-{tree.family}")
+
+    def on_forget(self, callback: Callable[[], None]) -> None:
+        """Call back when all that was committed before proves nothing any more."""
+        self._on_forget.append(callback)
+
+    async def begin_anew(self) -> None:
+        """Read all trees again, as a farm that was just started; ``filled`` then waits for that."""
+        await asyncio.gather(*(tree.begin_anew() for tree in self.all()))
+        self.restored.clear()
+        for callback in self._on_forget:
+            callback()
 
     def publish(self, recorder: Recorder) -> None:
         """Write how old and how readable each tree is; done at each scrape."""

@@ -3,7 +3,9 @@
 A round reads the situation, asks ``plan.decide`` and carries the plan out: release, hand over, take in
 batches, adopt. New claims wait for one shared barrier read, then each gets its worker. A lost session
 cancels and awaits every worker before a new session is opened (R2); a clean stop destroys the session,
-which frees all locks at once (R4). Several farms share the work without talking; locks alone decide.
+which frees all locks at once (R4). So does the sign that the store was restored from a snapshot: nothing
+that was read or held before counts any more (R15). Several farms share the work without talking; locks alone
+decide.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ log = structlog.get_logger()
 
 STALL_SECONDS = 180.0
 PAUSE_START, PAUSE_LIMIT = 1.0, 30.0
+# A server that ends all waits early looks like one that is restored again and again.
+BEGIN_ANEW_SECONDS = 10.0
 # NotRegistered too: whoever finds the store wiped stays, frozen, and never registers it anew (R18, R20).
 # A token or a record that a person has yet to mend ends no process either: it goes on when that is done.
 TRANSIENT = (
@@ -100,6 +104,7 @@ class Farm:
         self._recorder = recorder
         self._progress = progress
         self._pause_seconds = PAUSE_START
+        self._began_anew = float("-inf")
         self.ready = asyncio.Event()
         self.loops: list[ClaimLoop] = []
         # Once, and not once a session: loops come and go, what they are told of does not.
@@ -159,6 +164,8 @@ class Farm:
     async def _sessions(self, stop: asyncio.Event) -> None:
         """One session after the other; nothing of the next starts before all of the last has ended."""
         while not stop.is_set():
+            if self._caches.restored.is_set():
+                await self._begin_anew()
             try:
                 await self._same_cluster()
                 session = await Session.open(
@@ -178,6 +185,16 @@ class Farm:
             except TRANSIENT as error:
                 log.warning("farm.interrupted", code=error.code, error=error.message)
                 await self._pause(stop)
+
+    async def _begin_anew(self) -> None:
+        log.warning("farm.begins_anew", reason="the store was restored from a snapshot")
+        self._began_anew = self._clock.mono()
+        await self._caches.begin_anew()
+
+    async def _restored(self) -> None:
+        """Return when the store was restored, but not again at once."""
+        await self._caches.restored.wait()
+        await self._clock.sleep(max(0.0, self._began_anew + BEGIN_ANEW_SECONDS - self._clock.mono()))
 
     async def _pause(self, stop: asyncio.Event) -> None:
         """Spare a store that cannot be used now: longer each time, until the farm was ready once more."""
@@ -205,10 +222,11 @@ class Farm:
     async def _serve(self, session: Session, stop: asyncio.Event) -> None:
         renewal = asyncio.create_task(session.run(), name="renewal")
         work = asyncio.create_task(self._work(session), name="work")
-        stopping = asyncio.create_task(stop.wait())
+        ends = [asyncio.create_task(end) for end in (stop.wait(), self._restored())]
         try:
-            await asyncio.wait([renewal, work, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if not (work.done() or renewal.done()) and self._settings.drain and self.ready.is_set():
+            await asyncio.wait([renewal, work, *ends], return_when=asyncio.FIRST_COMPLETED)
+            over = work.done() or renewal.done() or not stop.is_set()
+            if not over and self._settings.drain and self.ready.is_set():
                 await self._drain(session, renewal, work)
             for task in (work, renewal):
                 if task.done():
@@ -216,7 +234,7 @@ class Farm:
         finally:
             # Workers end before renewal does: they may still be finishing a write.
             await tasks.end(work)
-            await tasks.end(renewal, stopping)
+            await tasks.end(renewal, *ends)
 
     async def _drain(self, session: Session, *ends: asyncio.Task[None]) -> None:
         """Hand over what others may have, without a gap, for as long as the settings allow (R9)."""
@@ -271,7 +289,9 @@ class Farm:
         await self._announce(session)
         await self._caches.filled()
         with self._progress.loop("watch", STALL_SECONDS) as watching:
-            locks = LockTree(self._client, self._keys, self._clock, self._rng, watching)
+            locks = LockTree(
+                self._client, self._keys, self._clock, self._rng, watching, self._caches.restored.set
+            )
             self.loops = [
                 self._loop(kind, session, schema.modify_index, locks.of(kind.name)) for kind in self._kinds
             ]

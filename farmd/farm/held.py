@@ -36,12 +36,21 @@ REFUSALS_COUNTED = 10  # by then the limit is reached
 class LockTree:
     """All locks of the fleet, as last seen; ``of`` gives each kind its own."""
 
-    def __init__(self, client: ConsulClient, keys: Keys, clock: Clock, rng: Rng, beat: Loop) -> None:
+    def __init__(
+        self,
+        client: ConsulClient,
+        keys: Keys,
+        clock: Clock,
+        rng: Rng,
+        beat: Loop,
+        on_restore: Callable[[], None] = lambda: None,
+    ) -> None:
         self._client = client
         self._keys = keys
         self._clock = clock
         self._rng = rng
         self._beat = beat
+        self._on_restore = on_restore
         self._prefix = keys.tree("locks")
         self._kinds: dict[str, HeldLocks] = {}
         self._index = 0
@@ -58,6 +67,8 @@ class LockTree:
 
         async def query(index: int, seconds: float) -> Page[str]:
             await wait(self._awake, self._clock, LONGEST_REST)
+            if not index:
+                return await self._client.keys(self._prefix, mode="consistent")
             return await self._client.keys(self._prefix, index=index, wait=seconds)
 
         pages = follow(
@@ -69,6 +80,7 @@ class LockTree:
             on_answer=self._beat.beat,
             # An outage is no stalled loop: the query goes on asking, and restarting helps nobody.
             on_error=lambda _: self._beat.beat(),
+            on_restore=self._on_restore,
         )
         async for page in pages:
             self._see(page)
@@ -94,7 +106,7 @@ class LockTree:
             StoreError: they could not be read.
         """
         asked = self._index
-        page = await self._client.keys(self._prefix)
+        page = await self._client.keys(self._prefix, mode="consistent")
         if not asked <= page.index < self._index:  # else a newer answer has overtaken it
             self._see(page)
 

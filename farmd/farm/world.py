@@ -59,6 +59,7 @@ class World:
         self._failing: set[str] = set()
         self.ledger = Ledger()
         self.processes = Processes(caches, keys, self.lost_since, self._wake)
+        caches.on_forget(self.ledger.forget)
         caches.pods.subscribe(self._pods_changed)
         caches.intent.subscribe(self._intents_changed)
         caches.reality.subscribe(self._realities_changed)

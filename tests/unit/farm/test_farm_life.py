@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
+from farmd.farm.farm import BEGIN_ANEW_SECONDS
 from store import codec, presence, registration
 from store.entry import Entry
 from store.errors import AccessDenied, OutcomeUnknown, RecordInvalid, StoreError, StoreUnavailable
@@ -68,6 +69,24 @@ async def test_r20_no_farm_joins_another_cluster_than_its_own(farms: Farms) -> N
     await farms.clock.advance(600.0)
     assert made_sessions(farms, "a") == before
     assert not a.farm.ready.is_set()
+
+
+async def test_r15_after_a_restore_of_the_store_a_farm_begins_anew_but_not_all_the_time(farms: Farms) -> None:
+    await farms.add(3)
+    a = await farms.start("a")
+    await farms.clock.advance(20.0)
+    before = {entry.session for entry in (await farms.locks()).values()}
+    a.caches.restored.set()
+    await farms.clock.advance(5.0)
+    after = {entry.session for entry in (await farms.locks()).values()}
+    assert before.isdisjoint(after)
+    assert len(a.works_on) == 3
+    await farms.settled()
+    made = made_sessions(farms, "a")
+    for _ in range(60):
+        a.caches.restored.set()
+        await farms.clock.advance(1.0)
+    assert made_sessions(farms, "a") - made <= 60 / BEGIN_ANEW_SECONDS + 1
 
 
 async def test_after_a_good_time_the_first_pause_is_short_again(farms: Farms) -> None:

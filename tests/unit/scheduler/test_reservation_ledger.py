@@ -46,6 +46,17 @@ def test_fields_of_a_newer_version_survive() -> None:
     assert json.loads(newer.operation(KEYS).value)["zones"] == ["x"]
 
 
+def test_r17_after_a_restore_of_the_store_no_commit_of_before_counts() -> None:
+    ledger, before = Ledger(), fleet(node("a", capacity={"cpu": 4}, index=7))
+    reservations = allocation(ASKED, 1, before).reservations
+    with ledger.hold(reservations) as hold:
+        hold.committed(90)
+    ledger.forget()
+    assert ledger.overlay(before) == before
+    with ledger.hold(reservations):
+        pass
+
+
 def test_giving_back_twice_changes_nothing() -> None:
     view = fleet(node("a", reserved={"web": {"cpu": 1}, "db": {"cpu": 1}}, index=7), node("b"))
     places = [Assignment("a", "web"), Assignment("b", "web"), Assignment("gone", "web")]
