@@ -93,6 +93,7 @@ class Agent:
             recorder=recorder,
             progress=progress,
             wake=wake.set,
+            doubt=self._doubt,
         )
         health = HealthWatcher(
             node=config.node,
@@ -131,6 +132,11 @@ class Agent:
             wake=wake,
             reports=self._reality.tell,
         )
+
+    def _doubt(self) -> None:
+        """The store may have been restored from a snapshot: look at this node's own records there."""
+        self._link.doubt()
+        self._reality.doubt()
 
     @property
     def present(self) -> bool:

@@ -1,8 +1,9 @@
 """What the store wants of this node: watched, proven, resolved, and only then obeyed (R16, R20).
 
-An answer counts only with the node's sentinel bearing our cluster's id. What it lacks is stopped only
-after a consistent read says the same. A record or manifest that cannot be used concerns its own
-instance alone, and is tried again from time to time.
+An answer counts only with the node's sentinel bearing our cluster's id. What it lacks is stopped, and a
+lower ModifyIndex than before is obeyed, only after a consistent read says the same: then the store was
+restored from a snapshot. ``doubt`` is called when that may be so. A record or manifest that cannot be used
+concerns its own instance alone, and is tried again from time to time.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Intents:
         recorder: Recorder,
         progress: Progress,
         wake: Callable[[], None],
+        doubt: Callable[[], None],
     ) -> None:
         self._config = config
         self._client = client
@@ -80,6 +82,7 @@ class Intents:
         self._recorder = recorder
         self._progress = progress
         self._wake = wake
+        self._doubt = doubt
         self._page: Page[RawEntry] | None = None
         self._fresh = asyncio.Event()
         self._unusable = False
@@ -95,7 +98,7 @@ class Intents:
     async def _follow(self) -> None:
         with self._progress.loop("intent", self._config.watch_wait * 2 + 60) as loop:
             pages = follow(
-                lambda index, seconds: self._client.list(self._prefix, index=index, wait=seconds),
+                self._query,
                 name="intent",
                 clock=self._clock,
                 rng=self._rng,
@@ -106,6 +109,12 @@ class Intents:
             async for page in pages:
                 self._page = page
                 self._fresh.set()
+
+    async def _query(self, index: int, seconds: float) -> Page[RawEntry]:
+        if not index:
+            self._doubt()
+            return await self._client.list(self._prefix, mode="consistent")
+        return await self._client.list(self._prefix, index=index, wait=seconds)
 
     async def _apply(self) -> None:
         while True:
@@ -123,14 +132,17 @@ class Intents:
 
     async def _obey(self, page: Page[RawEntry]) -> None:
         wanted = await self._resolve(page)
-        if wanted is not None and self._pods.missing_from(wanted):
-            # Never stop on what may be a stale read.
+        if wanted is not None and (self._pods.missing_from(wanted) or self._pods.older_than_known(wanted)):
+            # Never stop or go back on what may be a stale read.
             page = await self._client.list(self._prefix, mode="consistent")
             wanted = await self._resolve(page)
             if wanted is not None:
                 self._page = page
         if wanted is None:
             return
+        if older := self._pods.older_than_known(wanted):
+            log.warning("intents.restored", node=self._config.node, instances=older)
+            self._doubt()
         self._contact.made()
         invalid = sum(1 for intent in wanted.values() if not intent.sha)
         self._recorder.set("farmd_invalid_records", invalid, family="intent")

@@ -26,6 +26,7 @@ class AgentConfig:
     ``port_range`` (both ends included) is where dynamic ports come from; it lies below Linux' own range
     for outgoing connections. ``address`` is where the agent's HTTP listens, as others reach it.
     ``check_host`` is where health checks look for the pods. ``labels`` win over the agent's own facts.
+    ``watch_wait`` bounds how long a restore of the store from a snapshot may go unseen (R16).
     """
 
     node: str
@@ -35,7 +36,7 @@ class AgentConfig:
     port_range: tuple[int, int] = (20000, 29999)
     check_host: str = "127.0.0.1"
     session_ttl: float = 15.0
-    watch_wait: float = 55.0
+    watch_wait: float = 25.0
     retry_unusable: float = 15.0
     stop_workloads_on_exit: bool = False
 

@@ -1,7 +1,8 @@
 """All pods of the node and what is wanted of each: the only place where an answer changes that (R20).
 
 ``obey`` takes a proven answer. An intent that cannot be acted on changes nothing but what is said
-about its pod; a lower ModifyIndex than one already trusted is a stale read (R16).
+about its pod. What an answer takes back (``missing_from``, ``older_than_known``) is obeyed only when a
+consistent read says the same (R16), which is the caller's to see to.
 """
 
 from __future__ import annotations
@@ -81,6 +82,14 @@ class Pods:
         kept = set(wanted)
         return [name for name, pod in self._pods.items() if pod.record.wanted and name not in kept]
 
+    def older_than_known(self, wanted: Mapping[str, Wanted]) -> list[str]:
+        """The instances of which an answer knows a lower ModifyIndex than one already trusted (R16)."""
+        return [
+            name
+            for name, pod in self._pods.items()
+            if name in wanted and wanted[name].index < pod.record.intent
+        ]
+
     def obey(self, wanted: Mapping[str, Wanted]) -> None:
         """Take over a proven answer: each intent in it, and the absence of all others."""
         for intent in wanted.values():
@@ -101,14 +110,12 @@ class Pods:
         pod = self._pods.get(intent.instance)
         if pod is None:
             pod = self.new(Record(instance=intent.instance, manifest=intent.sha, owner=intent.owner))
-        elif intent.index < pod.record.intent:
-            log.info("intent.stale", instance=intent.instance, found=intent.index, known=pod.record.intent)
-            return
         if intent.manifest is None:
             self._refuse(pod, intent)
             return
         record = pod.record
-        if record.intent == intent.index and record.wanted and pod.target is not None:
+        known = (record.intent, record.manifest) == (intent.index, intent.sha)
+        if known and record.wanted and pod.target is not None:
             pod.problem = ""
             return
         before = record, pod.not_before, pod.start_failed

@@ -8,6 +8,7 @@ else is written (R12). From time to time they are read again anyway: another han
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 
 import structlog
@@ -62,6 +63,11 @@ class RealityWriter:
         if wanted != self._wanted:
             self._wanted = dict(wanted)
             self._changed.set()
+
+    def doubt(self) -> None:
+        """What stands in the store may not be what was written last: read it again."""
+        self._looked = -math.inf
+        self._changed.set()
 
     async def run(self) -> None:
         """Write changes for ever, while the node's presence is ours."""

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import base64
 import math
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from farmd.agent.intents import proven
+from farmd.agent.contact import Contact
+from farmd.agent.intents import Intents, proven
 from farmd.agent.manifests import Manifests
-from farmd.agent.model import Wanted
+from farmd.agent.model import AgentConfig, Wanted
 from farmd.agent.pods import Pods
-from farmd.agent.state import StateDirectory
+from farmd.agent.state import AgentIdentity, StateDirectory
 from farmd.metrics import Metrics
-from store import manifests
+from farmd.progress import Progress
+from store import codec, manifests, registration
 from store.consul.client import ConsulClient
 from store.entry import Page, RawEntry
 from store.errors import StoreUnavailable
+from store.intent import Intent
 from store.keys import Keys
 from store.manifests import Manifest
 from store.ports import Request, Response
@@ -28,6 +34,18 @@ from tests.still_clock import StillClock
 
 OLD = Manifest(id="web", command=["old"])
 NEW = Manifest(id="web", command=["new"])
+CLUSTER = "c1"
+
+
+def page(index: int, manifest: Manifest) -> Page[RawEntry]:
+    """A proven answer with one intent."""
+    keys = Keys()
+    values = {
+        keys.sentinel(keys.intents("n1")): registration.sentinel_value(CLUSTER),
+        keys.intent("n1", "web"): codec.encode(Intent(sha(manifest), "rc1")),
+    }
+    raw = {key: msgspec.Raw(b'"%s"' % base64.b64encode(value)) for key, value in values.items()}
+    return Page(index, [RawEntry(key, index, value=value) for key, value in raw.items()])
 
 
 class NoStore:
@@ -65,6 +83,30 @@ class Bench:
             recorder=Metrics(CollectorRegistry()),
         )
 
+    def intents(self, consistent: Page[RawEntry], doubt: Callable[[], None]) -> Intents:
+        """Of a store whose consistent reads say this."""
+
+        async def answer(prefix: str, *, mode: str) -> Page[RawEntry]:
+            assert (prefix, mode) == (Keys().intents("n1"), "consistent")
+            return consistent
+
+        recorder = Metrics(CollectorRegistry())
+        return Intents(
+            AgentConfig(node="n1", state_dir=self.state.root),
+            client=SimpleNamespace(list=answer),  # type: ignore[arg-type]
+            keys=Keys(),
+            link=SimpleNamespace(identity=AgentIdentity("n1", cluster=CLUSTER)),  # type: ignore[arg-type]
+            manifests=Manifests(ConsulClient(NoStore(), clock=self.clock), Keys(), self.state),
+            pods=self.pods,
+            contact=Contact(self.clock, self.state, 5.0),
+            clock=self.clock,
+            rng=random.Random(1),
+            recorder=recorder,
+            progress=Progress(self.clock, recorder),
+            wake=lambda: None,
+            doubt=doubt,
+        )
+
     def obey(self, *intents: Wanted) -> None:
         self.pods.obey({intent.instance: intent for intent in intents})
 
@@ -84,12 +126,23 @@ def test_an_intent_becomes_a_record_on_disk(bench: Bench) -> None:
     assert bench.state.load("web") == pod.record
 
 
-def test_r16_a_lower_modify_index_is_a_stale_read(bench: Bench) -> None:
+def test_r16_a_lower_modify_index_is_told_and_obeyed_only_when_it_is_proven(bench: Bench) -> None:
     bench.obey(wanted(9, NEW))
-    bench.obey(wanted(7, OLD))
+    older = {"web": wanted(7, OLD)}
+    assert bench.pods.older_than_known(older) == ["web"]
+    assert bench.pods.older_than_known({"web": wanted(9, NEW)}) == []
+    bench.pods.obey(older)
     pod = bench.pods.get("web")
     assert pod is not None
-    assert (pod.record.manifest, pod.record.intent, pod.target) == (sha(NEW), 9, NEW)
+    assert (pod.record.manifest, pod.record.intent, pod.target) == (sha(OLD), 7, OLD)
+
+
+def test_r16_the_same_index_of_a_restored_store_may_mean_another_manifest(bench: Bench) -> None:
+    bench.obey(wanted(9, NEW))
+    bench.obey(wanted(9, OLD))
+    pod = bench.pods.get("web")
+    assert pod is not None
+    assert (pod.record.manifest, pod.target) == (sha(OLD), OLD)
 
 
 def test_r20_what_cannot_be_used_changes_nothing_but_the_reason(bench: Bench) -> None:
@@ -201,3 +254,19 @@ def test_r20_only_the_sentinel_of_our_cluster_proves_an_answer(
     page: Page[RawEntry], cluster: str, expected: bool
 ) -> None:
     assert proven(page, SENTINEL, cluster) is expected
+
+
+@pytest.mark.parametrize(("consistent", "obeyed"), [(9, NEW), (7, OLD)], ids=["a stale read", "a restore"])
+async def test_r16_a_lower_index_is_obeyed_only_if_a_consistent_read_says_the_same(
+    bench: Bench, consistent: int, obeyed: Manifest
+) -> None:
+    doubts: list[None] = []
+    intents = bench.intents({9: page(9, NEW), 7: page(7, OLD)}[consistent], lambda: doubts.append(None))
+    bench.obey(wanted(9, NEW))
+    for manifest in (OLD, NEW):
+        (bench.state.manifests / sha(manifest)).write_bytes(manifests.canonical(manifest))
+    await intents._obey(page(7, OLD))
+    pod = bench.pods.get("web")
+    assert pod is not None
+    assert (pod.record.intent, pod.target) == (consistent, obeyed)
+    assert len(doubts) == (consistent == 7)
