@@ -8,11 +8,16 @@ import msgspec
 
 from store import codec, operations
 from store.entry import Entry, Stored
+from store.errors import RecordInvalid
 from store.keys import Keys, is_sentinel
 from store.operations import Operation
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
+
+
+ILLEGIBLE = "failsafe: the record of the freeze does not decode"
+"""The evidence of a freeze that nobody can read: it holds like any other, and a person acknowledges it so."""
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,23 +55,15 @@ class FailsafeStore:
         self._keys = keys
 
     async def get(self, kind: str) -> Stored[Failsafe] | None:
-        """The freeze of one kind of work, or none.
-
-        Raises:
-            RecordInvalid: it does not decode.
-        """
+        """The freeze of one kind of work, or none."""
         entry = await self._client.read(self._keys.failsafe(kind))
-        return None if entry is None else codec.stored(Failsafe, entry)
+        return None if entry is None else _legible(entry)
 
     async def list(self) -> dict[str, Stored[Failsafe]]:
-        """All freezes by kind.
-
-        Raises:
-            RecordInvalid: one does not decode; a freeze that cannot be read must not go unseen.
-        """
+        """All freezes by kind."""
         page = await self._client.list(self._keys.failsafe(""))
         return {
-            self._keys.last_part(raw.key): codec.stored(Failsafe, Entry.of(raw))
+            self._keys.last_part(raw.key): _legible(Entry.of(raw))
             for raw in page.items
             if not is_sentinel(raw.key)
         }
@@ -74,4 +71,14 @@ class FailsafeStore:
     def acknowledge(self, stored: Stored[Failsafe], word: Acknowledgement) -> Operation:
         """Add an acknowledgement if the evidence is still the one that was read."""
         record = msgspec.structs.replace(stored.record, acknowledgement=word)
-        return operations.cas(stored.key, codec.rewrite(record, stored.raw), stored.index, flags=stored.flags)
+        value = codec.rewrite(record, stored.raw) if stored.raw else codec.encode(record)
+        return operations.cas(stored.key, value, stored.index, flags=stored.flags)
+
+
+def _legible(entry: Entry) -> Stored[Failsafe]:
+    """A freeze from its entry. One that does not decode must not go unseen: it is told as what it is."""
+    try:
+        return codec.stored(Failsafe, entry)
+    except RecordInvalid as error:
+        record = Failsafe(evidence=ILLEGIBLE, detail=error.message)
+        return Stored(entry.key, record, entry.modify_index, b"", entry.flags, entry.create_index)

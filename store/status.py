@@ -63,13 +63,15 @@ class StatusStore:
         self._kind = kind
 
     async def get(self, item_id: str) -> Status | None:
-        """The status of one item; none until an owner wrote one.
+        """The status of one item; none until an owner wrote one that decodes.
 
-        Raises:
-            RecordInvalid: it does not decode.
+        It is for people only, who can go without until its owner writes it anew.
         """
         entry = await self._client.read(self._keys.status(self._kind, item_id))
-        return None if entry is None else codec.decode(Status, entry.value, entry.key)
+        try:
+            return None if entry is None else codec.decode(Status, entry.value, entry.key)
+        except RecordInvalid:
+            return None  # the doctor reports it
 
     async def list(self) -> dict[str, Status]:
         """Every status of the kind that decodes, by item id."""
@@ -79,7 +81,7 @@ class StatusStore:
             try:
                 found[self._keys.last_part(raw.key)] = codec.decode(Status, raw.decoded(), raw.key)
             except RecordInvalid:
-                continue  # for people only: the item's own record tells more, and is reported
+                continue  # the doctor reports it
         return found
 
     def write(self, item_id: str, status: Status) -> Operation:

@@ -33,6 +33,7 @@ _DONE = {
     "forget": "forgotten",
     "clear": "cleared",
     "remove": "removed",
+    "restore": "restored",
     "register": "registered",
 }
 

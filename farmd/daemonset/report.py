@@ -12,6 +12,7 @@ from alerting.alert import PREEMPTIVE_DS_CONTENTION, Alert
 from farmd.daemonset import plan as planning
 from farmd.daemonset.model import Plan, Snapshot
 from farmd.farm.statuses import StatusWriter
+from store.entry import Entry
 from store.locks import Claim
 from store.sessions import Session
 
@@ -47,6 +48,10 @@ class Reporter:
         await self._strands(snapshot, plan)
         status = planning.status(snapshot, plan, self._tools.farm, self._tools.clock.now())
         return await self._writer.write(status, index)
+
+    def differs(self, entry: Entry | None) -> bool:
+        """Whether another status stands in the store than this one's; it is said again then."""
+        return self._writer.differs(entry)
 
     async def over(self) -> None:
         """The item is gone, and with it what was wrong with it."""

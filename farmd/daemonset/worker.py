@@ -24,7 +24,7 @@ from farmd.farm.spending import Spending
 from farmd.placement import Subject
 from farmd.wake import Wake
 from store.daemonsets import KIND, DaemonSet
-from store.entry import Stored
+from store.entry import Entry, Stored
 from store.locks import Claim
 from store.sessions import Session
 
@@ -85,6 +85,7 @@ class DaemonSetWorker:
         """Yield the outcome of each cycle, for ever (seed ``WatchDesires``)."""
         tools = self._tools
         tools.world.attach(KIND, self._id, self._wake.set)
+        tools.sweep.attach(self._id, self._look_at_status)
         tools.watch.attach(self._id, self._wake.set)
         try:
             async for outcome in self._cycles.run(self._cycle):
@@ -92,7 +93,13 @@ class DaemonSetWorker:
                 yield outcome
         finally:
             tools.watch.detach(self._id)
+            tools.sweep.detach(self._id)
             tools.world.detach(self._id)
+
+    def _look_at_status(self, entry: Entry | None) -> None:
+        """Say it again where another hand deleted or changed what stands in the store."""
+        if self._reporter.differs(entry):
+            self._wake.set()
 
     async def gone(self) -> None:
         """The daemon set does not exist any more, and with it what was wrong with it."""

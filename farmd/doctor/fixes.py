@@ -12,6 +12,7 @@ from store.errors import Conflict, InputInvalid, NotFound
 from store.operations import MAX_OPERATIONS, Operation
 
 ACTION = "doctor.remove"
+RESTORE = "doctor.restore"
 # Beside the removals: the check of the cluster, and the audit record.
 OVERHEAD = 2
 
@@ -53,7 +54,7 @@ async def mutations(call: Call, findings: Sequence[Finding]) -> list[Mutation]:
     chosen = [finding.removal for finding in findings if finding.removal is not None]
     items: dict[tuple[str, str], list[Removal]] = {}
     for removal in chosen:
-        if removal.keys:
+        if removal.keys or removal.writes:
             items.setdefault((removal.kind, removal.id), []).append(removal)
     removed = [
         _mutation(call, cluster, batch)
@@ -105,10 +106,12 @@ def _batches(removals: Sequence[Removal], room: int) -> Iterable[list[Removal]]:
 def _guarded(removals: Sequence[Removal]) -> list[Operation]:
     absent = dict.fromkeys(key for removal in removals for key in removal.absent)
     gone = dict(key for removal in removals for key in removal.keys)
+    restored = (write for removal in removals for write in removal.writes)
     room = _room(removals)
     return [
         *(operations.check_not_exists(key) for key in absent),
         *(operations.delete_cas(key, index) for key, index in gone.items()),
+        *(operations.cas(key, value, index) for key, index, value in restored),
         *([reservations.given_back(room)[0]] if room else []),
     ]
 
@@ -121,16 +124,17 @@ def _room(removals: Sequence[Removal]) -> list[Release]:
 def _mutation(call: Call, cluster: Operation, removals: Sequence[Removal]) -> Mutation:
     first = removals[0]
     lines = [key.removeprefix(call.keys.prefix) for removal in removals for key, _ in removal.keys]
+    restored = [key.removeprefix(call.keys.prefix) for removal in removals for key, *_ in removal.writes]
     room = _room(removals)
     freed = reservations.given_back(room)[1] if room else []
     change = Change(
         first.kind,
         first.id,
         first.id,
-        ACTION,
-        before={"records": len(lines)},
-        after={"records": 0},
-        details=(*(f"removes {line}" for line in lines), *freed),
+        RESTORE if restored else ACTION,
+        before={"records": len(lines), "invalid": len(restored)} if restored else {"records": len(lines)},
+        after={"records": 0, "invalid": 0} if restored else {"records": 0},
+        details=(*(f"removes {line}" for line in lines), *(f"restores {line}" for line in restored), *freed),
         destructive=True,
         removed=tuple(removal.pod for removal in removals if removal.pod),
     )

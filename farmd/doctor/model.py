@@ -24,7 +24,7 @@ class Removal:
     ``kind`` and ``id`` name the item in the audit; ``pod`` is set where a pod goes, as
     ``<node>/<instance>``, so that replay of the audit knows of it. ``release`` is room that nobody needs
     any more once the keys are gone; ``at_once``: in the very same transaction, because the owner lives and
-    takes the place again as soon as it can.
+    takes the place again as soon as it can. ``writes`` are records to restore: key, index as seen, new value.
     """
 
     kind: str
@@ -34,6 +34,7 @@ class Removal:
     pod: str = ""
     release: Release | None = None
     at_once: bool = False
+    writes: tuple[tuple[str, int, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from farmd.doctor.model import Finding
+from farmd.doctor.repairs import way_out
 from farmd.doctor.survey import Survey
 from store import codec, rcs
 from store.daemonsets import DaemonSet
@@ -53,14 +54,10 @@ def _undecodable(survey: Survey) -> list[Finding]:
                 _check_key(survey, family, entry.key)
                 _decode(survey, family, kind, entry)
             except RecordInvalid as error:
-                findings.append(
-                    Finding(
-                        "record-invalid",
-                        survey.short(entry.key),
-                        error.message,
-                        "a hand or a newer version wrote it; it is skipped until it is corrected or deleted",
-                    )
-                )
+                fix, removal = way_out(survey, family, entry)
+                name = survey.short(entry.key)
+                fix = f"if a newer version wrote it, let that version correct it; else {fix}"
+                findings.append(Finding("record-invalid", name, error.message, fix, removal))
     return findings
 
 

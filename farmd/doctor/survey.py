@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from store import codec
+from store import codec, manifests
 from store.entry import Entry
 from store.errors import RecordInvalid
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
+from store.manifests import Manifest
 from store.ports import Clock
 from store.reality import Reality
 from store.registration import sentinel_value
@@ -32,14 +33,17 @@ OTHERS = ("failsafe", "farms", "agents", "nodes")
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Entries by family and key, sentinels among them; ``audit_hours`` newest last."""
+    """Entries by family and key, sentinels among them; ``audit_hours`` newest last.
+
+    ``manifests`` by digest, None where the body is not what the digest names.
+    """
 
     keys: Keys
     now: float
     cluster: Entry | None
     schema: Entry | None
     trees: Mapping[str, Mapping[str, Entry]]
-    manifests: frozenset[str]
+    manifests: Mapping[str, Manifest | None]
     audit_hours: tuple[str, ...]
 
     def records(self, family: str) -> Iterator[Entry]:
@@ -122,6 +126,15 @@ async def _readable(client: ConsulClient, keys: Keys, trees: Mapping[str, Mappin
             await client.read(keys.sentinel(keys.tree(family)))
 
 
+def _manifest(keys: Keys, entry: Entry) -> Manifest | None:
+    if manifests.digest(entry.value) != keys.last_part(entry.key):
+        return None
+    try:
+        return codec.decode(Manifest, entry.value, entry.key)
+    except RecordInvalid:
+        return None
+
+
 async def survey(client: ConsulClient, keys: Keys, clock: Clock) -> Survey:
     """Read it all."""
     trees: dict[str, dict[str, Entry]] = {}
@@ -130,14 +143,17 @@ async def survey(client: ConsulClient, keys: Keys, clock: Clock) -> Survey:
         page = await client.list(keys.tree(family))
         trees[family] = {raw.key: Entry.of(raw) for raw in page.items}
     await _readable(client, keys, trees)
-    prefix = keys.manifest("")
-    bodies = await client.keys(prefix)
+    bodies = await client.list(keys.manifest(""))
     return Survey(
         keys=keys,
         now=clock.now(),
         cluster=await client.read(keys.cluster),
         schema=await client.read(keys.schema),
         trees=trees,
-        manifests=frozenset(key[len(prefix) :] for key in bodies.items),
+        manifests={
+            keys.last_part(raw.key): _manifest(keys, Entry.of(raw))
+            for raw in bodies.items
+            if not is_sentinel(raw.key)
+        },
         audit_hours=tuple(sorted(key.split("/")[-2] for key in hours.items if key.endswith("/"))),
     )

@@ -34,7 +34,6 @@ LOST_AT_LEAST = 4
 FAILING_SHARE = 0.5
 FAILING_AT_LEAST = 20
 REMOVALS_SHARE_PER_MINUTE = 0.3
-ILLEGIBLE = "failsafe: the record of the freeze does not decode"
 # Of small fleets, by all farms together; and a farm's part of it: what one worker may move at once.
 REMOVALS_AT_LEAST = 20
 REMOVALS_A_FARM_AT_LEAST = 8
@@ -165,7 +164,7 @@ class FailsafeGuard:
         if record is not None and failsafe.frozen(record, self._clock.now()):
             return record.evidence
         if self._key in self._cache.broken:
-            return ILLEGIBLE
+            return failsafe.ILLEGIBLE
         return None
 
     def frozen_index(self) -> int:
@@ -224,7 +223,7 @@ class FailsafeGuard:
     def _doubts(self) -> list[str]:
         """What people must hear of: a record that does not decode freezes, too, until somebody mends it."""
         doubts = [self._doubt] if self._doubt is not None else []
-        return doubts + [ILLEGIBLE] * (self._key in self._cache.broken)
+        return doubts + [failsafe.ILLEGIBLE] * (self._key in self._cache.broken)
 
     def _tell(self) -> None:
         if (says := self.frozen()) != self._said:

@@ -55,7 +55,8 @@ class Processes:
         self._followed.pop(owner, None)
 
     def _absent(self, node: str) -> str:
-        return "" if self._keys.agent(node) in self._caches.agents.entries else " (its agent is absent)"
+        key, agents = self._keys.agent(node), self._caches.agents
+        return "" if key in agents.entries or key in agents.broken else " (its agent is absent)"
 
     def _changed(self, changed: set[str]) -> None:
         if not self._followed:

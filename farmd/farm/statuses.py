@@ -156,15 +156,19 @@ class StatusWriter:
         self.known, self._written_at = status, self._clock.mono()
         return None
 
+    def differs(self, entry: Entry | None) -> bool:
+        """Whether something else stands in the store than this writer knows of; it is written anew then."""
+        found = _decoded(entry)
+        if same(self.known, found):
+            return False
+        self.known, self._index = found, None
+        return True
+
     async def _standing(self) -> int:
         """ModifyIndex of the status in the store, 0 if there is none; read unless the last write told it."""
         if self._index is None:
-            key = self._keys.status(self._claim.kind, self._claim.item)
-            entry = await self._client.read(key)
-            try:
-                self.known = None if entry is None else codec.decode(Status, entry.value, key)
-            except RecordInvalid:
-                self.known = None
+            entry = await self._client.read(self._keys.status(self._claim.kind, self._claim.item))
+            self.known = _decoded(entry)
             self._index = 0 if entry is None else entry.modify_index
         return self._index
 
@@ -184,6 +188,14 @@ class StatusWriter:
         except StoreError as error:
             log.debug("status.not_written", kind=self._claim.kind, item=self._claim.item, code=error.code)
             return STATUS_RETRY
+
+
+def _decoded(entry: Entry | None) -> Status | None:
+    """A status; one that does not decode is as good as none, because its owner writes it anew."""
+    try:
+        return None if entry is None else codec.decode(Status, entry.value, entry.key)
+    except RecordInvalid:
+        return None
 
 
 def same(left: S | None, right: S | None) -> bool:

@@ -53,7 +53,7 @@ class Nodes(Kind):
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
         """The one sweep that tells workers when an agent was absent for long enough."""
-        return (self._absences.run(),)
+        return (*super().background(), self._absences.run())
 
     async def barrier(self, items: Sequence[str]) -> None:
         """Read the small trees that plans rest on, and what was last said of these nodes (R15)."""

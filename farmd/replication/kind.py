@@ -14,6 +14,7 @@ from farmd.farm.manifests import ManifestCache
 from farmd.farm.model import Item
 from farmd.farm.moves import Moves
 from farmd.farm.statuses import Recollection
+from farmd.farm.sweep import StatusSweep
 from farmd.farm.turns import Turns
 from farmd.farm.world import World
 from farmd.placement import Placement
@@ -43,6 +44,7 @@ class Tools:
     guard: FailsafeGuard
     manifests: ManifestCache
     recollection: Recollection[Status]
+    sweep: StatusSweep
     alerter: Alerter
     clock: Clock
     rng: Rng
@@ -97,8 +99,8 @@ class Replication:
         return ReplicationController(claim, session, self._tools, wake)
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
-        """Nothing runs beside the workers."""
-        return ()
+        """The sweep that finds statuses which another hand deleted or changed."""
+        return (self._tools.sweep.run(self._tools.clock),)
 
 
 def _tools(context: Context) -> Tools:
@@ -113,6 +115,7 @@ def _tools(context: Context) -> Tools:
         guard=context.guards["rcs"],
         manifests=context.manifests,
         recollection=Recollection(context.client, context.keys, "rcs", Status),
+        sweep=StatusSweep(context.client, context.keys, "rcs"),
         alerter=context.alerter,
         clock=context.clock,
         rng=context.rng,

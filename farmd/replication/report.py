@@ -9,6 +9,7 @@ from farmd.farm.statuses import StatusWriter
 from farmd.replication import healing
 from farmd.replication import plan as planning
 from farmd.replication.model import Plan, Snapshot, Step
+from store.entry import Entry
 from store.locks import Claim
 from store.sessions import Session
 
@@ -74,6 +75,10 @@ class Reporter:
                 details={"rc_id": self._id, "farm": self._tools.farm, **details},
             )
         )
+
+    def differs(self, entry: Entry | None) -> bool:
+        """Whether another status stands in the store than this one's; it is said again then."""
+        return self._writer.differs(entry)
 
     async def over(self) -> None:
         """The item is gone, and with it what was wrong with it."""

@@ -27,7 +27,7 @@ from farmd.replication.report import Reporter
 from farmd.wake import Wake, wait
 from scheduler.errors import SchedulerError
 from store import operations, rcs
-from store.entry import Stored
+from store.entry import Entry, Stored
 from store.errors import (
     SessionSuspended,
     StoreError,
@@ -93,6 +93,7 @@ class ReplicationController:
         """Yield the outcome of each cycle, for ever (seed ``WatchDesires``)."""
         tools = self._tools
         tools.world.attach("rcs", self._id, self._wake.set)
+        tools.sweep.attach(self._id, self._look_at_status)
         try:
             while True:
                 await tools.turns.turn()
@@ -107,8 +108,14 @@ class ReplicationController:
                 yield outcome
                 await wait(self._wake, tools.clock, outcome.after)
         finally:
+            tools.sweep.detach(self._id)
             tools.world.detach(self._id)
             tools.moves.forget(self._id)
+
+    def _look_at_status(self, entry: Entry | None) -> None:
+        """Say it again where another hand deleted or changed what stands in the store."""
+        if self._reporter.differs(entry):
+            self._wake.set()
 
     async def gone(self) -> None:
         """The RC does not exist any more, and with it what was wrong with it."""

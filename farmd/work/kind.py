@@ -13,6 +13,7 @@ from farmd.farm.failsafe import FailsafeGuard
 from farmd.farm.items import Items
 from farmd.farm.kind import Worker
 from farmd.farm.model import Item
+from farmd.farm.sweep import StatusSweep
 from farmd.wake import Wake
 from farmd.work.context import Context
 from farmd.work.status import Recollection
@@ -35,6 +36,7 @@ class Kind(ABC):
         self._blocked: set[str] = set()
         self.recollection = Recollection(context.client, context.keys, self.name, self.STATUS)
         self._records.subscribe_gone(self.recollection.forget)
+        self.sweep = StatusSweep(context.client, context.keys, self.name)
 
     @abstractmethod
     def records(self) -> Items:
@@ -49,8 +51,8 @@ class Kind(ABC):
         """A worker for a claim; built only after ``barrier``."""
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
-        """What runs beside the workers for as long as the farm does."""
-        return ()
+        """What runs beside the workers for as long as the farm does; a kind adds its own."""
+        return (self.sweep.run(self.context.clock),)
 
     @property
     def guard(self) -> FailsafeGuard:

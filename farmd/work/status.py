@@ -136,6 +136,14 @@ class StatusWriter:
         self.known, self._written_at = status, self._clock.mono()
         return None
 
+    def differs(self, entry: Entry | None) -> bool:
+        """Whether something else stands in the store than this writer knows of; it is written anew then."""
+        found = None if entry is None else decoded(self._model, entry)
+        if same(self.known, found):
+            return False
+        self.known, self._index = found, None
+        return True
+
     async def _standing(self) -> int:
         """ModifyIndex of the status in the store, 0 if there is none; read unless the last write told it."""
         if self._index is None:

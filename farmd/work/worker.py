@@ -24,7 +24,7 @@ from scheduler.errors import SchedulerError
 from store import operations
 from store.audit import Audit
 from store.cache import PrefixCache
-from store.entry import Stored
+from store.entry import Entry, Stored
 from store.errors import (
     AccessDenied,
     InputInvalid,
@@ -190,6 +190,7 @@ class Worker(ABC, Generic[S, P]):
         context, name, item = self.context, self.kind.name, self.claim.item
         clock = context.clock
         self.attach()
+        self.kind.sweep.attach(item, self._look_at_status)
         try:
             while True:
                 await context.turns.turn()
@@ -202,8 +203,14 @@ class Worker(ABC, Generic[S, P]):
                 yield outcome
                 await wait(self.wake, clock, outcome.after)
         finally:
+            self.kind.sweep.detach(item)
             self.detach()
             self.kind.block(item, False)
+
+    def _look_at_status(self, entry: Entry | None) -> None:
+        """Say it again where another hand deleted or changed what stands in the store."""
+        if self.status.differs(entry):
+            self.wake.set()
 
     async def _guarded(self) -> Outcome:
         """One cycle; what the store refuses is retried later, with backoff and jitter."""

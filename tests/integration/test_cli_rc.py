@@ -145,6 +145,32 @@ def test_a_corrupt_record_is_reported_beside_the_good_ones(farmctl: Farmctl) -> 
     assert "rcs/bad0" in farmctl.ok("top").out
 
 
+def test_a_corrupt_status_keeps_nobody_from_looking_and_waiting(farmctl: Farmctl) -> None:
+    made = farmctl.ok("rc", "create", "-f", "-", "-o", "json", stdin=HELLO).json["items"][0]["id"]
+    put(farmctl, f"status/rcs/{made}", "<html>")
+    for arguments in (
+        ["rc", "get", "hello"],
+        ["rc", "describe", "hello"],
+        ["rc", "pods", "hello"],
+        ["rc", "list"],
+    ):
+        farmctl.ok(*arguments)
+    late = farmctl("rc", "enable", "hello", "--wait", "--timeout", "1s")
+    assert (late.code, "0 of 3 placed" in late.err) == (8, True)
+
+
+def test_a_corrupt_freeze_is_shown_and_acknowledged_like_any_other(farmctl: Farmctl) -> None:
+    put(farmctl, "failsafe/rcs", "<html>")
+    evidence = "failsafe: the record of the freeze does not decode"
+    assert f"FROZEN rcs: {evidence}" in farmctl.ok("top").out
+    (row,) = farmctl.ok("failsafe", "status", "-o", "json").json["items"]
+    assert (row["kind"], row["frozen"], row["evidence"]) == ("rcs", True, evidence)
+    word = ("--evidence", evidence, "--for", "10m", "--reason", "a slip", "-y")
+    farmctl.ok("failsafe", "clear", "rcs", *word)
+    (row,) = farmctl.ok("failsafe", "status", "-o", "json").json["items"]
+    assert (row["frozen"], row["acknowledgement"]["evidence"]) == (False, evidence)
+
+
 def test_cascade_without_a_farm_exits_8_and_says_so(farmctl: Farmctl) -> None:
     rc_id = farmctl.ok("rc", "create", "-f", "-", "-o", "json", stdin=HELLO).json["items"][0]["id"]
     put(farmctl, f"pods/{rc_id}/web1/hello", json.dumps({"manifest": "0" * 64, "labels": {"app": "hello"}}))

@@ -27,14 +27,15 @@ THEIRS = Intent("f" * 64, "feedfeedfeedfeed")
 
 
 def requests_of(scene: Scene, name: str) -> list[Request]:
-    """Everything that a farm sends from now on, but for its parked queries and its renewals."""
+    """Everything that a farm sends from now on, but its parked queries, renewals and looks at statuses."""
     sent: list[Request] = []
     line = scene.farms[name].line
     send = line.send
 
     async def noted(request: Request, timeout: float) -> Response:
         params = dict(request.params)
-        if int(params.get("index", "0")) == 0 and "/session/renew/" not in request.path:
+        regular = "/session/renew/" in request.path or KEYS.tree("status") in request.path
+        if int(params.get("index", "0")) == 0 and not regular:
             sent.append(request)
         return await send(request, timeout)
 

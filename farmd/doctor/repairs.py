@@ -1,0 +1,171 @@
+"""The way out for each record that does not decode: what restores it from what is known, or removes it.
+
+What can be told from other records is restored: nothing that runs is touched then. The rest is removed, where
+its owner writes it anew or goes on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from farmd.doctor.model import Removal
+from farmd.doctor.survey import Survey
+from store import codec
+from store.daemonsets import DaemonSet
+from store.entry import Entry
+from store.failsafe import ILLEGIBLE
+from store.intent import Intent
+from store.labels import DAEMON_SET_ID_LABEL, POD_ID_LABEL, RC_ID_LABEL
+from store.manifests import asked
+from store.nodes import Node, Reserved
+from store.pods import Pod
+from store.rcs import ReplicationController
+
+WayOut = tuple[str, Removal]
+CORDON_REASON = "its record did not decode and was written anew"
+
+
+def way_out(survey: Survey, family: str, entry: Entry) -> WayOut:
+    """What to do about a record that does not decode, and how the doctor does it."""
+    if not survey.keys.well_formed(family, entry.key):
+        return _removed(survey, family, entry, "removes it")
+    return _WAYS[family](survey, family, entry)
+
+
+def _removed(
+    survey: Survey, family: str, entry: Entry, what: str, *beside: str, absent: tuple[str, ...] = ()
+) -> WayOut:
+    """Remove it with the keys ``beside`` it that are there."""
+    name = survey.short(entry.key)
+    found = (survey.trees[key[len(survey.keys.prefix) :].partition("/")[0]].get(key) for key in beside)
+    keys = tuple((each.key, each.modify_index) for each in (entry, *found) if each is not None)
+    item = name.removeprefix(f"{family}/")
+    return f"farmctl doctor --fix {name} {what}", Removal(family, item, keys, absent)
+
+
+def _restored(
+    survey: Survey, family: str, entry: Entry, record: object, what: str, *, absent: tuple[str, ...] = ()
+) -> WayOut:
+    name = survey.short(entry.key)
+    writes = ((entry.key, entry.modify_index, codec.encode(record)),)
+    item = name.removeprefix(f"{family}/")
+    return f"farmctl doctor --fix {name} {what}", Removal(family, item, (), absent, writes=writes)
+
+
+def _owner(survey: Survey, family: str, entry: Entry) -> WayOut:
+    keys, item = survey.keys, survey.keys.last_part(entry.key)
+    count = sum(1 for each in survey.records("pods") if each.key.startswith(keys.pods(item)))
+    names = (each for each in survey.records("names") if each.key.startswith(keys.name(family, "")))
+    named = [each.key for each in names if each.value == codec.encode(item)]
+    fix, removal = _removed(
+        survey,
+        family,
+        entry,
+        f"removes it; its {count} pods run on, and are told as orphan-pod then",
+        *named,
+        keys.status(family, item),
+        keys.work(family, item),
+        absent=(keys.mutation_lock(family, item),),
+    )
+    return f"consul kv put {entry.key} @FILE restores it from a copy; {fix}", removal
+
+
+def _pod(survey: Survey, family: str, entry: Entry) -> WayOut:
+    """Restored from its intent, which its owner wrote with it; without one it never ran."""
+    owner, node, instance = survey.keys.pod_parts(entry.key)
+    at = survey.keys.intent(node, instance)
+    intent = next((one for each, one in survey.decoded("intent", Intent) if each.key == at), None)
+    if intent is None or intent.owner != owner:
+        return _removed(survey, family, entry, "removes it; its owner places another")
+    labels = _labels(survey, owner)
+    return _restored(
+        survey, family, entry, Pod(intent.manifest, labels, survey.now), "restores it from its intent"
+    )
+
+
+def _labels(survey: Survey, owner: str) -> dict[str, str]:
+    for _, rc in survey.decoded("rcs", ReplicationController):
+        if rc.id == owner:
+            return {**rc.pod_labels, POD_ID_LABEL: rc.pod_id, RC_ID_LABEL: owner}
+    for _, one in survey.decoded("daemonsets", DaemonSet):
+        if one.id == owner:
+            return {**one.pod_labels, POD_ID_LABEL: one.pod_id, DAEMON_SET_ID_LABEL: owner}
+    return {}
+
+
+def _intent(survey: Survey, family: str, entry: Entry) -> WayOut:
+    """Restored from the pod that stands there: its node then goes on with what it runs."""
+    place = survey.keys.intent_parts(entry.key)
+    pods = [
+        Intent(pod.manifest, survey.keys.pod_parts(each.key)[0])
+        for each, pod in survey.decoded("pods", Pod)
+        if survey.keys.pod_parts(each.key)[1:] == place
+    ]
+    if len(pods) != 1:
+        return _removed(survey, family, entry, "removes it, and its node stops what it runs there")
+    return _restored(survey, family, entry, pods[0], "restores it from its pod")
+
+
+def _reality(survey: Survey, family: str, entry: Entry) -> WayOut:
+    fix, removal = _removed(survey, family, entry, "removes what an agent said that is gone for good")
+    return f"its agent writes it anew; {fix}", removal
+
+
+def _node(survey: Survey, family: str, entry: Entry) -> WayOut:
+    node = survey.keys.last_part(entry.key)
+    record = Node(cordoned=True, cordon_reason=CORDON_REASON)
+    lock = survey.keys.mutation_lock("nodes", node)
+    what = f"writes a new one, cordoned and without labels; then farmctl node label and uncordon {node}"
+    fix, removal = _restored(survey, family, entry, record, what, absent=(lock,))
+    return f"consul kv put {entry.key} @FILE restores it from a copy; {fix}", removal
+
+
+def _reserved(survey: Survey, family: str, entry: Entry) -> WayOut:
+    node = survey.keys.last_part(entry.key)
+    instances = {}
+    for each, pod in survey.decoded("pods", Pod):
+        _, where, instance = survey.keys.pod_parts(each.key)
+        manifest = survey.manifests.get(pod.manifest)
+        if where == node and manifest is not None and asked(manifest):
+            instances[instance] = asked(manifest)
+    return _restored(
+        survey, family, entry, Reserved(instances), "restores it from what the pods there ask for"
+    )
+
+
+def _freeze(survey: Survey, family: str, entry: Entry) -> WayOut:
+    fix, removal = _removed(survey, family, entry, "removes it; farms freeze again if they have a reason")
+    kind = survey.keys.last_part(entry.key)
+    clear = f"farmctl failsafe clear {kind} --evidence '{ILLEGIBLE}' --for 10m --reason WHY"
+    return f"{fix}; {clear} lets removals go on", removal
+
+
+def _name(survey: Survey, family: str, entry: Entry) -> WayOut:
+    of, _, name = entry.key[len(survey.keys.tree("names")) :].partition("/")
+    kind: type[ReplicationController] | type[DaemonSet] | None
+    kind = {"rcs": ReplicationController, "daemonsets": DaemonSet}.get(of)  # type: ignore[assignment]
+    found = [] if kind is None else [one.id for _, one in survey.decoded(of, kind) if one.name == name]
+    if len(found) != 1:
+        return _removed(survey, family, entry, "removes it; no record bears that name")
+    return _restored(survey, family, entry, found[0], "restores it from the record that bears the name")
+
+
+def _by(what: str) -> Callable[[Survey, str, Entry], WayOut]:
+    return lambda survey, family, entry: _removed(survey, family, entry, what)
+
+
+_WAYS: dict[str, Callable[[Survey, str, Entry], WayOut]] = {
+    "rcs": _owner,
+    "daemonsets": _owner,
+    "pods": _pod,
+    "intent": _intent,
+    "reality": _reality,
+    "nodes": _node,
+    "agents": _by("removes it, and the agent announces itself again"),
+    "reserved": _reserved,
+    "farms": _by("removes it, and the farm announces itself again"),
+    "failsafe": _freeze,
+    "work": _by("removes it: its worker forgets crashes, and a move that was under way"),
+    "names": _name,
+    "status": _by("removes it, and its owner writes it anew"),
+}

@@ -1,0 +1,62 @@
+"""Nobody watches statuses: a slow sweep finds those that another hand deleted or changed (R25).
+
+It only shows each worker what stands in the store; its owner writes a status anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import structlog
+
+from store.consul.client import ConsulClient
+from store.entry import Entry
+from store.errors import StoreError
+from store.keys import Keys
+from store.ports import Clock
+
+log = structlog.get_logger()
+
+# Within this time it looks once at all statuses of a kind, in parts by their items' first letter.
+SWEEP_SECONDS = 60.0
+SWEEP_PARTS = 16
+
+Show = Callable[[Entry | None], None]
+
+
+class StatusSweep:
+    """The statuses of the items of one kind that have a worker here."""
+
+    def __init__(self, client: ConsulClient, keys: Keys, kind: str) -> None:
+        self._client = client
+        self._keys = keys
+        self._kind = kind
+        self._shown: dict[str, Show] = {}
+
+    def attach(self, item: str, show: Show) -> None:
+        """From now on show the item's worker what stands in the store, if anything does."""
+        self._shown[item] = show
+
+    def detach(self, item: str) -> None:
+        """The item's worker ended."""
+        self._shown.pop(item, None)
+
+    async def run(self, clock: Clock) -> None:
+        """Look at one part after the other, for ever."""
+        for part in itertools.cycle(range(SWEEP_PARTS)):
+            await clock.sleep(SWEEP_SECONDS / SWEEP_PARTS)
+            firsts = {item[0] for item in self._shown if ord(item[0]) % SWEEP_PARTS == part}
+            try:
+                for first in sorted(firsts):
+                    await self._look(first)
+            except StoreError as error:
+                log.debug("status.not_swept", kind=self._kind, code=error.code)
+
+    async def _look(self, first: str) -> None:
+        page = await self._client.list(self._keys.status(self._kind, first))
+        standing = {self._keys.last_part(raw.key): raw for raw in page.items}
+        for item, show in list(self._shown.items()):
+            if item.startswith(first):
+                raw = standing.get(item)
+                show(None if raw is None else Entry.of(raw))
