@@ -56,6 +56,11 @@ class Wake:
                 self._waiter = None
 
 
+def earliest(*times: float | None) -> float | None:
+    """The smallest of these numbers of seconds; None where there is none."""
+    return min((seconds for seconds in times if seconds is not None), default=None)
+
+
 async def wait(wake: Waitable, clock: Clock, seconds: float | None) -> bool:
     """Return when ``wake`` is set (True) or after so many seconds (False); None or infinity: no limit."""
     if wake.is_set():

@@ -44,6 +44,8 @@ class PrefixCache(TreeCopy[T]):
             large answers at once would decide how much memory the process keeps for ever.
         compact: makes a decoded record smaller before it is kept, such as by sharing equal strings.
         on_restore: called at each sign that the store was restored from a snapshot.
+        dated: adds to a record when this process first saw it as it is, from the record that was kept
+            before and the monotonic time of the answer.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class PrefixCache(TreeCopy[T]):
         pause: float = 0.0,
         keep_raw: bool = False,
         compact: Callable[[Any], T] = lambda record: record,
+        dated: Callable[[T, T | None, float], T] | None = None,
         wait: float = WAIT_SECONDS,
         reading: asyncio.Semaphore | None = None,
         on_answer: Callable[[], None] = lambda: None,
@@ -75,6 +78,7 @@ class PrefixCache(TreeCopy[T]):
             keep_raw=keep_raw,
             compact=compact,
             on_restore=on_restore,
+            dated=dated,
         )
         self._client = client
         self._rng = rng

@@ -29,7 +29,8 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     but one. ``rate`` is how many nodes may get a pod or another manifest in a minute (0: no limit),
     ``max_in_progress`` how many may be on their way to being healthy at a time. ``needs`` are the features
     that a farm must know to claim it (R11). ``deleting`` stands from the moment that a cascading delete
-    was asked for: it wants no pods then.
+    was asked for: it wants no pods then. ``min_healthy_time``: seconds that a pod must be healthy without a
+    break before it is available (R22).
     """
 
     id: str
@@ -45,6 +46,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     max_in_progress: Annotated[int, msgspec.Meta(ge=1)] = 50
     needs: list[str] = []
     deleting: bool = False
+    min_healthy_time: Annotated[float, msgspec.Meta(ge=0)] = 10.0
 
     @property
     def wants_pods(self) -> bool:

@@ -31,7 +31,8 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     ``managed_by`` names the rollout that owns the membership (R14), ``needs`` the features that a
     farm must know to claim it (R11). ``on_lost``: what happens to pods on a lost node (R21).
     ``unhealthy_after``: seconds until a pod that stays unhealthy is replaced (0: never), and
-    ``transfer_timeout``: seconds that a pod on its new node has to become healthy.
+    ``transfer_timeout``: seconds that a pod on its new node has to become healthy. ``min_healthy_time``:
+    seconds that a pod must be healthy without a break before it is available (R22).
     ``deleting`` stands from the moment that a cascading delete was asked for; the count is 0 then.
     """
 
@@ -53,6 +54,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     deleting: bool = False
     unhealthy_after: Annotated[float, msgspec.Meta(ge=0)] = 300.0
     transfer_timeout: Annotated[float, msgspec.Meta(gt=0)] = 300.0
+    min_healthy_time: Annotated[float, msgspec.Meta(ge=0)] = 10.0
 
 
 # What most RCs leave out is one object for all of them; nobody changes a record in place.

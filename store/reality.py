@@ -48,7 +48,8 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Glance(msgspec.Struct, frozen=True, gc=False):
     """The part of a reality that decisions rest on; tens of thousands of them are kept in memory.
 
-    ``since`` is when its health became what it is, 0 while it passes: nobody asks then.
+    ``since`` is when its health became what it is, by its agent's clock; ``seen`` when this process first saw
+    it in that start and that health, by its own monotonic clock.
     """
 
     manifest: str
@@ -58,6 +59,7 @@ class Glance(msgspec.Struct, frozen=True, gc=False):
     state: HealthState
     intent: int = 0
     since: float = 0.0
+    seen: float = 0.0
 
 
 def glance(reality: Reality) -> Glance:
@@ -69,11 +71,27 @@ def glance(reality: Reality) -> Glance:
         reality.started,
         reality.health.state,
         reality.intent,
-        0.0 if reality.health.state == "passing" else reality.health.since,
+        # Without a health check both times are the same: one number for both saves memory.
+        reality.started if reality.health.since == reality.started else reality.health.since,
     )
 
 
-def healthy(seen: Reality | Glance | None, manifest: str) -> bool:
+def dated(now: Glance, before: Glance | None, at: float) -> Glance:
+    """The same with ``seen``: ``at``, or what it was before if start and health are still the same ones.
+
+    The agent's times only tell one start from another here, so that its clock does not matter.
+    """
+    if before is not None and _spell(before) == _spell(now):
+        at = before.seen
+    return msgspec.structs.replace(now, seen=at)
+
+
+def _spell(seen: Glance) -> tuple[object, ...]:
+    """What stays the same as long as one start keeps its health."""
+    return seen.manifest, seen.phase, seen.started, seen.state, seen.since
+
+
+def passes(seen: Reality | Glance | None, manifest: str) -> bool:
     """Whether a pod runs that very manifest and passes its check (R22)."""
     if seen is None or seen.manifest != manifest or seen.phase != "running":
         return False

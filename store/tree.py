@@ -70,6 +70,7 @@ class TreeCopy(Generic[T]):
         keep_raw: bool,
         compact: Callable[[Any], T],
         on_restore: Callable[[], None],
+        dated: Callable[[T, T | None, float], T] | None = None,
     ) -> None:
         self._keys = keys
         self._kind = kind
@@ -79,6 +80,7 @@ class TreeCopy(Generic[T]):
         self._keep_raw = keep_raw
         self._compact = compact
         self._on_restore = on_restore
+        self._dated = dated
         self.family = family
         self._prefix = keys.tree(family)
         self._shards = [Shard(self._prefix)]
@@ -244,7 +246,7 @@ class TreeCopy(Generic[T]):
     def _decode(self, shard: Shard, raw: RawEntry, numbers: dict[int, int]) -> None:
         value = raw.decoded()
         try:
-            record = self._compact(codec.decode(self._kind, value, raw.key))
+            record = self._kept(shard, raw.key, codec.decode(self._kind, value, raw.key))
         except RecordInvalid as error:
             self._set_aside(raw, error)
             return
@@ -254,6 +256,14 @@ class TreeCopy(Generic[T]):
         index = numbers.setdefault(raw.modify_index, raw.modify_index)
         created = numbers.setdefault(raw.create_index, raw.create_index)
         self._insert(shard, Stored(raw.key, record, index, kept, raw.flags, created))
+
+    def _kept(self, shard: Shard, key: str, record: Any) -> T:
+        """What is kept of a record; one that is dated gets the time of the answer that brought it."""
+        compacted = self._compact(record)
+        if self._dated is None:
+            return compacted
+        before = self.entries.get(key)
+        return self._dated(compacted, None if before is None else before.record, shard.answered)
 
     def _set_aside(self, raw: RawEntry, error: RecordInvalid) -> None:
         error.fields["index"] = raw.modify_index
@@ -270,7 +280,7 @@ class TreeCopy(Generic[T]):
         created = known.create_index if known is not None else index
         kept = raw if self._keep_raw else b""
         shard = self._shard_of(key)
-        self._insert(shard, Stored(key, self._compact(record), index, kept, create_index=created))
+        self._insert(shard, Stored(key, self._kept(shard, key, record), index, kept, create_index=created))
         shard.removed.pop(key, None)
 
     def removed(self, key: str, index: int) -> None:

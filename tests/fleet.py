@@ -152,7 +152,10 @@ class Cluster:
     async def create_rc(
         self, name: str, replicas: int, *, manifest: Manifest = HELLO, **fields: Any
     ) -> ReplicationController:
-        """Write an RC with its manifest, as ``farmctl rc create`` would."""
+        """Write an RC with its manifest, as ``farmctl rc create`` would.
+
+        Its pods are available as soon as they are healthy, unless a test says otherwise.
+        """
         body = manifests.canonical(manifest)
         sha = manifests.digest(body)
         rc = ReplicationController(
@@ -161,7 +164,7 @@ class Cluster:
             manifest=sha,
             pod_id=manifest.id,
             replicas_desired=replicas,
-            **fields,
+            **({"min_healthy_time": 0.0} | fields),
         )
         await self.client.transaction(
             [

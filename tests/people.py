@@ -35,11 +35,21 @@ class CountedIds:
 
 
 def hello(**fields: Any) -> dict[str, Any]:
-    """A controller as a person would write it; ``pod_…`` fields go into the pod (not ``pod_labels``)."""
+    """A controller as a person would write it; ``pod_…`` fields go into the pod (not ``pod_labels``).
+
+    Its pods are available as soon as they are healthy, unless a test says otherwise.
+    """
     inner = {name for name in fields if name.startswith("pod_") and name != "pod_labels"}
     pod = {name.removeprefix("pod_"): fields[name] for name in inner}
     rest = {name: value for name, value in fields.items() if name not in inner}
-    return {"name": "hello", "replicas": 3, **rest, "pod": {"id": "hello", "command": ["sleep", "9"], **pod}}
+    wait = {"min_healthy_time": 0}
+    return {
+        "name": "hello",
+        "replicas": 3,
+        **wait,
+        **rest,
+        "pod": {"id": "hello", "command": ["sleep", "9"], **pod},
+    }
 
 
 @asynccontextmanager

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from farmd.replication.model import Offer, PodState, Snapshot
+from farmd.pods.state import PodState
+from farmd.replication.model import Offer, Snapshot
 from scheduler.model import Assignment
 from store.entry import Stored
 from store.intent import Intent
@@ -28,14 +29,14 @@ Place = tuple[str, str]
 
 
 def controller(replicas: int, **fields: Any) -> ReplicationController:
-    """A dynamic RC, unless said otherwise."""
+    """A dynamic RC whose healthy pods are available at once, unless said otherwise."""
     return ReplicationController(
         id=RC,
         name="web",
         manifest=SHA,
         replicas_desired=replicas,
         pod_id=POD,
-        **({"strategy": "dynamic"} | fields),
+        **({"strategy": "dynamic", "min_healthy_time": 0.0} | fields),
     )
 
 

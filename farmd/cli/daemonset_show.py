@@ -23,6 +23,7 @@ def _facts(row: DaemonSetRow) -> list[tuple[str, str]]:
     return [
         ("Nodes", counts),
         ("Stay healthy", "all but one" if record.min_health is None else str(record.min_health)),
+        owners.availability(record.min_healthy_time),
         ("Pace", f"{rate}, at most {record.max_in_progress} nodes at a time"),
     ]
 

@@ -162,6 +162,11 @@ def count(name: str) -> Callable[[Any], str]:
     return lambda row: "-" if row.status is None else str(getattr(row.status, name))
 
 
+def availability(min_healthy_time: float) -> tuple[str, str]:
+    """A fact of ``describe``: when a healthy pod counts."""
+    return "Available", f"a pod that is healthy for {min_healthy_time:g} s without a break"
+
+
 def _line(record: Audit, now: float) -> str:
     reason = f" ({record.reason})" if record.reason else ""
     return f"{ago(now, record.at):>4}  {record.action}  {record.actor}  {summary(record)}{reason}"

@@ -47,7 +47,7 @@ def progress(invocation: Invocation) -> Iterator[Report]:
 def _owner(look: Look) -> Step:
     # A deletion counts down from what there was, everything else up to what is wanted.
     total = look.desired or look.placed
-    left = total - look.healthy if look.desired else look.placed
+    left = total - look.available if look.desired else look.placed
     return Step(f"{look.noun}/{look.name}", describe(look), left, total)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farmd import overview
-from farmd.cli import owner_show
+from farmd.cli import owner_show, owners
 from farmd.cli.names import controllers
 from farmd.overview import ControllerRow
 from farmd.replication.explaining import explain as judge
@@ -20,6 +20,7 @@ def _facts(row: ControllerRow) -> list[tuple[str, str]]:
         ("Replicas", counts),
         ("A node", f"at most {rc.replicas_per_node}"),
         ("Unavailable", f"at most {rc.max_unavailable}"),
+        owners.availability(rc.min_healthy_time),
         ("Strategy", f"{rc.strategy}, on a lost node: {rc.on_lost}"),
         ("Managed by", rc.managed_by or "nobody"),
     ]

@@ -17,6 +17,8 @@ from farmd import overview
 from farmd.commands.mutation import Call
 from farmd.errors import WaitTimeout
 from store.errors import Conflict, NotFound
+from store.ports import Clock
+from store.status import Status
 
 _PAUSE = 0.5
 _REPORT_LAG = 3.0
@@ -29,9 +31,10 @@ L = TypeVar("L")
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """One look at it; ``noun`` says what it is. ``outdated`` pods still run or stand for another manifest.
 
-    ``desired`` below 0: only the owner can tell, and has not yet. ``stuck``: the owner says that what
-    there is is not what was asked for, whatever the numbers. ``ailing`` names the first pods that are not
-    healthy, with what their nodes say of them.
+    ``available`` pods are healthy for their owner's ``min_healthy_time`` (R22). ``desired`` below 0: only the
+    owner can tell, and has not yet. ``stuck``: the owner says that what there is is not what was asked for,
+    whatever the numbers. ``ailing`` names the first pods that are not healthy, with what their nodes say of
+    them.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     noun: str = "rc"
     placed: int = 0
     healthy: int = 0
+    available: int = 0
     outdated: int = 0
     reason: str = ""
     owner: str = ""
@@ -48,16 +52,44 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def converged(self) -> bool:
-        """As many pods as desired, all healthy, on the right manifest."""
-        return self.placed == self.desired == self.healthy and not self.outdated and not self.stuck
+        """As many pods as desired, all available, on the right manifest."""
+        return self.placed == self.desired == self.available and not self.outdated and not self.stuck
 
 
 Report = Callable[[Look], None]
 Looking = Callable[[], Awaitable[Look]]
 
 
+class Owner(Protocol):
+    """What a wait needs of the record of what owns pods."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def manifest(self) -> str:
+        """The digest of the manifest that its pods should run."""
+
+    @property
+    def min_healthy_time(self) -> float:
+        """Seconds that a pod must be healthy before it is available."""
+
+
 class Row(Protocol):
     """What ``overview`` says of it."""
+
+    @property
+    def record(self) -> Owner:
+        """The record."""
+
+    @property
+    def index(self) -> int:
+        """Its ModifyIndex."""
+
+    @property
+    def status(self) -> Status | None:
+        """Its owner's last report."""
 
     @property
     def state(self) -> str:
@@ -72,18 +104,42 @@ class Row(Protocol):
         """The farm that owns it."""
 
 
-def seen(
-    noun: str, name: str, manifest: str, desired: int, row: Row, pods: Sequence[overview.PodRow]
-) -> Look:
-    """A look, from what was read."""
-    current = [pod for pod in pods if pod.manifest == manifest]
+class Spells:
+    """For how long this process sees pods healthy, each in one start and without a break (R22).
+
+    The times that an agent tells only distinguish one start from another: its clock does not matter.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: dict[tuple[str, str], tuple[object, float]] = {}
+
+    def lasted(self, pods: Sequence[overview.PodRow]) -> list[float]:
+        """Seconds, one number for each of these pods that is healthy."""
+        now, before, self._seen = self._clock.mono(), self._seen, {}
+        for pod in pods:
+            if pod.healthy:
+                place, spell = (pod.node, pod.instance), (pod.manifest, pod.started, pod.health_since)
+                known = before.get(place)
+                self._seen[place] = known if known is not None and known[0] == spell else (spell, now)
+        return [now - began for _, began in self._seen.values()]
+
+
+def seen(noun: str, desired: int, row: Row, pods: Sequence[overview.PodRow], spells: Spells) -> Look:
+    """A look, from what was read. An owner that reports the record as it is now as converged has watched the
+    pods for long enough."""
+    owner, status = row.record, row.status
+    current = [pod for pod in pods if pod.manifest == owner.manifest]
+    lasted = spells.lasted(current)
+    proven = status is not None and status.state == "converged" and status.record == row.index
     found = Look(
         noun=noun,
-        name=name,
+        name=owner.name,
         state=row.state,
         desired=desired,
         placed=len(pods),
-        healthy=sum(pod.healthy for pod in current),
+        healthy=len(lasted),
+        available=len(lasted) if proven else sum(one >= owner.min_healthy_time for one in lasted),
         outdated=len(pods) - len(current),
         reason=row.reason,
         owner=row.owner,
@@ -188,6 +244,8 @@ def describe(now: Look) -> str:
     """One line: ``3 of 5 placed, 2 healthy, 1 outdated; blocked: no eligible node``."""
     wanted = now.desired if now.desired >= 0 else "?"
     text = f"{now.placed} of {wanted} placed, {now.healthy} healthy"
+    if now.available < now.healthy and now.desired:
+        text += f", {now.available} available"
     if now.outdated:
         text += f", {now.outdated} outdated"
     return f"{text}; {now.state}{': ' + now.reason if now.reason else ''}"

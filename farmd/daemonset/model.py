@@ -4,46 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
+from farmd.pods.state import Place, PodState
 from scheduler.model import Assignment
 from store.daemonsets import DaemonSet
-from store.entry import Stored
-from store.intent import Intent
-from store.pods import Pod
-from store.reality import Glance, Reality, healthy
-
-Place = tuple[str, str]
-"""(node, instance)."""
-
-Leaving = Literal["", "ineligible", "draining"]
-Contact = Literal["present", "absent", "lost"]
-
-
-@dataclass(frozen=True, slots=True)
-class PodState:
-    """One pod of the daemon set with what its node must run and does run.
-
-    ``leaving``: why its node may not keep it; ``contact``: whether its node's agent is heard of (R21).
-    ``unreadable``: there is an intent that does not decode, so nobody can tell whose it is.
-    """
-
-    pod: Stored[Pod]
-    intent: Stored[Intent] | None
-    reality: Reality | Glance | None
-    leaving: Leaving = ""
-    contact: Contact = "present"
-    unreadable: bool = False
-
-    @property
-    def serves(self) -> bool:
-        """Whether it passes its check in the very start that its intent asked for (R22).
-
-        Of an absent agent's pod nobody knows: it is not counted on.
-        """
-        if self.contact != "present" or self.intent is None or self.reality is None:
-            return False
-        return healthy(self.reality, self.pod.record.manifest) and self.reality.intent >= self.intent.index
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +44,7 @@ class Snapshot:
     @property
     def kept(self) -> dict[Place, PodState]:
         """Pods that belong where they stand, on nodes that are not given up."""
-        return {
-            place: state
-            for place, state in self.pods.items()
-            if not state.leaving and state.contact != "lost"
-        }
+        return {place: state for place, state in self.pods.items() if state.retained and state.lost is None}
 
     @property
     def desired(self) -> int:
@@ -92,10 +52,6 @@ class Snapshot:
         if self.daemonset.deleting:
             return 0
         return len(self.vacant) + len(self.kept)
-
-    def outdated(self, state: PodState) -> bool:
-        """Whether a pod should run another manifest than it does."""
-        return state.pod.record.manifest != self.daemonset.manifest
 
 
 @dataclass(frozen=True, slots=True)

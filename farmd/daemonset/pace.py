@@ -1,6 +1,6 @@
 """How fast a daemon set may change nodes: pure (p2 stored rate and minimum health, and heeded neither).
 
-Everything is read off the pods themselves, when each was last changed and whether it is healthy since, so
+Everything is read off the pods themselves, when each was last changed and whether it is available since, so
 that another farm goes on at the same pace. What must never break: by our own doing no more pods stop
 serving than the floor allows, and no manifest reaches more than ``max_in_progress`` nodes without proof.
 """
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farmd.daemonset.model import PodState, Snapshot
+from farmd.daemonset.model import Snapshot
+from farmd.pods.state import PodState
 
 MINUTE = 60.0
-# So long a changed pod counts as on its way; after that it has failed, and holds up nobody else's turn.
+# So long a changed pod has to become healthy; after that it has failed, and holds up nobody else's turn.
 SETTLING_SECONDS = 300.0
 
 
@@ -33,7 +34,7 @@ def pace(snapshot: Snapshot) -> Pace:
     by_progress = Pace(
         max(0, room),
         f"{len(settling)} nodes are on their way, at most {daemonset.max_in_progress} may be",
-        min(settling, default=now) + SETTLING_SECONDS - now,
+        given_up_in(snapshot, min(settling, default=now)),
     )
     if not daemonset.rate:
         return by_progress
@@ -47,13 +48,20 @@ def pace(snapshot: Snapshot) -> Pace:
 
 
 def on_its_way(snapshot: Snapshot, state: PodState) -> bool:
-    """Whether a pod was changed lately and does not serve yet; nobody waits for an absent agent."""
-    if state.serves or state.leaving or state.contact != "present" or snapshot.outdated(state):
+    """Whether a pod was changed lately and is not available yet; nobody waits for an absent agent."""
+    if state.available or not state.retained or state.absent or state.lost is not None:
         return False
-    return 0 <= snapshot.now - state.pod.record.at < SETTLING_SECONDS
+    if state.outdated(snapshot.daemonset.manifest):
+        return False
+    return snapshot.now >= state.pod.record.at and given_up_in(snapshot, state.pod.record.at) > 0
+
+
+def given_up_in(snapshot: Snapshot, changed: float) -> float:
+    """Seconds until a pod that was changed then has failed if it is not available."""
+    return changed + SETTLING_SECONDS + snapshot.daemonset.min_healthy_time - snapshot.now
 
 
 def spare(snapshot: Snapshot) -> int:
-    """How many serving pods may stop serving now."""
-    serving = sum(state.serves for state in snapshot.kept.values())
-    return max(0, serving - snapshot.daemonset.floor(snapshot.desired))
+    """How many available pods may stop serving now."""
+    available = sum(state.available for state in snapshot.kept.values())
+    return max(0, available - snapshot.daemonset.floor(snapshot.desired))

@@ -10,8 +10,9 @@ older daemon set claims the same nodes nothing is added or replaced.
 
 from __future__ import annotations
 
-from farmd.daemonset.model import Place, Plan, PodState, Snapshot
-from farmd.daemonset.pace import SETTLING_SECONDS, Pace, on_its_way, pace, spare
+from farmd.daemonset.model import Plan, Snapshot
+from farmd.daemonset.pace import Pace, given_up_in, on_its_way, pace, spare
+from farmd.pods.state import Place, foreign, settling, waits_for_availability
 from store.status import Status
 
 NOWHERE = "no node is eligible"
@@ -29,7 +30,8 @@ def decide(snapshot: Snapshot) -> Plan:
     additions = snapshot.offer[: limit.allowance] if not snapshot.contention else ()
     left = limit.allowance - len(additions)
     replacements = _replacements(snapshot, left)
-    blocked = _frozen(snapshot) or snapshot.contention or refusal or _foreign(snapshot) or _cramped(snapshot)
+    blocked = _frozen(snapshot) or snapshot.contention or refusal
+    blocked = blocked or foreign(daemonset.id, snapshot.pods) or _cramped(snapshot)
     waiting, after = "", None
     behind = len(snapshot.vacant) > len(additions)
     if not snapshot.contention and (behind or len(_outdated(snapshot)) > len(replacements)):
@@ -58,12 +60,12 @@ def _delete(snapshot: Snapshot) -> Plan:
 
 def _removals(snapshot: Snapshot) -> tuple[tuple[Place, ...], str]:
     """Pods that leave now, and why others may not although their nodes should not keep them."""
-    leaving = sorted(place for place, state in snapshot.pods.items() if state.leaving)
+    leaving = sorted(place for place, state in snapshot.pods.items() if not state.retained)
     if snapshot.held_back:
         return (), ""
     if snapshot.vacant or snapshot.kept:
         return tuple(leaving), ""
-    drained = tuple(place for place in leaving if snapshot.pods[place].leaving == "draining")
+    drained = tuple(place for place in leaving if snapshot.pods[place].draining)
     left = len(leaving) - len(drained)
     why = f"{NOWHERE} ({_refusals(snapshot)})"
     return drained, f"{why}: refusing to remove the pods of {left} nodes" if left else why
@@ -81,26 +83,27 @@ def _outdated(snapshot: Snapshot) -> list[Place]:
     return [
         place
         for place, state in snapshot.pods.items()
-        if snapshot.outdated(state)
-        and not state.leaving
-        and state.contact == "present"
+        if state.outdated(snapshot.daemonset.manifest)
+        and state.retained
+        and not state.absent
+        and state.lost is None
         and place not in snapshot.cramped
-        and not _belongs_elsewhere(snapshot.daemonset.id, state)
+        and not state.foreign(snapshot.daemonset.id)
     ]
 
 
 def _replacements(snapshot: Snapshot, allowance: int) -> tuple[Place, ...]:
-    """Outdated pods to replace now. Those that do not serve go first: replacing them costs nothing."""
+    """Outdated pods to replace now. Those that are down go first: replacing them costs nothing."""
     if snapshot.held_back or snapshot.contention:
         return ()
     outdated = sorted(_outdated(snapshot))
-    idle = [place for place in outdated if not snapshot.pods[place].serves]
-    serving = [place for place in outdated if snapshot.pods[place].serves]
-    return tuple((idle + serving[: spare(snapshot)])[: max(0, allowance)])
+    down = [place for place in outdated if snapshot.pods[place].down]
+    serving = [place for place in outdated if not snapshot.pods[place].down]
+    return tuple((down + serving[: spare(snapshot)])[: max(0, allowance)])
 
 
 def _frozen(snapshot: Snapshot) -> str:
-    stands_still = any(state.leaving for state in snapshot.pods.values()) or _outdated(snapshot)
+    stands_still = any(not state.retained for state in snapshot.pods.values()) or _outdated(snapshot)
     return f"frozen: {snapshot.frozen}" if snapshot.held_back and stands_still else ""
 
 
@@ -111,13 +114,13 @@ def _why_not(snapshot: Snapshot, limit: Pace, added: int, replaced: int) -> tupl
     if len(snapshot.vacant) > added:
         return "", "the scheduler gives no place on some of the eligible nodes yet", None
     kept = snapshot.kept
-    serving = sum(state.serves for state in kept.values())
+    available = sum(state.available for state in kept.values())
     floor = snapshot.daemonset.floor(snapshot.desired)
-    text = f"{serving} of {len(kept)} pods are healthy, min_health keeps {floor} of them"
+    text = f"{available} of {len(kept)} pods are available, min_health keeps {floor} of them"
     changed = [state.pod.record.at for state in kept.values() if on_its_way(snapshot, state)]
-    if not changed and not replaced:
+    if not changed and not replaced and settling(kept.values()) is None:
         return f"no outdated pod can be replaced: {text}", "", None
-    after = min(changed) + SETTLING_SECONDS - snapshot.now if changed else None
+    after = given_up_in(snapshot, min(changed)) if changed else None
     return "", f"waiting for health: {text}", after
 
 
@@ -125,30 +128,8 @@ def _repairs(snapshot: Snapshot) -> tuple[Place, ...]:
     """Pods whose intent is absent or says another manifest; never an intent of somebody else's."""
     owner = snapshot.daemonset.id
     return tuple(
-        sorted(
-            place
-            for place, state in snapshot.pods.items()
-            if not state.leaving
-            and not _belongs_elsewhere(owner, state)
-            and (state.intent is None or state.intent.record.manifest != state.pod.record.manifest)
-        )
+        sorted(place for place, state in snapshot.pods.items() if state.retained and state.altered(owner))
     )
-
-
-def _belongs_elsewhere(owner: str, state: PodState) -> bool:
-    return state.unreadable or (state.intent is not None and state.intent.record.owner != owner)
-
-
-def _foreign(snapshot: Snapshot) -> str:
-    """A pod of ours whose intent is not known to be ours: nobody's to repair but a person's."""
-    owner = snapshot.daemonset.id
-    foreign = [place for place, state in snapshot.pods.items() if _belongs_elsewhere(owner, state)]
-    if not foreign:
-        return ""
-    place = min(foreign)
-    intent = snapshot.pods[place].intent
-    what = f"belongs to {intent.record.owner}" if intent is not None else "does not decode"
-    return f"{place[0]}/{place[1]}: its intent {what}"
 
 
 def _cramped(snapshot: Snapshot) -> str:
@@ -161,25 +142,26 @@ def _cramped(snapshot: Snapshot) -> str:
 def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
     """What people are told: pods on nodes that are given up do not count, they are not there."""
     daemonset = snapshot.daemonset
-    counted = [state for state in snapshot.pods.values() if state.contact != "lost"]
-    healthy = sum(state.serves and not snapshot.outdated(state) for state in counted)
-    outdated = sum(snapshot.outdated(state) for state in counted)
+    counted = [state for state in snapshot.pods.values() if state.lost is None]
+    current = [state for state in counted if not state.outdated(daemonset.manifest)]
+    healthy = sum(state.healthy for state in current)
     desired = snapshot.desired
-    settled = len(counted) == desired == healthy and not outdated and plan.empty and not daemonset.deleting
+    whole = len(counted) == desired == healthy and plan.empty and not daemonset.deleting
     if daemonset.disabled and not daemonset.deleting:
         state, reason = "disabled", ""
     elif plan.blocked:
         state, reason = ("frozen" if plan.blocked.startswith("frozen: ") else "blocked"), plan.blocked
-    elif settled:
+    elif whole and all(state.available for state in current):
         state, reason = "converged", _left_out(snapshot)
     else:
-        state, reason = "progressing", plan.waiting
+        wait = waits_for_availability(daemonset.min_healthy_time) if whole else ""
+        state, reason = "progressing", plan.waiting or wait
     return Status(
         state=state,  # type: ignore[arg-type]
         desired=desired,
         placed=len(counted),
         healthy=healthy,
-        outdated=outdated,
+        outdated=len(counted) - len(current),
         reason=reason,
         farm=farm,
         since=since,

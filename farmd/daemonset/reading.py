@@ -13,8 +13,9 @@ import msgspec
 
 from farmd.daemonset import eligibility
 from farmd.daemonset.eligibility import Verdicts, across_nodes, common
-from farmd.daemonset.model import Contact, Leaving, Place, PodState, Snapshot
+from farmd.daemonset.model import Snapshot
 from farmd.daemonset.pace import pace
+from farmd.pods.state import Place, PodState, observe
 from scheduler.errors import PlacementInvalid
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, Request
@@ -68,12 +69,15 @@ class Reader:
         )
         if request is not None:
             snapshot = await self._judged(stored, snapshot, request, view)
-        pods = {place: self._state(place, pod, view) for place, pod in tools.world.pods(self._id).items()}
+        placed, wait = tools.world.pods(self._id), daemonset.min_healthy_time
+        pods = {place: self._state(place, pod, wait) for place, pod in placed.items()}
         if request is None:
-            tools.watch.take(
-                self._id
-            )  # once it wants pods again its record is another, and all nodes are asked
-            pods = {place: dataclasses.replace(state, leaving="") for place, state in pods.items()}
+            # Once it wants pods again its record is another, and all nodes are asked.
+            tools.watch.take(self._id)
+            pods = {
+                place: msgspec.structs.replace(state, retained=True, draining="")
+                for place, state in pods.items()
+            }
             running = tools.world.processes.told(self._id) if daemonset.deleting and not pods else ""
             return Reading(stored, dataclasses.replace(snapshot, pods=pods, running=running), view)
         vacant = self._verdicts.eligible() - {node for node, _ in pods}
@@ -128,22 +132,12 @@ class Reader:
         self._contention_key = key
         return self._contention
 
-    def _state(self, place: Place, pod: Stored[Pod], view: FleetView) -> PodState:
-        world, node = self._tools.world, view.get(place[0])
-        contact: Contact = "absent"
-        if node is not None and node.presence != "unknown":
-            contact = node.presence
-        leaving: Leaving = ""
-        if not self._verdicts.keeps(place[0]):
-            leaving = "draining" if self._verdicts.draining(place[0]) else "ineligible"
-        return PodState(
-            pod,
-            world.intent(place),
-            world.reality(place),
-            leaving=leaving,
-            contact=contact,
-            unreadable=world.unreadable(place),
-        )
+    def _state(self, place: Place, pod: Stored[Pod], min_healthy_time: float) -> PodState:
+        tools, node = self._tools, place[0]
+        state = observe(tools.world, place, pod, min_healthy_time, tools.clock.mono())
+        retained = self._verdicts.keeps(node)
+        draining = "gentle" if not retained and self._verdicts.draining(node) else ""
+        return msgspec.structs.replace(state, retained=retained, draining=draining)
 
     async def _with_offer(self, snapshot: Snapshot, request: Request, view: FleetView) -> Snapshot:
         count = min(len(snapshot.vacant), pace(snapshot).allowance)
@@ -156,7 +150,8 @@ class Reader:
 
 def _with_cramped(snapshot: Snapshot, request: Request, view: FleetView) -> Snapshot:
     """Never over capacity, in place either (R17)."""
-    outdated = [place for place, state in snapshot.pods.items() if snapshot.outdated(state)]
+    manifest = snapshot.daemonset.manifest
+    outdated = [place for place, state in snapshot.pods.items() if state.outdated(manifest)]
     if not outdated:
         return snapshot
     return dataclasses.replace(snapshot, cramped=cramped(outdated, request, view))

@@ -7,7 +7,7 @@ from farmd.daemonset.model import Plan, Snapshot
 
 def why(snapshot: Snapshot, plan: Plan) -> str:
     """The reasons of all parts of a plan."""
-    drained = sum(snapshot.pods[place].leaving == "draining" for place in plan.removals)
+    drained = sum(bool(snapshot.pods[place].draining) for place in plan.removals)
     left = len(plan.removals) - drained
     gone = "it is being deleted" if snapshot.daemonset.deleting else f"{left} nodes may not have it"
     reasons = [

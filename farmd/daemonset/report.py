@@ -6,15 +6,20 @@ one contention is not taken for the end of another's), one while no node is elig
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from alerting.alert import PREEMPTIVE_DS_CONTENTION, Alert
 from farmd.daemonset import plan as planning
 from farmd.daemonset.model import Plan, Snapshot
 from farmd.farm.statuses import StatusWriter
+from farmd.pods.report import report
+from farmd.pods.state import Place, PodState
 from store.entry import Entry
 from store.locks import Claim
 from store.sessions import Session
+from store.status import Status
 
 if TYPE_CHECKING:
     from farmd.daemonset.kind import Tools
@@ -37,7 +42,8 @@ class Reporter:
         self._incidents = self._writer.incidents
 
     async def say(self, snapshot: Snapshot, plan: Plan, index: int) -> float | None:
-        """Write the status if it changed; returns the seconds to wait when it is too early for that.
+        """Write the status if it changed; returns the seconds to wait when it is too early for that, or until
+        the next pod is available.
 
         ``index`` is the ModifyIndex of the record that it speaks of.
 
@@ -46,8 +52,13 @@ class Reporter:
         """
         await self._contends(snapshot)
         await self._strands(snapshot, plan)
-        status = planning.status(snapshot, plan, self._tools.farm, self._tools.clock.now())
-        return await self._writer.write(status, index)
+        farm, now = self._tools.farm, self._tools.clock.now()
+
+        def status(pods: Mapping[Place, PodState]) -> Status:
+            return planning.status(dataclasses.replace(snapshot, pods=pods), plan, farm, now)
+
+        wait = snapshot.daemonset.min_healthy_time
+        return await report(self._writer, snapshot.pods, wait, status, index)
 
     def differs(self, entry: Entry | None) -> bool:
         """Whether another status stands in the store than this one's; it is said again then."""

@@ -27,6 +27,7 @@ class DaemonSetSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     min_health: int | str | None = None
     rate: int = 0
     max_in_progress: int = 50
+    min_healthy_time: float = 10.0
     disabled: bool | None = None
     needs: list[str] = []
 
@@ -50,6 +51,7 @@ def parse(data: Any, source: str) -> DaemonSetSpec:
     specs.check_common(spec, source)
     specs.check_count(spec.rate, f"{source}: rate")
     specs.check_count(spec.max_in_progress, f"{source}: max_in_progress", lowest=1)
+    specs.check_seconds(spec.min_healthy_time, f"{source}: min_healthy_time")
     _check_floor(spec.min_health, f"{source}: min_health")
     if spec.pod.placement.spread:
         raise InputInvalid(
@@ -85,6 +87,7 @@ def record(spec: DaemonSetSpec, record_id: str, sha: str, existing: DaemonSet | 
         min_health=spec.min_health,
         rate=spec.rate,
         max_in_progress=spec.max_in_progress,
+        min_healthy_time=spec.min_healthy_time,
         needs=spec.needs,
         deleting=existing.deleting if existing is not None else False,
     )
@@ -101,6 +104,7 @@ def as_file(daemonset: DaemonSet, manifest: Manifest) -> dict[str, Any]:
         min_health=daemonset.min_health,
         rate=daemonset.rate,
         max_in_progress=daemonset.max_in_progress,
+        min_healthy_time=daemonset.min_healthy_time,
         disabled=daemonset.disabled or None,
         needs=daemonset.needs,
     )

@@ -6,14 +6,14 @@ import msgspec
 
 from farmd import overview
 from farmd.commands.mutation import Call
-from farmd.commands.waiting import Look, Report, seen, until_converged, until_gone
+from farmd.commands.waiting import Look, Report, Spells, seen, until_converged, until_gone
 from farmd.daemonset import commands
 from store import codec
 from store.errors import RecordInvalid
 from store.work import Work
 
 
-async def look(call: Call, target: str) -> Look:
+async def look(call: Call, target: str, spells: Spells) -> Look:
     """How a daemon set stands now; only its owner knows how many nodes are eligible.
 
     Raises:
@@ -30,7 +30,7 @@ async def look(call: Call, target: str) -> Look:
     desired = row.status.desired if row.status is not None and row.reported else -1
     if daemonset.deleting:
         desired = 0
-    found = seen(commands.NOUN, daemonset.name, daemonset.manifest, desired, row, pods)
+    found = seen(commands.NOUN, desired, row, pods, spells)
     # With no eligible node, or behind an older one, all pods that there should be are there: none.
     return msgspec.structs.replace(found, stuck=row.state == "blocked")
 
@@ -50,9 +50,11 @@ async def _lost(call: Call) -> set[str]:
 
 async def convergence(call: Call, target: str, timeout: float, report: Report) -> Look:
     """Wait until a daemon set is converged (``farmd.commands.waiting.until_converged``)."""
-    return await until_converged(call, lambda: look(call, target), timeout, report)
+    spells = Spells(call.clock)
+    return await until_converged(call, lambda: look(call, target, spells), timeout, report)
 
 
 async def deletion(call: Call, daemonset_id: str, timeout: float, report: Report) -> None:
     """Wait until a daemon set that is being deleted is gone (``farmd.commands.waiting.until_gone``)."""
-    await until_gone(call, daemonset_id, lambda: look(call, daemonset_id), timeout, report)
+    spells = Spells(call.clock)
+    await until_gone(call, daemonset_id, lambda: look(call, daemonset_id, spells), timeout, report)

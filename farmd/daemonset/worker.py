@@ -206,7 +206,8 @@ class DaemonSetWorker:
 
     def _within_budget(self, plan: Plan, snapshot: Snapshot, index: int) -> bool:
         """Whether what no person asked for may be removed now."""
-        unasked = [place for place in plan.removals if snapshot.pods[place].leaving == "ineligible"]
+        leaving = [(place, snapshot.pods[place]) for place in plan.removals]
+        unasked = [place for place, state in leaving if not (state.retained or state.draining)]
         if self._settled != index:
             return True
         evidence = "pods: daemon sets would remove more in a minute than the budget allows"

@@ -23,7 +23,7 @@ from store.nodes import Agent, Node, Reserved
 from store.pods import Pod, SharedLabels
 from store.ports import Clock, Recorder, Rng
 from store.rcs import ReplicationController, small
-from store.reality import Glance, Reality, glance
+from store.reality import Glance, Reality, dated, glance
 from store.work import Work
 
 OWN_TREES_PAUSE = 10.0
@@ -61,6 +61,7 @@ class Caches:
             pause: float = 0.0,
             keep_raw: bool = False,
             compact: Callable[[Any], Any] = lambda record: record,
+            dated: Callable[[Any, Any, float], Any] | None = None,
         ) -> PrefixCache[Any]:
             return PrefixCache(
                 client,
@@ -74,6 +75,7 @@ class Caches:
                 pause=pause,
                 keep_raw=keep_raw,
                 compact=compact,
+                dated=dated,
                 reading=reading,
                 on_answer=progress.loop("cache", STALL_SECONDS).beat,
                 on_restore=self.restored.set,
@@ -88,7 +90,7 @@ class Caches:
         )
         self.intent: PrefixCache[Intent] = tree("intent", Intent, pause=own_trees_pause, compact=shared)
         self.reality: PrefixCache[Glance] = tree(
-            "reality", Reality, sharded=True, pause=REALITY_PAUSE, compact=glance
+            "reality", Reality, sharded=True, pause=REALITY_PAUSE, compact=glance, dated=dated
         )
         self.nodes: PrefixCache[Node] = tree("nodes", Node)
         self.agents: PrefixCache[Agent] = tree("agents", Agent)

@@ -91,6 +91,7 @@ class StatusWriter:
     """
 
     __slots__ = (
+        "_began",
         "_claim",
         "_client",
         "_clock",
@@ -117,6 +118,7 @@ class StatusWriter:
         self._client = client
         self._keys = keys
         self._clock = clock
+        self._began = clock.mono()
         self._written_at = float("-inf")
         self._index: int | None = None
         self.known = known
@@ -163,6 +165,18 @@ class StatusWriter:
             return False
         self.known, self._index = found, None
         return True
+
+    def younger_than(self, seconds: float) -> bool:
+        """Whether this claim began less than so many seconds ago."""
+        return self._clock.mono() - self._began < seconds
+
+    def stands(self, status: Status, index: int) -> bool:
+        """Whether the status in the store says ``converged`` in these words already, of this very record or,
+        from an older version, of one that it does not name."""
+        known = self.known
+        if known is None or known.state != "converged" or known.record not in (0, index):
+            return False
+        return same(known, msgspec.structs.replace(status, record=known.record, alerts=self.incidents.open()))
 
     async def _standing(self) -> int:
         """ModifyIndex of the status in the store, 0 if there is none; read unless the last write told it."""

@@ -6,23 +6,28 @@ neither healthy nor unhealthy (R21).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from farmd.pods.state import Place, PodState
 from store import codec
 from store.daemonsets import DaemonSetStore
+from store.entry import Entry, Stored
 from store.errors import RecordInvalid
+from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.pods import Pod
 from store.rcs import ReplicationController, ReplicationControllerStore
-from store.reality import Reality, healthy
+from store.reality import Reality
 
 if TYPE_CHECKING:
     from farmd.commands.edits import Owner
     from store.consul.client import ConsulClient
     from store.named import Named
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 _MANY_NODES = 16
 ABSENT = "its node's agent is absent"
@@ -45,6 +50,7 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     phase: str = "waiting"
     health: str = "unknown"
     healthy: bool = False
+    health_since: float = 0.0
     reason: str = ""
     started: float = 0.0
     restarts: int = 0
@@ -73,12 +79,12 @@ async def pods(client: ConsulClient, keys: Keys, of: Owner | None = None) -> Pod
     """
     broken: list[str] = []
     page = await client.list(keys.tree("pods") if of is None else keys.pods(of.id))
-    placed: dict[tuple[str, str, str], Pod] = {}
+    placed: dict[tuple[str, str, str], Stored[Pod]] = {}
     for raw in page.items:
         if is_sentinel(raw.key):
             continue
         try:
-            placed[keys.pod_parts(raw.key)] = codec.decode(Pod, raw.decoded(), raw.key)
+            placed[keys.pod_parts(raw.key)] = codec.stored(Pod, Entry.of(raw))
         except RecordInvalid as error:
             broken.append(error.message)
         except ValueError:
@@ -86,30 +92,39 @@ async def pods(client: ConsulClient, keys: Keys, of: Owner | None = None) -> Pod
     everywhere = of is None or of.deleting
     nodes = None if everywhere else {node for _, node, _ in placed}
     realities = await _realities(client, keys, nodes, broken) if placed or everywhere else {}
+    intents = await _intents(client, keys, nodes, broken) if placed else {}
     present = await _present(client, keys) if realities or placed else frozenset()
     names = {of.id: _title(of)} if of is not None else await _names(client, keys)
     rows = [
-        _row(owner, names.get(owner, ""), (node, instance), pod, realities, heard=node in present)
-        for (owner, node, instance), pod in placed.items()
+        _row(owner, names.get(owner, ""), place, _state(owner, place, pod, realities, intents, present))
+        for (owner, *where), pod in placed.items()
+        for place in [(where[0], where[1])]
     ]
     rows += [
         _gone(place, reality, names.get(reality.owner, ""), heard=place[0] in present)
-        for place, reality in realities.items()
+        for place, reality in ((place, stored.record) for place, stored in realities.items())
         if everywhere and (reality.owner, *place) not in placed and (of is None or reality.owner == of.id)
     ]
     rows.sort(key=lambda row: (row.owner_name, row.owner, row.node, row.instance))
     return Pods(rows, broken)
 
 
-def _row(
+def _state(
     owner: str,
-    name: str,
-    place: tuple[str, str],
-    pod: Pod,
-    realities: Mapping[tuple[str, str], Reality],
-    *,
-    heard: bool,
-) -> PodRow:
+    place: Place,
+    pod: Stored[Pod],
+    realities: Mapping[Place, Stored[Reality]],
+    intents: Mapping[Place, Stored[Intent]],
+    present: frozenset[str],
+) -> PodState:
+    """The state of one pod; what its node runs for another owner says nothing of it."""
+    found = realities.get(place)
+    reality = found.record if found is not None and found.record.owner in ("", owner) else None
+    return PodState(pod, intents.get(place), reality, absent=place[0] not in present)
+
+
+def _row(owner: str, name: str, place: Place, state: PodState) -> PodRow:
+    pod, reality = state.pod.record, state.reality
     row = PodRow(
         owner=owner,
         owner_name=name,
@@ -118,10 +133,9 @@ def _row(
         manifest=pod.manifest,
         labels=pod.labels,
         placed_at=pod.at,
-        reason="" if heard else ABSENT,
+        reason=ABSENT if state.absent else "",
     )
-    reality = realities.get(place)
-    if reality is None or (reality.owner and reality.owner != owner):
+    if not isinstance(reality, Reality):
         return row
     row = msgspec.structs.replace(
         row,
@@ -131,12 +145,13 @@ def _row(
         pid=reality.pid,
         ports=reality.ports,
     )
-    if not heard:
+    if state.absent:
         return row
     return msgspec.structs.replace(
         row,
         health=reality.health.state,
-        healthy=healthy(reality, pod.manifest),
+        health_since=reality.health.since,
+        healthy=state.healthy,
         reason=reality.reason or reality.health.reason,
     )
 
@@ -167,18 +182,37 @@ async def _present(client: ConsulClient, keys: Keys) -> frozenset[str]:
 
 async def _realities(
     client: ConsulClient, keys: Keys, wanted: set[str] | None, broken: list[str]
-) -> dict[tuple[str, str], Reality]:
-    """What nodes run, all for None: one read a node, or of the whole tree where that is cheaper."""
-    prefixes = [keys.tree("reality")]
-    if wanted is not None and len(wanted) <= _MANY_NODES:
-        prefixes = [keys.realities(node) for node in sorted(wanted)]
-    found: dict[tuple[str, str], Reality] = {}
+) -> dict[Place, Stored[Reality]]:
+    """What nodes run, all for None."""
+    prefixes = _prefixes(wanted, keys.realities, keys.tree("reality"))
+    return {keys.reality_parts(one.key): one for one in await _records(client, prefixes, Reality, broken)}
+
+
+async def _intents(
+    client: ConsulClient, keys: Keys, wanted: set[str] | None, broken: list[str]
+) -> dict[Place, Stored[Intent]]:
+    """What nodes must run, all for None."""
+    prefixes = _prefixes(wanted, keys.intents, keys.tree("intent"))
+    return {keys.intent_parts(one.key): one for one in await _records(client, prefixes, Intent, broken)}
+
+
+def _prefixes(wanted: set[str] | None, of_node: Callable[[str], str], whole: str) -> list[str]:
+    """One read a node, or of the whole tree where that is cheaper."""
+    if wanted is None or len(wanted) > _MANY_NODES:
+        return [whole]
+    return [of_node(node) for node in sorted(wanted)]
+
+
+async def _records(
+    client: ConsulClient, prefixes: Sequence[str], kind: type[T], broken: list[str]
+) -> list[Stored[T]]:
+    found = []
     for prefix in prefixes:
         for raw in (await client.list(prefix)).items:
             if is_sentinel(raw.key):
                 continue
             try:
-                found[keys.reality_parts(raw.key)] = codec.decode(Reality, raw.decoded(), raw.key)
+                found.append(codec.stored(kind, Entry.of(raw)))
             except RecordInvalid as error:
                 broken.append(error.message)
     return found

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from farmd.pod_changes import Change, NodeChanges, Note, grouped
+from farmd.pods.state import Place
 from farmd.replication import transfer
-from farmd.replication.model import Place, Plan, Step
+from farmd.replication.model import Plan, Step
 from farmd.replication.reading import Reading
 from scheduler.model import Assignment, FleetView, Request
 from scheduler.reservations import Reservation, change_reservations

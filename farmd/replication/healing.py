@@ -3,15 +3,16 @@
 Pods on lost nodes go in one transaction with their successors; whoever must leave a node, or stays
 unhealthy, moves make before break, one at a time. What must never break: silence is not illness (an
 absent agent, a missing or unreadable reality, or health that nobody could find out, replaces nothing:
-R21, R22, W24), and by our own doing no more than ``max_unavailable`` pods are without health at once.
+R21, R22, W24), and by our own doing no more than ``max_unavailable`` pods are not available at once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from farmd.pods.state import Place, PodState
 from farmd.replication import transfer
-from farmd.replication.model import Cause, Place, Plan, PodState, Purpose, Snapshot
+from farmd.replication.model import Cause, Plan, Purpose, Snapshot
 
 GRACE_SECONDS = 300.0
 STOP_MARGIN_SECONDS = 10.0
@@ -67,7 +68,7 @@ def evacuees(snapshot: Snapshot) -> tuple[Place, ...]:
     exempt = transfer.moving(snapshot)
     forced = [place for place, state in snapshot.pods.items() if forced_out(state) and place not in exempt]
     lost = [place for place in _lost(snapshot) if place not in exempt and place not in forced]
-    room = max(0, snapshot.rc.max_unavailable - len(_settling(snapshot)))
+    room = max(0, snapshot.rc.max_unavailable - len(_arriving(snapshot)))
     return tuple((sorted(forced) + sorted(lost)[:room])[:MOVES_AT_ONCE])
 
 
@@ -122,7 +123,7 @@ def waiting(snapshot: Snapshot) -> Waiting:
         since = [at for state in snapshot.pods.values() if (at := sick_since(state)) is not None]
         timers += [at + rc.unhealthy_after for at in since if at + rc.unhealthy_after > snapshot.now]
     if rc.on_lost == "replace" and any(state.lost is not None for state in snapshot.pods.values()):
-        timers += [at + _grace(snapshot) for at in _settling(snapshot)]
+        timers += [at + _grace(snapshot) for at in _arriving(snapshot)]
         timers += [at for state in snapshot.pods.values() if (at := _replaceable_at(snapshot, state))]
     leaving = should_move(snapshot)
     # Frozen, those wait for the thaw, which wakes whoever says so; what time alone brings is looked for.
@@ -151,7 +152,7 @@ def _why_not(snapshot: Snapshot, place: Place) -> str:
     if snapshot.offer.purpose == "transfer" and snapshot.offer.missing:
         return f"{where}: {snapshot.offer.why}"
     if candidate(snapshot) is None:
-        return f"{where}: too many of the other pods are not healthy"
+        return f"{where}: too many of the other pods are not available"
     return ""
 
 
@@ -175,16 +176,16 @@ def _sick_for_long(snapshot: Snapshot, state: PodState) -> bool:
 
 
 def _order(snapshot: Snapshot, place: Place) -> tuple[bool, bool, Place]:
-    """One that must leave goes first, then one that does not serve: that costs nothing."""
+    """One that must leave goes first, then one that is down: that costs nothing."""
     state = snapshot.pods[place]
-    return not _must_leave(snapshot, state), state.healthy, place
+    return not _must_leave(snapshot, state), not state.down, place
 
 
 def _keeps_floor(snapshot: Snapshot, place: Place) -> bool:
-    """A pod that serves moves only while the others keep the health floor."""
-    if not snapshot.pods[place].healthy:
+    """A pod that is not down moves only while the others keep the health floor."""
+    if snapshot.pods[place].down:
         return True
-    others = sum(not state.healthy for other, state in snapshot.pods.items() if other != place)
+    others = sum(not state.available for other, state in snapshot.pods.items() if other != place)
     return others < snapshot.rc.max_unavailable
 
 
@@ -203,18 +204,18 @@ def _replaceable_at(snapshot: Snapshot, state: PodState) -> float | None:
     return state.lost + (snapshot.stop_after + STOP_MARGIN_SECONDS if snapshot.stop_after > 0 else 0.0)
 
 
-def _settling(snapshot: Snapshot) -> list[float]:
-    """When those pods were placed that are not healthy yet and may still become so."""
+def _arriving(snapshot: Snapshot) -> list[float]:
+    """When those pods were placed that are not available yet and may still become so."""
     grace = _grace(snapshot)
     return [
         state.pod.record.at
         for state in snapshot.pods.values()
-        if state.lost is None and not state.healthy and snapshot.now - state.pod.record.at < grace
+        if state.lost is None and not state.available and snapshot.now - state.pod.record.at < grace
     ]
 
 
 def _grace(snapshot: Snapshot) -> float:
-    return snapshot.rc.unhealthy_after or GRACE_SECONDS
+    return (snapshot.rc.unhealthy_after or GRACE_SECONDS) + snapshot.rc.min_healthy_time
 
 
 def _health(state: PodState) -> tuple[str, float]:

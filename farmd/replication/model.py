@@ -6,44 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import msgspec
-
+from farmd.pods.state import Place, PodState
 from scheduler.model import Assignment
-from store.entry import Stored
-from store.intent import Intent
-from store.pods import Pod
 from store.rcs import ReplicationController
-from store.reality import Glance, Reality, healthy
 from store.work import Transfer
-
-Place = tuple[str, str]
-"""(node, instance)."""
 
 Cause = Literal["ineligible", "draining", "unhealthy"]
 Purpose = Literal["additions", "moves", "transfer"]
-
-
-class PodState(msgspec.Struct, frozen=True, gc=False):
-    """One pod of the RC with what its node must run and does run.
-
-    ``retained``: its node may keep it. ``unreadable``: there is an intent that does not decode. ``lost``:
-    since when its node is given up (seconds since the epoch), ``absent``: nothing is heard of it (R21).
-    ``draining``: its node is drained; ``forced`` drains wait for no health floor.
-    """
-
-    pod: Stored[Pod]
-    intent: Stored[Intent] | None
-    reality: Reality | Glance | None
-    retained: bool = True
-    unreadable: bool = False
-    lost: float | None = None
-    absent: bool = False
-    draining: Literal["", "gentle", "forced"] = ""
-
-    @property
-    def healthy(self) -> bool:
-        """Whether it runs its own manifest and passes its check; nobody knows that of a lost node (R21)."""
-        return self.lost is None and healthy(self.reality, self.pod.record.manifest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +63,7 @@ class Snapshot:
     @property
     def outdated(self) -> list[Place]:
         """Pods that should run another manifest than the RC's."""
-        return [place for place, state in self.pods.items() if state.pod.record.manifest != self.rc.manifest]
+        return [place for place, state in self.pods.items() if state.outdated(self.rc.manifest)]
 
 
 @dataclass(frozen=True, slots=True)

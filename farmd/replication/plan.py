@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from farmd.pods.state import Place, PodState, foreign, waits_for_availability
 from farmd.replication import healing, transfer
-from farmd.replication.model import Place, Plan, PodState, Snapshot, Step
+from farmd.replication.model import Plan, Snapshot, Step
 from scheduler.model import Assignment
 from store.status import Status
 
@@ -49,7 +50,7 @@ def _pods(snapshot: Snapshot) -> Plan:
     removals = _removals(snapshot, surplus) if surplus > 0 else _evictions(snapshot)
     moves, additions = _moves(snapshot), _additions(snapshot, -surplus)
     held_back = snapshot.frozen is not None and not snapshot.commanded
-    blocked = _short(snapshot)
+    blocked = _short(snapshot) or foreign(rc.id, snapshot.pods)
     if snapshot.frozen is not None and (
         _would_move(snapshot) or (held_back and (removals or snapshot.outdated))
     ):
@@ -64,7 +65,7 @@ def _pods(snapshot: Snapshot) -> Plan:
         removals=removals,
         repairs=_repairs(snapshot, leaving),
         replacements=() if held_back else _replacements(snapshot, leaving, len(moves) + len(additions)),
-        blocked=blocked or _foreign(snapshot) or _cramped(snapshot) or _left_alone(snapshot) or wait.reason,
+        blocked=blocked or _cramped(snapshot) or _left_alone(snapshot) or wait.reason,
         moves=moves,
         waiting=_under_way(snapshot),
         after=min((at for at in due if at is not None), default=None),
@@ -138,9 +139,10 @@ def _under_way(snapshot: Snapshot) -> str:
     return f"moving {move.old_instance} from {move.old_node} to {move.new_node} ({move.cause}){held}"
 
 
-def removal_order(place: Place, state: PodState) -> tuple[bool, bool, float, Place]:
-    """Who goes first: nodes that may not keep it, then unhealthy, then the newest; by name in the end."""
-    return state.retained, state.healthy, -state.pod.record.at, place
+def removal_order(place: Place, state: PodState) -> tuple[bool, bool, bool, float, Place]:
+    """Who goes first: nodes that may not keep it, then unhealthy, then not available yet, then the newest; by
+    name in the end."""
+    return state.retained, state.healthy, state.available, -state.pod.record.at, place
 
 
 def _removals(snapshot: Snapshot, count: int) -> tuple[Place, ...]:
@@ -157,32 +159,9 @@ def _repairs(snapshot: Snapshot, leaving: frozenset[Place]) -> tuple[Place, ...]
         sorted(
             place
             for place, state in snapshot.pods.items()
-            if place not in leaving and state.retained and _altered(snapshot.rc.id, state)
+            if place not in leaving and state.retained and state.altered(snapshot.rc.id)
         )
     )
-
-
-def _altered(owner: str, state: PodState) -> bool:
-    if _belongs_elsewhere(owner, state):
-        return False
-    return state.intent is None or state.intent.record.manifest != state.pod.record.manifest
-
-
-def _belongs_elsewhere(owner: str, state: PodState) -> bool:
-    return state.unreadable or (state.intent is not None and state.intent.record.owner != owner)
-
-
-def _foreign(snapshot: Snapshot) -> str:
-    """A pod of ours whose intent is not known to be ours: nobody's to repair but a person's."""
-    foreign = [
-        (*place, f"belongs to {state.intent.record.owner}" if state.intent else "does not decode")
-        for place, state in snapshot.pods.items()
-        if _belongs_elsewhere(snapshot.rc.id, state)
-    ]
-    if not foreign:
-        return ""
-    node, instance, what = min(foreign)
-    return f"{node}/{instance}: its intent {what}"
 
 
 def _left_alone(snapshot: Snapshot) -> str:
@@ -190,7 +169,7 @@ def _left_alone(snapshot: Snapshot) -> str:
     alone = [
         place
         for place, state in snapshot.pods.items()
-        if not state.retained and state.lost is None and _altered(snapshot.rc.id, state)
+        if not state.retained and state.lost is None and state.altered(snapshot.rc.id)
     ]
     if not alone or snapshot.transfer is not None:
         return ""
@@ -206,10 +185,11 @@ def _cramped(snapshot: Snapshot) -> str:
 
 
 def _replacements(snapshot: Snapshot, leaving: frozenset[Place], arriving: int) -> tuple[Place, ...]:
-    """Outdated pods to replace now, so that at most ``max_unavailable`` pods do not serve.
+    """Outdated pods to replace now, so that at most ``max_unavailable`` pods are not available.
 
-    The ``arriving`` ones of this very plan do not serve yet either. Unhealthy ones first: replacing what
-    does not serve costs nothing. Never over an intent of somebody else's.
+    The ``arriving`` ones of this very plan are not available yet either. Pods that are down go first: that
+    costs nothing. A pod on an absent agent waits until something is known of it (R21), and nothing is written
+    over an intent of somebody else's.
     """
     old = snapshot.transfer.old if snapshot.transfer is not None else None
     outdated = [
@@ -218,33 +198,37 @@ def _replacements(snapshot: Snapshot, leaving: frozenset[Place], arriving: int) 
         if place not in leaving
         and place != old
         and place not in snapshot.cramped
-        and not _belongs_elsewhere(snapshot.rc.id, snapshot.pods[place])
+        and not snapshot.pods[place].unknown
+        and not snapshot.pods[place].foreign(snapshot.rc.id)
     ]
     if not outdated:
         return ()
     staying = [state for place, state in snapshot.pods.items() if place not in leaving]
-    unavailable = sum(not state.healthy for state in staying) + arriving
-    idle = sorted(place for place in outdated if not snapshot.pods[place].healthy)
-    serving = sorted(place for place in outdated if snapshot.pods[place].healthy)
-    return tuple(idle + serving[: max(0, snapshot.rc.max_unavailable - unavailable)])
+    unavailable = sum(not state.available for state in staying) + arriving
+    down = sorted(place for place in outdated if snapshot.pods[place].down)
+    serving = sorted(place for place in outdated if not snapshot.pods[place].down)
+    return tuple(down + serving[: max(0, snapshot.rc.max_unavailable - unavailable)])
 
 
 def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
     """What people are told. ``since`` is the time that a new state would carry."""
     rc = snapshot.rc
-    placed = len(snapshot.pods)
-    healthy = sum(state.healthy and place not in snapshot.outdated for place, state in snapshot.pods.items())
-    outdated = len(snapshot.outdated)
-    settled = placed == rc.replicas_desired == healthy and not outdated and plan.empty
+    placed, outdated = len(snapshot.pods), len(snapshot.outdated)
+    current = [state for state in snapshot.pods.values() if not state.outdated(rc.manifest)]
+    healthy = sum(state.healthy for state in current)
+    whole = placed == rc.replicas_desired == healthy and plan.empty and snapshot.transfer is None
+    whole = whole and not rc.deleting
     if rc.disabled:
         state, reason = "disabled", ""
     elif plan.blocked.startswith("frozen: "):
         state, reason = "frozen", plan.blocked
     elif plan.blocked:
         state, reason = "blocked", plan.blocked
+    elif whole and all(state.available for state in current):
+        state, reason = "converged", plan.waiting
     else:
-        settled = settled and snapshot.transfer is None and not rc.deleting
-        state, reason = ("converged" if settled else "progressing"), plan.waiting
+        wait = waits_for_availability(rc.min_healthy_time) if whole else ""
+        state, reason = "progressing", plan.waiting or wait
     return Status(
         state=state,  # type: ignore[arg-type]
         desired=rc.replicas_desired,

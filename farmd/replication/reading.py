@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from farmd.pods.state import Place, PodState, observe
 from farmd.replication import healing, transfer
 from farmd.replication.healing import Need
-from farmd.replication.model import Offer, Place, PodState, Snapshot
+from farmd.replication.model import Offer, Snapshot
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, NodeView, Request
 from store.entry import Stored
 from store.labels import pod_labels
 from store.locks import Holder
 from store.manifests import asked
-from store.pods import Pod
 from store.rcs import ReplicationController
 from store.selectors import parse
 from store.work import Work
@@ -57,7 +57,11 @@ class Reader:
         """The RC and its world, with places for what it needs most."""
         tools, rc = self._tools, stored.record
         work = tools.caches.work.get(tools.keys.work("rcs", self._id))
-        pods = {place: self._pod_state(place, pod) for place, pod in tools.world.pods(self._id).items()}
+        mono = tools.clock.mono()
+        pods = {
+            place: observe(tools.world, place, pod, rc.min_healthy_time, mono)
+            for place, pod in tools.world.pods(self._id).items()
+        }
         known = work.record if work is not None else Work()
         frozen = tools.guard.frozen()
         snapshot = Snapshot(
@@ -100,20 +104,6 @@ class Reader:
             owner=self._id,
             labels=pod_labels(rc, manifest),
             replicas_per_node=rc.replicas_per_node,
-        )
-
-    def _pod_state(self, place: Place, pod: Stored[Pod]) -> PodState:
-        """One pod's; looked up where it stands, so that the cost does not grow with the fleet."""
-        world = self._tools.world
-        drain = world.drain(place[0])
-        return PodState(
-            pod,
-            world.intent(place),
-            world.reality(place),
-            unreadable=world.unreadable(place),
-            lost=world.lost_since(place[0]) or None,
-            absent=not world.present(place[0]),
-            draining="" if drain is None else "forced" if drain.ignores_floor else "gentle",
         )
 
     def _taken(self, work: Work) -> str:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from alerting.alert import Alert
 from farmd.farm.statuses import StatusWriter
+from farmd.pods.report import report
+from farmd.pods.state import Place, PodState
 from farmd.replication import healing
 from farmd.replication import plan as planning
 from farmd.replication.model import Plan, Snapshot, Step
 from store.entry import Entry
 from store.locks import Claim
 from store.sessions import Session
+from store.status import Status
 
 if TYPE_CHECKING:
     from farmd.replication.kind import Tools
@@ -39,7 +44,8 @@ class Reporter:
             self._incidents.inherit(self._transfer)
 
     async def say(self, snapshot: Snapshot, plan: Plan, index: int) -> float | None:
-        """Write the status if it changed; returns the seconds to wait when it is too early for that.
+        """Write the status if it changed; returns the seconds to wait when it is too early for that, or until
+        the next pod is available.
 
         ``index`` is the ModifyIndex of the record that it speaks of: no status outlives its record.
 
@@ -47,8 +53,12 @@ class Reporter:
             ClaimLost: the fence refused it.
         """
         await self._raise_or_resolve(snapshot)
-        status = planning.status(snapshot, plan, self._tools.farm, self._tools.clock.now())
-        return await self._writer.write(status, index)
+        farm, now = self._tools.farm, self._tools.clock.now()
+
+        def status(pods: Mapping[Place, PodState]) -> Status:
+            return planning.status(dataclasses.replace(snapshot, pods=pods), plan, farm, now)
+
+        return await report(self._writer, snapshot.pods, snapshot.rc.min_healthy_time, status, index)
 
     async def stepped(self, snapshot: Snapshot, step: Step) -> None:
         """A step of a move was written: a failure is told, with what can be done; success ends it."""

@@ -33,6 +33,7 @@ class ControllerSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
     on_lost: OnLost = "replace"
     unhealthy_after: float = 300.0
     transfer_timeout: float = 300.0
+    min_healthy_time: float = 10.0
     disabled: bool | None = None
     needs: list[str] = []
 
@@ -63,6 +64,7 @@ def parse(data: Any, source: str) -> ControllerSpec:
         specs.check_count(amount, f"{source}: {name}", lowest=1)
     specs.check_seconds(spec.unhealthy_after, f"{source}: unhealthy_after")
     specs.check_seconds(spec.transfer_timeout, f"{source}: transfer_timeout", lowest=1.0)
+    specs.check_seconds(spec.min_healthy_time, f"{source}: min_healthy_time")
     return spec
 
 
@@ -96,6 +98,7 @@ def record(
         on_lost=spec.on_lost,
         unhealthy_after=spec.unhealthy_after,
         transfer_timeout=spec.transfer_timeout,
+        min_healthy_time=spec.min_healthy_time,
         needs=spec.needs,
     )
     if existing is None:
@@ -118,6 +121,7 @@ def as_file(rc: ReplicationController, manifest: Manifest) -> dict[str, Any]:
         on_lost=rc.on_lost,
         unhealthy_after=rc.unhealthy_after,
         transfer_timeout=rc.transfer_timeout,
+        min_healthy_time=rc.min_healthy_time,
         disabled=rc.disabled or None,
         needs=rc.needs,
     )

@@ -1,14 +1,15 @@
 """Moving one pod to another node, make before break: a pure state machine (spec of p2's seed generation).
 
 start: a place is chosen, its room reserved and the move written down → place: the new pod stands beside
-the old → finish: the new one is healthy, the old one goes. Each step is one fenced transaction, so any
+the old → finish: the new one is available, the old one goes. Each step is one fenced transaction, so any
 farm can go on after any of them. What must never break: a healthy pod is not removed before its successor
-is healthy, and no reservation outlives a move that was given up (p2 broke before it made, and leaked: W16).
+is available, and no reservation outlives a move that was given up (p2 broke before it made, and leaked: W16).
 """
 
 from __future__ import annotations
 
-from farmd.replication.model import Place, PodState, Snapshot, Step
+from farmd.pods.state import Place, PodState
+from farmd.replication.model import Snapshot, Step
 from store.work import Transfer
 
 BACKOFF_START = 60.0
@@ -46,24 +47,21 @@ def advance(snapshot: Snapshot) -> Step | None:
 
 
 def look_again(snapshot: Snapshot) -> float | None:
-    """Seconds until the move under way fails by itself; None: it does not, or the thaw comes first."""
+    """Seconds until the move under way fails by itself; None: it does not, or the thaw comes first.
+
+    Past its deadline it fails as soon as the new pod is not healthy, which is an event.
+    """
     if snapshot.transfer is None or snapshot.rc.disabled or snapshot.rc.managed_by:
         return None
     if snapshot.locked or snapshot.frozen is not None:
         return None
-    return max(0.0, snapshot.transfer.deadline - snapshot.now)
+    left = snapshot.transfer.deadline - snapshot.now
+    return left if left > 0 else None
 
 
 def backoff(failures: int) -> float:
     """Seconds until the next move is tried, after so many failures in a row."""
     return float(min(BACKOFF_LIMIT, BACKOFF_START * 2 ** min(failures - 1, 10)))
-
-
-def arrived(state: PodState) -> bool:
-    """Whether a pod is healthy in the very start that its intent asked for (R22)."""
-    if not state.healthy or state.intent is None or state.reality is None:
-        return False
-    return state.reality.intent >= state.intent.index
 
 
 def _due(snapshot: Snapshot, transfer: Transfer) -> Step | None:
@@ -72,13 +70,13 @@ def _due(snapshot: Snapshot, transfer: Transfer) -> Step | None:
         return _before_placing(snapshot, transfer, old)
     if old is None:
         return _step("finish", transfer, "the old pod is gone")
-    if old.lost is not None or arrived(new):
+    if old.lost is not None or new.available:
         return _step("finish", transfer)
     if why := _pointless(snapshot, transfer, old):
         return _step("cancel", transfer, why)
     if new.lost is not None or not new.retained:
         return _step("rollback", transfer, f"{transfer.new_node} may not keep it any more")
-    if snapshot.now >= transfer.deadline:
+    if snapshot.now >= transfer.deadline and not new.healthy:
         return _step("rollback", transfer, f"not healthy after {transfer.deadline - transfer.since:.0f} s")
     return None
 

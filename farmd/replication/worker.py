@@ -18,10 +18,11 @@ from farmd.commands.mutation import Call
 from farmd.farm.cycles import BACKOFF_LIMIT, BACKOFF_START, FOR_PEOPLE, Outcome
 from farmd.farm.spending import Spending
 from farmd.placement import Report, Subject
+from farmd.pods.state import Place
 from farmd.replication import changes, healing, reasons
 from farmd.replication import plan as planning
 from farmd.replication.commands import family_of
-from farmd.replication.model import Place, Plan, Snapshot
+from farmd.replication.model import Plan, Snapshot
 from farmd.replication.reading import Reader, Reading
 from farmd.replication.report import Reporter
 from farmd.wake import Wake, wait

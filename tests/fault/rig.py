@@ -114,7 +114,7 @@ class Rig:
     async def daemonset(self, *, manifest: Manifest = PLAIN, **fields: Any) -> DaemonSet:
         """Write a daemon set with its manifest, as ``farmctl daemonset create`` would."""
         sha = await self.use(manifest)
-        fields = {"id": SystemIds().new(), "name": "logs"} | fields
+        fields = {"id": SystemIds().new(), "name": "logs", "min_healthy_time": 0.0} | fields
         made = DaemonSet(manifest=sha, pod_id=manifest.id, **fields)
         await self.write(
             [

@@ -20,7 +20,10 @@ from tests.guarded import NODES, Guarded, asked, guarded_consul, put, registered
 pytestmark = pytest.mark.xdist_group("access")
 
 KEYS = Keys()
-HELLO = "{name: hello, replicas: 2, pod: {id: hello, command: [sleep, '1000'], stop: {grace: 1}}}"
+HELLO = (
+    "{name: hello, replicas: 2, min_healthy_time: 0,"
+    " pod: {id: hello, command: [sleep, '1000'], stop: {grace: 1}}}"
+)
 STALE = Reality(manifest="0" * 64)
 
 

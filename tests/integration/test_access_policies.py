@@ -24,8 +24,11 @@ pytestmark = pytest.mark.xdist_group("access")
 
 KEYS = Keys()
 WAIT = ("--wait", "--timeout", "60s")
-HELLO = "{name: hello, replicas: 2, pod: {id: hello, command: [sleep, '1000'], stop: {grace: 1}}}"
-UPTIME = "{name: uptime, pod: {id: uptime, command: [sleep, '1000'], stop: {grace: 1}}}"
+HELLO = (
+    "{name: hello, replicas: 2, min_healthy_time: 0,"
+    " pod: {id: hello, command: [sleep, '1000'], stop: {grace: 1}}}"
+)
+UPTIME = "{name: uptime, min_healthy_time: 0, pod: {id: uptime, command: [sleep, '1000'], stop: {grace: 1}}}"
 OLD_AUDIT = KEYS.audit("2020-01-01T00", "0a")
 Start = Callable[..., Program]
 

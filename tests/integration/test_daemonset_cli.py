@@ -17,6 +17,7 @@ FILE = {
     "name": "logs",
     "node_selector": "role=web",
     "min_health": "50%",
+    "min_healthy_time": 0,
     "pod": {"id": "logs", "command": ["ship"]},
 }
 WEB, DB = {"role": "web"}, {"role": "db"}

@@ -59,7 +59,7 @@ async def create(
     body = manifests.canonical(manifest)
     sha = manifests.digest(body)
     made = DaemonSet(
-        **({"id": SystemIds().new(), "node_selector": SELECTOR} | fields),
+        **({"id": SystemIds().new(), "node_selector": SELECTOR, "min_healthy_time": 0.0} | fields),
         name=name,
         manifest=sha,
         pod_id=manifest.id,

@@ -354,9 +354,11 @@ async def test_removal_takes_the_unhealthy_first_then_the_newest(cluster: Cluste
     rc = await cluster.change_rc(rc, replicas_desired=4)
     await placed(cluster, rc, 4)
     newest = (set(names) - set(first)).pop()
+    intents = await cluster.entries(cluster.keys.tree("intent"))
     for node in names:
         health = Health("critical" if node == first[1] else "passing")
-        reality = Reality(manifest=rc.manifest, owner=rc.id, started=1.0, health=health)
+        acted = intents[cluster.keys.intent(node, "hello")].modify_index
+        reality = Reality(manifest=rc.manifest, owner=rc.id, started=1.0, intent=acted, health=health)
         await cluster.put(cluster.keys.reality(node, "hello"), reality)
 
     async def seen() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import msgspec
 
@@ -16,20 +17,25 @@ from store.keys import Keys, is_sentinel
 from store.manifests import Restart
 from store.nodes import Agent
 from store.ports import Clock
-from store.reality import Health, HealthState, Reality
+from store.reality import Health, HealthState, Phase, Reality
 
 TTL = 10.0
 RENEW_SECONDS = 4.0
+CRASH_SECONDS = 0.5
+RESTART_SECONDS = 1.0
 
 
 class SimulatedAgent:
     """One node's agent. ``delay`` (seconds) is how long a pod takes to start, ``sick`` are instances that
-    fail their check."""
+    fail their check. ``lives``: after how many seconds each start of a manifest fails, by digest. ``skew``:
+    how many seconds its wall clock is ahead of everybody else's."""
 
     def __init__(self, node: str, client: ConsulClient, keys: Keys, clock: Clock) -> None:
         self.node = node
         self.delay = 0.2
         self.sick: set[str] = set()
+        self.lives: dict[str, float] = {}
+        self.skew = 0.0
         self._client = client
         self._keys = keys
         self._clock = clock
@@ -47,6 +53,9 @@ class SimulatedAgent:
     def failure(self) -> BaseException | None:
         """Why it ended by itself, which no agent here should."""
         return self._task.exception() if self._task is not None and self._task.done() else None
+
+    def _now(self) -> float:
+        return self._clock.now() + self.skew
 
     async def register(self) -> None:
         await registration.register_node(self._client, self._keys, self.node)
@@ -75,6 +84,7 @@ class SimulatedAgent:
             tasks.create_task(self._stay_present())
             tasks.create_task(self._obey())
             tasks.create_task(self._check())
+            tasks.create_task(self._crash())
 
     async def _stay_present(self) -> None:
         while True:
@@ -118,7 +128,7 @@ class SimulatedAgent:
                 if known.phase == "starting":
                     started.append(instance)  # it died while it waited for that
                 continue
-            now = self._clock.now()
+            now = self._now()
             starting = Reality(
                 manifest=intent.manifest,
                 owner=intent.owner,
@@ -148,13 +158,28 @@ class SimulatedAgent:
                 if known is not None and known.phase == "running":
                     await self._judge(instance)
 
+    async def _crash(self) -> None:
+        """End what lives no longer, and start it again after a pause, as the real agent does."""
+        while True:
+            await self._clock.sleep(CRASH_SECONDS)
+            for instance, known in sorted(self._runs.items()):
+                now, lives = self._now(), self.lives.get(known.manifest, math.inf)
+                if known.phase == "backoff" and now >= known.health.since + RESTART_SECONDS:
+                    await self._end_or_start(instance, "running", now, Health("passing", now))
+                elif known.phase == "running" and now >= known.started + lives:
+                    await self._end_or_start(instance, "backoff", 0.0, Health(since=now))
+
+    async def _end_or_start(self, instance: str, phase: Phase, started: float, health: Health) -> None:
+        known = self._runs[instance]
+        await self._say(instance, msgspec.structs.replace(known, phase=phase, started=started, health=health))
+
     async def _judge(self, instance: str) -> None:
         """Say whether an instance passes its check, if that is news."""
         known = self._runs.get(instance)
         state: HealthState = "critical" if instance in self.sick else "passing"
         if known is not None and (known.phase != "running" or known.health.state != state):
             spell = self._spells.setdefault((instance, known.started), Spell(known.health))
-            now, mono = self._clock.now(), self._clock.mono()
+            now, mono = self._now(), self._clock.mono()
             health = Health(state, spell.turned(state, now=now, mono=mono, settle=Restart().reset))
             await self._say(instance, msgspec.structs.replace(known, phase="running", health=health))
 

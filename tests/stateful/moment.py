@@ -19,7 +19,7 @@ from store.nodes import Agent, Node, effective_labels
 from store.pods import Pod
 from store.ports import Clock
 from store.rcs import ReplicationController
-from store.reality import Reality, healthy
+from store.reality import Reality, passes
 from store.selectors import parse
 from store.work import Work
 
@@ -121,7 +121,7 @@ class Look:
     def serves(self, owner: str, place: Place) -> bool:
         pod = self.at(Pod, self.keys.pod(owner, *place))
         reality = self.at(Reality, self.keys.reality(*place))
-        return pod is not None and healthy(reality, pod.manifest)
+        return pod is not None and passes(reality, pod.manifest)
 
     def blind(self, *places: Place) -> bool:
         """Whether nobody can know how these pods are: their reality cannot be read, or not be trusted."""
@@ -136,7 +136,7 @@ class Look:
         if self.lost(place[0]):
             return False
         reality = self.at(Reality, self.keys.reality(*place))
-        return healthy(reality, self.manifests.get(self.keys.pod(owner, *place), ""))
+        return passes(reality, self.manifests.get(self.keys.pod(owner, *place), ""))
 
     # -- nodes ---------------------------------------------------------------------------------
     def lost(self, node: str) -> bool:

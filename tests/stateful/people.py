@@ -32,6 +32,7 @@ ZONES = ("a", "b")
 SELECTORS = ("", "zone=a", "zone in (a,b)", "zone!=b")
 TEAMS = ("", "red", "blue")
 MOST_NODES = 7
+MIN_HEALTHY_TIME = 1.0
 
 which = st.integers(0, 30)
 counts = st.integers(0, 5)
@@ -108,7 +109,7 @@ class People(RuleBasedStateMachine):
         self.created("rcs", lambda: commands.create(self.fleet.call, spec), extra)
 
     def _spec(self, **fields: Any) -> ControllerSpec:
-        return parse(hello(**fields), "test")
+        return parse(hello(min_healthy_time=MIN_HEALTHY_TIME, **fields), "test")
 
     @rule(number=which, replicas=counts)
     def set_replicas(self, number: int, replicas: int) -> None:
@@ -203,6 +204,7 @@ class People(RuleBasedStateMachine):
                 "min_health": floor,
                 "rate": rate,
                 "max_in_progress": in_progress,
+                "min_healthy_time": MIN_HEALTHY_TIME,
                 "labels": {"team": team} if team else {},
                 "pod": {
                     "id": pod,

@@ -21,7 +21,7 @@ from store.manifests import Manifest
 from store.nodes import Agent, Node, Reserved, effective_labels
 from store.pods import Pod
 from store.rcs import ReplicationController
-from store.reality import Reality, healthy
+from store.reality import Reality, passes
 from store.selectors import parse
 from store.status import Status
 from store.work import Work
@@ -153,7 +153,7 @@ class Sight:
     def serves(self, place: Place, pod: Pod) -> bool:
         entry = self.entries.get(self.keys.reality(*place))
         reality = msgspec.json.decode(entry.value, type=Reality) if entry is not None else None
-        return healthy(reality, pod.manifest)
+        return passes(reality, pod.manifest)
 
     def lost(self, node: str) -> bool:
         work = self.work.get(f"nodes/{node}")

@@ -25,7 +25,12 @@ from tests.stateful.scene import Scene
 def logs(**fields: Any) -> dict[str, Any]:
     """A daemon set as a person would write it; ``pod_…`` fields go into the pod."""
     pod = {name.removeprefix("pod_"): fields.pop(name) for name in list(fields) if name.startswith("pod_")}
-    return {"name": "logs", **fields, "pod": {"id": "log", "command": ["sleep", "9"], **pod}}
+    return {
+        "name": "logs",
+        "min_healthy_time": 0,
+        **fields,
+        "pod": {"id": "log", "command": ["sleep", "9"], **pod},
+    }
 
 
 def daemonset(scene: Scene, **fields: Any) -> str:

@@ -28,6 +28,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
         ({"replicas": 10**12}, "replicas: found 1000000000000"),
         ({"replicas_per_node": 0}, "replicas_per_node: found 0"),
         ({"max_unavailable": 0}, "max_unavailable: found 0"),
+        ({"min_healthy_time": -1}, "min_healthy_time: found -1, expected 0 to"),
         ({"name": ""}, "name: found ''"),
         ({"name": "a/b"}, "name: found 'a/b'"),
         ({"name": ".."}, "name: found '..'"),

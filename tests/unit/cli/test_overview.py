@@ -6,6 +6,7 @@ import pytest
 
 from farmd import overview
 from farmd.commands.mutation import Call, commit
+from farmd.commands.waiting import Spells
 from farmd.errors import WaitTimeout
 from farmd.overview.owners import OUTDATED
 from farmd.replication import commands
@@ -13,6 +14,7 @@ from farmd.replication.spec import parse
 from farmd.replication.waiting import convergence, look
 from store import codec
 from store.farms import Member
+from store.intent import Intent
 from store.nodes import Agent, Drain, Node, NodeStatus, NodeStore
 from store.pods import Pod
 from store.rcs import ReplicationControllerStore
@@ -24,8 +26,10 @@ from tests.people import KEYS, created, hello, person
 async def running(call: Call, rc_id: str, node: str = "n1") -> None:
     """A pod that its node's agent called healthy."""
     sha = (await ReplicationControllerStore(call.client, KEYS).get(rc_id)).record.manifest
-    said = Reality(manifest=sha, owner=rc_id, phase="running", health=Health(state="passing"))
     await call.client.put(KEYS.pod(rc_id, node, "hello"), codec.encode(Pod(sha)))
+    await call.client.put(KEYS.intent(node, "hello"), codec.encode(Intent(sha, rc_id)))
+    index, _ = await call.client.get(KEYS.intent(node, "hello"))
+    said = Reality(manifest=sha, owner=rc_id, intent=index, health=Health(state="passing"))
     await call.client.put(KEYS.reality(node, "hello"), codec.encode(said))
 
 
@@ -39,6 +43,33 @@ async def test_r21_of_a_pod_whose_agent_is_absent_nobody_knows_how_it_is() -> No
         await call.client.put(KEYS.agent("n1"), codec.encode(Agent(node="n1", version="1")))
         (row,) = (await overview.pods(call.client, KEYS)).rows
         assert (row.health, row.healthy, row.reason) == ("passing", True, "")
+
+
+async def test_r22_healthy_means_the_start_that_acted_on_the_intent() -> None:
+    async with person() as call:
+        rc_id = await created(call, replicas=1)
+        await running(call, rc_id)
+        await call.client.put(KEYS.agent("n1"), codec.encode(Agent(node="n1", version="1")))
+        key = KEYS.intent("n1", "hello")
+        _, entry = await call.client.get(key)
+        assert entry is not None
+        await call.client.put(key, entry.value + b" ")
+        (row,) = (await overview.pods(call.client, KEYS)).rows
+        assert (row.health, row.healthy) == ("passing", False)
+
+
+async def test_r22_a_wait_trusts_an_owner_that_reported_this_very_record_as_converged() -> None:
+    """Without such a report it measures by itself; this clock stands still, so that it never gets there."""
+    async with person() as call:
+        rc_id = await created(call, replicas=1, min_healthy_time=10)
+        await running(call, rc_id)
+        await call.client.put(KEYS.agent("n1"), codec.encode(Agent(node="n1", version="1")))
+        index = (await overview.controller(call.client, KEYS, rc_id)).index
+        for record, converged in ((index - 1, False), (index, True)):
+            status = Status(state="converged", desired=1, placed=1, healthy=1, record=record)
+            await call.client.put(KEYS.status("rcs", rc_id), codec.encode(status))
+            now = await look(call, rc_id, Spells(call.clock))
+            assert (now.healthy, now.converged) == (1, converged)
 
 
 async def test_an_owner_is_called_the_same_wherever_its_pods_are_listed() -> None:
@@ -85,7 +116,7 @@ async def test_a_status_of_an_earlier_record_is_shown_as_outdated() -> None:
         await commit(call, await commands.update(call, newer, now=True))
         (row,) = (await overview.controllers(call.client, KEYS)).rows
         assert (row.state, row.reason) == ("pending", OUTDATED)
-        assert (await look(call, rc_id)).state == "pending"
+        assert (await look(call, rc_id, Spells(call.clock))).state == "pending"
 
 
 async def test_a_nodes_status_of_an_earlier_record_is_shown_as_outdated() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from farmd.commands.mutation import Call, commit
-from farmd.commands.waiting import describe
+from farmd.commands.waiting import Spells, describe
 from farmd.daemonset import commands, waiting
 from farmd.daemonset.spec import as_file, parse, parse_file, record
 from farmd.errors import WaitTimeout
@@ -52,6 +52,7 @@ async def tell(call: Call, daemonset: DaemonSet, status: Status) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"min_healthy_time": -1}, "min_healthy_time: found -1, expected 0 to"),
         ({"min_health": -1}, "min_health: found -1, expected a number of pods or a share such as '90%'"),
         ({"min_health": "101%"}, "min_health: found '101%'"),
         ({"min_health": "half"}, "min_health: found 'half'"),
@@ -195,11 +196,12 @@ async def test_only_a_report_on_this_very_record_says_how_many_there_should_be()
     async with person() as call:
         daemonset = await created(call)
         index = (await DaemonSetStore(call.client, KEYS).find("logs")).index
-        assert (await waiting.look(call, "logs")).desired == -1
+        spells = Spells(call.clock)
+        assert (await waiting.look(call, "logs", spells)).desired == -1
         await tell(call, daemonset, Status(state="converged", desired=0, record=index))
-        assert (await waiting.look(call, "logs")).converged
+        assert (await waiting.look(call, "logs", spells)).converged
         await commit(call, await commands.update(call, parse(logs(node_selector="a=1"), "t"), now=True))
-        look = await waiting.look(call, "logs")
+        look = await waiting.look(call, "logs", spells)
         assert (look.state, look.desired, look.converged) == ("pending", -1, False)
         assert describe(msgspec.structs.replace(look, reason="")) == "0 of ? placed, 0 healthy; pending"
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.daemonset.model import Plan, PodState, Snapshot
+from farmd.daemonset.model import Plan, Snapshot
 from farmd.daemonset.pace import MINUTE, SETTLING_SECONDS
 from farmd.daemonset.plan import NOWHERE, decide, status
+from farmd.pods.state import PodState
 from scheduler.model import Assignment
 from store.daemonsets import DaemonSet
 from store.entry import Stored
@@ -23,17 +24,38 @@ NOW = 10_000.0
 
 
 def daemonset(**fields: Any) -> DaemonSet:
-    return DaemonSet(**({"id": DS, "name": "logs", "manifest": SHA, "pod_id": POD} | fields))
+    return DaemonSet(
+        **({"id": DS, "name": "logs", "manifest": SHA, "pod_id": POD, "min_healthy_time": 0.0} | fields)
+    )
 
 
 def pod(
-    *, manifest: str = SHA, state: str = "passing", at: float = 0.0, intent: Any = "own", **fields: Any
+    *,
+    manifest: str = SHA,
+    state: str = "passing",
+    at: float = 0.0,
+    intent: Any = "own",
+    leaving: str = "",
+    contact: str = "present",
+    **fields: Any,
 ) -> PodState:
-    """A pod whose node has taken up its intent, unless ``intent`` is None (lost) or another's."""
+    """A pod whose node has taken up its intent, unless ``intent`` is None (lost) or another's.
+
+    ``leaving``: why its node may not keep it; ``contact``: whether its node's agent is heard of.
+    """
     wanted = Intent(manifest, DS) if intent == "own" else intent
     stored = Stored("i", wanted, 7, b"") if wanted is not None else None
     seen = Glance(manifest, DS, "running", 1.0, state, intent=7)  # type: ignore[arg-type]
-    return PodState(Stored("p", Pod(manifest, {}, at), 5, b""), stored, seen, **fields)
+    return PodState(
+        Stored("p", Pod(manifest, {}, at), 5, b""),
+        stored,
+        seen,
+        retained=not leaving,
+        draining="gentle" if leaving == "draining" else "",
+        absent=contact != "present",
+        lost=NOW - 9 if contact == "lost" else None,
+        **fields,
+    )
 
 
 def snapshot(pods: dict[str, PodState], vacant: tuple[str, ...] = (), **fields: Any) -> Snapshot:
@@ -198,8 +220,25 @@ def test_r22_a_pod_counts_as_healthy_only_in_the_start_that_its_intent_asked_for
     seen = snapshot({"a": changed, "b": pod(), "c": pod()}, daemonset=daemonset(manifest=NEWER))
     plan = decide(seen)
     assert plan.replacements == ()
-    assert plan.waiting.startswith("waiting for health: 2 of 3 pods are healthy")
+    assert plan.waiting.startswith("waiting for health: 2 of 3 pods are available")
     assert plan.after == SETTLING_SECONDS - 1
+
+
+def test_r22_what_is_not_available_yet_holds_the_next_back() -> None:
+    """Also on a farm that has just begun to look: nothing was changed lately, and nothing is blocked."""
+    record = daemonset(manifest=NEWER, min_healthy_time=10.0)
+    for at, after in ((NOW - 5, SETTLING_SECONDS + 5), (0.0, None)):
+        seen = snapshot({"a": pod(manifest=NEWER, at=at, settles_in=6.0), "b": pod()}, daemonset=record)
+        plan = decide(seen)
+        assert (plan.replacements, plan.blocked, plan.after) == ((), "", after)
+        assert plan.waiting.startswith("waiting for health: 1 of 2 pods are available")
+
+
+def test_r22_converged_counts_available_pods() -> None:
+    record = daemonset(min_healthy_time=10.0)
+    waits = snapshot({"a": pod(settles_in=6.0)}, daemonset=record)
+    assert state_of(waits) == ("progressing", "waiting until all pods are healthy for 10 s without a break")
+    assert state_of(snapshot({"a": pod()}, daemonset=record)) == ("converged", "")
 
 
 def test_what_failed_to_settle_holds_the_next_back_with_a_reason() -> None:
@@ -263,6 +302,7 @@ STATES = st.builds(
     intent=st.sampled_from(["own", None, Intent(SHA, "other")]),
     leaving=st.sampled_from(["", "", "ineligible", "draining"]),
     contact=st.sampled_from(["present", "present", "absent", "lost"]),
+    settles_in=st.sampled_from([0.0, 0.0, 5.0]),
 )
 FLOORS = st.one_of(st.none(), st.integers(0, 12), st.integers(0, 100).map(lambda share: f"{share}%"))
 
@@ -286,9 +326,9 @@ def test_by_its_own_doing_never_below_the_floor_never_faster_than_allowed(
         frozen="doubt" if frozen else None,
     )
     plan = decide(seen)
-    serving = {place for place, state in seen.kept.items() if state.serves}
-    stopped = serving & set(plan.replacements)
-    assert not stopped or len(serving - stopped) >= record.floor(seen.desired)
+    available = {place for place, state in seen.kept.items() if state.available}
+    stopped = {place for place in plan.replacements if not seen.pods[place].down}
+    assert not stopped or len(available - stopped) >= record.floor(seen.desired)
     changed = len(plan.additions) + len(plan.replacements)
     assert changed <= progress
     recent = sum(state.pod.record.at > NOW - MINUTE for state in pods.values())
@@ -296,10 +336,10 @@ def test_by_its_own_doing_never_below_the_floor_never_faster_than_allowed(
     if frozen:
         assert not plan.removals + plan.replacements
     for place in plan.removals:
-        assert seen.pods[place].leaving
+        assert not seen.pods[place].retained
     touched = [*plan.removals, *plan.repairs, *plan.replacements]
     assert len(set(plan.removals) & set(plan.replacements)) == 0
     assert set(touched) <= set(seen.pods)
     if not plan.empty or plan.blocked or plan.waiting:
         return
-    assert not any(state.leaving for state in pods.values())
+    assert all(state.retained for state in pods.values())

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from farmd.replication.model import Plan, PodState, Snapshot
+from farmd.pods.state import PodState
+from farmd.replication.model import Plan, Snapshot
 from farmd.replication.plan import decide
 from farmd.replication.reasons import why
 from tests.rc_worlds import NEWER, NOW, controller, offered, pod, world

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from farmd.pods.state import PodState
 from farmd.replication import healing
-from farmd.replication.model import PodState
 from farmd.replication.plan import decide, status
 from tests.rc_worlds import NEWER, NOW, controller, nodes, offered, pod, world
 

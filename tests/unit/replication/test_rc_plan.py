@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.replication.model import Offer, Plan, PodState, Snapshot
+from farmd.pods.state import PodState
+from farmd.replication.model import Offer, Plan, Snapshot
 from farmd.replication.plan import decide, removal_order, status
 from scheduler.decide import allocation, eligibility
 from scheduler.fleet import node_views
@@ -60,7 +61,11 @@ def pod_state(
     wanted = Intent(manifest, RC) if intent == "own" else intent
     assert not isinstance(wanted, str)
     reality = Reality(
-        manifest=manifest, owner=RC, started=1.0, health=Health("passing" if healthy else "critical")
+        manifest=manifest,
+        owner=RC,
+        started=1.0,
+        intent=5,
+        health=Health("passing" if healthy else "critical"),
     )
     return PodState(
         stored(Pod(manifest=manifest, at=at)), stored(wanted) if wanted is not None else None, reality

@@ -24,6 +24,12 @@ def test_a_desired_count_of_zero_is_legal() -> None:
     assert decode(Keys(), entry(GOOD)).record.replicas_desired == 0
 
 
+def test_a_record_without_a_minimum_time_gets_the_default() -> None:
+    """It was written before the field existed: 10 s from the first sight only make a farm wait longer."""
+    assert decode(Keys(), entry(GOOD)).record.min_healthy_time == 10.0
+    assert decode(Keys(), entry(GOOD | {"min_healthy_time": 0})).record.min_healthy_time == 0.0
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -34,6 +40,7 @@ def test_a_desired_count_of_zero_is_legal() -> None:
         ({"manifest": ""}, "manifest"),
         ({"replicas_per_node": 0}, "replicas_per_node"),
         ({"max_unavailable": 0}, "max_unavailable"),
+        ({"min_healthy_time": -1}, "min_healthy_time"),
         ({"strategy": "sometimes"}, "strategy"),
         ({"on_lost": 7}, "on_lost"),
         ({"id": "cd34"}, "id"),

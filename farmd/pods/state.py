@@ -1,0 +1,133 @@
+"""The state of one pod, as every floor, gate and wait counts it (R21, R22).
+
+Three questions, each with one answer: is the pod healthy, is it available, is it known to be down. What must
+never break: a pod of which nobody knows anything is neither healthy nor down, and a pod counts as available
+only after it was healthy for its owner's ``min_healthy_time`` without a break, by the monotonic clock of the
+farm that counts. A farm that took the pod over a moment ago waits longer, never shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import msgspec
+
+from store.entry import Stored
+from store.intent import Intent
+from store.pods import Pod
+from store.reality import Glance, Reality, passes
+
+if TYPE_CHECKING:
+    from farmd.farm.world import World
+
+Place = tuple[str, str]
+"""(node, instance)."""
+
+K = TypeVar("K")
+
+
+class PodState(msgspec.Struct, frozen=True, gc=False):
+    """One pod with what its node must run and does run.
+
+    ``retained``: its node may keep it. ``unreadable``: there is an intent that does not decode. ``lost``:
+    since when its node is given up (seconds since the epoch), ``absent``: nothing is heard of it (R21).
+    ``draining``: its node is drained; ``forced`` drains wait for no health floor.
+    ``settles_in``: seconds until it is available if it stays healthy, 0 or less once they are over.
+    """
+
+    pod: Stored[Pod]
+    intent: Stored[Intent] | None
+    reality: Reality | Glance | None
+    retained: bool = True
+    unreadable: bool = False
+    lost: float | None = None
+    absent: bool = False
+    draining: Literal["", "gentle", "forced"] = ""
+    settles_in: float = 0.0
+
+    @property
+    def unknown(self) -> bool:
+        """Whether its agent is absent, and its node not given up yet: nobody knows how the pod is (R21)."""
+        return self.absent and self.lost is None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it passes its check, on its own manifest and in a start that acted on its intent (R22)."""
+        if self.absent or self.lost is not None or self.intent is None or self.reality is None:
+            return False
+        return self.reality.intent >= self.intent.index and passes(self.reality, self.pod.record.manifest)
+
+    @property
+    def available(self) -> bool:
+        """Whether it is healthy for long enough: what floors and ``converged`` count."""
+        return self.healthy and self.settles_in <= 0
+
+    @property
+    def down(self) -> bool:
+        """Whether it is known not to serve, so that taking it down costs nothing.
+
+        One that is healthy but not available yet serves, and so does one whose rewritten intent its agent
+        has not acted on yet. A missing reality is doubt, not ill health.
+        """
+        if self.lost is not None:
+            return True
+        known = not self.absent and self.reality is not None
+        return known and not passes(self.reality, self.pod.record.manifest)
+
+    def outdated(self, manifest: str) -> bool:
+        """Whether it should run another manifest than it does."""
+        return self.pod.record.manifest != manifest
+
+    def foreign(self, owner: str) -> bool:
+        """Whether its intent is not known to be its owner's."""
+        return self.unreadable or (self.intent is not None and self.intent.record.owner != owner)
+
+    def altered(self, owner: str) -> bool:
+        """Whether its intent was lost or altered, and is its owner's to repair."""
+        if self.foreign(owner):
+            return False
+        return self.intent is None or self.intent.record.manifest != self.pod.record.manifest
+
+
+def observe(world: World, place: Place, pod: Stored[Pod], min_healthy_time: float, mono: float) -> PodState:
+    """The state of one pod, looked up where it stands: the cost does not grow with the fleet."""
+    node, reality = place[0], world.reality(place)
+    drain = world.drain(node)
+    return PodState(
+        pod,
+        world.intent(place),
+        reality,
+        unreadable=world.unreadable(place),
+        lost=world.lost_since(node) or None,
+        absent=not world.present(node),
+        draining="" if drain is None else "forced" if drain.ignores_floor else "gentle",
+        settles_in=0.0 if reality is None else reality.seen + min_healthy_time - mono,
+    )
+
+
+def settling(pods: Iterable[PodState]) -> float | None:
+    """Seconds until the next healthy pod is available; None: all are, so that nobody owns a timer (R23a)."""
+    waits = (state.settles_in for state in pods if state.settles_in > 0 and state.healthy)
+    return min(waits, default=None)
+
+
+def settled(pods: Mapping[K, PodState]) -> dict[K, PodState]:
+    """The same pods as if each had been in its present health for long enough."""
+    return {place: msgspec.structs.replace(state, settles_in=0.0) for place, state in pods.items()}
+
+
+def waits_for_availability(min_healthy_time: float) -> str:
+    """What people are told while time alone is missing."""
+    return f"waiting until all pods are healthy for {min_healthy_time:g} s without a break"
+
+
+def foreign(owner: str, pods: Mapping[Place, PodState]) -> str:
+    """A pod whose intent is not known to be its owner's: nobody's to repair but a person's; or empty."""
+    found = [place for place, state in pods.items() if state.foreign(owner)]
+    if not found:
+        return ""
+    node, instance = min(found)
+    intent = pods[node, instance].intent
+    what = f"belongs to {intent.record.owner}" if intent is not None else "does not decode"
+    return f"{node}/{instance}: its intent {what}"
