@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from collections.abc import Callable
 
 import aiohttp
 import structlog
 
 from alerting.alert import Alert
 from alerting.alerter import Sink
+from alerting.errors import DeliveryFailed
 from alerting.router import Route, Router
 from alerting.sinks.log import LogSink
 from alerting.sinks.webhook import WebhookSink
 from farmd.config import Config, SinkSection
+from store.credentials import CredentialFiles, content
+from store.errors import CredentialInvalid
 from store.ports import Clock, Recorder, Rng
 
 log = structlog.get_logger()
@@ -95,16 +98,25 @@ class Alerting:
             section.url,
             self._clock,
             self._rng,
-            secret=lambda: secret_of(section),
+            secret=_secret_of(section),
             timeout=section.timeout,
         )
 
 
-def secret_of(section: SinkSection) -> bytes:
-    """The key of a webhook; a file is read each time, so that keys rotate without a restart."""
-    if section.secret_file:
-        return Path(section.secret_file).read_bytes().strip()
-    return section.secret.get_secret_value().encode()
+def _secret_of(section: SinkSection) -> Callable[[], bytes]:
+    """The key of a webhook; an attempt to deliver fails while its file is not good."""
+    path = section.secret_file
+    if not path:
+        return section.secret.get_secret_value().encode
+    files = CredentialFiles([path], lambda: content("alerts.sinks.secret_file", path))
+
+    def read() -> bytes:
+        try:
+            return files()
+        except CredentialInvalid as error:
+            raise DeliveryFailed(error.message) from error
+
+    return read
 
 
 async def _retire(router: Router, task: asyncio.Task[None]) -> None:

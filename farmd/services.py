@@ -23,7 +23,7 @@ from farmd.agent.model import AgentConfig
 from farmd.alerts import Alerting
 from farmd.config import Config, SchedulerSection
 from farmd.config_sources import ConfigInvalid
-from farmd.farm.farm import Farm
+from farmd.farm.farm import TRANSIENT, Farm
 from farmd.farm.model import FarmSettings
 from farmd.housekeeping.model import HousekeepingSettings
 from farmd.lifecycle import Life, Service
@@ -32,7 +32,7 @@ from scheduler.protocol import Scheduler
 from scheduler.remote import RemoteScheduler
 from scheduler.selector import LabelSelectorScheduler
 from store.consul.client import ConsulClient
-from store.errors import Retry, StoreError
+from store.credentials import CredentialFiles, token
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
 
@@ -193,9 +193,7 @@ class FarmService:
                     kinds=section.kinds,
                     housekeeping=HousekeepingSettings(**dict(frame.config.housekeeping)),
                 )
-            except StoreError as error:
-                if error.retry is Retry.NEVER:
-                    raise
+            except TRANSIENT as error:
                 reason, code = error.message, error.code
             log.warning("store.unreachable", code=code, reason=reason, retry_in=round(wait, 1))
             frame.life.say(f"waiting for Consul: {reason}")
@@ -228,9 +226,9 @@ def choose_scheduler(section: SchedulerSection, clock: Clock, http: aiohttp.Clie
         fallback=built_in if section.fallback == "built-in" else None,
         timeout=section.timeout,
         pause=section.pause,
-        token=_read_token(Path(section.token_file)) if section.token_file else None,
+        token=_token(section.token_file) if section.token_file else None,
     )
 
 
-def _read_token(path: Path) -> Callable[[], str]:
-    return lambda: path.read_text().strip()
+def _token(path: str) -> Callable[[], str]:
+    return CredentialFiles([path], lambda: token("scheduler.token_file", path))

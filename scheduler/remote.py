@@ -24,6 +24,7 @@ from scheduler.rank import replaced_owner
 from scheduler.requirement import compile_request
 from scheduler.reservations import release, reserve
 from scheduler.verify import violations
+from store.errors import CredentialInvalid
 from store.ports import Clock
 
 T = TypeVar("T")
@@ -133,6 +134,8 @@ class RemoteScheduler:
                 return await _limited(response)
         except TimeoutError as error:
             raise RemoteUnavailable(f"remote scheduler: no answer within {self._timeout:g} s") from error
+        except CredentialInvalid as error:
+            raise RemoteUnavailable(f"remote scheduler: {error.message}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise RemoteUnavailable(f"remote scheduler: {type(error).__name__}: {error}") from error
 

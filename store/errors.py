@@ -53,6 +53,12 @@ class Throttled(StoreUnavailable):
     code = "throttled"
 
 
+class CredentialInvalid(StoreUnavailable):
+    """A credential's file does not hold what it must: names the field, what was found and expected."""
+
+    code = "credential_invalid"
+
+
 class UnexpectedAnswer(StoreError):
     """The answer is not Consul's: HTML, cut JSON, a proxy's page, an undocumented status."""
 

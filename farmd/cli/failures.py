@@ -13,6 +13,7 @@ FAILURE, USAGE, NOT_FOUND, CONFLICT, DENIED, UNAVAILABLE, TIMEOUT, DECLINED = 1,
 # The first class that fits decides; subclasses stand before their parents.
 _CODES: list[tuple[type[Exception], int]] = [
     (errors.InputInvalid, USAGE),
+    (errors.CredentialInvalid, USAGE),
     (errors.Ambiguous, USAGE),
     (errors.TooLarge, USAGE),
     (ours.Unconfirmed, USAGE),
@@ -36,6 +37,7 @@ _HINTS: list[tuple[type[Exception], str]] = [
     (errors.AccessDenied, "the token may not do this: check CONSUL_HTTP_TOKEN_FILE or --token-file"),
     (errors.NoLeader, "Consul answers, but has no leader; look at consul operator raft list-peers"),
     (errors.Throttled, "Consul refuses more connections from here (http_max_conns_per_client); try again"),
+    (errors.CredentialInvalid, "mend that file, or name another one (farmctl --help)"),
     (errors.StoreUnavailable, "is Consul running there? check CONSUL_HTTP_ADDR or --http-addr"),
     (errors.UnexpectedAnswer, "what answers there is not Consul: check CONSUL_HTTP_ADDR or --http-addr"),
     (errors.OutcomeUnknown, "the change may or may not be written: look before you repeat it"),

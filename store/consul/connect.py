@@ -19,7 +19,8 @@ def connect(
     Nothing is sent yet. ``address`` (a flag) wins over ``CONSUL_HTTP_ADDR``.
 
     Raises:
-        InputInvalid: a variable, a token file or a certificate is unusable, named in one line.
+        InputInvalid: a variable is unusable, named in one line. What its file holds is looked at when a
+            request is sent: ``CredentialInvalid``.
     """
     token = token_source(env)
     transport = AiohttpTransport(Address.from_environment(env, address))

@@ -7,10 +7,12 @@ addresses and would override what we pass. A value that cannot be meant is one c
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
+from store.credentials import content, invalid
 from store.errors import InputInvalid
 
 DEFAULT_ADDRESS = "127.0.0.1:8500"
@@ -31,22 +33,34 @@ class Tls:
     key: str = ""
     server_name: str = ""
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of all files and folders that ``context`` reads."""
+        return (self.ca_file, self.ca_path, self.certificate, self.key)
+
     def context(self) -> ssl.SSLContext:
         """Load everything from disk.
 
         Raises:
-            InputInvalid: a file cannot be read or is no certificate or key, by variable.
+            CredentialInvalid: a file cannot be read or is no certificate or key, by variable.
         """
         context = ssl.create_default_context()
         if self.ca_file or self.ca_path:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            _load("CONSUL_CACERT", self.ca_file, lambda: context.load_verify_locations(self.ca_file))
-            _load("CONSUL_CAPATH", self.ca_path, lambda: context.load_verify_locations(capath=self.ca_path))
-        _load(
-            "CONSUL_CLIENT_CERT",
-            self.certificate,
-            lambda: context.load_cert_chain(self.certificate, self.key),
-        )
+            if self.ca_file:
+                content("CONSUL_CACERT", self.ca_file)
+                _load("CONSUL_CACERT", self.ca_file, lambda: context.load_verify_locations(self.ca_file))
+            if self.ca_path:
+                _load("CONSUL_CAPATH", self.ca_path, lambda: list(Path(self.ca_path).iterdir()))
+                context.load_verify_locations(capath=self.ca_path)
+        if self.certificate:
+            content("CONSUL_CLIENT_CERT", self.certificate)
+            content("CONSUL_CLIENT_KEY", self.key)
+            _load(
+                "CONSUL_CLIENT_CERT",
+                self.certificate,
+                lambda: context.load_cert_chain(self.certificate, self.key, _encrypted),
+            )
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -96,8 +110,8 @@ class Address:
             unix_path=parts["unix_path"],
             tls=_tls(env),
             auth=_auth(env.get("CONSUL_HTTP_AUTH", "")),
-            namespace=env.get("CONSUL_NAMESPACE", ""),
-            partition=env.get("CONSUL_PARTITION", ""),
+            namespace=_header(env, "CONSUL_NAMESPACE"),
+            partition=_header(env, "CONSUL_PARTITION"),
         )
 
 
@@ -150,6 +164,13 @@ def _auth(text: str) -> tuple[str, str] | None:
     return (user, password) if text else None
 
 
+def _header(env: Mapping[str, str], name: str) -> str:
+    found = env.get(name, "")
+    if not (found.isascii() and found.isprintable()):
+        raise _bad(name, found, "printable ASCII")
+    return found
+
+
 def _boolean(env: Mapping[str, str], name: str, *, default: bool) -> bool:
     found = env.get(name)
     if found is None or found == "":
@@ -159,18 +180,18 @@ def _boolean(env: Mapping[str, str], name: str, *, default: bool) -> bool:
     return found in _TRUE
 
 
-def _load(variable: str, path: str, load: object) -> None:
-    """Call ``load`` when a path is given."""
-    if not path:
-        return
-    assert callable(load)
+def _load(variable: str, path: str, load: Callable[[], object]) -> None:
+    """Call ``load``; what it fails with is told by variable and path."""
     try:
         load()
-    except (OSError, ssl.SSLError, ValueError) as error:
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputInvalid(
-            f"{variable}: found {path!r} ({reason}), expected readable PEM", field=variable
-        ) from error
+        raise invalid(variable, f"{path!r} ({reason})", "readable PEM") from error
+
+
+def _encrypted() -> str:
+    """Instead of a question on the terminal, where nobody may sit."""
+    raise ValueError("its key is encrypted")
 
 
 def _bad(variable: str, found: str, expected: str) -> InputInvalid:

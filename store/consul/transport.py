@@ -21,6 +21,7 @@ from yarl import URL
 
 from store.consul.environment import Address
 from store.consul.version import USER_AGENT
+from store.credentials import CredentialFiles
 from store.errors import OutcomeUnknown, StoreUnavailable, UnexpectedAnswer
 from store.ports import Lane, Request, Response
 
@@ -58,7 +59,7 @@ class AiohttpTransport:
     ) -> None:
         self._address = address
         self._max_answer_bytes = max_answer_bytes
-        self._tls: ssl.SSLContext | bool = address.tls.context() if address.scheme == "https" else True
+        self._tls = CredentialFiles(address.tls.files, address.tls.context)
         headers = _headers(address)
         self._sessions = {
             lane: aiohttp.ClientSession(
@@ -84,13 +85,14 @@ class AiohttpTransport:
         """See ``store.ports.Transport``; ``timeout`` covers the wait for a connection too.
 
         Raises:
-            StoreUnavailable: the request never left.
+            StoreUnavailable: the request never left; ``CredentialInvalid``: for want of a good certificate.
             OutcomeUnknown: it left; no whole answer came. ``disconnected`` is set where the peer
                 hung up without any status.
             UnexpectedAnswer: what came is not HTTP, or larger than allowed.
         """
         # The wait for a connection ends well before the whole limit does, so that running out of the
         # whole limit always means that the request had left.
+        tls = self._tls() if self._address.scheme == "https" else True
         limit = aiohttp.ClientTimeout(total=timeout, connect=min(timeout / 2, 5.0))
         try:
             async with self._sessions[request.lane].request(
@@ -100,6 +102,7 @@ class AiohttpTransport:
                 headers=request.headers,
                 timeout=limit,
                 allow_redirects=False,
+                ssl=tls,
                 server_hostname=self._address.tls.server_name or None,
             ) as answer:
                 body = await self._read(answer)
@@ -122,7 +125,7 @@ class AiohttpTransport:
             return aiohttp.UnixConnector(
                 self._address.unix_path, limit=size, keepalive_timeout=KEEP_ALIVE_SECONDS
             )
-        return aiohttp.TCPConnector(limit=size, keepalive_timeout=KEEP_ALIVE_SECONDS, ssl=self._tls)
+        return aiohttp.TCPConnector(limit=size, keepalive_timeout=KEEP_ALIVE_SECONDS)
 
     def _url(self, request: Request) -> str:
         url = self._address.url + quote(request.path, safe="/:~.-_")

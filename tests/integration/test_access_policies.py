@@ -6,6 +6,7 @@ Farms and agents are processes; Consul denies by default and also asks for the r
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from store.failsafe import Failsafe
 from store.keys import Keys
 from store.nodes import Agent as Presence
 from store.reality import Reality
+from tests.credentials import mend
 from tests.guarded import NODES, AsRole, Guarded, asked, guarded_consul, put, registered, world
 from tests.processes import Program, eventually, get, term
 
@@ -178,16 +180,18 @@ def test_an_agent_with_the_token_of_another_node_writes_nothing_and_says_what_it
     assert world(guarded) == before
 
 
-def test_a_farm_with_the_token_of_a_reader_ends_with_one_line_and_writes_nothing(
-    guarded: Guarded, start: Start
+@pytest.mark.parametrize("role", ["reader", "unknown"])
+def test_a_farm_with_a_token_that_may_not_write_waits_for_a_good_one_and_writes_nothing(
+    guarded: Guarded, start: Start, tmp_path: Path, role: str
 ) -> None:
-    farm = start("run", "f1", "reader")
-    assert farm.ends() == 1
-    (line,) = [line for line in farm.log if line["event"] == "process.failed"]
-    assert line["code"] == "access_denied"
-    assert KEYS.cluster in line["reason"]
-    assert "Traceback" not in farm.text
+    token = tmp_path / "token"
+    mend(token, guarded.token_file(role).read_bytes() if role == "reader" else str(uuid.UUID(int=7)))
+    farm = start("run", "f1", role, CONSUL_HTTP_TOKEN_FILE=str(token))
+    assert farm.wait_for("store.unreachable")["code"] == "access_denied"
     assert world(guarded) == {}
+    mend(token, guarded.token_file("farm").read_bytes())
+    farm.wait_for("process.ready")
+    assert "Traceback" not in farm.text
 
 
 def delete_tokens(guarded: Guarded, accessors: list[str]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,6 +13,7 @@ from aiohttp import web
 
 from farmd.clock import SystemIds
 from store.registration import register_cluster
+from tests.credentials import BAD, spoil
 from tests.farmctl import Farmctl, embedded
 from tests.fleet import KEYS, client_of
 from tests.people import hello
@@ -65,10 +68,31 @@ async def test_an_address_that_cannot_be_meant_exits_2(address: str) -> None:
     assert "CONSUL_HTTP_ADDR" in refused.err
 
 
-async def test_a_token_file_that_is_missing_exits_2() -> None:
-    refused = await asyncio.to_thread(Farmctl("127.0.0.1:1"), "rc", "list", "--token-file", "/nope")
+@dataclass
+class WithFile(Farmctl):
+    """farmctl with a variable that names a file."""
+
+    variable: str = ""
+    file: Path = Path()
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**super().env, self.variable: str(self.file)}
+
+
+@pytest.mark.parametrize("how", BAD)
+@pytest.mark.parametrize("variable", ["CONSUL_HTTP_TOKEN_FILE", "CONSUL_CACERT"])
+def test_a_credential_that_is_not_good_is_one_line_a_hint_and_exits_2(
+    tmp_path: Path, variable: str, how: str
+) -> None:
+    file = tmp_path / "credential"
+    spoil(file, how)
+    refused = WithFile("https://127.0.0.1:1", inside=True, variable=variable, file=file)("rc", "list", "-w")
     assert refused.code == 2
-    assert "/nope" in refused.err
+    first, second = refused.err.splitlines()
+    assert first.startswith(f"farmctl: {variable}: found ")
+    assert str(file) in first
+    assert second.startswith("hint: ")
 
 
 async def test_r12_a_lost_answer_is_looked_up_before_anything_is_said() -> None:

@@ -11,6 +11,7 @@ import urllib.request
 import pytest
 
 from tests import servers
+from tests.credentials import mend, spoil
 from tests.processes import NotifySocket, Program, eventually, get, term
 
 ROLES = ["run", "agent"]
@@ -175,7 +176,6 @@ def test_a_reload_applies_what_may_change_and_names_the_rest(farm, tmp_path):
         ({"FARMD_FARM__TTL": "1"}, 'environment FARMD_FARM__TTL: farm.ttl: found "1", expected'),
         ({"FARMD_FARM__KINDS": "rcs,magic"}, "farm.kinds: found 'magic', expected one of rcs"),
         ({"CONSUL_HTTP_ADDR": "ftp://x"}, "CONSUL_HTTP_ADDR: found 'ftp://x', expected"),
-        ({"CONSUL_HTTP_TOKEN_FILE": "/nonexistent"}, "CONSUL_HTTP_TOKEN_FILE: found '/nonexistent'"),
     ],
 )
 def test_a_bad_configuration_is_one_line_and_exit_78(start, variables, line):
@@ -183,6 +183,30 @@ def test_a_bad_configuration_is_one_line_and_exit_78(start, variables, line):
     assert program.ends() == 78
     assert line in program.text.replace('\\"', '"')
     assert "Traceback" not in program.text
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_token_file_that_is_not_good_is_waited_for_and_said_in_one_line(start, farm, tmp_path, role):
+    token = tmp_path / "token"
+    spoil(token, "second-line")
+    program = start(role, CONSUL_HTTP_TOKEN_FILE=str(token), FARMD_FARM__NAME="f2")
+    where = url(program)
+    for how in ("binary", "folder", "missing"):
+        line = program.wait_for("credential.invalid")
+        assert line["error"].startswith("CONSUL_HTTP_TOKEN_FILE: found ")
+        assert get(where + "/ready")[0] == 503
+        spoil(token, how)
+    program.wait_for("credential.invalid")
+    mend(token, "s3cret")
+    program.wait_for("process.ready")
+    spoil(token, "second-line")
+    program.wait_for("credential.invalid")
+    assert get(where + "/ready")[0] == 200
+    mend(token, "s3cret")
+    program.wait_for("credential.good_again")
+    assert term(program) == 0
+    assert "Traceback" not in program.text
+    assert "s3cret" not in program.text
 
 
 def test_a_taken_port_is_one_line_and_exit_75(start, farm):

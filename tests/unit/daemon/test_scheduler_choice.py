@@ -7,6 +7,7 @@ from farmd.clock import SystemClock
 from farmd.config import SchedulerSection
 from farmd.services import choose_scheduler
 from scheduler.errors import SchedulerError
+from tests.credentials import BAD, spoil
 from tests.fleets import fleet, node, request
 from tests.servers import free_ports
 
@@ -35,8 +36,10 @@ async def test_a_dead_remote_one_blocks_where_that_was_chosen():
         await chosen(url=nobody(), fallback="block")
 
 
-async def test_a_token_file_that_is_missing_counts_as_no_answer(tmp_path):
-    with pytest.raises(SchedulerError, match="token"):
+@pytest.mark.parametrize("how", BAD)
+async def test_a_token_file_that_is_not_good_counts_as_no_answer(tmp_path, how):
+    spoil(tmp_path / "token", how)
+    with pytest.raises(SchedulerError, match=r"scheduler\.token_file: found "):
         await chosen(url=nobody(), fallback="block", token_file=str(tmp_path / "token"))
 
 

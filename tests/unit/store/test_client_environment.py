@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from store.consul.connect import connect
 from store.consul.environment import Address
 from store.consul.tokens import token_source
-from store.errors import InputInvalid
+from store.errors import CredentialInvalid, InputInvalid
+from tests.credentials import BAD, mend, spoil
+from tests.virtual import VirtualClock
 
 
 @pytest.mark.parametrize(
@@ -107,25 +111,34 @@ def test_a_token_file_wins_and_is_read_again_when_it_changes(tmp_path: Path) -> 
     assert source() == "second"
 
 
-def test_while_a_token_file_is_away_or_empty_the_last_token_stays(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    path.write_text("first")
-    source = token_source({"CONSUL_HTTP_TOKEN_FILE": str(path)})
-    assert source is not None
-    path.unlink()
-    assert source() == "first"
-    path.write_text("")
-    assert source() == "first"
-    path.write_text("second")
-    assert source() == "second"
-
-
-@pytest.mark.parametrize("content", [None, "", "  \n"])
-def test_a_token_file_that_cannot_be_used_at_the_start_is_refused(
-    tmp_path: Path, content: str | None
+@pytest.mark.parametrize("how", BAD)
+def test_whatever_stands_in_a_token_file_its_holder_waits_or_keeps_the_last_good_one(
+    tmp_path: Path, how: str
 ) -> None:
     path = tmp_path / "token"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(InputInvalid, match=r"^CONSUL_HTTP_TOKEN_FILE: "):
-        token_source({"CONSUL_HTTP_TOKEN_FILE": str(path)})
+    source = token_source({"CONSUL_HTTP_TOKEN_FILE": str(path)})
+    assert source is not None
+    spoil(path, how)
+    with capture_logs() as told:
+        for _ in range(3):
+            with pytest.raises(
+                CredentialInvalid, match=r"^CONSUL_HTTP_TOKEN_FILE: found .*token.*, expected a "
+            ) as bad:
+                source()
+        assert "\n" not in bad.value.message
+        mend(path, "first\n")
+        assert source() == "first"
+        spoil(path, how)
+        assert [source(), source()] == ["first", "first"]
+        mend(path, "second")
+        assert source() == "second"
+    events = [line["event"] for line in told]
+    assert events == ["credential.invalid", "credential.good_again"] * 2, "each trouble is told once"
+    assert "s3cret" not in str(told)
+
+
+@pytest.mark.parametrize("variable", ["CONSUL_HTTP_TOKEN", "CONSUL_NAMESPACE", "CONSUL_PARTITION"])
+@pytest.mark.parametrize("found", ["one\nanother", "one\0", "\u20ac", "\udcff"])
+def test_what_cannot_go_into_a_header_is_refused_at_the_start(variable: str, found: str) -> None:
+    with pytest.raises(InputInvalid, match=f"^{variable}: found "):
+        connect({variable: found}, VirtualClock())

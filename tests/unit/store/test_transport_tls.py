@@ -10,8 +10,9 @@ import pytest
 
 from store.consul.environment import Address
 from store.consul.transport import AiohttpTransport
-from store.errors import InputInvalid, StoreUnavailable
+from store.errors import CredentialInvalid, StoreUnavailable
 from store.ports import Lane, Request, Response
+from tests.credentials import BAD, mend, spoil
 from tests.scripted_consul import Scripted
 
 
@@ -103,13 +104,8 @@ async def test_the_server_name_of_the_environment_is_what_is_checked(pki: Path) 
 
 async def test_the_client_certificate_is_really_presented(pki: Path) -> None:
     """The library's own asyncio client drops it."""
-    env = {
-        "CONSUL_CACERT": str(pki / "ca.pem"),
-        "CONSUL_CLIENT_CERT": str(pki / "client.pem"),
-        "CONSUL_CLIENT_KEY": str(pki / "client.key"),
-    }
     async with Scripted(tls=server_context(pki, ask_client=True)) as consul:
-        assert (await ask(consul.address, env)).status == 200
+        assert (await ask(consul.address, mutual(pki))).status == 200
         certificate = consul.seen[0].certificate
         assert certificate is not None
         assert certificate["subject"] == ((("commonName", "client"),),)
@@ -121,18 +117,78 @@ async def test_ssl_by_variable_alone_makes_the_address_https(pki: Path) -> None:
         assert (await ask(consul.address.removeprefix("https://"), env)).status == 200
 
 
-@pytest.mark.parametrize(
-    ("variable", "content"),
-    [("CONSUL_CACERT", None), ("CONSUL_CACERT", "rubbish"), ("CONSUL_CLIENT_CERT", "rubbish")],
-)
-async def test_unusable_files_are_named_with_their_variable(
-    pki: Path, tmp_path: Path, variable: str, content: str | None
+def mutual(folder: Path) -> dict[str, str]:
+    """Client and server check one another with the files of this folder."""
+    return {
+        "CONSUL_CACERT": str(folder / "ca.pem"),
+        "CONSUL_CLIENT_CERT": str(folder / "client.pem"),
+        "CONSUL_CLIENT_KEY": str(folder / "client.key"),
+    }
+
+
+@pytest.mark.parametrize("how", BAD)
+@pytest.mark.parametrize("variable", ["CONSUL_CACERT", "CONSUL_CLIENT_CERT", "CONSUL_CLIENT_KEY"])
+async def test_whatever_stands_in_a_certificates_file_its_holder_waits_or_keeps_the_last_good_one(
+    pki: Path, tmp_path: Path, variable: str, how: str
 ) -> None:
-    path = tmp_path / "file.pem"
-    if content is not None:
-        path.write_text(content)
-    env = {variable: str(path)}
-    if variable == "CONSUL_CLIENT_CERT":
-        env["CONSUL_CLIENT_KEY"] = str(pki / "client.key")
-    with pytest.raises(InputInvalid, match=f"^{variable}: found '.*file.pem'.*expected readable PEM$"):
+    env = mutual(tmp_path)
+    for path in map(Path, env.values()):
+        mend(path, (pki / path.name).read_bytes())
+    path = Path(env[variable])
+    spoil(path, how)
+    async with (
+        Scripted(tls=server_context(pki, ask_client=True)) as consul,
+        AiohttpTransport(Address.from_environment(env, consul.address)) as transport,
+    ):
+
+        async def ask() -> int:
+            return (await transport.send(Request("GET", "/v1/kv/a", lane=Lane.READ), 10)).status
+
+        with pytest.raises(CredentialInvalid, match=r"^CONSUL_C.*: found .*, expected [^\n]*$") as bad:
+            await ask()
+        assert variable in bad.value.message or "CONSUL_CLIENT_CERT" in bad.value.message
+        assert consul.seen == []
+        mend(path, (pki / path.name).read_bytes())
+        assert await ask() == 200
+        spoil(path, how)
+        assert await ask() == 200
+
+
+async def test_a_certificate_that_was_replaced_is_presented_without_a_restart(
+    pki: Path, tmp_path: Path
+) -> None:
+    env = mutual(tmp_path)
+    issue(pki, "successor", "DNS:farm-1")
+    for path in map(Path, env.values()):
+        mend(path, (pki / path.name).read_bytes())
+    async with (
+        Scripted(tls=server_context(pki, ask_client=True)) as consul,
+        AiohttpTransport(Address.from_environment(env, consul.address)) as transport,
+    ):
+        for name in ("client", "successor"):
+            mend(tmp_path / "client.pem", (pki / f"{name}.pem").read_bytes())
+            mend(tmp_path / "client.key", (pki / f"{name}.key").read_bytes())
+            await transport.send(Request("GET", "/v1/kv/a", lane=Lane.READ), 10)
+        presented = [seen.certificate["subject"] for seen in consul.seen if seen.certificate is not None]
+        assert presented == [((("commonName", "client"),),), ((("commonName", "successor"),),)]
+
+
+async def test_an_encrypted_key_is_refused_and_no_terminal_is_asked(pki: Path, tmp_path: Path) -> None:
+    env = mutual(pki) | {"CONSUL_CLIENT_KEY": str(tmp_path / "client.key")}
+    openssl(
+        "ec",
+        "-in",
+        str(pki / "client.key"),
+        "-aes128",
+        "-passout",
+        "pass:x",
+        "-out",
+        env["CONSUL_CLIENT_KEY"],
+    )
+    with pytest.raises(CredentialInvalid, match=r"^CONSUL_CLIENT_CERT: .*its key is encrypted"):
         await ask("https://localhost:1", env)
+
+
+async def test_a_folder_of_authorities_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CredentialInvalid, match=r"^CONSUL_CAPATH: found .*nowhere.*expected readable PEM$"):
+        await ask("https://localhost:1", {"CONSUL_CAPATH": str(tmp_path / "nowhere")})

@@ -1,0 +1,117 @@
+"""Credentials in files: read again when a file changes, so that they rotate without a restart.
+
+Whatever a file holds, its holder lives on: with the last good content, or, before there was any, without an
+answer until the file is good. What a file holds must never reach a message, a log or a repr.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import structlog
+
+from store.errors import CredentialInvalid
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+LIMIT_BYTES = 1 << 20
+_TOKEN = re.compile(rb"[!-~]+")
+
+
+class CredentialFiles(Generic[T]):
+    """Callable: what ``load`` makes of the files at ``paths``, called again when one of them changed."""
+
+    def __init__(self, paths: Sequence[str], load: Callable[[], T]) -> None:
+        self._paths = [Path(path) for path in paths if path]
+        self._load = load
+        self._marks: list[object] | None = None
+        self._good: T | None = None
+        self._trouble: CredentialInvalid | None = None
+
+    def __call__(self) -> T:
+        """The last good content.
+
+        Raises:
+            CredentialInvalid: there was none yet.
+        """
+        marks = [_mark(path) for path in self._paths]
+        if marks != self._marks:
+            self._marks = marks
+            self._read()
+        if self._good is None:
+            assert self._trouble is not None
+            raise CredentialInvalid(self._trouble.message, **self._trouble.fields)
+        return self._good
+
+    def _read(self) -> None:
+        try:
+            self._good = self._load()
+        except CredentialInvalid as error:
+            if self._trouble is None or error.message != self._trouble.message:
+                held = "waiting" if self._good is None else "the last good one stays in use"
+                log.warning("credential.invalid", error=error.message, until_mended=held)
+            self._trouble = error
+        else:
+            if self._trouble is not None:
+                log.info("credential.good_again", field=self._trouble.fields["field"])
+            self._trouble = None
+
+
+def invalid(field: str, found: str, expected: str) -> CredentialInvalid:
+    """The error of one credential; ``found`` must not show the content."""
+    return CredentialInvalid(f"{field}: found {found}, expected {expected}", field=field)
+
+
+def content(field: str, path: str) -> bytes:
+    """What a file holds, without white space around it.
+
+    Raises:
+        CredentialInvalid: the file cannot be read, or holds nothing or too much.
+    """
+    file = Path(path)
+    try:
+        # Opening a pipe would wait for its writer.
+        if file.exists() and not file.is_file():
+            raise invalid(field, f"{path!r}, which is no file", "a readable file")
+        with file.open("rb") as opened:
+            found = opened.read(LIMIT_BYTES + 1).strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise invalid(field, f"{path!r} ({reason})", "a readable file") from error
+    if not found or len(found) > LIMIT_BYTES:
+        much = "nothing" if not found else f"more than {LIMIT_BYTES} bytes"
+        raise invalid(field, f"{much} in {path!r}", "a credential")
+    return found
+
+
+def token(field: str, path: str) -> str:
+    """The token that a file holds.
+
+    Raises:
+        CredentialInvalid: the file cannot be read, or holds anything but one token.
+    """
+    found = content(field, path)
+    if not is_token(found):
+        lines = len(found.splitlines())
+        what = f"{lines} lines" if lines > 1 else "what no token may hold"
+        raise invalid(field, f"{what} in {path!r}", "a token alone on one line")
+    return found.decode("ascii")
+
+
+def is_token(text: bytes) -> bool:
+    """Whether a text may go into a request's header as a token."""
+    return _TOKEN.fullmatch(text) is not None
+
+
+def _mark(path: Path) -> object:
+    """What changes when a file does, its rights and its absence included."""
+    try:
+        state = path.stat()
+    except (OSError, ValueError) as error:
+        return str(error)
+    return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
