@@ -14,9 +14,9 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
+from store import families
 from store.consul.errors import Op
 from store.errors import StoreError
-from store.keys import PLAIN_TREES, SHARDED_TREES
 
 Kind = Literal["counter", "gauge", "histogram"]
 Values = tuple[str, ...]
@@ -31,8 +31,7 @@ def _error_codes(root: type[StoreError]) -> set[str]:
     return {root.code}.union(*(_error_codes(child) for child in root.__subclasses__()))
 
 
-# The families of records that are work, as ``farmd.farm.kind.Kind.name`` says them.
-KINDS: Values = ("rcs", "nodes", "rollouts", "services", "apps", "jobs", "daemonsets", "housekeeping")
+KINDS: Values = tuple(family.name for family in families.claimed())
 STATUSES: Values = (
     "200",
     "400",
@@ -50,7 +49,7 @@ STATUSES: Values = (
 )
 CODES: Values = (*STATUSES, "cancelled", *sorted(_error_codes(StoreError)))
 STORE_OPERATIONS: Values = tuple(op.value for op in Op)
-WATCHES: Values = (*SHARDED_TREES, *PLAIN_TREES, "pods_owner", "key")
+WATCHES: Values = tuple(family.name for family in families.cached())
 LOOPS: Values = (
     "daemon", "session", "members", "claims", "release", "handover", "sweep", "failsafe", "collector",
     "watch", "cache", "worker", "intent", "reality", "health", "supervisor", "alerts", "dev",

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from store import families
 from store.consul.client import ConsulClient
 from store.entry import Page, RawEntry
 from store.errors import NotRegistered, StoreError
@@ -143,7 +144,7 @@ class PrefixCache(TreeCopy[T]):
 
     async def _begin(self) -> None:
         """A tree that is surely large already is divided before it is read: a sixteenth of it tells."""
-        first, *others = self._keys.shards(self.family)
+        first, *others = families.shards(self._keys, self.family)
         try:
             page = await self._client.keys(first)
         except StoreError:

@@ -3,7 +3,8 @@
 All keys live under one prefix, so one ACL rule covers them. Ids are random hex, so trees keyed by
 them split into 16 shards by the first digit; ``reality`` is keyed by node names and carries the
 first hex digit of the name's blake2b in front (R23). A watched prefix holds a sentinel
-``<prefix>.present`` with the cluster id (R20); ``is_sentinel`` tells it from a record.
+``<prefix>.present`` with the cluster id (R20); ``is_sentinel`` tells it from a record. Which families
+there are, and which of their trees are watched, is in ``store.families``.
 """
 
 from __future__ import annotations
@@ -17,11 +18,6 @@ from store.errors import InputInvalid
 
 HEX_DIGITS = "0123456789abcdef"
 SENTINEL = ".present"
-SHARDED_TREES = ("rcs", "pods", "reality")
-PLAIN_TREES = ("nodes", "agents", "farms", "locks", "work", "failsafe", "intent", "daemonsets", "reserved")
-
-# How many parts the keys of a family have behind its name; one where it is not said.
-_PARTS = {"pods": 3, "intent": 2, "reality": 3, "work": 2, "status": 2, "names": 2}
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SEGMENT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
@@ -93,27 +89,9 @@ class Keys:
         """The prefix of a whole family, with its slash."""
         return f"{self.prefix}{family}/"
 
-    def shards(self, family: str) -> list[str]:
-        """The 16 prefixes of a sharded family; hex-keyed trees have no slash behind the digit."""
-        end = "/" if family == "reality" else ""
-        return [f"{self.prefix}{family}/{digit}{end}" for digit in HEX_DIGITS]
-
     def sentinel(self, watched_prefix: str) -> str:
         """The sentinel of a watched prefix."""
         return watched_prefix + SENTINEL
-
-    def sentinels(self) -> list[str]:
-        """All sentinels that a new cluster is registered with."""
-        trees = [self.tree(family) for family in (*SHARDED_TREES, *PLAIN_TREES)]
-        shards = [shard for family in SHARDED_TREES for shard in self.shards(family)]
-        return [self.sentinel(prefix) for prefix in trees + shards]
-
-    def well_formed(self, family: str, key: str) -> bool:
-        """Whether a record of the family can have this key; anybody may write others into the store."""
-        below = key[len(self.prefix) + len(family) :]  # with the slash in front
-        if below.count("/") != _PARTS.get(family, 1) or "//" in below or below[-1] == "/":
-            return False
-        return family not in SHARDED_TREES or below[1] in HEX_DIGITS
 
     # -- what people ask for -------------------------------------------------------------------
     def manifest(self, sha: str) -> str:
@@ -125,7 +103,7 @@ class Keys:
         return f"{self.prefix}names/{family}/{name}"
 
     def record(self, family: str, item_id: str) -> str:
-        """A record of ``rcs``, ``daemonsets``, ``rollouts``, …"""
+        """A record of a family whose keys have one part, such as ``rcs``."""
         return f"{self.prefix}{family}/{item_id}"
 
     def node(self, node: str) -> str:

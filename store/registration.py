@@ -11,7 +11,7 @@ import contextlib
 
 import msgspec
 
-from store import codec, operations
+from store import codec, families, operations
 from store.consul.client import ConsulClient
 from store.entry import Entry
 from store.errors import NotRegistered, SchemaTooNew, TransactionRejected
@@ -71,7 +71,7 @@ async def register_cluster(client: ConsulClient, keys: Keys, ids: Ids) -> str:
     schema = msgspec.json.encode(Schema(SCHEMA_VERSION, OLDEST_ALLOWED))
     value = sentinel_value(cluster)
     creations = [operations.create(keys.cluster, value), operations.create(keys.schema, schema)]
-    creations += [operations.create(key, value) for key in keys.sentinels()]
+    creations += [operations.create(key, value) for key in families.sentinels(keys)]
     try:
         await client.transaction(creations)
     except TransactionRejected:

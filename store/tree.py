@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
-from store import codec
+from store import codec, families
 from store.entry import Page, RawEntry, Stored
 from store.errors import RecordInvalid
 from store.keys import Keys, is_sentinel
@@ -111,7 +111,9 @@ class TreeCopy(Generic[T]):
     def _divide(self) -> None:
         """From one query to 16; what is known stays known."""
         (whole,) = self._shards
-        self._shards = [Shard(prefix, answered=whole.answered) for prefix in self._keys.shards(self.family)]
+        self._shards = [
+            Shard(prefix, answered=whole.answered) for prefix in families.shards(self._keys, self.family)
+        ]
         for key in self.entries:
             self._shard_of(key).count += 1
         for key, index in whole.removed.items():
@@ -187,7 +189,7 @@ class TreeCopy(Generic[T]):
                     self._taken_back(shard, key)
                 self._discard(key)
                 self.broken.pop(key, None)
-                if self._keys.well_formed(self.family, key):
+                if families.well_formed(self._keys, self.family, key):
                     changed.add(key)
         finally:
             # Also when cancelled halfway: what is applied by then will not look changed the next time.
@@ -221,7 +223,7 @@ class TreeCopy(Generic[T]):
                 continue
             if key in self.broken and self.broken[key].fields.get("index") == index and not shard.anew:
                 continue
-            if self._keys.well_formed(self.family, key):
+            if families.well_formed(self._keys, self.family, key):
                 self._decode(shard, raw, numbers)
                 changed.add(key)
             else:

@@ -20,6 +20,7 @@ from store.audit import Audit
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport
 from store.entry import Entry
+from store.families import well_formed
 from store.keys import Keys
 from store.locks import Claim, Holder, Locker
 from store.manifests import Manifest
@@ -107,7 +108,7 @@ class House:
         """The pods tree as it is."""
         page = await self.client.keys(self.keys.tree("pods"), mode="consistent")
         return frozenset(
-            PodKey(*self.keys.pod_parts(key)) for key in page.items if self.keys.well_formed("pods", key)
+            PodKey(*self.keys.pod_parts(key)) for key in page.items if well_formed(self.keys, "pods", key)
         )
 
     async def audit_keys(self) -> list[str]:

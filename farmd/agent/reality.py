@@ -16,7 +16,7 @@ import structlog
 from farmd.agent.link import Link
 from farmd.progress import Progress
 from farmd.wake import wait
-from store import codec, operations
+from store import codec, families, operations
 from store.consul.client import ConsulClient
 from store.errors import RecordInvalid, StoreError
 from store.keys import Keys
@@ -122,7 +122,7 @@ class RealityWriter:
         page = await self._client.list(self._keys.realities(self._node), mode="consistent")
         found: dict[str, tuple[Reality | None, int]] = {}
         for raw in page.items:
-            if not self._keys.well_formed("reality", raw.key):
+            if not families.well_formed(self._keys, "reality", raw.key):
                 continue
             _, instance = self._keys.reality_parts(raw.key)
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farmd.doctor.model import Finding
 from farmd.doctor.survey import OWNERS, Survey
-from store import codec, registration
+from store import codec, families, registration
 from store.errors import RecordInvalid
 from store.keys import is_sentinel
 
@@ -48,7 +48,7 @@ def _sentinels(survey: Survey) -> list[Finding]:
     keys = survey.keys
     nodes = {*survey.ids("nodes"), *survey.ids("agents")}
     nodes |= {keys.intent_parts(entry.key)[0] for entry in survey.well_formed("intent")}
-    expected = [*keys.sentinels(), *(keys.sentinel(keys.intents(node)) for node in sorted(nodes))]
+    expected = [*families.sentinels(keys), *(keys.sentinel(keys.intents(node)) for node in sorted(nodes))]
     # One that bears another id is as bad where nobody expects one.
     others = [key for tree in survey.trees.values() for key in tree if is_sentinel(key)]
     wrong = {key: survey.sentinel(key) for key in (*expected, *others)}

@@ -7,7 +7,7 @@ from typing import Any
 from farmd.doctor.model import Finding
 from farmd.doctor.repairs import way_out
 from farmd.doctor.survey import Survey
-from store import codec, rcs
+from store import codec, families, rcs
 from store.daemonsets import DaemonSet
 from store.entry import Entry
 from store.errors import RecordInvalid
@@ -74,7 +74,7 @@ def _decode(survey: Survey, family: str, kind: type[Any], entry: Entry) -> None:
 
 
 def _check_key(survey: Survey, family: str, key: str) -> None:
-    if not survey.keys.well_formed(family, key):
+    if not families.well_formed(survey.keys, family, key):
         raise RecordInvalid(f"{key}: no record of {family} has such a key", key=key)
 
 

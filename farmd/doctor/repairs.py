@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from farmd.doctor.model import Removal
 from farmd.doctor.survey import Survey
-from store import codec
+from store import codec, families
 from store.daemonsets import DaemonSet
 from store.entry import Entry
 from store.failsafe import ILLEGIBLE
@@ -27,7 +27,7 @@ CORDON_REASON = "its record did not decode and was written anew"
 
 def way_out(survey: Survey, family: str, entry: Entry) -> WayOut:
     """What to do about a record that does not decode, and how the doctor does it."""
-    if not survey.keys.well_formed(family, entry.key):
+    if not families.well_formed(survey.keys, family, entry.key):
         return _removed(survey, family, entry, "removes it")
     return _WAYS[family](survey, family, entry)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from store import codec, manifests
+from store import codec, families, manifests
 from store.entry import Entry
 from store.errors import RecordInvalid
 from store.intent import Intent
@@ -52,7 +52,7 @@ class Survey:
 
     def well_formed(self, family: str) -> Iterator[Entry]:
         """Those of them whose keys a record of the family can have."""
-        return (entry for entry in self.records(family) if self.keys.well_formed(family, entry.key))
+        return (entry for entry in self.records(family) if families.well_formed(self.keys, family, entry.key))
 
     def decoded(self, family: str, kind: type[T]) -> Iterator[tuple[Entry, T]]:
         """Those of them that decode."""

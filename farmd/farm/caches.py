@@ -1,7 +1,7 @@
 """The shared copies of the store that all workers of a farm read from (R15, R23).
 
-One parked query a tree while it is small, 16 when it has grown; 3 sharded and 8 plain trees make at
-most 56 parked queries. ``pods`` and ``intent`` rest between answers: this farm's own commits arrive
+One tree a family that is watched (``store.families``): one parked query while it is small, 16 when it has
+grown, at most 56 in all. ``pods`` and ``intent`` rest between answers: this farm's own commits arrive
 there from the transactions' responses, and only other hands are seen later.
 """
 
@@ -9,25 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from farmd.progress import Progress
+from store import families
 from store.cache import READ_AT_ONCE, PrefixCache
 from store.consul.client import ConsulClient
-from store.daemonsets import DaemonSet
-from store.failsafe import Failsafe
-from store.farms import Member
-from store.intent import Intent, shared
+from store.families import Family
 from store.keys import Keys
-from store.nodes import Agent, Node, Reserved
-from store.pods import Pod, SharedLabels
 from store.ports import Clock, Recorder, Rng
-from store.rcs import ReplicationController, small
-from store.reality import Glance, Reality, dated, glance
-from store.work import Work
+
+T = TypeVar("T")
 
 OWN_TREES_PAUSE = 10.0
-REALITY_PAUSE = 0.5
 STALL_SECONDS = 180.0
 
 
@@ -53,55 +47,50 @@ class Caches:
         self._on_forget: list[Callable[[], None]] = []
         reading = asyncio.Semaphore(READ_AT_ONCE)
 
-        def tree(
-            family: str,
-            kind: type[Any],
-            *,
-            sharded: bool = False,
-            pause: float = 0.0,
-            keep_raw: bool = False,
-            compact: Callable[[Any], Any] = lambda record: record,
-            dated: Callable[[Any, Any, float], Any] | None = None,
-        ) -> PrefixCache[Any]:
+        def copy(family: Family[Any]) -> PrefixCache[Any]:
+            assert family.record is not None
             return PrefixCache(
                 client,
                 keys,
-                family,
-                kind,
+                family.name,
+                family.record,
                 cluster=cluster,
                 clock=clock,
                 rng=rng,
-                sharded=sharded,
-                pause=pause,
-                keep_raw=keep_raw,
-                compact=compact,
-                dated=dated,
+                sharded=family.sharded,
+                pause=own_trees_pause if family.own else family.pause,
+                keep_raw=family.keep_raw,
+                compact=family.compact(),
+                dated=family.dated,
                 reading=reading,
                 on_answer=progress.loop("cache", STALL_SECONDS).beat,
                 on_restore=self.restored.set,
             )
 
-        self.rcs: PrefixCache[ReplicationController] = tree(
-            "rcs", ReplicationController, sharded=True, compact=small
-        )
-        self.daemonsets: PrefixCache[DaemonSet] = tree("daemonsets", DaemonSet)
-        self.pods: PrefixCache[Pod] = tree(
-            "pods", Pod, sharded=True, pause=own_trees_pause, compact=SharedLabels().shared
-        )
-        self.intent: PrefixCache[Intent] = tree("intent", Intent, pause=own_trees_pause, compact=shared)
-        self.reality: PrefixCache[Glance] = tree(
-            "reality", Reality, sharded=True, pause=REALITY_PAUSE, compact=glance, dated=dated
-        )
-        self.nodes: PrefixCache[Node] = tree("nodes", Node)
-        self.agents: PrefixCache[Agent] = tree("agents", Agent)
-        self.reserved: PrefixCache[Reserved] = tree("reserved", Reserved, keep_raw=True)
-        self.farms: PrefixCache[Member] = tree("farms", Member)
-        self.failsafe: PrefixCache[Failsafe] = tree("failsafe", Failsafe)
-        self.work: PrefixCache[Work] = tree("work", Work, keep_raw=True)
+        self._trees = {family.name: copy(family) for family in families.cached()}
+        self.rcs = self.tree(families.RCS)
+        self.daemonsets = self.tree(families.DAEMONSETS)
+        self.pods = self.tree(families.PODS)
+        self.intent = self.tree(families.INTENT)
+        self.reality = self.tree(families.REALITY)
+        self.nodes = self.tree(families.NODES)
+        self.agents = self.tree(families.AGENTS)
+        self.reserved = self.tree(families.RESERVED)
+        self.farms = self.tree(families.FARMS)
+        self.failsafe = self.tree(families.FAILSAFE)
+        self.work = self.tree(families.WORK)
+
+    def tree(self, family: Family[T]) -> PrefixCache[T]:
+        """The copy of one family's records."""
+        return self._trees[family.name]
+
+    def owners(self) -> list[PrefixCache[Any]]:
+        """The trees whose records own pods."""
+        return [self.tree(family) for family in families.owners()]
 
     def all(self) -> list[PrefixCache[Any]]:
         """Every tree."""
-        return [value for value in vars(self).values() if isinstance(value, PrefixCache)]
+        return list(self._trees.values())
 
     async def run(self) -> None:
         """Keep all trees fresh until cancelled."""

@@ -13,7 +13,7 @@ from farmd.housekeeping.model import HousekeepingSettings, Round
 from farmd.housekeeping.plan import expired
 from farmd.work.context import Context
 from farmd.work.writer import Writer
-from store import checkpoint, codec, operations
+from store import checkpoint, codec, families, operations
 from store.audit import AuditReader, utc_hour
 from store.checkpoint import Checkpoint
 from store.errors import Conflict, NotRegistered, StoreError
@@ -105,7 +105,7 @@ class AuditPruning:
     async def _pods(self) -> set[PodKey]:
         """Every pod, read after the checkpoint was begun; keys suffice, since they say it all."""
         context, pods = self._context, set[PodKey]()
-        for shard in context.keys.shards("pods"):
+        for shard in families.shards(context.keys, "pods"):
             page = await context.client.keys(shard, mode="consistent")
             sentinel = context.keys.sentinel(shard)
             if sentinel not in page.items:
@@ -113,7 +113,7 @@ class AuditPruning:
             pods |= {
                 PodKey(*context.keys.pod_parts(key))
                 for key in page.items
-                if not is_sentinel(key) and context.keys.well_formed("pods", key)
+                if not is_sentinel(key) and families.well_formed(context.keys, "pods", key)
             }
             await context.clock.sleep(0)
         return pods

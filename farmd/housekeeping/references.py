@@ -14,39 +14,23 @@ from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
 from farmd.farm.caches import Caches
-from store import codec
+from store import codec, families
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient
 from store.entry import RawEntry
 from store.errors import NotRegistered
 from store.failsafe import Failsafe, frozen
-from store.keys import PLAIN_TREES, SHARDED_TREES, Keys, is_sentinel
+from store.keys import Keys, is_sentinel
 from store.ports import Clock
 from store.registration import sentinel_value
 
-NEVER_REFER = frozenset(
-    {
-        "agents",
-        "audit",
-        "failsafe",
-        "farms",
-        "locks",
-        "manifests",
-        "meta",
-        "names",
-        "nodes",
-        "reserved",
-        "status",
-    }
-)
-SPREADING = ("daemonsets", "rcs", "work", "pods", "intent", "reality")
 SLICE = 500
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 
 def known(caches: Caches) -> set[str]:
     """Digests that the caches see referred to; they may be a little old, and only save reading."""
-    trees: list[PrefixCache[Any]] = [caches.rcs, caches.daemonsets, caches.pods, caches.intent]
+    trees: list[PrefixCache[Any]] = [*caches.owners(), caches.pods, caches.intent]
     return {stored.record.manifest for tree in trees for stored in tree.entries.values()}
 
 
@@ -63,7 +47,8 @@ async def referenced(
     for family in await _families(client, keys):
         for prefix in _prefixes(family, keys):
             page = await client.list(prefix, mode="consistent")
-            if family in (*SHARDED_TREES, *PLAIN_TREES):
+            known = families.FAMILIES.get(family)
+            if known is not None and known.watched != "no":
                 _prove(keys.sentinel(prefix), page.items, cluster)
             for position, raw in enumerate(page.items):
                 if position % SLICE == SLICE - 1:
@@ -94,12 +79,13 @@ async def _families(client: ConsulClient, keys: Keys) -> Iterable[str]:
     """Unknown families first, then the known ones in the order in which references spread."""
     page = await client.keys(keys.prefix, separator="/", mode="consistent")
     there = {key[len(keys.prefix) :].rstrip("/") for key in page.items}
-    return (*sorted(there - NEVER_REFER - set(SPREADING)), *SPREADING)
+    return (*sorted(there - families.FAMILIES.keys()), *(family.name for family in families.spreading()))
 
 
 def _prefixes(family: str, keys: Keys) -> Iterator[str]:
-    if family in SHARDED_TREES:
-        yield from keys.shards(family)
+    known = families.FAMILIES.get(family)
+    if known is not None and known.sharded:
+        yield from families.shards(keys, family)
     else:
         yield keys.tree(family)
 

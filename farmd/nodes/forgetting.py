@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 
 from farmd.commands.mutation import Call, Change, Mutation, guard, registered
 from farmd.nodes import leftovers
-from store import codec, operations
+from store import codec, families, operations
 from store.entry import Entry
 from store.errors import Conflict, NotFound, NotRegistered, RecordInvalid
 from store.keys import is_sentinel, valid_segment
@@ -130,7 +130,7 @@ async def _references(call: Call, name: str, reserved: Entry | None) -> AsyncIte
     keys, pods = call.keys, dict[str, str]()
     page = await call.client.keys(keys.tree("pods"), mode="consistent")
     for key in page.items:
-        if not is_sentinel(key) and keys.well_formed("pods", key):
+        if not is_sentinel(key) and families.well_formed(keys, "pods", key):
             owner, node, instance = keys.pod_parts(key)
             if node == name:
                 pods[instance] = owner

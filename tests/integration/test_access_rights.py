@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 import pytest
 
 from farmd.clock import SystemIds
-from store import operations
+from store import families, operations
 from store.consul.client import ConsulClient
 from store.errors import AccessDenied
-from store.keys import PLAIN_TREES, SHARDED_TREES, Keys
+from store.keys import Keys
 from store.registration import register_cluster, register_node
 from tests.farmctl import ROOT
 from tests.guarded import NODES, Guarded, guarded_consul
@@ -25,7 +25,7 @@ EXAMPLES = {
     "cluster": KEYS.cluster,
     "schema": KEYS.schema,
     "tree sentinel": KEYS.sentinel(KEYS.tree("rcs")),
-    "shard sentinel": KEYS.sentinel(KEYS.shards("reality")[0]),
+    "shard sentinel": KEYS.sentinel(families.shards(KEYS, "reality")[0]),
     "manifests": KEYS.manifest("0" * 64),
     "names": KEYS.name("rcs", "hello"),
     "rcs": KEYS.record("rcs", "0a"),
@@ -114,8 +114,8 @@ async def denial(work: Awaitable[object]) -> str | None:
 
 
 def test_every_family_is_asked_for() -> None:
-    families = {key.removeprefix(KEYS.prefix).split("/")[0] for key in EXAMPLES.values()}
-    assert families >= {*PLAIN_TREES, *SHARDED_TREES, "meta", "manifests", "names", "status", "audit"}
+    asked = {key.removeprefix(KEYS.prefix).split("/")[0] for key in EXAMPLES.values()}
+    assert asked >= families.FAMILIES.keys() - {"housekeeping"}  # which has items, and no records
 
 
 @pytest.mark.parametrize("role", MAY_WRITE, indirect=True)
@@ -187,7 +187,7 @@ async def test_r20_a_farm_registers_the_cluster_and_an_agent_its_node(
     farm, agent = guarded.client("farm"), guarded.client(f"agent-{MINE}")
     try:
         cluster = await register_cluster(farm, KEYS, SystemIds())
-        assert set(await guarded.world()) == {KEYS.cluster, KEYS.schema, *KEYS.sentinels()}
+        assert set(await guarded.world()) == {KEYS.cluster, KEYS.schema, *families.sentinels(KEYS)}
         await register_node(agent, KEYS, MINE)
         sentinel = await owner.read(KEYS.sentinel(KEYS.intents(MINE)))
         assert sentinel is not None

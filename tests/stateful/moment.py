@@ -13,6 +13,7 @@ from store.embedded.kv import KeyValues, Pair
 from store.embedded.verbs import KvOperation
 from store.errors import RecordInvalid
 from store.failsafe import Failsafe
+from store.families import shards
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.nodes import Agent, Node, effective_labels
@@ -125,7 +126,7 @@ class Look:
 
     def blind(self, *places: Place) -> bool:
         """Whether nobody can know how these pods are: their reality cannot be read, or not be trusted."""
-        prefixes = [self.keys.tree("reality"), *self.keys.shards("reality")]
+        prefixes = [self.keys.tree("reality"), *shards(self.keys, "reality")]
         if any(self.kv.get(self.keys.sentinel(prefix)) is None for prefix in prefixes):
             return True
         pairs = [self.kv.get(self.keys.reality(*place)) for place in places]

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from farmd.clock import SystemClock, SystemIds
-from store import codec, operations, pods
+from store import codec, families, operations, pods
 from store.consul.client import ConsulClient
 from store.consul.connect import connect
 from store.embedded.http import HttpFace
@@ -28,7 +28,7 @@ async def client() -> AsyncIterator[ConsulClient]:
     clock = SystemClock()
     async with HttpFace(EmbeddedServer(clock, rng=Random(1), ids=SystemIds())) as face:
         client = connect({"CONSUL_HTTP_ADDR": face.address}, clock)
-        await client.transaction([operations.create(key, b'"cluster-1"') for key in KEYS.sentinels()])
+        await client.transaction([operations.create(key, b'"cluster-1"') for key in families.sentinels(KEYS)])
         yield client
         await client.close()
 

@@ -9,6 +9,7 @@ import pytest
 
 from store.consul.client import ConsulClient
 from store.errors import NotRegistered, RecordInvalid, SchemaTooNew
+from store.families import shards
 from store.keys import Keys
 from store.registration import cluster_id, read_schema, register_cluster, register_node
 from tests.virtual import SeededIds, VirtualClock, embedded_client
@@ -30,7 +31,7 @@ async def test_r20_every_watched_prefix_gets_a_sentinel_with_the_cluster_id(clie
     cluster = await register_cluster(client, KEYS, SeededIds())
     found = await everything(client)
     watched = [KEYS.tree(f) for f in ("rcs", "pods", "nodes", "agents", "farms", "locks", "work", "failsafe")]
-    watched += KEYS.shards("rcs") + KEYS.shards("pods") + KEYS.shards("reality")
+    watched += [shard for tree in ("rcs", "pods", "reality") for shard in shards(KEYS, tree)]
     for prefix in watched:
         assert msgspec.json.decode(found[prefix + ".present"]) == cluster
 

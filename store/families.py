@@ -1,0 +1,191 @@
+"""The families of records in the store: one entry each, from which everything that walks them is derived.
+
+Which keys a record can have, which trees are watched and bear sentinels (R20, R23), what a farm keeps of
+them in memory, which may refer to manifests (R24), what owns pods, and what is claimed. To add a family is
+to add its entry to ``FAMILIES``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from store.daemonsets import DaemonSet
+from store.failsafe import Failsafe
+from store.farms import Member
+from store.intent import Intent, shared
+from store.keys import HEX_DIGITS, Keys
+from store.nodes import Agent, Node, NodeStatus, Reserved
+from store.pods import Pod, SharedLabels
+from store.rcs import ReplicationController, small
+from store.reality import Glance, Reality, dated, glance
+from store.status import ItemStatus, Status
+from store.work import Work
+
+T = TypeVar("T")
+
+Watched = Literal["no", "whole", "by id", "by name"]
+
+
+def _whole(record: Any) -> Any:
+    return record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family(Generic[T]):
+    """One family of records; ``T`` is what a cache keeps of one.
+
+    Attributes:
+        name: the first part of its keys.
+        record: the type of its values; None: they are of several types, or no records at all.
+        parts: how many parts its keys have behind the name.
+        watched: whether processes watch the tree, which then has a sentinel: as a whole, or in 16 shards by
+            the first digit of an id or of a name's hash (R23), which have one each besides.
+        own: a farm learns of its own changes from their answers, so its cache may see other hands' late.
+        pause: least seconds between two answers of one of its queries; 0: at once.
+        keep_raw: whether a cache keeps each value's bytes, for records that a farm rewrites.
+        compact: makes what a new cache uses to make a decoded record smaller.
+        dated: adds to such a record when this process saw it, by its own clock.
+        refers: its place in the order in which families are read for references to manifests (R24): a
+            source stands before what is derived from it; 0: its records never refer to one.
+        owns_pods: its records own pods, intents and realities.
+        claimed: it is a kind of work: ``locks/``, ``work/`` and ``status/`` hold keys of its items.
+        status: what the status of such an item is.
+        named: people name its records: ``names/<family>/`` leads from each name to an id.
+    """
+
+    name: str
+    record: type[Any] | None = None
+    parts: int = 1
+    watched: Watched = "no"
+    own: bool = False
+    pause: float = 0.0
+    keep_raw: bool = False
+    compact: Callable[[], Callable[[Any], T]] = lambda: _whole
+    dated: Callable[[T, T | None, float], T] | None = None
+    refers: int = 0
+    owns_pods: bool = False
+    claimed: bool = False
+    status: type[ItemStatus] = Status
+    named: bool = False
+
+    @property
+    def sharded(self) -> bool:
+        """Whether its tree is divided into shards once it has grown."""
+        return self.watched in {"by id", "by name"}
+
+    @property
+    def cached(self) -> bool:
+        """Whether a farm keeps a copy of its records."""
+        return self.watched != "no" and self.record is not None
+
+
+RCS: Family[ReplicationController] = Family(
+    name="rcs",
+    record=ReplicationController,
+    watched="by id",
+    compact=lambda: small,
+    refers=1,
+    owns_pods=True,
+    claimed=True,
+    named=True,
+)
+DAEMONSETS: Family[DaemonSet] = Family(
+    name="daemonsets",
+    record=DaemonSet,
+    watched="whole",
+    refers=1,
+    owns_pods=True,
+    claimed=True,
+    named=True,
+)
+WORK: Family[Work] = Family(name="work", record=Work, parts=2, watched="whole", keep_raw=True, refers=2)
+PODS: Family[Pod] = Family(
+    name="pods",
+    record=Pod,
+    parts=3,
+    watched="by id",
+    own=True,
+    compact=lambda: SharedLabels().shared,
+    refers=3,
+)
+INTENT: Family[Intent] = Family(
+    name="intent", record=Intent, parts=2, watched="whole", own=True, compact=lambda: shared, refers=4
+)
+REALITY: Family[Glance] = Family(
+    name="reality",
+    record=Reality,
+    parts=3,
+    watched="by name",
+    pause=0.5,
+    compact=lambda: glance,
+    dated=dated,
+    refers=5,
+)
+NODES: Family[Node] = Family(name="nodes", record=Node, watched="whole", claimed=True, status=NodeStatus)
+AGENTS: Family[Agent] = Family(name="agents", record=Agent, watched="whole")
+RESERVED: Family[Reserved] = Family(name="reserved", record=Reserved, watched="whole", keep_raw=True)
+FARMS: Family[Member] = Family(name="farms", record=Member, watched="whole")
+FAILSAFE: Family[Failsafe] = Family(name="failsafe", record=Failsafe, watched="whole")
+
+FAMILIES: dict[str, Family[Any]] = {
+    family.name: family
+    for family in (
+        *(RCS, DAEMONSETS, PODS, INTENT, REALITY, NODES, AGENTS, RESERVED, FARMS, FAILSAFE, WORK),
+        Family(name="locks", watched="whole"),
+        Family(name="names", record=str, parts=2),
+        Family(name="status", record=ItemStatus, parts=2),
+        Family(name="housekeeping", claimed=True),
+        Family(name="manifests"),
+        Family(name="audit"),
+        Family(name="meta"),
+    )
+}
+
+COMING = ("rollouts", "services", "apps", "jobs")
+"""Families of later versions: this one reads none of their records, and takes what they own for owned."""
+
+
+def owners() -> tuple[Family[Any], ...]:
+    """Families whose records own pods."""
+    return tuple(family for family in FAMILIES.values() if family.owns_pods)
+
+
+def claimed() -> tuple[Family[Any], ...]:
+    """Families that are kinds of work."""
+    return tuple(family for family in FAMILIES.values() if family.claimed)
+
+
+def cached() -> tuple[Family[Any], ...]:
+    """Families that a farm keeps a copy of."""
+    return tuple(family for family in FAMILIES.values() if family.cached)
+
+
+def spreading() -> tuple[Family[Any], ...]:
+    """Families that may refer to manifests, in the order in which references spread (R24)."""
+    referring = (family for family in FAMILIES.values() if family.refers)
+    return tuple(sorted(referring, key=lambda family: (family.refers, family.name)))
+
+
+def shards(keys: Keys, name: str) -> list[str]:
+    """The 16 prefixes of a sharded family; trees that are keyed by ids have no slash behind the digit."""
+    end = "/" if FAMILIES[name].watched == "by name" else ""
+    return [f"{keys.tree(name)}{digit}{end}" for digit in HEX_DIGITS]
+
+
+def sentinels(keys: Keys) -> list[str]:
+    """All sentinels that a new cluster is registered with."""
+    watched = [family for family in FAMILIES.values() if family.watched != "no"]
+    trees = [keys.tree(family.name) for family in watched]
+    divided = [shard for family in watched if family.sharded for shard in shards(keys, family.name)]
+    return [keys.sentinel(prefix) for prefix in trees + divided]
+
+
+def well_formed(keys: Keys, name: str, key: str) -> bool:
+    """Whether a record of the family can have this key; anybody may write others into the store."""
+    family = FAMILIES[name]
+    below = key[len(keys.prefix) + len(name) :]  # with the slash in front
+    if below.count("/") != family.parts or "//" in below or below[-1] == "/":
+        return False
+    return not family.sharded or below[1] in HEX_DIGITS
