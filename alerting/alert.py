@@ -16,7 +16,6 @@ from alerting.errors import AlertInvalid
 Urgency = Literal["high", "low"]
 State = Literal["firing", "resolved"]
 
-NO_RCS_FOUND = "no_rcs_found"
 ZERO_REPLICAS_FOUND = "zero_replicas_found"
 PREEMPTIVE_DS_CONTENTION = "preemptive_ds_contention"
 

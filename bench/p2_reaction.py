@@ -13,7 +13,7 @@ from bench.fleet import RCS, fleet
 from bench.rig import Recording, median, note, report
 from bench.seeding import rc_id
 from farmd.farm.caches import OWN_TREES_PAUSE
-from farmd.wiring import KINDS
+from farmd.kinds import KINDS
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.consul.environment import Address

@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validat
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from farmd.config_fields import Labels, Section, Texts, as_value_error, tabled
+from farmd.kinds import KINDS
 from store.keys import valid_name, valid_segment
 from store.selectors import parse as parse_selector
 
@@ -35,7 +36,7 @@ class FarmSection(Section):
 
     name: str = Field(default_factory=_this_host, description="Name of this farm, unique among live farms.")
     kinds: Texts = Field(
-        ["rcs", "nodes", "daemonsets", "housekeeping"],
+        list(KINDS),
         description="Kinds of work that it claims.",
         min_length=1,
     )

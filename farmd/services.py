@@ -26,6 +26,7 @@ from farmd.config_sources import ConfigInvalid
 from farmd.farm.farm import TRANSIENT, Farm
 from farmd.farm.model import FarmSettings
 from farmd.housekeeping.model import HousekeepingSettings
+from farmd.kinds import KINDS
 from farmd.lifecycle import Life, Service
 from farmd.progress import Progress
 from scheduler.protocol import Scheduler
@@ -39,7 +40,6 @@ from store.ports import Clock, Ids, Recorder, Rng
 log = structlog.get_logger()
 
 T = TypeVar("T")
-KINDS = tuple(wiring.KINDS)
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 15.0
 
 

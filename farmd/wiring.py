@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from alerting.alerter import Alerter
-from farmd.daemonset.kind import DaemonSets
 from farmd.farm import failsafe
 from farmd.farm.caches import OWN_TREES_PAUSE, Caches
 from farmd.farm.failsafe import FailsafeGuard
@@ -20,12 +19,10 @@ from farmd.farm.kind import Kind
 from farmd.farm.manifests import ManifestCache
 from farmd.farm.model import FarmSettings
 from farmd.farm.world import World
-from farmd.housekeeping.kind import Housekeeping
 from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
-from farmd.nodes.kind import Nodes
+from farmd.kinds import KINDS, KindOfWork, load
 from farmd.placement import Placement
 from farmd.progress import Progress
-from farmd.replication.kind import Replication
 from farmd.version import version
 from farmd.work.context import Context
 from scheduler.protocol import Scheduler
@@ -38,14 +35,6 @@ from store.errors import NoLeader
 from store.farms import Member
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
-
-KINDS: dict[str, Callable[[Context], Kind]] = {
-    "rcs": Replication,
-    "nodes": Nodes,
-    "daemonsets": DaemonSets,
-    "housekeeping": Housekeeping,
-}
-GUARDED = ("rcs", "nodes", "daemonsets")
 
 
 async def build_farm(
@@ -61,7 +50,7 @@ async def build_farm(
     alerter: Alerter,
     scheduler: Scheduler | None = None,
     address: str = "",
-    kinds: Sequence[str] = ("rcs",),
+    kinds: Sequence[str],
     thaw_after: float = failsafe.THAW_AFTER,
     own_trees_pause: float = OWN_TREES_PAUSE,
     housekeeping: HousekeepingSettings = DEFAULTS,
@@ -89,12 +78,11 @@ async def build_farm(
     def unseen() -> str | None:
         return caches.reality.doubt if caches.reality.ready.is_set() else None
 
-    def guard_of(kind: str) -> FailsafeGuard:
+    def guard_of(kind: KindOfWork) -> FailsafeGuard:
         return FailsafeGuard(
-            kind,
+            kind.family,
             settings.name,
-            # Whether a node is lost does not depend on the health of what runs elsewhere.
-            evidence(caches, keys) if kind == "nodes" else [*evidence(caches, keys), unseen, failing],
+            [*evidence(caches, keys), *([unseen, failing] if kind.health_matters else [])],
             caches.failsafe,
             client,
             keys,
@@ -105,7 +93,8 @@ async def build_farm(
             present=present,
         )
 
-    guards = {kind: guard_of(kind) for kind in GUARDED if kind == "rcs" or kind in kinds}
+    guarded = [kind for kind in KINDS.values() if kind.guarded and (kind.main or kind.family in kinds)]
+    guards = {kind.family: guard_of(kind) for kind in guarded}
     audit = AuditLogStore(keys, clock, ids)
 
     def placements(records: PrefixCache[Any]) -> Placement:
@@ -142,7 +131,7 @@ async def build_farm(
         host=socket.gethostname(),
         **presence.this_process(),
     )
-    working = [KINDS[kind](context) for kind in kinds]
+    working: list[Kind] = [load(KINDS[kind].runs)(context) for kind in kinds]
     return Farm(
         settings=settings,
         member=member,
@@ -161,18 +150,17 @@ async def build_farm(
 
 def evidence(caches: Caches, keys: Keys) -> list[Callable[[], str | None]]:
     """What makes a farm doubt that it sees the truth (R19)."""
+    records: list[PrefixCache[Any]] = [*caches.owners(), caches.nodes, caches.agents]
 
     def doubtful() -> str | None:
-        records: list[PrefixCache[Any]] = [caches.rcs, caches.daemonsets, caches.nodes, caches.agents]
         trees = [*records, caches.pods, caches.intent]
         return next((tree.doubt for tree in trees if tree.ready.is_set() and tree.doubt), None)
 
     def leaderless() -> str | None:
-        return "store: no leader" if isinstance(caches.rcs.error, NoLeader) else None
+        return "store: no leader" if any(isinstance(tree.error, NoLeader) for tree in records) else None
 
     def broken() -> str | None:
-        trees: list[PrefixCache[Any]] = [caches.rcs, caches.daemonsets, caches.nodes, caches.agents]
-        return next((text for tree in trees if (text := failsafe.undecodable(tree))), None)
+        return next((text for tree in records if (text := failsafe.undecodable(tree))), None)
 
     def lost() -> str | None:
         nodes, agents = caches.nodes, caches.agents

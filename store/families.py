@@ -152,6 +152,11 @@ def owners() -> tuple[Family[Any], ...]:
     return tuple(family for family in FAMILIES.values() if family.owns_pods)
 
 
+def owns_pods(name: str) -> bool:
+    """Whether the records of a family, if this version knows it, own pods."""
+    return name in FAMILIES and FAMILIES[name].owns_pods
+
+
 def claimed() -> tuple[Family[Any], ...]:
     """Families that are kinds of work."""
     return tuple(family for family in FAMILIES.values() if family.claimed)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Set
 
-from alerting.alert import NO_RCS_FOUND, Alert
+from alerting.alert import Alert
 from alerting.alerter import Alerter
+from farmd.kinds import KINDS
 from store.cache import PrefixCache
 from store.failsafe import Failsafe
 
@@ -26,8 +27,9 @@ def incident_key(evidence: str) -> str:
     Whichever trees it shows in, such as those of a store that was wiped, it is one incident.
     """
     tree, _, what = evidence.partition(": ")
-    if tree == "rcs" and what == LACKS_SENTINEL:
-        return NO_RCS_FOUND
+    kind = KINDS.get(tree)
+    if kind is not None and kind.wiped and what == LACKS_SENTINEL:
+        return kind.wiped
     plain = re.sub(r"[^a-z0-9]+", "_", (what or tree).lower()).strip("_")
     return f"failsafe_{plain}"[:KEY_LIMIT]
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from farmd.farm.model import PARTITIONED, FarmSettings, Item, Peer
+from farmd import kinds
+from farmd.farm.model import FarmSettings, Item, Peer
 from farmd.farm.preference import Shares, preferred, rooms
 from store.cache import PrefixCache
 from store.farms import Member
@@ -48,7 +49,7 @@ class Members:
         peers = {}
         for stored in self._farms.entries.values():
             member = stored.record
-            alike = self._kind not in PARTITIONED or member.selector == self._settings.selector
+            alike = not kinds.selectable(self._kind) or member.selector == self._settings.selector
             if self._kind in member.kinds and alike:
                 since = self._since.setdefault(member.session, now)
                 settled = member.id == self._settings.name or now - since >= self._settings.stable

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-PARTITIONED = frozenset({"rcs", "daemonsets"})
-"""Kinds whose items bear labels that farms select by."""
+from farmd import kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class FarmSettings:
     ``settle`` is how long a farm waits for its peers before it claims, ``patience`` the middle of the
     jittered delay before it takes an item that another farm prefers, ``stable`` how long a peer must
     be present before items are handed to it. ``drain`` is how long a farm that stops may take to hand its
-    items over; 0: it frees them all at once (R4). ``selector`` chooses among the items of ``PARTITIONED``
+    items over; 0: it frees them all at once (R4). ``selector`` chooses among the items of selectable
     kinds; the others belong to all farms. ``lost_after`` is how long a node's agent may be absent (R21),
     ``max_transfers`` how many pods of the whole fleet may be on the move at once.
     """
@@ -110,4 +109,4 @@ class FarmSettings:
 
     def selector_of(self, kind: str) -> str:
         """The selector that this farm's items of a kind must match; empty: it takes all."""
-        return self.selector if kind in PARTITIONED else ""
+        return self.selector if kinds.selectable(kind) else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from farmd.farm.caches import Caches
+from store.families import owns_pods
 from store.keys import Keys
 
 
@@ -18,7 +19,7 @@ class Moves:
 
     def __init__(self, caches: Caches, keys: Keys, limit: int) -> None:
         self._caches = caches
-        self._prefix = keys.work("rcs", "")
+        self._prefix = keys.tree("work")
         self._limit = limit
         self._under_way: set[str] = set()
         self._starting: set[str] = set()
@@ -49,8 +50,9 @@ class Moves:
 
     def _changed(self, changed: set[str]) -> None:
         for key in changed:
-            if key.startswith(self._prefix):
-                stored, item = self._caches.work.get(key), key[len(self._prefix) :]
+            kind, _, item = key[len(self._prefix) :].partition("/")
+            if owns_pods(kind):
+                stored = self._caches.work.get(key)
                 moving = stored is not None and stored.record.transfer is not None
                 (self._under_way.add if moving else self._under_way.discard)(item)
         self._call()

@@ -67,7 +67,8 @@ class World:
         caches.agents.subscribe(self._agents_changed)
         caches.reserved.subscribe(self._reserved_changed)
         caches.work.subscribe(self._work_changed)
-        caches.rcs.subscribe(self._controllers_changed)
+        for tree in caches.owners():
+            tree.subscribe(self._owners_changed)
 
     # -- looking things up ---------------------------------------------------------------------
     def pods(self, owner: str) -> Mapping[Place, Stored[Pod]]:
@@ -263,7 +264,7 @@ class World:
             self._fleet.set_reserved(name, self._caches.reserved.get(self._keys.reserved(name)))
         self._wake(self._hungry)
 
-    def _controllers_changed(self, changed: set[str]) -> None:
+    def _owners_changed(self, changed: set[str]) -> None:
         self._wake({self._keys.last_part(key) for key in changed})
 
     def _work_changed(self, changed: set[str]) -> None:

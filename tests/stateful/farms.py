@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
 from farmd.housekeeping.model import HousekeepingSettings
+from farmd.kinds import KINDS
 from farmd.progress import Progress
-from farmd.wiring import KINDS, build_farm
+from farmd.wiring import build_farm
 from store.consul.client import ConsulClient
 from store.embedded.server import EmbeddedServer
 from store.errors import Conflict, Retry, StoreError

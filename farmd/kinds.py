@@ -1,0 +1,126 @@
+"""The registry of the kinds of work: one entry each, asked by everything that is not about one kind alone.
+
+Nothing of a kind is imported here: what an entry names as ``module:attribute`` is imported when it is
+needed, so that ``farmctl`` starts fast and every layer may ask. What a kind's records are is in
+``store.families``, under the same name.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindOfWork:
+    """One kind of work.
+
+    Attributes:
+        family: the family of its records, and the name under which farms claim it.
+        runs: the class that runs it in a farm.
+        one, many: what people call one of its items, and several.
+        label: what tables call one; ``one`` where it is empty.
+        noun: what people type for it, as in ``rc/hello``; empty: nothing can be asked about one item.
+        aliases: other words for the noun.
+        group: the group of its commands in ``farmctl``, and ``title`` the line that help shows.
+        main: what people mean where they name no kind: its items' names need no noun before them, it is
+            shown where there are none, and every farm guards it.
+        selectable: whether farms may choose among its items by labels; other items belong to all farms.
+        guarded: whether doubt freezes it (R18), and ``health_matters`` whether mass ill health is such doubt.
+        names: trees whose keys end in its items' names, for completion; for a family of named records none.
+        wiped: the incident that people hear of when its tree lost its sentinel, where it has one of its own.
+        unclaimed: what it means that no farm claims it; empty: that its items are left alone.
+    """
+
+    family: str
+    runs: str
+    one: str
+    many: str
+    label: str = ""
+    noun: str = ""
+    aliases: tuple[str, ...] = ()
+    group: str = ""
+    title: str = ""
+    main: bool = False
+    selectable: bool = False
+    guarded: bool = False
+    health_matters: bool = True
+    names: tuple[str, ...] = ()
+    wiped: str = ""
+    unclaimed: str = ""
+
+
+KINDS: dict[str, KindOfWork] = {
+    kind.family: kind
+    for kind in (
+        KindOfWork(
+            family="rcs",
+            runs="farmd.replication.kind:Replication",
+            one="controller",
+            many="controllers",
+            label="rc",
+            noun="rc",
+            group="farmd.cli.rc:rc",
+            title="Replication controllers: keep N copies of a pod.",
+            main=True,
+            selectable=True,
+            guarded=True,
+            wiped="no_rcs_found",
+        ),
+        KindOfWork(
+            family="nodes",
+            runs="farmd.nodes.kind:Nodes",
+            one="node",
+            many="nodes",
+            noun="node",
+            group="farmd.cli.node:node",
+            title="Nodes: list, label, cordon, drain.",
+            guarded=True,
+            health_matters=False,  # that a node is lost has nothing to do with the health of pods elsewhere
+            names=("nodes", "agents"),
+        ),
+        KindOfWork(
+            family="daemonsets",
+            runs="farmd.daemonset.kind:DaemonSets",
+            one="daemon set",
+            many="daemon sets",
+            noun="daemonset",
+            aliases=("ds",),
+            group="farmd.cli.daemonset:daemonset",
+            title="Daemon sets: one pod on every eligible node.",
+            selectable=True,
+            guarded=True,
+        ),
+        KindOfWork(
+            family="housekeeping",
+            runs="farmd.housekeeping.kind:Housekeeping",
+            one="chore",
+            many="chores",
+            unclaimed="no farm keeps house: manifests and the audit log grow for ever",
+        ),
+    )
+}
+
+
+def load(path: str) -> Any:
+    """Import what an entry names."""
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def selectable(family: str) -> bool:
+    """Whether farms may choose among the items of a kind by labels."""
+    kind = KINDS.get(family)
+    return kind is not None and kind.selectable
+
+
+def title(family: str, name: str) -> str:
+    """An item as people write it: ``rc/hello``."""
+    kind = KINDS.get(family)
+    return f"{kind.noun if kind is not None and kind.noun else family}/{name}"
+
+
+def family_of(word: str) -> str:
+    """The family that a noun or an alias means; any other word itself."""
+    return next((kind.family for kind in KINDS.values() if word in (kind.noun, *kind.aliases)), word)
