@@ -17,21 +17,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from farmd.farm.caches import Caches
-from farmd.farm.errors import ClaimLost
-from farmd.pod_changes import Change, NodeChanges, Note, audit_bytes, encoder, group, places
+from farmd.farm.writer import Writer
+from farmd.pod_changes import Change, NodeChanges, audit_bytes, encoder, group, places
 from scheduler.errors import ReservationContended
 from scheduler.ledger import Hold, Ledger
 from store import codec, operations
 from store.audit import Audit, AuditLogStore
-from store.cache import PrefixCache
 from store.consul.client import ConsulClient
+from store.entry import Stored
+from store.families import FAMILIES
 from store.intent import Intent
 from store.keys import Keys
-from store.locks import Claim
 from store.operations import Operation
 from store.ports import Clock
-from store.sessions import Session
-from store.transaction import Group, Result, pack, submit
+from store.transaction import Group, Result
 
 REREAD_ONE_BY_ONE = 40
 
@@ -47,26 +46,24 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """On whose behalf pods change, and why: names the item in the audit."""
+    """On whose behalf pods change, and why: the item as the audit names it, and its record as it was read."""
 
     kind: str
     id: str
     name: str
     actor: str
-    record_key: str
-    record_index: int
+    record: Stored[Any]
     why: str = ""
 
 
 class Placement:
-    """Executes changes of pods under a claim. ``records`` is the tree of the records planned from."""
+    """Executes changes of pods under a claim."""
 
     def __init__(
         self,
         client: ConsulClient,
         keys: Keys,
         caches: Caches,
-        records: PrefixCache[Any],
         audit: AuditLogStore,
         clock: Clock,
         ledger: Ledger | None = None,
@@ -75,7 +72,6 @@ class Placement:
         self._client = client
         self._keys = keys
         self._caches = caches
-        self._records = records
         self._audit = audit
         self._clock = clock
         self._ledger = ledger or Ledger()
@@ -85,8 +81,7 @@ class Placement:
         self,
         units: Iterable[NodeChanges],
         subject: Subject,
-        claim: Claim,
-        session: Session,
+        writer: Writer,
         *,
         standing: int,
         guards: Sequence[Operation] = (),
@@ -101,11 +96,6 @@ class Placement:
             SessionSuspended: the session may have expired; what was sent before counts.
             AccessDenied: Consul's ACL refuses the write.
         """
-        fence = [
-            *claim.fence(),
-            operations.check_index(subject.record_key, subject.record_index),
-            *guards,
-        ]
         committed: list[Result[NodeChanges]] = []
         holds: dict[int, Hold] = {}
         contended: list[str] = []
@@ -118,20 +108,20 @@ class Placement:
 
         with ExitStack() as stack:
             encode, held = encoder(), self._held(units, stack, holds, contended)
-            batches = pack(
-                (group(each, subject.id, self._keys, encode) for each in held),
-                fence=fence,
-                trailer=self._trailer(subject, standing),
-                trailer_bytes=audit_bytes,
-            )
             try:
-                results = await submit(
-                    self._client, batches, clock=self._clock, may_write=session.require, committed=done
+                results = await writer.submit(
+                    (group(each, subject.id, self._keys, encode) for each in held),
+                    [operations.check_index(subject.record.key, subject.record.index), *guards],
+                    clock=self._clock,
+                    trailer=self._trailer(subject, standing),
+                    trailer_bytes=audit_bytes,
+                    committed=done,
                 )
             finally:
                 # After the last answer, so that it delays no transaction; also when it was stopped midway.
                 self._apply(committed, subject.id)
-            report = await self._settle(results, subject, claim)
+            report = await self._settle(results, subject)
+            writer.unsettled = False
         if holds:
             self._settled()
         if contended and not report.replan:
@@ -197,19 +187,13 @@ class Placement:
                     self._caches.reserved.wrote(key, reservation.record, index[key], reservation.value())
                     reserved.add(key)
                 if subject.note is not None:
-                    work.add(self._apply_note(subject.note, index))
+                    key = subject.note.write.key
+                    subject.note.write.apply(index[key])
+                    work.add(key)
         self._caches.pods.notify(pods)
         self._caches.intent.notify(intents)
         self._caches.reserved.notify(reserved)
         self._caches.work.notify(work)
-
-    def _apply_note(self, note: Note, index: Mapping[str, int]) -> str:
-        """Returns the key of the state that it changed."""
-        if note.record is None:
-            self._caches.work.removed(note.key, index[note.key])
-        else:
-            self._caches.work.wrote(note.key, note.record, index[note.key], note.value())
-        return note.key
 
     def _apply_pod(self, change: Change, owner: str, index: Mapping[str, int]) -> str:
         key = self._keys.pod(owner, change.node, change.instance)
@@ -227,26 +211,20 @@ class Placement:
             self._caches.intent.removed(key, index[key])
         return key
 
-    async def _settle(self, results: Iterable[Result[NodeChanges]], subject: Subject, claim: Claim) -> Report:
+    async def _settle(self, results: Iterable[Result[NodeChanges]], subject: Subject) -> Report:
         """Read again what was rejected or unanswered, before anything is planned from it (R12)."""
         committed, doubtful, reason = 0, list[NodeChanges](), ""
         for result in results:
             if result.committed:
                 committed += sum(len(g.subject.changes) for g in result.batch.groups)
                 continue
-            doubtful += [g.subject for g in self._doubtful(result, claim)]
+            failed = result.batch.groups if result.rejected is None else result.batch.failed(result.rejected)
+            doubtful += [g.subject for g in failed]
             reason = str(result.rejected or result.error)
         if doubtful or reason:
-            await self._records.barrier([subject.record_key])
+            await self._caches.tree(FAMILIES[subject.kind]).barrier([subject.record.key])
             await self._reread(doubtful, subject.id)
         return Report(committed, bool(reason), reason)
-
-    def _doubtful(self, result: Result[NodeChanges], claim: Claim) -> list[Group[NodeChanges]]:
-        if result.rejected is None:
-            return result.batch.groups
-        if claim.refused(result.rejected):
-            raise ClaimLost(str(result.rejected))
-        return result.batch.failed(result.rejected)
 
     async def _reread(self, doubtful: list[NodeChanges], owner: str) -> None:
         changes = [change for each in doubtful for change in each.changes]

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from farmd.farm.writer import Write, deletion
 from scheduler.reservations import Reservation
 from store import codec, operations
 from store.entry import Stored
@@ -21,7 +22,6 @@ from store.keys import Keys
 from store.operations import Operation
 from store.pods import Pod
 from store.transaction import Group
-from store.work import Work
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -41,30 +41,12 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a worker remembers from now on, in the same transaction: its durable state, and the audit's words.
+    """What a worker remembers from now on, in the same transaction, and the audit's words for it."""
 
-    ``record`` None deletes the state at ``key``; ``index`` is what it was planned from (0: there was none).
-    """
-
-    key: str
-    record: Work | None
-    index: int
+    write: Write
     action: str
     reason: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
-    raw: bytes = b""
-
-    def value(self) -> bytes:
-        """The new state; unknown fields survive. Empty when it is deleted."""
-        if self.record is None:
-            return b""
-        return codec.rewrite(self.record, self.raw) if self.raw else codec.encode(self.record)
-
-    def operations(self) -> list[Operation]:
-        """Write or delete the state, if nobody else did since."""
-        if self.record is None:
-            return _removal(self.key, self.index)
-        return [operations.cas(self.key, self.value(), self.index)]
 
 
 class NodeChanges(msgspec.Struct, frozen=True, gc=False):
@@ -121,14 +103,8 @@ def group(subject: NodeChanges, owner: str, keys: Keys, encode: Encode = codec.e
     ops = [op for change in subject.changes for op in _operations(change, owner, keys, encode)]
     ops += [reservation.operation(keys) for reservation in subject.reservations]
     if subject.note is not None:
-        ops += subject.note.operations()
+        ops += subject.note.write.operations()
     return Group(tuple(ops), subject)
-
-
-def _removal(key: str, index: int) -> list[Operation]:
-    """Delete what is there. ``delete-cas`` alone also succeeds on what is gone, so that a transaction which
-    arrives twice, or after the one that replaced it, would be told in the audit twice."""
-    return [operations.check_index(key, index), operations.delete(key)]
 
 
 def _operations(change: Change, owner: str, keys: Keys, encode: Encode) -> list[Operation]:
@@ -141,7 +117,7 @@ def _operations(change: Change, owner: str, keys: Keys, encode: Encode) -> list[
         else:
             ops.append(operations.cas(pod_key, encode(change.pod), index))
     elif change.standing is not None:
-        ops += _removal(pod_key, change.standing.index)
+        ops += deletion(pod_key, change.standing.index)
     return ops + _intent_operations(change, owner, keys.intent(change.node, change.instance), encode)
 
 

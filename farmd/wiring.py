@@ -97,9 +97,6 @@ async def build_farm(
     guards = {kind.family: guard_of(kind) for kind in guarded}
     audit = AuditLogStore(keys, clock, ids)
 
-    def placements(records: PrefixCache[Any]) -> Placement:
-        return Placement(client, keys, caches, records, audit, clock, world.ledger, world.ledger_changed)
-
     context = Context(
         settings=settings,
         cluster=cluster,
@@ -110,7 +107,7 @@ async def build_farm(
         scheduler=scheduler or LabelSelectorScheduler(),
         manifests=ManifestCache(client, keys),
         audit=audit,
-        placements=placements,
+        placement=Placement(client, keys, caches, audit, clock, world.ledger, world.ledger_changed),
         guards=guards,
         budget=lambda: failsafe.RemovalBudget(clock, lambda: len(caches.farms.entries)),
         alerter=alerter,

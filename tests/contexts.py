@@ -52,7 +52,7 @@ def context_on(
         "scheduler": LabelSelectorScheduler(),
         "manifests": ManifestCache(client, keys),
         "audit": audit,
-        "placements": lambda tree: Placement(client, keys, caches, tree, audit, clock, world.ledger),
+        "placement": Placement(client, keys, caches, audit, clock, world.ledger),
         "guards": {},
         "budget": lambda: RemovalBudget(clock, lambda: 1),
         "alerter": alerter or Inbox(),

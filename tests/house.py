@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from farmd.farm.writer import Writer
 from farmd.housekeeping.audit import AuditPruning
 from farmd.housekeeping.kind import Housekeeping
 from farmd.housekeeping.manifests import ManifestCollection
@@ -14,7 +15,6 @@ from farmd.housekeeping.model import HousekeepingSettings
 from farmd.housekeeping.worker import Housekeeper
 from farmd.wake import Wake
 from farmd.work.context import Context
-from farmd.work.writer import Writer
 from store import codec, manifests, operations
 from store.audit import Audit
 from store.consul.client import ConsulClient
@@ -59,7 +59,7 @@ class House:
 
     @property
     def writer(self) -> Writer:
-        return Writer(self.claim, self.session, self.context.client, self.context.audit)
+        return Writer(self.claim, self.session, self.context.client)
 
     def keeper(self, kind: Housekeeping | None = None) -> Housekeeper:
         """The worker of the chore ``manifests``."""

@@ -152,19 +152,10 @@ async def registered(call: Call) -> Operation:
     return operations.check_index(call.keys.cluster, entry.modify_index)
 
 
-async def commit(call: Call, mutation: Mutation) -> None:
-    """Write a prepared mutation with its audit record, all or nothing; nothing if it is not needed.
-
-    Raises:
-        Conflict: the item changed since it was read; nothing was written.
-        Locked: somebody took the mutation lock meanwhile; nothing was written.
-        OutcomeUnknown: no answer came, and the audit record is not there (yet).
-    """
-    if not mutation.needed:
-        return
-    change = mutation.change
+def audited(call: Call, change: Change) -> Operation:
+    """The audit record of a change, as the caller makes it."""
     log = AuditLogStore(call.keys, call.clock, call.ids)
-    record = log.operation(
+    return log.operation(
         Audit(
             at=log.now(),
             actor=call.actor,
@@ -179,6 +170,19 @@ async def commit(call: Call, mutation: Mutation) -> None:
             removed=list(change.removed),
         )
     )
+
+
+async def commit(call: Call, mutation: Mutation) -> None:
+    """Write a prepared mutation with its audit record, all or nothing; nothing if it is not needed.
+
+    Raises:
+        Conflict: the item changed since it was read; nothing was written.
+        Locked: somebody took the mutation lock meanwhile; nothing was written.
+        OutcomeUnknown: no answer came, and the audit record is not there (yet).
+    """
+    if not mutation.needed:
+        return
+    change, record = mutation.change, audited(call, mutation.change)
     try:
         await call.client.transaction([*mutation.operations, record])
     except TransactionRejected as error:

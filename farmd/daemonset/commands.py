@@ -118,7 +118,7 @@ async def update(call: Call, spec: DaemonSetSpec, *, now: bool) -> Mutation:
 async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
     """Delete a daemon set that wants no pods and has none; otherwise mark it for its worker to delete.
 
-    The worker removes the pods, and the record once their processes are gone (``farmd.commands.deletion``).
+    The worker removes the pods, and the record once their processes are gone (``farmd.work.deletion``).
     One that has pods needs ``cascade``.
 
     Raises:

@@ -10,49 +10,77 @@ older daemon set claims the same nodes nothing is added or replaced.
 
 from __future__ import annotations
 
-from farmd.daemonset.model import Plan, Snapshot
+from farmd.daemonset.model import Need, Plan, Snapshot
 from farmd.daemonset.pace import Pace, given_up_in, on_its_way, pace, spare
 from farmd.pods.state import Place, foreign, settling, waits_for_availability
+from farmd.work.model import Ask, Blocked, frozen
+from farmd.work.model import blocked as told
 from store.status import Status
 
 NOWHERE = "no node is eligible"
+IN_FLIGHT = "other changes of the nodes' reservations are in flight"
 
 
-def decide(snapshot: Snapshot) -> Plan:
-    """Plan one cycle."""
+def decide(snapshot: Snapshot) -> Plan | Ask[Need]:
+    """Plan one cycle, or ask for what it needs to know first."""
     daemonset = snapshot.daemonset
     if daemonset.deleting:
         return _delete(snapshot)
     if daemonset.disabled:
         return Plan()
+    if (need := _missing(snapshot)) is not None:
+        return Ask(need)
+    return _converge(snapshot)
+
+
+def _missing(snapshot: Snapshot) -> Need | None:
+    """The fact that the plan lacks."""
+    if "room" in snapshot.unread and snapshot.outdated:
+        return Need("room")
+    count = min(len(snapshot.vacant), pace(snapshot).allowance)
+    if "places" in snapshot.unread and count and not snapshot.contention:
+        return Need("places", count)
+    return None
+
+
+def _converge(snapshot: Snapshot) -> Plan:
+    daemonset = snapshot.daemonset
     removals, refusal = _removals(snapshot)
     limit = pace(snapshot)
     additions = snapshot.offer[: limit.allowance] if not snapshot.contention else ()
     left = limit.allowance - len(additions)
     replacements = _replacements(snapshot, left)
-    blocked = _frozen(snapshot) or snapshot.contention or refusal
-    blocked = blocked or foreign(daemonset.id, snapshot.pods) or _cramped(snapshot)
+    blocked = (
+        _frozen(snapshot)
+        or told("contended", snapshot.contention)
+        or told("nowhere", refusal)
+        or told("foreign", foreign(daemonset.id, snapshot.pods))
+        or told("cramped", _cramped(snapshot))
+    )
     waiting, after = "", None
     behind = len(snapshot.vacant) > len(additions)
     if not snapshot.contention and (behind or len(_outdated(snapshot)) > len(replacements)):
         # What stands in the way of one pod must not keep the others from their turn.
         why, waiting, after = _why_not(snapshot, limit, len(additions), len(replacements))
-        blocked = blocked or why
+        blocked = blocked or told("floor", why)
+    repairs = _repairs(snapshot)
+    changes = additions or removals or repairs or replacements
     return Plan(
         additions=additions,
         removals=removals,
-        repairs=_repairs(snapshot),
+        repairs=repairs,
         replacements=replacements,
         blocked=blocked,
         waiting=waiting,
         after=after,
+        contended=IN_FLIGHT if snapshot.refused.get("contended") and not changes else "",
     )
 
 
 def _delete(snapshot: Snapshot) -> Plan:
     """All pods first; the record goes last, when no node runs one of them any more."""
     if snapshot.held_back:
-        return Plan(blocked=f"frozen: {snapshot.frozen}")
+        return Plan(blocked=frozen(snapshot.frozen or ""))
     if snapshot.pods:
         return Plan(removals=tuple(sorted(snapshot.pods)))
     return Plan(waiting=snapshot.running, ends=not snapshot.running)
@@ -102,9 +130,9 @@ def _replacements(snapshot: Snapshot, allowance: int) -> tuple[Place, ...]:
     return tuple((down + serving[: spare(snapshot)])[: max(0, allowance)])
 
 
-def _frozen(snapshot: Snapshot) -> str:
+def _frozen(snapshot: Snapshot) -> Blocked | None:
     stands_still = any(not state.retained for state in snapshot.pods.values()) or _outdated(snapshot)
-    return f"frozen: {snapshot.frozen}" if snapshot.held_back and stands_still else ""
+    return frozen(snapshot.frozen or "") if snapshot.held_back and stands_still else None
 
 
 def _why_not(snapshot: Snapshot, limit: Pace, added: int, replaced: int) -> tuple[str, str, float | None]:
@@ -150,7 +178,7 @@ def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
     if daemonset.disabled and not daemonset.deleting:
         state, reason = "disabled", ""
     elif plan.blocked:
-        state, reason = ("frozen" if plan.blocked.startswith("frozen: ") else "blocked"), plan.blocked
+        state, reason = ("frozen" if plan.blocked.frozen else "blocked"), plan.blocked.text
     elif whole and all(state.available for state in current):
         state, reason = "converged", _left_out(snapshot)
     else:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from farmd.daemonset import eligibility
 from farmd.daemonset.eligibility import Verdicts, across_nodes, common
-from farmd.daemonset.model import Snapshot
-from farmd.daemonset.pace import pace
+from farmd.daemonset.model import Need, Snapshot
+from farmd.daemonset.watch import Watch
+from farmd.farm.failsafe import FailsafeGuard
 from farmd.pods.state import Place, PodState, observe
+from farmd.work.context import Context
 from scheduler.errors import PlacementInvalid
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, Request
@@ -24,66 +26,86 @@ from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
 from store.pods import Pod
 
-if TYPE_CHECKING:
-    from farmd.daemonset.kind import Tools
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A snapshot, and what its plan is carried out with: the view that places were chosen from."""
+    """A snapshot, and what its plan is carried out with: the view that places were chosen from.
+
+    ``request`` is what the scheduler is asked about the daemon set; None: it wants no pods.
+    """
 
     stored: Stored[DaemonSet]
     snapshot: Snapshot
     view: FleetView
+    request: Request | None = None
 
 
 class Reader:
     """Reads for one daemon set under one claim."""
 
-    __slots__ = ("_contention", "_contention_key", "_id", "_tools", "_verdicts")
+    __slots__ = ("_contention", "_contention_key", "_context", "_guard", "_id", "_verdicts", "_watch")
 
-    def __init__(self, item: str, tools: Tools) -> None:
+    def __init__(self, item: str, context: Context, guard: FailsafeGuard, watch: Watch) -> None:
         self._id = item
-        self._tools = tools
+        self._context = context
+        self._guard = guard
+        self._watch = watch
         self._verdicts = Verdicts()
         self._contention = ""
         self._contention_key: Any = None
 
     async def read(self, stored: Stored[DaemonSet]) -> Reading:
-        """The daemon set and its world, with places for as many pods as may be added now.
+        """The daemon set and its world; what only sometimes matters is left for ``answer``.
 
         Raises:
             NotFound: its manifest is gone. SchedulerError: the scheduler has no trustworthy answer.
         """
-        tools, daemonset = self._tools, stored.record
+        context, daemonset = self._context, stored.record
         request = await self.request(daemonset) if daemonset.wants_pods else None
         # From here on to the question nothing is awaited: a change that the view lacks is asked about later.
-        view, frozen = tools.world.fleet(), tools.guard.frozen()
+        view, frozen = context.world.fleet(), self._guard.frozen()
         snapshot = Snapshot(
             daemonset,
             {},
             nodes=len(view),
             frozen=frozen,
-            commanded=frozen is not None and 0 < tools.guard.frozen_index() < stored.index,
-            now=tools.clock.now(),
+            commanded=frozen is not None and 0 < self._guard.frozen_index() < stored.index,
+            now=context.clock.now(),
+            unread=frozenset({"room", "places"}),
         )
-        if request is not None:
-            snapshot = await self._judged(stored, snapshot, request, view)
-        placed, wait = tools.world.pods(self._id), daemonset.min_healthy_time
-        pods = {place: self._state(place, pod, wait) for place, pod in placed.items()}
         if request is None:
-            # Once it wants pods again its record is another, and all nodes are asked.
-            tools.watch.take(self._id)
-            pods = {
-                place: msgspec.structs.replace(state, retained=True, draining="")
-                for place, state in pods.items()
-            }
-            running = tools.world.processes.told(self._id) if daemonset.deleting and not pods else ""
-            return Reading(stored, dataclasses.replace(snapshot, pods=pods, running=running), view)
+            return self._unwanted(stored, snapshot, view)
+        snapshot = await self._judged(stored, snapshot, request, view)
+        placed, wait = context.world.pods(self._id), daemonset.min_healthy_time
+        pods = {place: self._state(place, pod, wait) for place, pod in placed.items()}
         vacant = self._verdicts.eligible() - {node for node, _ in pods}
         snapshot = dataclasses.replace(snapshot, pods=pods, vacant=tuple(sorted(vacant)))
-        snapshot = _with_cramped(snapshot, request, view)
-        return Reading(stored, await self._with_offer(snapshot, request, view), view)
+        return Reading(stored, snapshot, view, request)
+
+    def _unwanted(self, stored: Stored[DaemonSet], snapshot: Snapshot, view: FleetView) -> Reading:
+        """Disabled or being deleted: no verdict matters."""
+        world, daemonset = self._context.world, stored.record
+        # Once it wants pods again its record is another, and all nodes are asked.
+        self._watch.take(self._id)
+        mono, wait = self._context.clock.mono(), daemonset.min_healthy_time
+        observed = {
+            place: observe(world, place, pod, wait, mono) for place, pod in world.pods(self._id).items()
+        }
+        pods = {place: msgspec.structs.replace(state, draining="") for place, state in observed.items()}
+        running = world.processes.told(self._id) if daemonset.deleting and not pods else ""
+        return Reading(stored, dataclasses.replace(snapshot, pods=pods, running=running), view)
+
+    async def answer(self, reading: Reading, need: Need) -> Reading:
+        """What the scheduler says: places for so many pods, or which outdated ones have room (R17)."""
+        snapshot, request = reading.snapshot, reading.request
+        assert request is not None
+        snapshot = dataclasses.replace(snapshot, unread=snapshot.unread - {need.fact})
+        if need.fact == "room":
+            tight = cramped(snapshot.outdated, request, reading.view)
+            return dataclasses.replace(reading, snapshot=dataclasses.replace(snapshot, cramped=tight))
+        vacant = msgspec.structs.replace(request, among=frozenset(snapshot.vacant))
+        found = await self._context.scheduler.allocate_nodes(vacant, need.count, reading.view)
+        return dataclasses.replace(reading, snapshot=dataclasses.replace(snapshot, offer=found.assignments))
 
     async def request(self, daemonset: DaemonSet) -> Request:
         """What the scheduler is asked about a daemon set.
@@ -91,20 +113,19 @@ class Reader:
         Raises:
             NotFound: its manifest is gone.
         """
-        return eligibility.request(daemonset, await self._tools.manifests.of(daemonset))
+        return eligibility.request(daemonset, await self._context.manifests.of(daemonset))
 
     async def _judged(
         self, stored: Stored[DaemonSet], snapshot: Snapshot, request: Request, view: FleetView
     ) -> Snapshot:
-        tools = self._tools
-        tools.watch.follow(
+        self._watch.follow(
             self._id,
             request.manifest.id,
             resources=bool(request.manifest.resources),
             pods=across_nodes(request),
         )
-        changed = tools.watch.take(self._id)
-        asked = await self._verdicts.refresh(tools.scheduler, request, view, changed, stored.index)
+        changed, scheduler = self._watch.take(self._id), self._context.scheduler
+        asked = await self._verdicts.refresh(scheduler, request, view, changed, stored.index)
         contention = await self._contends(stored, request, view, asked=asked)
         return dataclasses.replace(snapshot, refused=self._verdicts.refused(), contention=contention)
 
@@ -112,7 +133,7 @@ class Reader:
         self, stored: Stored[DaemonSet], request: Request, view: FleetView, *, asked: bool
     ) -> str:
         """With which older daemon set this one claims nodes in common; asked again only for a reason."""
-        elders = self._tools.watch.elders(self._id)
+        elders = self._watch.elders(self._id)
         key = (stored.index, tuple((elder.record.id, elder.index) for elder in elders))
         if not asked and key == self._contention_key:
             return self._contention
@@ -120,7 +141,7 @@ class Reader:
         for elder in elders:
             try:
                 other = await self.request(elder.record)
-                count, first = await common(self._tools.scheduler, request, other, view)
+                count, first = await common(self._context.scheduler, request, other, view)
             except (NotFound, RecordInvalid, PlacementInvalid):
                 continue  # it cannot place a pod anywhere, and its own worker says so
             if count or _alike(request, other):
@@ -133,28 +154,11 @@ class Reader:
         return self._contention
 
     def _state(self, place: Place, pod: Stored[Pod], min_healthy_time: float) -> PodState:
-        tools, node = self._tools, place[0]
-        state = observe(tools.world, place, pod, min_healthy_time, tools.clock.mono())
+        context, node = self._context, place[0]
+        state = observe(context.world, place, pod, min_healthy_time, context.clock.mono())
         retained = self._verdicts.keeps(node)
         draining = "gentle" if not retained and self._verdicts.draining(node) else ""
         return msgspec.structs.replace(state, retained=retained, draining=draining)
-
-    async def _with_offer(self, snapshot: Snapshot, request: Request, view: FleetView) -> Snapshot:
-        count = min(len(snapshot.vacant), pace(snapshot).allowance)
-        if not count or snapshot.contention:
-            return snapshot
-        vacant = msgspec.structs.replace(request, among=frozenset(snapshot.vacant))
-        found = await self._tools.scheduler.allocate_nodes(vacant, count, view)
-        return dataclasses.replace(snapshot, offer=found.assignments)
-
-
-def _with_cramped(snapshot: Snapshot, request: Request, view: FleetView) -> Snapshot:
-    """Never over capacity, in place either (R17)."""
-    manifest = snapshot.daemonset.manifest
-    outdated = [place for place, state in snapshot.pods.items() if state.outdated(manifest)]
-    if not outdated:
-        return snapshot
-    return dataclasses.replace(snapshot, cramped=cramped(outdated, request, view))
 
 
 def _alike(request: Request, other: Request) -> bool:

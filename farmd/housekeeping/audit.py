@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import structlog
 
+from farmd.farm.writer import Writer
 from farmd.housekeeping.model import HousekeepingSettings, Round
 from farmd.housekeeping.plan import expired
 from farmd.work.context import Context
-from farmd.work.writer import Writer
 from store import checkpoint, codec, families, operations
 from store.audit import AuditReader, utc_hour
 from store.checkpoint import Checkpoint

@@ -11,11 +11,11 @@ import re
 
 import structlog
 
+from farmd.farm.writer import Writer
 from farmd.housekeeping import references
 from farmd.housekeeping.model import Body, Collection, HousekeepingSettings, Round, Sighting
 from farmd.housekeeping.plan import sort_out, window
 from farmd.work.context import Context
-from farmd.work.writer import Writer
 from store import operations
 from store.audit import Audit
 
@@ -114,7 +114,7 @@ class ManifestCollection:
             after={"exists": False},
         )
         deletion = operations.delete_cas(context.keys.manifest(body.sha), body.index)
-        if await self._writer.attempt(deletion, audit=record) is not None:
+        if await self._writer.attempt(deletion, context.audit.operation(record)) is not None:
             self._seen.pop(body.sha, None)
             context.recorder.count("farmd_housekeeping_total", what="collected")
             log.info("manifest.collected", sha=body.sha)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from farmd.farm.writer import Writer
 from farmd.housekeeping import references
 from farmd.housekeeping.model import HousekeepingSettings, Plan, Round, Snapshot
 from farmd.wake import Wake
@@ -15,7 +16,6 @@ from farmd.work.context import Context
 from farmd.work.kind import Kind
 from farmd.work.model import Outcome, frozen
 from farmd.work.worker import Worker
-from farmd.work.writer import Writer
 from store.errors import StoreError
 from store.locks import Claim
 from store.operations import Operation

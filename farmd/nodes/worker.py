@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from alerting.alert import Alert
+from farmd.farm.writer import Write
 from farmd.nodes import plan as planning
 from farmd.nodes import reading, reasons
 from farmd.nodes.absence import Absences
@@ -20,7 +21,6 @@ from farmd.wake import Wake
 from farmd.work.kind import Kind
 from farmd.work.model import Outcome
 from farmd.work.worker import Worker
-from farmd.work.writer import Write
 from store import codec, operations
 from store.locks import Claim
 from store.nodes import Drain, Node, NodeStatus
@@ -139,19 +139,16 @@ class NodeWorker(Worker[Snapshot, Plan]):
         The agent that is there, or not, decides: who was forgotten meanwhile does not come back by this.
         """
         await self.writer.commit(
+            operations.get(self.context.keys.agent(self.claim.item)),
             Write(self.key, Node(), 0, tree=self.context.caches.nodes),
-            checks=[operations.get(self.context.keys.agent(self.claim.item))],
-            audit=self.audit("node.register", reasons.why(snapshot, plan)),
+            self.audit("node.register", reasons.why(snapshot, plan)),
         )
 
     async def _judge(self, snapshot: Snapshot, plan: Plan) -> None:
         """Write the verdict, or take it back, once for all farms."""
         keys, node = self.context.keys, self.claim.item
-        key, lost, absent = (
-            keys.work(self.kind.name, node),
-            plan.verdict == "lost",
-            snapshot.absent_for or 0.0,
-        )
+        key, absent = keys.work(self.kind.name, node), snapshot.absent_for or 0.0
+        lost = plan.verdict == "lost"
         since = {"lost_since": snapshot.now, "absent_since": snapshot.now - absent} if lost else _THERE
         entry = await self.context.client.read(key)
         before = codec.decode(Work, entry.value, key) if entry is not None else Work()
@@ -160,9 +157,10 @@ class NodeWorker(Worker[Snapshot, Plan]):
         # The agent that is there, or not, decides: not what a watch last said of it.
         decides = operations.check_not_exists if lost else operations.get
         await self.writer.commit(
+            *self.stands(),
+            decides(keys.agent(node)),
             Write(key, work, index, raw, tree=self.context.caches.work),
-            checks=[*self.stands(), decides(keys.agent(node))],
-            audit=self.audit(
+            self.audit(
                 f"node.{plan.verdict}",
                 reasons.why(snapshot, plan),
                 before={"lost": not lost},
@@ -180,7 +178,7 @@ class NodeWorker(Worker[Snapshot, Plan]):
         record = msgspec.structs.replace(node, drain=new)
         await self.writer.commit(
             Write(self.key, record, self.index, entry.value, entry.flags, self.context.caches.nodes),
-            audit=self.audit(
+            self.audit(
                 "node.drain",
                 reasons.why(snapshot, plan),
                 before=reasons.difference(old, new),

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from farmd.farm.writer import Write
 from farmd.pod_changes import Change, NodeChanges, Note, grouped
 from farmd.pods.state import Place
 from farmd.replication import transfer
 from farmd.replication.model import Plan, Step
 from farmd.replication.reading import Reading
+from farmd.work.context import Context
 from scheduler.model import Assignment, FleetView, Request
 from scheduler.reservations import Reservation, change_reservations
 from store import codec, operations
@@ -26,21 +27,18 @@ from store.operations import Operation
 from store.pods import Pod
 from store.work import Transfer, Work
 
-if TYPE_CHECKING:
-    from farmd.replication.kind import Tools
-
 CHANGES_A_NODE = 12
 
 
-async def units(reading: Reading, plan: Plan, request: Request, tools: Tools) -> Iterable[NodeChanges]:
+async def units(reading: Reading, plan: Plan, request: Request, context: Context) -> Iterable[NodeChanges]:
     """What must happen together, one after the other."""
-    view = reading.view if reading.view is not None else tools.world.fleet()
+    view = reading.view if reading.view is not None else context.world.fleet()
     if plan.step is not None:
-        return [await _step(reading, plan.step, request, view, tools)]
-    changes = list(_changes(reading, plan, request, tools.clock.now()))
+        return [await _step(reading, plan.step, request, view, context)]
+    changes = list(_changes(reading, plan, request, context.clock.now()))
     if reading.snapshot.rc.replicas_per_node > 1:
         changes = _bounded(changes)
-    return grouped(changes, await _reservations(request, changes, view, tools))
+    return grouped(changes, await _reservations(request, changes, view, context))
 
 
 def _changes(reading: Reading, plan: Plan, request: Request, now: float) -> Iterable[tuple[Change, ...]]:
@@ -85,7 +83,7 @@ def _removal(reading: Reading, place: Place) -> Change:
 
 
 async def _reservations(
-    request: Request, units: Iterable[tuple[Change, ...]], view: FleetView, tools: Tools
+    request: Request, units: Iterable[tuple[Change, ...]], view: FleetView, context: Context
 ) -> dict[str, Reservation]:
     """What a plan changes in its nodes' reservations, by node."""
     changes = [change for unit in units for change in unit]
@@ -94,25 +92,27 @@ async def _reservations(
         Assignment(c.node, c.instance) for c in changes if c.action in ("place", "replace") and c.node in view
     ]
     if going:
-        await tools.scheduler.deallocate_nodes(request, going, view)
+        await context.scheduler.deallocate_nodes(request, going, view)
     changed = change_reservations(view, add=coming, request=request, remove=going)
     return {change.node: change for change in changed}
 
 
-def verdicts(reading: Reading, plan: Plan, tools: Tools) -> list[Operation]:
+def verdicts(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
     """Checks that the nodes of pods that are given up are still given up at that very moment (R21)."""
     leaving = [place for place, _ in plan.moves]
     if plan.step is not None and plan.step.action == "finish":
         leaving.append(plan.step.old)
     pods = reading.snapshot.pods
     nodes = {place[0] for place in leaving if place in pods and pods[place].lost is not None}
-    keys = [tools.keys.work("nodes", node) for node in sorted(nodes)]
-    known = [(key, tools.caches.work.get(key)) for key in keys]
+    keys = [context.keys.work("nodes", node) for node in sorted(nodes)]
+    known = [(key, context.caches.work.get(key)) for key in keys]
     return [operations.check_index(key, stored.index if stored else 0) for key, stored in known]
 
 
 # -- moves -------------------------------------------------------------------------------------
-async def _step(reading: Reading, step: Step, request: Request, view: FleetView, tools: Tools) -> NodeChanges:
+async def _step(
+    reading: Reading, step: Step, request: Request, view: FleetView, context: Context
+) -> NodeChanges:
     """One step of a move, with what it changes and what is remembered of it."""
     coming: list[Assignment] = []
     going: list[Assignment] = []
@@ -121,75 +121,75 @@ async def _step(reading: Reading, step: Step, request: Request, view: FleetView,
     if step.action in ("start", "place"):
         coming = [new]
         if step.action == "place":
-            changes = [_arrival(reading, step, request, tools)]
+            changes = [_arrival(reading, step, request, context)]
     elif step.action == "finish":
         going = [Assignment(*step.old)]
         changes = [_removal(reading, step.old)] if step.old in reading.snapshot.pods else []
     else:
-        going = [] if await _theirs(reading, step, tools) else [new]
+        going = [] if await _theirs(reading, step, context) else [new]
         changes = [_removal(reading, step.new)] if step.new in reading.snapshot.pods else []
     if going:
-        await tools.scheduler.deallocate_nodes(request, going, view)
+        await context.scheduler.deallocate_nodes(request, going, view)
     reservations = change_reservations(
         view,
         add=[place for place in coming if place.node in view],
         request=request,
         remove=going,
     )
-    return NodeChanges(tuple(changes), reservations, _note(reading, step, tools))
+    return NodeChanges(tuple(changes), reservations, _note(reading, step, context))
 
 
-def unclaimed(reading: Reading, step: Step, tools: Tools) -> list[Operation]:
+def unclaimed(reading: Reading, step: Step, context: Context) -> list[Operation]:
     """That a place which a move reserves or gives up is nobody else's, and so is the room there (R17).
 
     Others' reservations are seen at once, their pods and intents a moment later. A pod that comes to room
     that it has already changes none of it, so that is compared by itself.
     """
     if step.action == "place":
-        book = tools.caches.reserved.get(tools.keys.reserved(step.new[0]))
+        book = context.caches.reserved.get(context.keys.reserved(step.new[0]))
         if book is None or step.new[1] not in book.record.instances:
             return []
         return [operations.check_index(book.key, book.index)]
     bare = step.action in ("start", "rollback", "cancel") and step.new not in reading.snapshot.pods
     if not bare or reading.snapshot.taken:
         return []
-    key, standing = tools.keys.intent(*step.new), tools.world.intent(step.new)
+    key, standing = context.keys.intent(*step.new), context.world.intent(step.new)
     if standing is None:
         return [operations.check_not_exists(key)]
     return [operations.check_index(key, standing.index)]
 
 
-async def _theirs(reading: Reading, step: Step, tools: Tools) -> bool:
+async def _theirs(reading: Reading, step: Step, context: Context) -> bool:
     """Whether the room that the move reserved is somebody else's by now; who asks for none left it ours."""
     holder = reading.snapshot.taken
-    entry = await tools.client.read(tools.keys.pod(holder, *step.new)) if holder else None
+    entry = await context.client.read(context.keys.pod(holder, *step.new)) if holder else None
     if entry is None:
         return False
     pod = codec.decode(Pod, entry.value, entry.key)
-    return bool(asked(await tools.manifests.get(pod.manifest)))
+    return bool(asked(await context.manifests.get(pod.manifest)))
 
 
-def _arrival(reading: Reading, step: Step, request: Request, tools: Tools) -> Change:
-    rc, standing = reading.snapshot.rc, tools.world.intent(step.new)
-    pod = Pod(manifest=rc.manifest, labels=dict(request.labels), at=tools.clock.now())
+def _arrival(reading: Reading, step: Step, request: Request, context: Context) -> Change:
+    rc, standing = reading.snapshot.rc, context.world.intent(step.new)
+    pod = Pod(manifest=rc.manifest, labels=dict(request.labels), at=context.clock.now())
     intent = Intent(manifest=rc.manifest, owner=rc.id)
     ours = standing if standing is not None and standing.record.owner == rc.id else None
     return Change("place", *step.new, pod, intent, None, ours)
 
 
-def _note(reading: Reading, step: Step, tools: Tools) -> Note:
+def _note(reading: Reading, step: Step, context: Context) -> Note:
     """The move as it is remembered from now on, and in the audit."""
     known = reading.work.record if reading.work is not None else Work()
     move, failures, not_before, failed = known.transfer, 0, 0.0, ""
     if step.action == "start":
-        move = _begun(reading, step, tools)
+        move = _begun(reading, step, context)
         failures = known.transfer_failures
     elif move is None:
         raise RuntimeError(f"{step.action} without a move under way")
     else:
         failures = known.transfer_failures + 1 if step.action == "rollback" else 0
         if step.action == "rollback":
-            wait = transfer.backoff(failures) * tools.rng.uniform(0.8, 1.2)
+            wait = transfer.backoff(failures) * context.rng.uniform(0.8, 1.2)
             not_before, failed = reading.snapshot.now + wait, step.cause
         elif step.action == "place":
             failures = known.transfer_failures
@@ -201,22 +201,17 @@ def _note(reading: Reading, step: Step, tools: Tools) -> Note:
         transfer_not_before=not_before,
         transfer_failed=failed,
     )
-    key = tools.keys.work("rcs", reading.snapshot.rc.id)
-    return Note(
-        key,
-        record if record != Work() else None,
-        reading.work.index if reading.work is not None else 0,
-        f"transfer.{step.action}",
-        step.reason or step.cause,
-        {"transfer": move.id, "from": "/".join(step.old), "to": "/".join(step.new)},
-        reading.work.raw if reading.work is not None else b"",
-    )
+    index, raw = (reading.work.index, reading.work.raw) if reading.work is not None else (0, b"")
+    key = context.keys.work("rcs", reading.snapshot.rc.id)
+    state = Write(key, record if record != Work() else None, index, raw, tree=context.caches.work)
+    fields = {"transfer": move.id, "from": "/".join(step.old), "to": "/".join(step.new)}
+    return Note(state, f"transfer.{step.action}", step.reason or step.cause, fields)
 
 
-def _begun(reading: Reading, step: Step, tools: Tools) -> Transfer:
+def _begun(reading: Reading, step: Step, context: Context) -> Transfer:
     now, rc = reading.snapshot.now, reading.snapshot.rc
     return Transfer(
-        id=tools.ids.new(),
+        id=context.ids.new(),
         old_node=step.old[0],
         old_instance=step.old[1],
         new_node=step.new[0],

@@ -141,7 +141,7 @@ async def delete(call: Call, target: str, *, cascade: bool) -> Mutation:
     """Delete a controller that wants no pods and has none; otherwise mark it for its worker to delete.
 
     The mark sets the count to 0; the worker removes the pods, and the record once their processes are gone
-    (``farmd.commands.deletion``). One that wants or has pods needs ``cascade``.
+    (``farmd.work.deletion``). One that wants or has pods needs ``cascade``.
 
     Raises:
         Conflict: pods remain and ``cascade`` is not set; a rollout manages it; it is locked.

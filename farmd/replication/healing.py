@@ -12,22 +12,12 @@ from dataclasses import dataclass
 
 from farmd.pods.state import Place, PodState
 from farmd.replication import transfer
-from farmd.replication.model import Cause, Plan, Purpose, Snapshot
+from farmd.replication.model import Cause, Need, Plan, Snapshot
 
 GRACE_SECONDS = 300.0
 STOP_MARGIN_SECONDS = 10.0
 # All of them fit into one transaction, whatever nodes they share (R25).
 MOVES_AT_ONCE = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What the scheduler must be asked for: so many places, and which pods go there from where."""
-
-    purpose: Purpose
-    count: int
-    places: tuple[Place, ...] = ()
-    cause: Cause = "ineligible"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,28 @@ from dataclasses import dataclass
 from typing import Literal
 
 from farmd.pods.state import Place, PodState
+from farmd.work.model import Blocked
 from scheduler.model import Assignment
 from store.rcs import ReplicationController
 from store.work import Transfer
 
 Cause = Literal["ineligible", "draining", "unhealthy"]
 Purpose = Literal["additions", "moves", "transfer"]
+
+
+Fact = Literal["retained", "lock", "room", "places"]
+"""Which nodes may keep their pods; who holds the mutation lock; whether outdated pods have room; places."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What must be asked for: of places so many, and which pods go there from where."""
+
+    purpose: Purpose = "additions"
+    count: int = 0
+    places: tuple[Place, ...] = ()
+    cause: Cause = "ineligible"
+    fact: Fact = "places"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +56,8 @@ class Snapshot:
     move under way reserved.
     Times are seconds since the epoch, ``stop_after`` is the manifest's. ``cramped`` are outdated pods
     whose nodes have no room for what the RC's manifest asks for. ``running`` says which processes nodes
-    still run of an RC that is being deleted and has no pods any more.
+    still run of an RC that is being deleted and has no pods any more. ``unread`` are the facts that were not
+    asked for yet: they cost a question. ``judged``: ``retained`` is known of these very pods and nodes.
     """
 
     rc: ReplicationController
@@ -59,6 +76,8 @@ class Snapshot:
     stop_after: float = 0.0
     cramped: frozenset[Place] = frozenset()
     running: str = ""
+    unread: frozenset[Fact] = frozenset()
+    judged: bool = True
 
     @property
     def outdated(self) -> list[Place]:
@@ -85,19 +104,20 @@ class Plan:
     RC's manifest in place, ``moves`` pods that go elsewhere without waiting for their successors,
     ``step`` that of a move that waits. ``blocked`` says what stands in the way of the rest, ``waiting``
     what is merely not over yet; ``after`` (seconds) when time alone changes something. ``ends``: nothing is
-    left of an RC that is being deleted, and its record goes.
+    left of an RC that is being deleted, and its record goes. ``contended``: why to plan again in a moment.
     """
 
     additions: tuple[Assignment, ...] = ()
     removals: tuple[Place, ...] = ()
     repairs: tuple[Place, ...] = ()
     replacements: tuple[Place, ...] = ()
-    blocked: str = ""
+    blocked: Blocked | None = None
     moves: tuple[tuple[Place, Assignment], ...] = ()
     step: Step | None = None
     waiting: str = ""
     after: float | None = None
     ends: bool = False
+    contended: str = ""
 
     @property
     def arriving(self) -> tuple[Place, ...]:
@@ -108,7 +128,23 @@ class Plan:
         return tuple((goal.node, goal.instance) for goal in goals)
 
     @property
-    def empty(self) -> bool:
-        """Whether there is nothing to change."""
+    def changes_pods(self) -> bool:
+        """Whether pods, or what is noted of a move, change."""
         changes = self.additions or self.removals or self.repairs or self.replacements or self.moves
-        return not changes and self.step is None
+        return bool(changes) or self.step is not None
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write but a status."""
+        return not (self.changes_pods or self.ends or self.contended)
+
+    def counts(self) -> dict[str, int | str]:
+        """What changes, for the log."""
+        return {
+            "placed": len(self.additions),
+            "removed": len(self.removals),
+            "moved": len(self.moves),
+            "repaired": len(self.repairs),
+            "replaced": len(self.replacements),
+            "step": self.step.action if self.step is not None else "",
+        }

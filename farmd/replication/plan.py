@@ -13,15 +13,56 @@ import dataclasses
 
 from farmd.pods.state import Place, PodState, foreign, waits_for_availability
 from farmd.replication import healing, transfer
-from farmd.replication.model import Plan, Snapshot, Step
+from farmd.replication.model import Need, Plan, Snapshot, Step
+from farmd.work.model import Ask, Blocked, frozen
+from farmd.work.model import blocked as told
 from scheduler.model import Assignment
 from store.status import Status
 
+LOCK_LOOK_SECONDS = 5.0
 
-def decide(snapshot: Snapshot) -> Plan:
-    """Plan one cycle."""
+
+def decide(snapshot: Snapshot) -> Plan | Ask[Need]:
+    """Plan one cycle, or ask for what it needs to know first."""
+    if snapshot.unread and (need := _missing(snapshot)) is not None:
+        return Ask(need)
     plan = _pods(snapshot)
-    return _ending(snapshot, plan) if snapshot.rc.deleting else plan
+    if snapshot.rc.deleting:
+        plan = _ending(snapshot, plan)
+    if snapshot.offer.contended and not plan.changes_pods:
+        plan = dataclasses.replace(plan, contended=snapshot.offer.why or "contended")
+    if snapshot.locked:  # nobody says when a mutation lock is free
+        after = LOCK_LOOK_SECONDS if plan.after is None else min(plan.after, LOCK_LOOK_SECONDS)
+        plan = dataclasses.replace(plan, after=after)
+    return plan
+
+
+def _missing(snapshot: Snapshot) -> Need | None:
+    """The fact that the plan lacks. Places come last: others place pods meanwhile."""
+    unread, rc = snapshot.unread, snapshot.rc
+    if rc.disabled:
+        return None
+    if "retained" in unread and _retention_matters(snapshot):
+        return Need(fact="retained")
+    need = healing.need(snapshot)
+    moves = transfer.advance(snapshot) is not None or (need is not None and need.purpose == "transfer")
+    if "lock" in unread and moves:
+        return Need(fact="lock")
+    if "room" in unread and snapshot.outdated:
+        return Need(fact="room")
+    return need if "places" in unread else None
+
+
+def _retention_matters(snapshot: Snapshot) -> bool:
+    """Whether removals, repairs, moves or drains depend on which nodes may keep their pods."""
+    if not snapshot.pods:
+        return False
+    if snapshot.transfer is not None or len(snapshot.pods) > snapshot.rc.replicas_desired:
+        return True
+    return (snapshot.rc.strategy == "dynamic" and not snapshot.judged) or any(
+        state.draining or state.intent is None or state.intent.record.manifest != state.pod.record.manifest
+        for state in snapshot.pods.values()
+    )
 
 
 def _ending(snapshot: Snapshot, plan: Plan) -> Plan:
@@ -30,9 +71,10 @@ def _ending(snapshot: Snapshot, plan: Plan) -> Plan:
     if snapshot.pods or rc.replicas_desired or snapshot.transfer is not None or not plan.empty:
         return plan
     if rc.managed_by:
-        return dataclasses.replace(plan, blocked=f"{rc.managed_by} manages it, and alone ends it")
+        managed = Blocked("managed", f"{rc.managed_by} manages it, and alone ends it")
+        return dataclasses.replace(plan, blocked=managed)
     if snapshot.frozen is not None and not snapshot.commanded:
-        return dataclasses.replace(plan, blocked=f"frozen: {snapshot.frozen}")
+        return dataclasses.replace(plan, blocked=frozen(snapshot.frozen))
     return dataclasses.replace(plan, waiting=snapshot.running, ends=not snapshot.running)
 
 
@@ -50,11 +92,11 @@ def _pods(snapshot: Snapshot) -> Plan:
     removals = _removals(snapshot, surplus) if surplus > 0 else _evictions(snapshot)
     moves, additions = _moves(snapshot), _additions(snapshot, -surplus)
     held_back = snapshot.frozen is not None and not snapshot.commanded
-    blocked = _short(snapshot) or foreign(rc.id, snapshot.pods)
+    blocked = told("no_room", _short(snapshot)) or told("foreign", foreign(rc.id, snapshot.pods))
     if snapshot.frozen is not None and (
         _would_move(snapshot) or (held_back and (removals or snapshot.outdated))
     ):
-        blocked = f"frozen: {snapshot.frozen}"
+        blocked = frozen(snapshot.frozen)
     if held_back:
         removals = ()
     leaving = frozenset(removals) | {place for place, _ in moves}
@@ -65,7 +107,10 @@ def _pods(snapshot: Snapshot) -> Plan:
         removals=removals,
         repairs=_repairs(snapshot, leaving),
         replacements=() if held_back else _replacements(snapshot, leaving, len(moves) + len(additions)),
-        blocked=blocked or _cramped(snapshot) or _left_alone(snapshot) or wait.reason,
+        blocked=blocked
+        or told("cramped", _cramped(snapshot))
+        or told("left_alone", _left_alone(snapshot))
+        or told("put_off", wait.reason),
         moves=moves,
         waiting=_under_way(snapshot),
         after=min((at for at in due if at is not None), default=None),
@@ -76,10 +121,10 @@ def _managed(snapshot: Snapshot) -> Plan:
     """The membership is the rollout's; a move that it found under way is ended first."""
     if (step := transfer.advance(snapshot)) is not None:
         return Plan(step=step)
-    waits = snapshot.transfer is not None and snapshot.frozen is not None
+    evidence = snapshot.frozen if snapshot.transfer is not None else None
     return Plan(
         repairs=_repairs(snapshot, transfer.moving(snapshot)),
-        blocked=f"frozen: {snapshot.frozen}" if waits else "",
+        blocked=frozen(evidence) if evidence is not None else None,
     )
 
 
@@ -220,10 +265,8 @@ def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
     whole = whole and not rc.deleting
     if rc.disabled:
         state, reason = "disabled", ""
-    elif plan.blocked.startswith("frozen: "):
-        state, reason = "frozen", plan.blocked
     elif plan.blocked:
-        state, reason = "blocked", plan.blocked
+        state, reason = ("frozen" if plan.blocked.frozen else "blocked"), plan.blocked.text
     elif whole and all(state.available for state in current):
         state, reason = "converged", plan.waiting
     else:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from farmd.farm.failsafe import FailsafeGuard
+from farmd.farm.moves import Moves
 from farmd.pods.state import Place, PodState, observe
-from farmd.replication import healing, transfer
-from farmd.replication.healing import Need
-from farmd.replication.model import Offer, Snapshot
+from farmd.replication.model import Fact, Need, Offer, Snapshot
+from farmd.work.context import Context
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, NodeView, Request
 from store.entry import Stored
@@ -27,8 +28,7 @@ from store.rcs import ReplicationController
 from store.selectors import parse
 from store.work import Work
 
-if TYPE_CHECKING:
-    from farmd.replication.kind import Tools
+UNREAD: frozenset[Fact] = frozenset({"retained", "lock", "room", "places"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,52 +44,90 @@ class Reading:
 class Reader:
     """Reads for one RC under one claim. ``wake`` is called when a turn to move a pod may have come."""
 
-    __slots__ = ("_id", "_judged", "_leaving", "_tools", "_wake")
+    __slots__ = ("_context", "_guard", "_id", "_judged", "_leaving", "_moves", "_wake")
 
-    def __init__(self, item: str, tools: Tools, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, item: str, context: Context, guard: FailsafeGuard, moves: Moves, wake: Callable[[], None]
+    ) -> None:
         self._id = item
-        self._tools = tools
+        self._context = context
+        self._guard = guard
+        self._moves = moves
         self._wake = wake
         self._judged: Any = None
         self._leaving: frozenset[Place] = frozenset()
 
     async def read(self, stored: Stored[ReplicationController]) -> Reading:
-        """The RC and its world, with places for what it needs most."""
-        tools, rc = self._tools, stored.record
-        work = tools.caches.work.get(tools.keys.work("rcs", self._id))
-        mono = tools.clock.mono()
+        """The RC and its world; what only sometimes matters is left for ``answer``."""
+        context, rc = self._context, stored.record
+        work = context.caches.work.get(context.keys.work("rcs", self._id))
+        mono, world = context.clock.mono(), context.world
         pods = {
-            place: observe(tools.world, place, pod, rc.min_healthy_time, mono)
-            for place, pod in tools.world.pods(self._id).items()
+            place: observe(world, place, pod, rc.min_healthy_time, mono)
+            for place, pod in world.pods(self._id).items()
         }
         known = work.record if work is not None else Work()
-        frozen = tools.guard.frozen()
+        frozen = self._guard.frozen()
         snapshot = Snapshot(
             rc,
             pods,
             frozen=frozen,
-            commanded=frozen is not None and 0 < tools.guard.frozen_index() < stored.index,
-            now=tools.clock.now(),
+            commanded=frozen is not None and 0 < self._guard.frozen_index() < stored.index,
+            now=context.clock.now(),
             transfer=known.transfer,
             not_before=known.transfer_not_before,
             failed=known.transfer_failed,
             taken=self._taken(known),
             roomless=await self._roomless(rc, known),
             stop_after=0.0 if rc.deleting else await self._stop_after(pods),
-            running=tools.world.processes.told(self._id) if rc.deleting and not pods else "",
+            running=world.processes.told(self._id) if rc.deleting and not pods else "",
+            unread=UNREAD,
         )
-        snapshot = await self._judged_snapshot(stored, snapshot)
-        need = healing.need(snapshot)
-        if need is not None:
-            snapshot = await self._prepared(snapshot, need)
-        snapshot = await self._with_cramped(snapshot)
-        # Nothing is awaited between that and the view: room that others take meanwhile would be missed.
-        if need is not None:
-            view = tools.world.fleet()
-            return Reading(stored, await self._with_offer(snapshot, need, view), work, view)
-        if transfer.advance(snapshot) is not None:
+        return Reading(stored, self._recalled(stored, snapshot), work)
+
+    def _recalled(self, stored: Stored[ReplicationController], snapshot: Snapshot) -> Snapshot:
+        """A dynamic RC's last judgement, while it holds: until its record, pods or nodes change."""
+        judged = snapshot.rc.strategy == "dynamic" and self._judged == self._standing(stored.index, snapshot)
+        if not judged:
+            self._leaving = frozenset()
+        return self._retained(dataclasses.replace(snapshot, judged=judged))
+
+    def _standing(self, index: int, snapshot: Snapshot) -> object:
+        """What may send pods away that stand on their nodes: a judgement holds while this stays as it is."""
+        view = self._context.world.fleet()
+        return index, tuple((place, _standing(view.get(place[0]))) for place in snapshot.pods)
+
+    def _retained(self, snapshot: Snapshot) -> Snapshot:
+        if not self._leaving:
+            return snapshot
+        pods = {
+            place: msgspec.structs.replace(state, retained=place not in self._leaving)
+            for place, state in snapshot.pods.items()
+        }
+        return dataclasses.replace(snapshot, pods=pods)
+
+    async def answer(self, reading: Reading, need: Need) -> Reading:
+        """The reading with the fact that was asked for.
+
+        Raises:
+            NotFound: the RC's manifest is gone. SchedulerError: the scheduler has no trustworthy answer.
+        """
+        context, snapshot = self._context, reading.snapshot
+        snapshot = dataclasses.replace(snapshot, unread=snapshot.unread - {need.fact})
+        view = reading.view
+        if need.fact == "retained":
+            snapshot = await self._judge(reading.stored.index, snapshot)
+        elif need.fact == "lock":
             snapshot = await self._looked_at_lock(snapshot)
-        return Reading(stored, snapshot, work)
+        elif need.fact == "room":
+            # Never over capacity, in place either (R17).
+            request = await self.request(snapshot.rc)
+            tight = cramped(snapshot.outdated, request, context.world.fleet())
+            snapshot = dataclasses.replace(snapshot, cramped=tight)
+        else:
+            request, view = await self.request(snapshot.rc), context.world.fleet()
+            snapshot = await self._with_offer(snapshot, need, request, view)
+        return dataclasses.replace(reading, snapshot=snapshot, view=view)
 
     async def request(self, rc: ReplicationController) -> Request:
         """What the scheduler is asked about this RC.
@@ -97,7 +135,7 @@ class Reader:
         Raises:
             NotFound: its manifest is gone.
         """
-        manifest = await self._tools.manifests.of(rc)
+        manifest = await self._context.manifests.of(rc)
         return Request(
             manifest=manifest,
             selector=parse(rc.node_selector),
@@ -110,9 +148,9 @@ class Reader:
         """Who has the place that a move reserved, if not this RC."""
         if work.transfer is None:
             return ""
-        (node, instance), view = work.transfer.new, self._tools.world.fleet()
+        (node, instance), view = work.transfer.new, self._context.world.fleet()
         here = view[node].pods.get(instance) if node in view else None
-        intent = self._tools.world.intent(work.transfer.new)
+        intent = self._context.world.intent(work.transfer.new)
         holders = [here.owner if here else "", intent.record.owner if intent else ""]
         return next((holder for holder in holders if holder not in ("", self._id)), "")
 
@@ -123,101 +161,59 @@ class Reader:
         """
         if work.transfer is None or work.transfer.phase == "placed" or rc.deleting:
             return False
-        wanted = asked(await self._tools.manifests.get(rc.manifest))
-        node = self._tools.world.fleet().get(work.transfer.new_node)
+        wanted = asked(await self._context.manifests.get(rc.manifest))
+        node = self._context.world.fleet().get(work.transfer.new_node)
         return node is not None and node.reserved.instances.get(work.transfer.new_instance, {}) != wanted
 
     async def _stop_after(self, pods: Mapping[Place, PodState]) -> float:
         """How long an agent without contact lets the pods of lost nodes run at most (R27); 0: for ever."""
         shas = sorted({state.pod.record.manifest for state in pods.values() if state.lost is not None})
-        return max([(await self._tools.manifests.get(sha)).stop_after for sha in shas], default=0.0)
+        return max([(await self._context.manifests.get(sha)).stop_after for sha in shas], default=0.0)
 
-    # -- the scheduler's judgement of nodes ------------------------------------------------------
-    async def _judged_snapshot(self, stored: Stored[ReplicationController], snapshot: Snapshot) -> Snapshot:
-        pods, rc = snapshot.pods, snapshot.rc
-        if not pods:
-            return snapshot
-        if rc.strategy == "dynamic":
-            view = self._tools.world.fleet()
-            nodes = tuple((place, _standing(view.get(place[0]))) for place in pods)
-            if self._judged != (stored.index, nodes) or self._asks(snapshot):
-                await self._judge(snapshot)
-                self._judged = (stored.index, nodes)
-        elif self._asks(snapshot):
-            await self._judge(snapshot)
-        else:
-            self._leaving = frozenset()
-        if not self._leaving:
-            return snapshot
-        judged = {
-            place: msgspec.structs.replace(state, retained=place not in self._leaving)
-            for place, state in pods.items()
-        }
-        return dataclasses.replace(snapshot, pods=judged)
-
-    def _asks(self, snapshot: Snapshot) -> bool:
-        """Whether it matters now which nodes may keep their pods: for removals, repairs, moves and drains."""
-        if snapshot.transfer is not None or len(snapshot.pods) > snapshot.rc.replicas_desired:
-            return True
-        return any(
-            state.draining
-            or state.intent is None
-            or state.intent.record.manifest != state.pod.record.manifest
-            for state in snapshot.pods.values()
-        )
-
-    async def _judge(self, snapshot: Snapshot) -> None:
+    # -- the scheduler's answers -----------------------------------------------------------------
+    async def _judge(self, index: int, snapshot: Snapshot) -> Snapshot:
+        """Which nodes may keep their pods."""
         request = await self.request(snapshot.rc)
         among = msgspec.structs.replace(request, among=frozenset(node for node, _ in snapshot.pods))
-        answer = await self._tools.scheduler.eligible_nodes(among, self._tools.world.fleet())
-        retained = {*answer.eligible, *answer.retained}
-        self._leaving = frozenset(place for place in snapshot.pods if place[0] not in retained)
+        standing = self._standing(index, snapshot)
+        answer = await self._context.scheduler.eligible_nodes(among, self._context.world.fleet())
+        kept = {*answer.eligible, *answer.retained}
+        self._leaving = frozenset(place for place in snapshot.pods if place[0] not in kept)
+        self._judged = standing
+        return self._retained(dataclasses.replace(snapshot, judged=True))
 
-    async def _with_cramped(self, snapshot: Snapshot) -> Snapshot:
-        """Never over capacity, in place either (R17)."""
-        outdated = snapshot.outdated
-        if not outdated or snapshot.rc.disabled:
-            return snapshot
-        request = await self.request(snapshot.rc)
-        return dataclasses.replace(snapshot, cramped=cramped(outdated, request, self._tools.world.fleet()))
-
-    async def _prepared(self, snapshot: Snapshot, need: Need) -> Snapshot:
-        """What takes time comes before the view: others place pods meanwhile, which it must show."""
-        await self._tools.manifests.get(snapshot.rc.manifest)
-        return await self._looked_at_lock(snapshot) if need.purpose == "transfer" else snapshot
-
-    # -- places ------------------------------------------------------------------------------------
-    async def _with_offer(self, snapshot: Snapshot, need: Need, view: FleetView) -> Snapshot:
+    async def _with_offer(
+        self, snapshot: Snapshot, need: Need, request: Request, view: FleetView
+    ) -> Snapshot:
         if need.purpose != "additions":
             # Before anything moves the evidence is looked at, not only once a second (R19).
-            self._tools.guard.look()
-            if (frozen := self._tools.guard.frozen()) is not None:
+            self._guard.look()
+            if (frozen := self._guard.frozen()) is not None:
                 return dataclasses.replace(snapshot, frozen=frozen, commanded=False)
         if need.purpose == "transfer":
-            if not snapshot.locked and not self._tools.moves.enter(self._id, self._wake):
+            if not snapshot.locked and not self._moves.enter(self._id, self._wake):
                 snapshot = dataclasses.replace(snapshot, crowded=True)
             if snapshot.locked or snapshot.crowded:
                 return snapshot
-        offer = await self._offer(snapshot.rc, need, view)
-        if offer.missing and (left := self._tools.world.leftovers(self._id)):
+        offer = await self._offer(snapshot.rc, need, request, view)
+        if offer.missing and (left := self._context.world.leftovers(self._id)):
             offer = dataclasses.replace(offer, why=f"{_occupied(left)}; {offer.why}")
         return dataclasses.replace(snapshot, offer=offer)
 
     async def _looked_at_lock(self, snapshot: Snapshot) -> Snapshot:
         """Moves and rollouts exclude each other by the RC's mutation lock."""
-        entry = await self._tools.client.read(self._tools.keys.mutation_lock("rcs", self._id))
+        entry = await self._context.client.read(self._context.keys.mutation_lock("rcs", self._id))
         if entry is None:
             return snapshot
         holder = Holder.parse(entry.value)
         return dataclasses.replace(snapshot, locked=f"{holder.kind}/{holder.id}")
 
-    async def _offer(self, rc: ReplicationController, need: Need, view: FleetView) -> Offer:
-        request = await self.request(rc)
+    async def _offer(self, rc: ReplicationController, need: Need, request: Request, view: FleetView) -> Offer:
         if need.places:
             left = {node for node, _ in need.places}
             elsewhere = frozenset(view.keys() - left) if rc.replicas_per_node > 1 else None
             request = msgspec.structs.replace(request, leaving=frozenset(need.places), among=elsewhere)
-        found = await self._tools.scheduler.allocate_nodes(request, need.count, view)
+        found = await self._context.scheduler.allocate_nodes(request, need.count, view)
         return Offer(
             found.assignments,
             found.missing,

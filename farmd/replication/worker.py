@@ -1,228 +1,81 @@
 """The worker of one replication controller (p2 ``pkg/rc/replication_controller.go``).
 
-Read, ask the scheduler, decide, execute, say how it went: the whole state each time, never the event. It
-ends only by cancellation or when its claim is lost. Errors of the store are retried with backoff; blocked
-is a state with a reason, woken by changes of the world and not by a timer.
+It tells people of two troubles by low alerts: while there are not enough eligible nodes (p2's incident key:
+the RC's id), and while moves of its pods fail.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-import structlog
-
-from farmd.commands import deletion
-from farmd.commands.mutation import Call
-from farmd.farm.cycles import BACKOFF_LIMIT, BACKOFF_START, FOR_PEOPLE, Outcome
-from farmd.farm.spending import Spending
-from farmd.placement import Report, Subject
+from alerting.alert import Alert
+from farmd.farm.moves import Moves
+from farmd.pod_changes import NodeChanges
 from farmd.pods.state import Place
 from farmd.replication import changes, healing, reasons
 from farmd.replication import plan as planning
-from farmd.replication.commands import family_of
-from farmd.replication.model import Plan, Snapshot
+from farmd.replication.model import Need, Plan, Snapshot, Step
 from farmd.replication.reading import Reader, Reading
-from farmd.replication.report import Reporter
-from farmd.wake import Wake, wait
-from scheduler.errors import SchedulerError
-from store import operations, rcs
-from store.entry import Entry, Stored
-from store.errors import (
-    SessionSuspended,
-    StoreError,
-)
+from farmd.wake import Wake
+from farmd.work.model import Ask, Outcome
+from farmd.work.owner import OwnerKind, OwnerWorker
+from store import operations
+from store.entry import Stored
 from store.locks import Claim
 from store.operations import Operation
+from store.rcs import ReplicationController as Record
 from store.sessions import Session
-
-if TYPE_CHECKING:
-    from farmd.replication.kind import Tools
-
-log = structlog.get_logger()
+from store.status import Status
 
 CONTENDED_SECONDS = 30.0
-LOCK_LOOK_SECONDS = 5.0
-TOO_MANY = "pods: more replacements in a minute than the removal budget allows"
-# Deadlines are kept by the wall clock, waits by another one.
-TIMER_SLACK = 0.05
+SUMMARY_LIMIT = 500
 
 
-class ReplicationController:
+class ReplicationController(OwnerWorker[Reading, Plan]):
     """Keeps one RC converged while its claim lasts (seed ``ReplicationController``)."""
 
-    __slots__ = (
-        "_backoff",
-        "_claim",
-        "_contended_since",
-        "_id",
-        "_key",
-        "_reader",
-        "_reporter",
-        "_session",
-        "_spending",
-        "_tools",
-        "_unsettled",
-        "_wake",
-    )
+    __slots__ = ("_contended_since", "_moves", "_reader", "_transfer")
 
-    def __init__(self, claim: Claim, session: Session, tools: Tools, wake: Wake) -> None:
-        self._claim = claim
-        self._session = session
-        self._tools = tools
-        self._id = claim.item
-        self._key = tools.keys.record("rcs", claim.item)
-        self._wake = wake
-        self._backoff = BACKOFF_START
-        self._unsettled = False
+    def __init__(self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake, moves: Moves) -> None:
+        super().__init__(kind, claim, session, wake)
+        self._moves = moves
         self._contended_since: float | None = None
-        self._reader = Reader(claim.item, tools, self._wake.set)
-        self._reporter = Reporter(claim, session, tools)
-        self._spending = Spending(tools.world, "rcs", claim.item, tools.budget, tools.guard)
+        self._reader = Reader(claim.item, self.context, kind.guard, moves, wake.set)
+        self._transfer = f"transfer_{claim.item}"
+        work = self.context.caches.work.get(self.context.keys.work(kind.name, claim.item))
+        if work is not None and work.record.transfer_failures:
+            # An earlier owner told of it; it may have had no time for a status since.
+            self.status.incidents.inherit(self._transfer)
 
-    async def run(self) -> None:
-        """Work until cancelled.
-
-        Raises:
-            ClaimLost: the lock is no longer this claim's.
-        """
-        async for _ in self.watch_desires():
-            pass
-
-    async def watch_desires(self) -> AsyncIterator[Outcome]:
-        """Yield the outcome of each cycle, for ever (seed ``WatchDesires``)."""
-        tools = self._tools
-        tools.world.attach("rcs", self._id, self._wake.set)
-        tools.sweep.attach(self._id, self._look_at_status)
-        try:
-            while True:
-                await tools.turns.turn()
-                self._wake.clear()
-                started = tools.clock.mono()
-                outcome = await self._guarded_cycle()
-                tools.recorder.observe(
-                    "farmd_cycle_duration_seconds", tools.clock.mono() - started, kind="rcs"
-                )
-                tools.recorder.count("farmd_cycles_total", kind="rcs", result=outcome.result)
-                tools.world.block(self._id, outcome.result in ("blocked", "frozen"))
-                yield outcome
-                await wait(self._wake, tools.clock, outcome.after)
-        finally:
-            tools.sweep.detach(self._id)
-            tools.world.detach(self._id)
-            tools.moves.forget(self._id)
-
-    def _look_at_status(self, entry: Entry | None) -> None:
-        """Say it again where another hand deleted or changed what stands in the store."""
-        if self._reporter.differs(entry):
-            self._wake.set()
-
-    async def gone(self) -> None:
-        """The RC does not exist any more, and with it what was wrong with it."""
-        await self._reporter.over()
+    def detach(self) -> None:
+        """Hear of nothing any more, and wait for no turn to move a pod."""
+        super().detach()
+        self._moves.forget(self.claim.item)
 
     def current_pods(self) -> list[Place]:
         """All pods managed by this RC, as (node, instance) (seed ``CurrentPods``)."""
-        return sorted(self._tools.world.pods(self._id))
+        return sorted(self.context.world.pods(self.claim.item))
 
-    async def _guarded_cycle(self) -> Outcome:
-        """One cycle; what the store refuses is retried later, with backoff and jitter."""
+    async def cycle(self) -> Outcome:
+        """A turn to start a move is given back with each cycle: a start is known by its note."""
         try:
-            outcome = await self._cycle()
-        except (StoreError, SchedulerError) as error:
-            delay = self._backoff * self._tools.rng.uniform(0.75, 1.25)
-            self._backoff = min(self._backoff * 2, BACKOFF_LIMIT)
-            if isinstance(error, SessionSuspended):
-                delay = min(delay, 1.0)
-            log.warning(
-                "rc.cycle.failed", rc_id=self._id, error_code=error.code, error=str(error), after_s=delay
-            )
-            stored = self._tools.caches.rcs.get(self._key)
-            if isinstance(error, FOR_PEOPLE) and stored is not None:
-                await self._reporter.block(f"{error.code}: {error}", stored.index)
-                return Outcome("blocked", delay, error.code)
-            return Outcome("backoff", delay, error.code)
-        if outcome.result != "rejected":
-            self._backoff = BACKOFF_START
-        return outcome
-
-    async def _cycle(self) -> Outcome:
-        if self._unsettled:
-            await self._reread()
-        self._spending.settle()
-        world, rcs_tree = self._tools.world, self._tools.caches.rcs
-        if (broken := rcs_tree.broken.get(self._key)) is not None:
-            due = await self._reporter.block(broken.message, int(broken.fields.get("index", 0)))
-            return Outcome("blocked", due, "the record does not decode")
-        stored = rcs_tree.get(self._key)
-        if stored is None:
-            await self._reporter.over()
-            return Outcome("blocked", None, "the record is gone")
-        if (broken := world.broken_pod(self._id)) is not None:
-            due = await self._reporter.block(broken.message, stored.index)
-            return Outcome("blocked", due, "a pod does not decode")
-        try:
-            return await self._converge(stored)
+            return await super().cycle()
         finally:
-            self._tools.moves.leave(self._id)
+            self._moves.leave(self.claim.item)
 
-    async def _converge(self, stored: Stored[rcs.ReplicationController]) -> Outcome:
-        world = self._tools.world
-        reading = await self._look(stored)
-        snapshot = reading.snapshot
-        plan = planning.decide(snapshot)
-        world.hunger(self._id, bool(snapshot.offer.missing or snapshot.cramped))
-        world.hold_back(self._id, plan.blocked.startswith("frozen"))
-        if not plan.empty:
-            with world.expecting(self._id, plan.arriving):
-                return await self._execute(reading, plan)
-        if plan.ends:
-            return await self._end(stored)
-        if snapshot.offer.contended:
-            return self._rejected(snapshot.offer.why)
-        # Nothing to change: now there is time to tell people, as often as is useful to them.
-        status_due = await self._reporter.say(snapshot, plan, stored.index)
-        after = self._look_again(status_due, plan, snapshot)
-        if plan.blocked:
-            frozen = plan.blocked.startswith("frozen")
-            return Outcome("frozen" if frozen else "blocked", after, plan.blocked)
-        return Outcome("done" if after is None else "after", after)
+    async def look(self, stored: Stored[Record]) -> Reading:
+        """The RC, its pods and the move under way."""
+        return await self._reader.read(stored)
 
-    def _look_again(self, status_due: float | None, plan: Plan, snapshot: Snapshot) -> float | None:
-        """When time alone changes something; a converged RC owns no timer (R23a)."""
-        due = [status_due, None if plan.after is None else plan.after + TIMER_SLACK]
-        if snapshot.locked:
-            due.append(LOCK_LOOK_SECONDS * self._tools.rng.uniform(0.75, 1.25))
-        return min((at for at in due if at is not None), default=None)
+    def decide(self, snapshot: Reading) -> Plan | Ask[Need]:
+        """Pure (``plan.py``)."""
+        return planning.decide(snapshot.snapshot)
 
-    async def _end(self, stored: Stored[rcs.ReplicationController]) -> Outcome:
-        tools = self._tools
-        call = Call(tools.client, tools.keys, tools.clock, tools.ids, f"farm/{tools.farm}", deletion.REASON)
-        return await deletion.finish(
-            stored,
-            call=call,
-            family=family_of(call),
-            claim=self._claim,
-            session=self._session,
-            caches=tools.caches,
-            world=tools.world,
-            block=self._reporter.block,
-        )
-
-    # -- read ----------------------------------------------------------------------------------
-    async def _reread(self) -> None:
-        """After an execution that did not end well: nothing is planned before its outcome was read (R12)."""
-        caches = self._tools.caches
-        await caches.rcs.barrier([self._key])
-        await caches.pods.barrier([self._tools.keys.pods(self._id)])
-        await caches.work.barrier()
-        self._unsettled = False
-
-    async def _look(self, stored: Stored[rcs.ReplicationController]) -> Reading:
-        """A reading; what other workers of this process change is waited for, but not for ever (R17)."""
-        reading = await self._reader.read(stored)
-        offer, now = reading.snapshot.offer, self._tools.clock.mono()
+    async def answer(self, snapshot: Reading, ask: Ask[Need]) -> Reading:
+        """What other workers of this process change is waited for, but not for ever (R17)."""
+        reading = await self._reader.answer(snapshot, ask.need)
+        offer, now = reading.snapshot.offer, self.context.clock.mono()
         if not offer.contended:
             self._contended_since = None
         elif self._contended_since is None:
@@ -232,62 +85,89 @@ class ReplicationController:
             return dataclasses.replace(reading, snapshot=dataclasses.replace(reading.snapshot, offer=patient))
         return reading
 
-    # -- execute -------------------------------------------------------------------------------
-    async def _execute(self, reading: Reading, plan: Plan) -> Outcome:
-        tools, snapshot = self._tools, reading.snapshot
-        if not self._spending.allows(healing.unasked(snapshot, plan), TOO_MANY):
-            return Outcome("frozen", tools.rng.uniform(1.0, 2.0), "the removal budget is spent")
-        report = await self._commit(reading, plan)
-        self._spending.settle()
-        log.info(
-            "rc.cycle.done",
-            rc_id=self._id,
-            placed=len(plan.additions),
-            removed=len(plan.removals),
-            moved=len(plan.moves),
-            repaired=len(plan.repairs),
-            replaced=len(plan.replacements),
-            step=plan.step.action if plan.step is not None else "",
-            committed=report.committed,
-            reason=report.reason or plan.blocked,
-        )
-        if not report.replan:
-            if plan.step is not None:
-                await self._reporter.stepped(snapshot, plan.step)
-            # Own commits woke this worker already; the next cycle confirms and writes the status.
-            return Outcome("done", None, plan.blocked)
-        if plan.step is not None:
-            await tools.placement.reread_intent(*plan.step.new)
-        return self._rejected(report.reason)
+    def decided(self, snapshot: Reading, plan: Plan) -> None:
+        """Whatever makes room wakes it while it misses places, the thaw while it is held back."""
+        world, found = self.context.world, snapshot.snapshot
+        world.hunger(self.claim.item, bool(found.offer.missing or found.cramped))
+        world.hold_back(self.claim.item, plan.blocked is not None and plan.blocked.frozen)
 
-    async def _commit(self, reading: Reading, plan: Plan) -> Report:
-        tools, stored, snapshot = self._tools, reading.stored, reading.snapshot
-        units = await changes.units(reading, plan, await self._reader.request(stored.record), tools)
-        actor, why = f"farm/{tools.farm}", reasons.why(snapshot, plan)
-        subject = Subject("rcs", self._id, stored.record.name, actor, self._key, stored.index, why)
-        self._unsettled = True
-        report = await tools.placement.execute(
-            units,
-            subject,
-            self._claim,
-            self._session,
-            standing=len(snapshot.pods),
-            guards=self._guards(reading, plan),
-        )
-        self._unsettled = False
-        return report
+    def state(self, reading: Reading, plan: Plan) -> Status:
+        """How many pods there are, of those that should be."""
+        return planning.status(reading.snapshot, plan, self.context.farm, self.context.clock.now())
 
-    def _guards(self, reading: Reading, plan: Plan) -> Sequence[Operation]:
-        """What must hold besides the fence; the rollout that manages an RC may hold its mutation lock."""
-        guards = changes.verdicts(reading, plan, self._tools)
+    # -- execute ---------------------------------------------------------------------------------
+    async def units(self, reading: Reading, plan: Plan) -> Iterable[NodeChanges]:
+        """What must happen together, one after the other."""
+        request = await self._reader.request(reading.stored.record)
+        return await changes.units(reading, plan, request, self.context)
+
+    def why(self, reading: Reading, plan: Plan) -> str:
+        """The reasons of all parts of a plan."""
+        return reasons.why(reading.snapshot, plan)
+
+    def unasked(self, reading: Reading, plan: Plan) -> Sequence[Place]:
+        """Pods that are replaced elsewhere without a person's word."""
+        return healing.unasked(reading.snapshot, plan)
+
+    def guards(self, reading: Reading, plan: Plan) -> Sequence[Operation]:
+        """What must hold besides the record; the rollout that manages an RC may hold its mutation lock."""
+        guards = changes.verdicts(reading, plan, self.context)
         if plan.step is None:
             return guards
-        guards += changes.unclaimed(reading, plan.step, self._tools)
+        guards += changes.unclaimed(reading, plan.step, self.context)
         if not reading.stored.record.managed_by:
-            guards.append(operations.check_not_exists(self._tools.keys.mutation_lock("rcs", self._id)))
+            lock = self.context.keys.mutation_lock(self.kind.name, self.claim.item)
+            guards.append(operations.check_not_exists(lock))
         return guards
 
-    def _rejected(self, reason: str) -> Outcome:
-        delay = self._tools.rng.uniform(0.0, self._backoff)
-        self._backoff = min(self._backoff * 2, BACKOFF_LIMIT)
-        return Outcome("rejected", delay, reason)
+    async def refused(self, reading: Reading, plan: Plan) -> None:
+        """See what stands where a move wanted to go."""
+        if plan.step is not None:
+            await self.context.placement.reread_intent(*plan.step.new)
+
+    async def done(self, reading: Reading, plan: Plan) -> None:
+        """A step of a move was written: a failure is told, with what can be done; success ends it."""
+        step: Step | None = plan.step
+        if step is not None and step.action == "finish":
+            await self.status.incidents.end(self._transfer)
+        elif step is not None and step.action == "rollback":
+            old, new = "/".join(step.old), "/".join(step.new)
+            await self._tell(
+                self._transfer,
+                f"{reading.stored.record.name}: moving {old} to {new} failed: {step.reason}; it was taken"
+                f" back and is tried again later. Look at the pod on {step.new[0]}, cordon {step.new[0]} if"
+                f" the node is to blame, or let {step.old[0]} keep its pod",
+            )
+
+    # -- alerts ----------------------------------------------------------------------------------
+    async def alert(self, snapshot: Reading, plan: Plan) -> None:
+        """No place for a pod that should move, and too few eligible nodes."""
+        found, rc, offer = snapshot.snapshot, snapshot.stored.record, snapshot.snapshot.offer
+        missing = bool(offer.missing) and not offer.contended
+        if offer.purpose == "transfer" and missing:
+            await self._tell(
+                self._transfer,
+                f"{rc.name}: a pod should move and there is no place for it: {offer.why}. Add room, or let"
+                " its node keep it",
+            )
+        elif not offer.missing and not _moves_on(found):
+            await self.status.incidents.end(self._transfer)
+        if missing and offer.purpose != "transfer" and not rc.disabled:
+            text = f"{rc.name}: not enough eligible nodes: {offer.why}"
+            await self._tell(self.claim.item, text, pod_id=rc.pod_id, node_selector=rc.node_selector)
+        else:
+            await self.status.incidents.end(self.claim.item)
+
+    async def _tell(self, key: str, text: str, **details: str) -> None:
+        details = {"rc_id": self.claim.item, "farm": self.context.farm, **details}
+        summary = " ".join(text.split())[:SUMMARY_LIMIT]
+        await self.status.incidents.tell(
+            Alert(summary=summary, incident_key=key, urgency="low", details=details)
+        )
+
+
+def _moves_on(snapshot: Snapshot) -> bool:
+    """Whether a move is under way, put off, or due."""
+    if snapshot.transfer is not None or snapshot.now < snapshot.not_before:
+        return True
+    return healing.candidate(snapshot) is not None

@@ -17,7 +17,6 @@ from farmd.placement import Placement
 from farmd.progress import Progress
 from scheduler.protocol import Scheduler
 from store.audit import AuditLogStore
-from store.cache import PrefixCache
 from store.consul.client import ConsulClient
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
@@ -40,7 +39,7 @@ class Context:
     scheduler: Scheduler
     manifests: ManifestCache
     audit: AuditLogStore
-    placements: Callable[[PrefixCache[Any]], Placement]
+    placement: Placement
     guards: Mapping[str, FailsafeGuard]
     budget: Callable[[], RemovalBudget]
     alerter: Alerter

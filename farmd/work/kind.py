@@ -27,8 +27,6 @@ class Kind(ABC):
 
     name: ClassVar[str]
     STATUS: ClassVar[type[ItemStatus]]
-    SELECTABLE: ClassVar[bool] = False
-    """Whether its items bear labels that farms select by."""
 
     def __init__(self, context: Context) -> None:
         self.context = context

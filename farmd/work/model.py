@@ -32,6 +32,11 @@ class Blocked:
         return self.code == "frozen"
 
 
+def blocked(code: str, text: str) -> Blocked | None:
+    """Blocked where there is something to say; else nothing stands in the way."""
+    return Blocked(code, text) if text else None
+
+
 def frozen(evidence: str) -> Blocked:
     """Held back by a freeze with that evidence."""
     return Blocked("frozen", f"frozen: {evidence}")

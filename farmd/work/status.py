@@ -16,7 +16,7 @@ import structlog
 
 from alerting.alerter import Alerter
 from farmd.farm.incidents import Incidents
-from farmd.work.writer import Write, Writer
+from farmd.farm.writer import Write, Writer
 from store import codec
 from store.consul.client import ConsulClient
 from store.entry import Entry
@@ -129,7 +129,7 @@ class StatusWriter:
             return None
         self._index = None  # until it is answered
         try:
-            index = await self._writer.commit(Write(self._key, status, standing), checks=checks)
+            index = await self._writer.commit(*checks, Write(self._key, status, standing))
         except TransactionRejected:
             return STATUS_RETRY  # the record changed: its watch brings the next cycle before that
         self._index = 0 if status is None else index
@@ -152,13 +152,13 @@ class StatusWriter:
             self._index = 0 if entry is None else entry.modify_index
         return self._index
 
-    async def block(self, reason: str, farm: str, record: int, checks: Sequence[Operation]) -> float | None:
-        """Say that the item cannot be worked on, and why; the counts stay as they were last told."""
-        known = self.known if self.known is not None else self._model(state="blocked")
-        status = msgspec.structs.replace(
-            known, state="blocked", reason=reason, farm=farm, since=self._clock.now()
-        )
-        return await self.write(status, record, checks)
+    def stands(self, status: ItemStatus, record: int) -> bool:
+        """Whether the status in the store says this already, of this very record or, written by an older
+        version, of one that it does not name."""
+        known = self.known
+        if known is None or known.record not in (0, record):
+            return False
+        return same(known, msgspec.structs.replace(status, record=known.record, alerts=self.incidents.open()))
 
 
 def same(left: Any, right: Any) -> bool:

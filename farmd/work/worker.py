@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
+import msgspec
 import structlog
 
+from farmd.farm.writer import Writer
 from farmd.wake import Wake, wait
 from farmd.work.kind import Kind
 from farmd.work.model import Ask, Outcome, Plan
 from farmd.work.status import STATUS_RETRY, StatusWriter
-from farmd.work.writer import Writer
 from scheduler.errors import SchedulerError
 from store import operations
 from store.audit import Audit
@@ -71,7 +72,7 @@ class Worker(ABC, Generic[S, P]):
         self.claim = claim
         self.key = context.keys.record(kind.name, claim.item)
         self.wake = wake
-        self.writer = Writer(claim, session, context.client, context.audit)
+        self.writer = Writer(claim, session, context.client)
         self.status = StatusWriter(
             context.keys.status(kind.name, claim.item),
             kind.STATUS,
@@ -90,7 +91,7 @@ class Worker(ABC, Generic[S, P]):
         """The item and all that its plan rests on; an outcome where there is nothing to plan from."""
 
     @abstractmethod
-    def decide(self, snapshot: S) -> P | Ask[object]:
+    def decide(self, snapshot: S) -> P | Ask[Any]:
         """The kind's pure decision, or the fact that it lacks."""
 
     @abstractmethod
@@ -104,7 +105,11 @@ class Worker(ABC, Generic[S, P]):
     async def alert(self, snapshot: S, plan: P) -> None:
         """Tell of what is wrong (``self.status.incidents``), and that it is over."""
 
-    async def answer(self, snapshot: S, ask: Ask[object]) -> S:
+    def obstructed(self, reason: str) -> ItemStatus:
+        """The status of an item that cannot be worked on."""
+        return self.kind.STATUS(state="blocked", reason=reason)
+
+    async def answer(self, snapshot: S, ask: Ask[Any]) -> S:
         """The snapshot with the fact that ``decide`` asked for."""
         raise NotImplementedError(f"{type(self).__name__} answers nothing, asked for {ask.need!r}")
 
@@ -152,10 +157,10 @@ class Worker(ABC, Generic[S, P]):
         before: Fields | None = None,
         after: Fields | None = None,
         name: str = "",
-    ) -> Audit:
-        """An audit record of this item; ``name`` where people call it by another word than its id."""
+    ) -> Operation:
+        """The write of an audit record of this item; ``name`` is what people call it, if not by its id."""
         context, item = self.context, self.claim.item
-        return Audit(
+        record = Audit(
             at=context.audit.now(),
             actor=context.actor,
             action=action,
@@ -166,11 +171,15 @@ class Worker(ABC, Generic[S, P]):
             before=before or {},
             after=after or {},
         )
+        return context.audit.operation(record)
 
     async def block(self, reason: str) -> float | None:
         """Say why the item cannot be worked on; when to say it, if that is not now."""
+        told = msgspec.structs.replace(
+            self.obstructed(reason), farm=self.context.farm, since=self.context.clock.now()
+        )
         try:
-            return await self.status.block(reason, self.context.farm, self.index, self.stands())
+            return await self.status.write(told, self.index, self.stands())
         except StoreError as error:
             log.debug("status.not_written", kind=self.kind.name, item=self.claim.item, code=error.code)
             return STATUS_RETRY
@@ -215,7 +224,7 @@ class Worker(ABC, Generic[S, P]):
     async def _guarded(self) -> Outcome:
         """One cycle; what the store refuses is retried later, with backoff and jitter."""
         try:
-            outcome = await self._cycle()
+            outcome = await self.cycle()
         except TransactionRejected as error:
             outcome = Outcome("rejected", None, error.message)
         except (StoreError, SchedulerError) as error:
@@ -228,7 +237,8 @@ class Worker(ABC, Generic[S, P]):
             return Outcome("rejected", delay, outcome.reason)
         return outcome
 
-    async def _cycle(self) -> Outcome:
+    async def cycle(self) -> Outcome:
+        """Read, decide, and act or report."""
         if self.writer.unsettled:
             await self.reread()
             self.writer.unsettled = False

@@ -332,4 +332,4 @@ def test_r23_a_disabled_daemon_set_does_not_collect_the_nodes_that_change(scene:
         scene.change(KEYS.node(f"n{number}"), labels={"zone": "b"})
         scene.advance(2.0)
     (kind,) = (loop._kind for loop in farm.farm.loops if loop.kind == "daemonsets")
-    assert kind._tools.watch.take(made.change.id) == set()
+    assert kind._watch.take(made.change.id) == set()

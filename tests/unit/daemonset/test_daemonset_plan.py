@@ -18,6 +18,7 @@ from store.entry import Stored
 from store.intent import Intent
 from store.pods import Pod
 from store.reality import Glance
+from tests.plans import said
 
 DS, POD, SHA, NEWER = "d" * 16, "logs", "a" * 64, "b" * 64
 NOW = 10_000.0
@@ -93,8 +94,8 @@ def test_where_no_node_is_eligible_nothing_is_removed_and_it_is_said(pods: dict[
     seen = snapshot(pods, refused={"selector": 2, "taint": 1}, nodes=2)
     plan = decide(seen)
     assert plan.empty
-    assert plan.blocked.startswith(f"{NOWHERE} (2 nodes: selector 2, taint 1)")
-    assert ("refusing to remove the pods of 2 nodes" in plan.blocked) == bool(pods)
+    assert said(plan).startswith(f"{NOWHERE} (2 nodes: selector 2, taint 1)")
+    assert ("refusing to remove the pods of 2 nodes" in said(plan)) == bool(pods)
     assert state_of(seen)[0] == "blocked"
 
 
@@ -106,7 +107,7 @@ def test_a_drain_removes_even_where_nothing_else_is_eligible() -> None:
     seen = snapshot({"a": pod(leaving="draining"), "b": pod(leaving="ineligible")})
     plan = decide(seen)
     assert nodes_of(plan.removals) == ["a"]
-    assert "refusing to remove the pods of 1 nodes" in plan.blocked
+    assert "refusing to remove the pods of 1 nodes" in said(plan)
 
 
 def test_disabled_means_no_effect_at_all() -> None:
@@ -133,7 +134,7 @@ def test_r18_frozen_adds_and_repairs_but_removes_and_replaces_nothing() -> None:
     plan = decide(seen)
     assert (nodes_of(plan.additions), nodes_of(plan.repairs)) == (["d"], ["b"])
     assert plan.removals == plan.replacements == ()
-    assert plan.blocked == "frozen: agents: gone"
+    assert said(plan) == "frozen: agents: gone"
     assert state_of(seen)[0] == "frozen"
 
 
@@ -159,7 +160,7 @@ def test_contention_adds_and_replaces_nothing_but_lets_pods_leave() -> None:
     plan = decide(snapshot(pods, ("d",), daemonset=record, contention="contends with daemonset 'old'"))
     assert plan.additions == plan.replacements == ()
     assert nodes_of(plan.removals) == ["b"]
-    assert plan.blocked == "contends with daemonset 'old'"
+    assert said(plan) == "contends with daemonset 'old'"
 
 
 def test_an_intent_of_somebody_elses_is_neither_repaired_nor_replaced() -> None:
@@ -168,7 +169,7 @@ def test_an_intent_of_somebody_elses_is_neither_repaired_nor_replaced() -> None:
     plan = decide(snapshot(pods, daemonset=daemonset(manifest=NEWER, min_health=0)))
     assert nodes_of(plan.replacements) == ["c"]
     assert plan.repairs == ()
-    assert plan.blocked == f"a/{POD}: its intent belongs to someone"
+    assert said(plan) == f"a/{POD}: its intent belongs to someone"
 
 
 @pytest.mark.parametrize("intent", [None, Intent(NEWER, DS)])
@@ -207,7 +208,7 @@ def test_min_health_bounds_how_many_stop_serving(floor: Any, sick: int, replaced
     assert len(plan.replacements) == replaced
     assert nodes_of(plan.replacements)[:sick] == [f"n{n}" for n in range(sick)][:replaced]
     if not replaced:
-        assert "min_health keeps 10 of them" in plan.blocked
+        assert "min_health keeps 10 of them" in said(plan)
 
 
 def test_r22_a_pod_counts_as_healthy_only_in_the_start_that_its_intent_asked_for() -> None:
@@ -230,7 +231,7 @@ def test_r22_what_is_not_available_yet_holds_the_next_back() -> None:
     for at, after in ((NOW - 5, SETTLING_SECONDS + 5), (0.0, None)):
         seen = snapshot({"a": pod(manifest=NEWER, at=at, settles_in=6.0), "b": pod()}, daemonset=record)
         plan = decide(seen)
-        assert (plan.replacements, plan.blocked, plan.after) == ((), "", after)
+        assert (plan.replacements, said(plan), plan.after) == ((), "", after)
         assert plan.waiting.startswith("waiting for health: 1 of 2 pods are available")
 
 
@@ -246,7 +247,7 @@ def test_what_failed_to_settle_holds_the_next_back_with_a_reason() -> None:
     seen = snapshot({"a": failed, "b": pod(), "c": pod()}, daemonset=daemonset(manifest=NEWER))
     plan = decide(seen)
     assert plan.replacements == ()
-    assert plan.blocked.startswith("no outdated pod can be replaced: 2 of 3")
+    assert said(plan).startswith("no outdated pod can be replaced: 2 of 3")
 
 
 def test_r21_an_absent_agents_pod_is_not_counted_on_and_not_replaced() -> None:

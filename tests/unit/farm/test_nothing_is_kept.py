@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sized
 
 from farmd.farm.items import RecordItems
-from farmd.farm.statuses import Recollection
 from farmd.nodes.leftovers import SystemPods
+from farmd.work.status import Recollection
 from scheduler.fleet import Fleet
 from store import codec, manifests
 from store.keys import Keys

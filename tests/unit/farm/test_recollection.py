@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.farm.statuses import RECALL_ONE_BY_ONE, Recollection
+from farmd.work.status import RECALL_ONE_BY_ONE, Recollection
 from store import codec
 from store.keys import Keys
 from store.status import Status

@@ -9,6 +9,7 @@ import pytest
 from farmd.pods.state import PodState
 from farmd.replication import healing
 from farmd.replication.plan import decide, status
+from tests.plans import said
 from tests.rc_worlds import NEWER, NOW, controller, nodes, offered, pod, world
 
 LONG = NOW - 301
@@ -69,7 +70,7 @@ def test_a_lost_pod_without_a_place_stays_and_says_why() -> None:
     pods = {"n1": gone(), "n2": pod()}
     plan = decide(world(controller(2), pods, offer=offered("moves", [], missing=1)))
     assert plan.empty
-    assert "found no place" in plan.blocked
+    assert "found no place" in said(plan)
 
 
 def test_what_is_lost_is_not_called_healthy() -> None:
@@ -87,7 +88,7 @@ def test_waits_end_by_a_timer_of_their_own_only() -> None:
 def test_r18_a_freeze_that_holds_healing_back_is_said() -> None:
     plan = decide(world(controller(2), {"n1": gone(), "n2": pod()}, frozen="doubt"))
     assert plan.empty
-    assert plan.blocked == "frozen: doubt"
+    assert said(plan) == "frozen: doubt"
 
 
 # -- pods that stay unhealthy ------------------------------------------------------------------
@@ -175,6 +176,6 @@ def test_r18_a_forced_drain_obeys_a_freeze() -> None:
 # -- contention --------------------------------------------------------------------------------
 def test_r17_contention_that_will_pass_is_no_blocked_reason() -> None:
     short = offered("additions", [], missing=1, contended=True)
-    assert decide(world(controller(1), {}, offer=short)).blocked == ""
+    assert said(decide(world(controller(1), {}, offer=short))) == ""
     long = offered("additions", [], missing=1)
-    assert decide(world(controller(1), {}, offer=long)).blocked != ""
+    assert said(decide(world(controller(1), {}, offer=long))) != ""

@@ -28,6 +28,7 @@ from store.pods import Pod, PodKey
 from store.rcs import ReplicationController
 from store.reality import Health, Reality
 from store.selectors import parse
+from tests.plans import said
 
 RC = "00aa"
 POD = "testPod"
@@ -189,7 +190,7 @@ def test_consistency_leaves_ineligible_nodes_untouched() -> None:
 
 def test_a_foreign_intent_on_a_place_of_ours_is_a_blocked_reason() -> None:
     plan = decide(snapshot(controller(1), good("n1"), {"n1": pod_state(intent=Intent(SHA, "ffff"))}))
-    assert plan.blocked == f"n1/{POD}: its intent belongs to ffff"
+    assert said(plan) == f"n1/{POD}: its intent belongs to ffff"
 
 
 def test_what_leaves_is_not_repaired_first() -> None:
@@ -240,7 +241,7 @@ def test_r18_frozen_removes_and_replaces_nothing() -> None:
     pods = on(FIVE[:4]) | {FIVE[4]: pod_state(manifest=NEWER)}
     plan = decide(snapshot(controller(3), good(*FIVE), pods, frozen="doubt"))
     assert plan.empty
-    assert plan.blocked == "frozen: doubt"
+    assert said(plan) == "frozen: doubt"
 
 
 def test_r18_frozen_additions_and_repairs_go_on() -> None:
@@ -293,7 +294,7 @@ def test_a_replacement_never_takes_a_foreign_intent_over() -> None:
     foreign = {"a": pod_state(manifest=NEWER, intent=Intent(NEWER, "ffff"), healthy=False)}
     plan = decide(snapshot(controller(1), good("a"), foreign))
     assert plan.empty
-    assert plan.blocked == f"a/{POD}: its intent belongs to ffff"
+    assert said(plan) == f"a/{POD}: its intent belongs to ffff"
 
 
 def test_a_foreign_intent_does_not_hold_the_other_replacements_up() -> None:

@@ -12,6 +12,7 @@ from farmd.pods.state import PodState
 from farmd.replication import healing, transfer
 from farmd.replication.model import Snapshot
 from farmd.replication.plan import decide, status
+from tests.plans import said
 from tests.rc_worlds import NEWER, NOW, POD, controller, moving, nodes, offered, pod, world
 
 OUT = {"retained": False}
@@ -92,7 +93,7 @@ def test_alert_if_cannot_allocate_nodes() -> None:
     """No place: blocked with the reason (the reporter alerts), and nothing is given up."""
     plan = decide(world(controller(3), THREE, offer=offered("transfer", [], missing=1)))
     assert plan.empty
-    assert "n1/web should move (ineligible): 1 pods found no place" in plan.blocked
+    assert "n1/web should move (ineligible): 1 pods found no place" in said(plan)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_alert_if_cannot_allocate_nodes() -> None:
 def test_what_is_put_off_has_a_reason(fields: dict[str, Any], reason: str) -> None:
     plan = decide(world(controller(3), THREE, **fields))
     assert plan.empty
-    assert reason in plan.blocked
+    assert reason in said(plan)
 
 
 # -- the steps ---------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ def test_r14_a_move_that_a_rollout_finds_while_frozen_is_ended_after_the_thaw() 
     rc = controller(3, managed_by="rollouts/1")
     plan = decide(world(rc, ON | {"n9": pod()}, transfer=moving(), frozen="doubt"))
     assert plan.step is None
-    assert plan.blocked == "frozen: doubt"
+    assert said(plan) == "frozen: doubt"
 
 
 # -- with other changes ------------------------------------------------------------------------
@@ -266,7 +267,7 @@ def test_only_a_deadline_is_a_timer() -> None:
 
 def test_a_frozen_move_past_its_deadline_waits_for_the_thaw_and_not_in_a_circle() -> None:
     plan = decide(world(controller(3), STANDING, transfer=moving(deadline=NOW - 1), frozen="doubt"))
-    assert (plan.empty, plan.after, plan.blocked) == (True, None, "frozen: doubt")
+    assert (plan.empty, plan.after, said(plan)) == (True, None, "frozen: doubt")
 
 
 # -- whatever the world looks like -------------------------------------------------------------

@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from farmd.commands.edits import Family, T, pods_left
-from farmd.commands.mutation import Call, Mutation, commit
+from farmd.commands.mutation import Call, audited
 from farmd.farm.caches import Caches
-from farmd.farm.cycles import Outcome
-from farmd.farm.errors import ClaimLost
 from farmd.farm.world import World
+from farmd.farm.writer import Writer
+from farmd.work.model import Outcome
 from store.entry import Stored
-from store.errors import Conflict, Locked, TransactionRejected
-from store.locks import Claim
-from store.sessions import Session
+from store.errors import Locked
 
 # Whoever holds the mutation lock wakes nobody as it lets go.
 LOOK_AGAIN_SECONDS = 5.0
@@ -28,14 +26,12 @@ REASON = "it was marked for deletion, and nothing of it is left"
 
 async def finish(
     stored: Stored[T],
-    *,
     call: Call,
     family: Family[T],
-    claim: Claim,
-    session: Session,
+    writer: Writer,
     caches: Caches,
     world: World,
-    block: Callable[[str, int], Awaitable[float | None]],
+    block: Callable[[str], Awaitable[float | None]],
 ) -> Outcome:
     """Delete a record whose plan says so, after a look at what only the store knows for certain.
 
@@ -52,15 +48,8 @@ async def finish(
     try:
         held = await family.guard(call, stored.record)
         removal = await family.removal(call, stored, held)
-        session.require()
-        await commit(call, Mutation(removal.change, (*claim.fence(), *removal.operations)))
+        await writer.commit(*removal.operations, audited(call, removal.change))
     except Locked as error:
-        await block(str(error), stored.index)
+        await block(str(error))
         return Outcome("blocked", LOOK_AGAIN_SECONDS, error.code)
-    except Conflict as error:
-        rejected = error.__cause__
-        fenced = rejected.errors if isinstance(rejected, TransactionRejected) else ()
-        if any(failure.index < len(claim.fence()) for failure in fenced):
-            raise ClaimLost(str(rejected)) from error
-        raise
     return Outcome("done")

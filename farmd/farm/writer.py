@@ -1,4 +1,4 @@
-"""The one way in which a worker writes: fenced, audited, applied to the caches (R2, R12, R23a).
+"""The one way in which a worker writes: fenced, and applied to the caches (R2, R12, R23a).
 
 Every transaction carries the claim's fence and the checks that its plan rests on. What a refusal means is
 said here once: the claim is gone, or somebody else was faster. From the moment when a transaction is sent
@@ -7,21 +7,24 @@ until it was answered with a commit the writer is ``unsettled``: the worker read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from farmd.farm.errors import ClaimLost
 from store import codec, operations
-from store.audit import Audit, AuditLogStore
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient
 from store.errors import TransactionRejected
 from store.locks import Claim
 from store.operations import Operation
+from store.ports import Clock
 from store.sessions import Session
+from store.transaction import Group, Result, pack, submit
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +49,13 @@ class Write:
         return codec.rewrite(self.record, self.raw) if self.raw else codec.encode(self.record)
 
     def operations(self) -> list[Operation]:
-        """Compare and write. A deletion checks the index by itself: ``delete-cas`` alone also succeeds where
-        the key is gone, so that a transaction which arrives twice would be audited twice."""
+        """Compare and write."""
         if self.record is None:
-            return [operations.check_index(self.key, self.index), operations.delete(self.key)]
+            return deletion(self.key, self.index)
         return [operations.cas(self.key, self.value(), self.index, flags=self.flags)]
 
     def apply(self, index: int) -> None:
-        """Let the cache know what was committed at that index; ``notify`` is the caller's."""
+        """Let the cache know what was committed at that index; ``notify`` is the caller's (R23a)."""
         if self.tree is None:
             return
         if self.record is None:
@@ -62,25 +64,28 @@ class Write:
             self.tree.wrote(self.key, self.record, index, self.value())
 
 
+def deletion(key: str, index: int) -> list[Operation]:
+    """Delete what stands there at that index.
+
+    ``delete-cas`` alone also succeeds where the key is gone, so that a transaction which arrives twice, or
+    after the one that replaced it, would be told in the audit twice.
+    """
+    return [operations.check_index(key, index), operations.delete(key)]
+
+
 class Writer:
     """Writes for one item under one claim."""
 
-    __slots__ = ("_audit", "_claim", "_session", "client", "unsettled")
+    __slots__ = ("_claim", "_session", "client", "unsettled")
 
-    def __init__(self, claim: Claim, session: Session, client: ConsulClient, audit: AuditLogStore) -> None:
+    def __init__(self, claim: Claim, session: Session, client: ConsulClient) -> None:
         self._claim = claim
         self._session = session
         self.client = client
-        self._audit = audit
         self.unsettled = False
 
-    async def commit(
-        self,
-        *writes: Write | Operation,
-        checks: Sequence[Operation] = (),
-        audit: Audit | None = None,
-    ) -> int:
-        """One transaction: fence, checks, writes, audit; returns the index of the commit.
+    async def commit(self, *writes: Write | Operation) -> int:
+        """One transaction: the fence, then checks and writes in this order; the index of the commit.
 
         Raises:
             ClaimLost: the lock is no longer this claim's.
@@ -89,11 +94,9 @@ class Writer:
             TransactionRejected: somebody else was faster; nothing was written.
             StoreError: nobody knows whether it was written.
         """
-        sent = [*self._claim.fence(), *checks]
+        sent = self._claim.fence()
         for write in writes:
             sent += write.operations() if isinstance(write, Write) else [write]
-        if audit is not None:
-            sent.append(self._audit.operation(audit))
         self._session.require()
         self.unsettled = True
         try:
@@ -114,10 +117,38 @@ class Writer:
                 write.tree.notify({write.key})
         return index
 
-    async def attempt(self, *writes: Write | Operation, audit: Audit | None = None) -> int | None:
+    async def submit(
+        self,
+        groups: Iterable[Group[T]],
+        checks: Sequence[Operation],
+        *,
+        clock: Clock,
+        trailer: Callable[[list[Group[T]]], list[Operation]],
+        trailer_bytes: Callable[[Group[T]], int],
+        committed: Callable[[Result[T]], None],
+    ) -> list[Result[T]]:
+        """Groups in full transactions, several in flight (``store.transaction``); what became of each.
+
+        The caches are the caller's to apply. The writer stays unsettled until the caller has read again what
+        was refused, and clears it.
+
+        Raises:
+            ClaimLost, SessionSuspended, AccessDenied: as ``commit``; what was committed before counts.
+        """
+        fence = [*self._claim.fence(), *checks]
+        batches = pack(groups, fence=fence, trailer=trailer, trailer_bytes=trailer_bytes)
+        self.unsettled = True
+        may_write = self._session.require
+        results = await submit(self.client, batches, clock=clock, may_write=may_write, committed=committed)
+        for result in results:
+            if result.rejected is not None and self._claim.refused(result.rejected):
+                raise ClaimLost(str(result.rejected))
+        return results
+
+    async def attempt(self, *writes: Write | Operation) -> int | None:
         """``commit``, where a lost race needs no new plan: None if somebody else was faster."""
         try:
-            return await self.commit(*writes, audit=audit)
+            return await self.commit(*writes)
         except TransactionRejected:
             self.unsettled = False
             return None

@@ -1,0 +1,267 @@
+"""What all kinds that own pods do alike: read the record and its pods, spend the removal budget, place, end.
+
+A kind says what its snapshot is made of (``look``), decides, and turns a plan into changes of pods
+(``units``). What must never break: every change names the record that it was planned from, removals that
+nobody asked for are within the budget (R19), and the record of what is being deleted goes last.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import structlog
+
+from farmd.commands.edits import Family
+from farmd.commands.mutation import Call
+from farmd.farm.items import Items, RecordItems
+from farmd.farm.spending import Spending
+from farmd.placement import Subject
+from farmd.pod_changes import NodeChanges
+from farmd.pods.state import Place, PodState, settled, settling
+from farmd.wake import Wake, earliest
+from farmd.work import deletion
+from farmd.work.context import Context
+from farmd.work.kind import Kind
+from farmd.work.model import Outcome, Plan
+from farmd.work.worker import Worker
+from store.cache import PrefixCache
+from store.entry import Stored
+from store.errors import RecordInvalid
+from store.families import FAMILIES
+from store.locks import Claim
+from store.operations import Operation
+from store.sessions import Session
+from store.status import Status
+
+log = structlog.get_logger()
+
+
+class OwnerSnapshot(Protocol):
+    """One owner and its pods at one moment."""
+
+    @property
+    def pods(self) -> Mapping[Place, PodState]:
+        """Its pods, by place."""
+
+
+class OwnerReading(Protocol):
+    """A snapshot, and what its plan is carried out with."""
+
+    @property
+    def stored(self) -> Stored[Any]:
+        """The owner's record."""
+
+    @property
+    def snapshot(self) -> Any:
+        """What is decided from."""
+
+
+class OwnerPlan(Plan, Protocol):
+    """What the frame asks of a plan of pods.
+
+    ``ends``: nothing is left of an owner that is being deleted. ``contended``: why nothing can be planned
+    until other workers of this process have changed what they are changing.
+    """
+
+    @property
+    def ends(self) -> bool:
+        """Whether the record goes now."""
+
+    @property
+    def contended(self) -> str:
+        """Why to plan again; empty."""
+
+    @property
+    def arriving(self) -> Collection[Place]:
+        """Where a pod comes that is not there yet."""
+
+    def counts(self) -> dict[str, int | str]:
+        """What changes, for the log."""
+
+
+R = TypeVar("R", bound=OwnerReading)
+P = TypeVar("P", bound=OwnerPlan)
+
+
+class OwnerKind(Kind):
+    """A kind whose items own pods; their records lie in one cached tree."""
+
+    STATUS = Status
+    BUDGET_SPENT: ClassVar[str]
+    """The evidence of a freeze once the removal budget is spent (R19)."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.budget = context.budget()
+        self.guard.subscribe(context.world.freeze_changed)
+
+    @abstractmethod
+    def family(self, call: Call) -> Family[Any]:
+        """What people may ask of such records; a deletion ends by it."""
+
+    @property
+    def tree(self) -> PrefixCache[Any]:
+        """The records."""
+        return self.context.caches.tree(FAMILIES[self.name])
+
+    def records(self) -> Items:
+        """Every record; those that do not decode too."""
+        return RecordItems(self.tree, self.context.keys)
+
+    async def barrier(self, items: Sequence[str]) -> None:
+        """Read the records, their pods, and the small trees that their plans rest on (R15)."""
+        caches, keys = self.context.caches, self.context.keys
+        await self.tree.barrier([keys.record(self.name, item) for item in items])
+        await caches.pods.barrier([keys.pods(item) for item in items])
+        for tree in (caches.nodes, caches.agents, caches.reserved, caches.work, caches.failsafe):
+            await tree.barrier()
+        await self.recollection.read(items)
+
+
+class OwnerWorker(Worker[R, P]):
+    """Keeps one owner's pods as they shall be."""
+
+    __slots__ = ("_began", "_owners", "_spending")
+
+    def __init__(self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake) -> None:
+        super().__init__(kind, claim, session, wake)
+        self._owners = kind
+        self._began = self.context.clock.mono()
+        self._spending = Spending(self.context.world, kind.name, claim.item, kind.budget, kind.guard)
+
+    # -- what a kind says ------------------------------------------------------------------------
+    @abstractmethod
+    async def look(self, stored: Stored[Any]) -> R:
+        """The owner and its world."""
+
+    @abstractmethod
+    def state(self, reading: R, plan: P) -> Status:
+        """What people are told of these pods."""
+
+    @abstractmethod
+    async def units(self, reading: R, plan: P) -> Iterable[NodeChanges]:
+        """What must happen together, one after the other."""
+
+    @abstractmethod
+    def why(self, reading: R, plan: P) -> str:
+        """The reason of a plan, for the audit."""
+
+    @abstractmethod
+    def unasked(self, reading: R, plan: P) -> Sequence[Place]:
+        """Removals that no person asked for: those that the budget is spent on."""
+
+    def guards(self, reading: R, plan: P) -> Sequence[Operation]:
+        """What must hold besides the record, for a plan to be carried out."""
+        return ()
+
+    async def done(self, reading: R, plan: P) -> None:
+        """The whole plan was committed."""
+
+    async def refused(self, reading: R, plan: P) -> None:
+        """Somebody else was faster; pods and records were read again already."""
+
+    # -- the frame's hooks -----------------------------------------------------------------------
+    def attach(self) -> None:
+        """Hear of the owner's pods, and of nodes that they stand on."""
+        self.context.world.attach(self.kind.name, self.claim.item, self.wake.set)
+
+    def detach(self) -> None:
+        """Hear of nothing any more."""
+        self.context.world.detach(self.claim.item)
+
+    async def reread(self) -> None:
+        """After an execution that did not end well: read its outcome (R12)."""
+        caches, item = self.context.caches, self.claim.item
+        await self._owners.tree.barrier([self.key])
+        await caches.pods.barrier([self.context.keys.pods(item)])
+        await caches.work.barrier()
+
+    async def read(self) -> R | Outcome:
+        """The owner and its pods; one that does not decode is told, and nothing of it is touched (R10)."""
+        self._spending.settle()
+        stored = self.stored(self._owners.tree)
+        if isinstance(stored, RecordInvalid):
+            return await self.unreadable(stored, "the record")
+        if stored is None:
+            return await self.gone()
+        if (broken := self.context.world.broken_pod(self.claim.item)) is not None:
+            return await self.unreadable(broken, "a pod")
+        return await self.look(stored)
+
+    def describe(self, snapshot: R, plan: P) -> Status:
+        """The kind's own words."""
+        return self.state(snapshot, plan)
+
+    def obstructed(self, reason: str) -> Status:
+        """Blocked, with the pods that there are."""
+        known, item = self.status.known, self.claim.item
+        desired = known.desired if isinstance(known, Status) else 0
+        placed = len(self.context.world.pods(item))
+        return Status(state="blocked", reason=reason, desired=desired, placed=placed)
+
+    async def report(self, snapshot: R, plan: P) -> float | None:
+        """Write the status, and look again when the next pod is available (R22).
+
+        A claim younger than ``min_healthy_time`` has not seen that the pods are available. Where an earlier
+        owner said ``converged`` and only that is missing, its word stands: a farm that starts would otherwise
+        rewrite the status of every item twice, and own a timer for each (R23a).
+        """
+        pods: Mapping[Place, PodState] = snapshot.snapshot.pods
+        if self.context.clock.mono() - self._began < snapshot.stored.record.min_healthy_time:
+            whole = dataclasses.replace(snapshot.snapshot, pods=settled(pods))
+            later = self.state(dataclasses.replace(snapshot, snapshot=whole), plan)  # type: ignore[type-var]
+            if later.state == "converged" and self.status.stands(later, self.index):
+                return None
+        due = await super().report(snapshot, plan)
+        return (
+            due if self.state(snapshot, plan).state == "disabled" else earliest(due, settling(pods.values()))
+        )
+
+    # -- execute ---------------------------------------------------------------------------------
+    async def act(self, snapshot: R, plan: P) -> Outcome:
+        """Change pods, or end the record."""
+        context = self.context
+        if plan.ends:
+            call = Call(
+                context.client, context.keys, context.clock, context.ids, context.actor, deletion.REASON
+            )
+            family = self._owners.family(call)
+            return await deletion.finish(
+                snapshot.stored, call, family, self.writer, context.caches, context.world, self.block
+            )
+        if plan.contended:
+            return Outcome("rejected", None, plan.contended)
+        if not self._spending.allows(self.unasked(snapshot, plan), self._owners.BUDGET_SPENT):
+            return Outcome("frozen", context.rng.uniform(1.0, 2.0), "the removal budget is spent")
+        with context.world.expecting(self.claim.item, plan.arriving):
+            return await self._execute(snapshot, plan)
+
+    async def _execute(self, reading: R, plan: P) -> Outcome:
+        context, stored = self.context, reading.stored
+        why = self.why(reading, plan)
+        report = await context.placement.execute(
+            await self.units(reading, plan),
+            Subject(self.kind.name, self.claim.item, stored.record.name, context.actor, stored, why),
+            self.writer,
+            standing=len(reading.snapshot.pods),
+            guards=self.guards(reading, plan),
+        )
+        self._spending.settle()
+        blocked = plan.blocked.text if plan.blocked is not None else ""
+        log.info(
+            "cycle.done",
+            kind=self.kind.name,
+            item=self.claim.item,
+            **plan.counts(),
+            committed=report.committed,
+            reason=report.reason or blocked,
+        )
+        if report.replan:
+            await self.refused(reading, plan)
+            return Outcome("rejected", None, report.reason)
+        await self.done(reading, plan)
+        # Own commits woke this worker already; the next cycle confirms and writes the status.
+        return Outcome("done", None, blocked)
