@@ -53,6 +53,15 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         """Whether its worker may add pods; only without may the record be deleted."""
         return not self.disabled and not self.deleting
 
+    @property
+    def count(self) -> None:
+        """The nodes are the count."""
+
+    @property
+    def stays(self) -> str:
+        """Why its worker takes no pod off a node; empty: it does."""
+        return "disabled, so its pods stay" if self.disabled else ""
+
     def floor(self, desired: int) -> int:
         """How many pods must stay healthy on so many nodes."""
         if self.min_health is None:

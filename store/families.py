@@ -11,11 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
+from store import codec
 from store.daemonsets import DaemonSet
+from store.entry import Entry
+from store.errors import RecordInvalid
 from store.failsafe import Failsafe
 from store.farms import Member
 from store.intent import Intent, shared
 from store.keys import HEX_DIGITS, Keys
+from store.labels import DAEMON_SET_ID_LABEL, RC_ID_LABEL
+from store.named import decode_named
 from store.nodes import Agent, Node, NodeStatus, Reserved
 from store.pods import Pod, SharedLabels
 from store.rcs import ReplicationController, small
@@ -49,7 +54,7 @@ class Family(Generic[T]):
         dated: adds to such a record when this process saw it, by its own clock.
         refers: its place in the order in which families are read for references to manifests (R24): a
             source stands before what is derived from it; 0: its records never refer to one.
-        owns_pods: its records own pods, intents and realities.
+        owner_label: the label with which pods of its records bear their owner's id; empty: they own none.
         claimed: it is a kind of work: ``locks/``, ``work/`` and ``status/`` hold keys of its items.
         status: what the status of such an item is.
         named: people name its records: ``names/<family>/`` leads from each name to an id.
@@ -65,7 +70,7 @@ class Family(Generic[T]):
     compact: Callable[[], Callable[[Any], T]] = lambda: _whole
     dated: Callable[[T, T | None, float], T] | None = None
     refers: int = 0
-    owns_pods: bool = False
+    owner_label: str = ""
     claimed: bool = False
     status: type[ItemStatus] = Status
     named: bool = False
@@ -74,6 +79,11 @@ class Family(Generic[T]):
     def sharded(self) -> bool:
         """Whether its tree is divided into shards once it has grown."""
         return self.watched in {"by id", "by name"}
+
+    @property
+    def owns_pods(self) -> bool:
+        """Whether its records own pods, intents and realities."""
+        return bool(self.owner_label)
 
     @property
     def cached(self) -> bool:
@@ -87,7 +97,7 @@ RCS: Family[ReplicationController] = Family(
     watched="by id",
     compact=lambda: small,
     refers=1,
-    owns_pods=True,
+    owner_label=RC_ID_LABEL,
     claimed=True,
     named=True,
 )
@@ -96,7 +106,7 @@ DAEMONSETS: Family[DaemonSet] = Family(
     record=DaemonSet,
     watched="whole",
     refers=1,
-    owns_pods=True,
+    owner_label=DAEMON_SET_ID_LABEL,
     claimed=True,
     named=True,
 )
@@ -157,6 +167,11 @@ def owns_pods(name: str) -> bool:
     return name in FAMILIES and FAMILIES[name].owns_pods
 
 
+def named(name: str) -> bool:
+    """Whether people name the records of a family, if this version knows it."""
+    return name in FAMILIES and FAMILIES[name].named
+
+
 def claimed() -> tuple[Family[Any], ...]:
     """Families that are kinds of work."""
     return tuple(family for family in FAMILIES.values() if family.claimed)
@@ -194,3 +209,22 @@ def well_formed(keys: Keys, name: str, key: str) -> bool:
     if below.count("/") != family.parts or "//" in below or below[-1] == "/":
         return False
     return not family.sharded or below[1] in HEX_DIGITS
+
+
+def decode(keys: Keys, name: str, entry: Entry) -> Any:
+    """One record of a family, by its entry.
+
+    Raises:
+        RecordInvalid: it does not decode, bears another id than its key, or no record can have such a key.
+    """
+    if not well_formed(keys, name, entry.key):
+        raise RecordInvalid(f"{entry.key}: no record of {name} has such a key", key=entry.key)
+    family = FAMILIES[name]
+    assert family.record is not None
+    if family.named:
+        return decode_named(family.record, keys, entry).record
+    record = family.record
+    if name == "status":
+        of = FAMILIES.get(entry.key[len(keys.tree(name)) :].partition("/")[0])
+        record = of.status if of is not None else record
+    return codec.decode(record, entry.value, entry.key)

@@ -33,6 +33,46 @@ class Named(Protocol):
         """What people call it; unique in its family."""
 
 
+class Owner(Named, Protocol):
+    """What a record has that owns pods."""
+
+    @property
+    def manifest(self) -> str:
+        """Digest of what its pods run."""
+
+    @property
+    def pod_id(self) -> str:
+        """The manifest's own id."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Its own labels, by which farms select."""
+
+    @property
+    def pod_labels(self) -> dict[str, str]:
+        """Labels that its pods get."""
+
+    @property
+    def node_selector(self) -> str:
+        """Where its pods may stand; empty: everywhere."""
+
+    @property
+    def disabled(self) -> bool:
+        """Whether its worker leaves its pods alone."""
+
+    @property
+    def deleting(self) -> bool:
+        """Whether a cascading delete is under way."""
+
+    @property
+    def count(self) -> int | None:
+        """How many pods it asks for; None: as many as there are nodes, so no pod moves to another."""
+
+    @property
+    def stays(self) -> str:
+        """Why its worker takes no pod off a node, in words for people; empty: it does."""
+
+
 T = TypeVar("T", bound=Named)
 
 

@@ -56,6 +56,17 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     transfer_timeout: Annotated[float, msgspec.Meta(gt=0)] = 300.0
     min_healthy_time: Annotated[float, msgspec.Meta(ge=0)] = 10.0
 
+    @property
+    def count(self) -> int:
+        """How many pods it asks for."""
+        return self.replicas_desired
+
+    @property
+    def stays(self) -> str:
+        """Why its worker takes no pod off a node; empty: it does."""
+        managed = f"managed by {self.managed_by}" if self.managed_by else ""
+        return "disabled, so its pods stay" if self.disabled else managed
+
 
 # What most RCs leave out is one object for all of them; nobody changes a record in place.
 _NOTHING: dict[str, str] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -20,24 +20,11 @@ from store.entry import Stored
 from store.errors import Conflict, NotFound, NotRegistered, RecordInvalid
 from store.keys import is_sentinel
 from store.manifests import Manifest
-from store.named import Named, NamedRecords
+from store.named import NamedRecords, Owner
 from store.nodes import Reserved
 from store.operations import Operation
 from store.reality import Reality
 from store.work import Work
-
-
-class Owner(Named, Protocol):
-    """A record that owns pods."""
-
-    @property
-    def manifest(self) -> str:
-        """Digest of what its pods run."""
-
-    @property
-    def deleting(self) -> bool:
-        """Whether a cascading delete is under way."""
-
 
 T = TypeVar("T", bound=Owner)
 

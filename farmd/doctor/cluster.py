@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farmd.doctor.model import Finding
-from farmd.doctor.survey import OWNERS, Survey
+from farmd.doctor.survey import Survey
 from store import codec, families, registration
 from store.errors import RecordInvalid
 from store.keys import is_sentinel
@@ -59,7 +59,7 @@ def _sentinel(survey: Survey, key: str, how: str) -> Finding:
     name = survey.short(key)
     family = name.partition("/")[0]
     # A tree that came with a newer version than the one that registered the cluster never had a sentinel.
-    young = how == "missing" and family in OWNERS and survey.untouched(family)
+    young = how == "missing" and families.named(family) and survey.untouched(family)
     what = "is missing" if how == "missing" else "bears another id than the cluster"
     restore = "something deleted or copied parts of the store: restore Consul from a snapshot"
     return Finding(

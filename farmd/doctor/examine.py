@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from farmd.doctor import cluster, consul, leftovers, orphans, presence, records, reservations, work
 from farmd.doctor.model import Finding, Report
 from farmd.doctor.survey import Survey, survey
+from farmd.kinds import KINDS
+from store.families import owners
 from store.keys import Keys
 from store.ports import Clock
 
@@ -38,12 +40,10 @@ def _lost(seen: Survey) -> list[Finding]:
 
 def _facts(seen: Survey) -> dict[str, str]:
     named = "none" if seen.cluster is None else seen.cluster.value.decode("utf-8", "replace").strip('"')
-    counts = {family: sum(1 for _ in seen.records(family)) for family in ("rcs", "daemonsets", "pods")}
+    counts = {KINDS[family.name].many: family.name for family in owners()} | {"pods": "pods"}
     return {
         "cluster": named,
-        "controllers": str(counts["rcs"]),
-        "daemon sets": str(counts["daemonsets"]),
-        "pods": str(counts["pods"]),
+        **{many: str(sum(1 for _ in seen.records(name))) for many, name in counts.items()},
         "manifests": str(len(seen.manifests)),
     }
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from farmd.doctor.model import Finding, Removal
-from farmd.doctor.survey import OWNERS, Survey
+from farmd.doctor.survey import Survey
 from store import codec
 from store.entry import Entry
 from store.errors import RecordInvalid
+from store.families import named
 from store.locks import Holder
 
 CODES = frozenset({"stale-name", "stale-status", "stale-work", "stale-lock", "lock-of-nobody"})
@@ -16,7 +17,7 @@ CODES = frozenset({"stale-name", "stale-status", "stale-work", "stale-lock", "lo
 
 def check(survey: Survey) -> list[Finding]:
     """Nothing at all where the records themselves are in doubt."""
-    if not survey.proven("rcs", "daemonsets"):
+    if not survey.proven():
         return []
     return [*_names(survey), *_states(survey), *_locks(survey)]
 
@@ -30,7 +31,7 @@ def _names(survey: Survey) -> Iterator[Finding]:
         except RecordInvalid:
             continue
         record = survey.keys.record(family, item)
-        if family in OWNERS and record not in survey.trees[family]:
+        if named(family) and record not in survey.trees[family]:
             explanation = f"the name {name!r} leads to {item}, which does not exist"
             yield _finding(survey, "stale-name", entry, family, item, explanation, record)
 
@@ -40,7 +41,7 @@ def _states(survey: Survey) -> Iterator[Finding]:
         tree = survey.keys.tree(family)
         for entry in survey.well_formed(family):
             kind, _, item = entry.key[len(tree) :].partition("/")
-            if kind in OWNERS and survey.keys.record(kind, item) not in survey.trees[kind]:
+            if named(kind) and survey.keys.record(kind, item) not in survey.trees[kind]:
                 record = survey.keys.record(kind, item)
                 explanation = f"the {kind} record {item} does not exist"
                 yield _finding(survey, f"stale-{family}", entry, kind, item, explanation, record)
@@ -55,7 +56,7 @@ def _locks(survey: Survey) -> Iterator[Finding]:
         if not entry.session:
             explanation = "no session holds it, so it is never freed and nobody can take it"
             yield _finding(survey, "lock-of-nobody", entry, kind, item, explanation)
-        elif kind in OWNERS and (record := survey.keys.record(kind, item)) not in survey.trees[kind]:
+        elif named(kind) and (record := survey.keys.record(kind, item)) not in survey.trees[kind]:
             explanation = f"{holder.kind}/{holder.id} holds the lock of an item that does not exist"
             yield _finding(survey, "stale-lock", entry, kind, item, explanation, record)
 

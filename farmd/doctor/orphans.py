@@ -19,7 +19,7 @@ CODES = frozenset({"orphan-pod", "orphan-intent", "intent-without-pod", "stale-r
 
 def check(survey: Survey) -> list[Finding]:
     """Nothing at all where a tree that matters is in doubt."""
-    if not survey.proven("rcs", "daemonsets", "pods", "intent", "agents"):
+    if not survey.proven("pods", "intent", "agents"):
         return []
     return [*_pods(survey), *_intents(survey), *_realities(survey)]
 

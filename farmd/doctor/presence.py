@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from farmd.doctor.model import Finding
 from farmd.doctor.survey import Survey
+from farmd.kinds import KINDS
 from store.audit import utc_hour
 from store.farms import Member
 from store.nodes import Agent
@@ -49,18 +50,13 @@ def _farms(survey: Survey) -> Iterator[Finding]:
             f"farms of different versions are alive: {', '.join(versions)}",
             "finish the upgrade",
         )
-    for kind, many in (("rcs", "controllers"), ("daemonsets", "daemon sets"), ("nodes", "nodes")):
-        if any(survey.records(kind)) and not any(kind in member.kinds for member in members):
-            yield Finding(
-                "kind-unclaimed", kind, f"no farm that is alive claims {many}", f"add {kind} to farm.kinds"
-            )
-    if not any("housekeeping" in member.kinds and not member.selector for member in members):
-        yield Finding(
-            "kind-unclaimed",
-            "housekeeping",
-            "no farm keeps house: manifests and the audit log grow for ever",
-            "let one farm without a selector have housekeeping in farm.kinds",
-        )
+    for kind in KINDS.values():
+        name = kind.family
+        # Items without records are always there.
+        waits = any(survey.records(name)) if name in survey.trees else True
+        if waits and not any(name in member.kinds for member in members):
+            what = kind.unclaimed or f"no farm that is alive claims {kind.many}"
+            yield Finding("kind-unclaimed", name, what, f"add {name} to farm.kinds")
 
 
 def _nodes(survey: Survey) -> set[str]:

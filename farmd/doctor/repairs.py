@@ -11,15 +11,13 @@ from collections.abc import Callable
 from farmd.doctor.model import Removal
 from farmd.doctor.survey import Survey
 from store import codec, families
-from store.daemonsets import DaemonSet
 from store.entry import Entry
 from store.failsafe import ILLEGIBLE
 from store.intent import Intent
-from store.labels import DAEMON_SET_ID_LABEL, POD_ID_LABEL, RC_ID_LABEL
+from store.labels import POD_ID_LABEL
 from store.manifests import asked
 from store.nodes import Node, Reserved
 from store.pods import Pod
-from store.rcs import ReplicationController
 
 WayOut = tuple[str, Removal]
 CORDON_REASON = "its record did not decode and was written anew"
@@ -29,7 +27,8 @@ def way_out(survey: Survey, family: str, entry: Entry) -> WayOut:
     """What to do about a record that does not decode, and how the doctor does it."""
     if not families.well_formed(survey.keys, family, entry.key):
         return _removed(survey, family, entry, "removes it")
-    return _WAYS[family](survey, family, entry)
+    way = _owner if families.named(family) else _WAYS[family]
+    return way(survey, family, entry)
 
 
 def _removed(
@@ -84,12 +83,9 @@ def _pod(survey: Survey, family: str, entry: Entry) -> WayOut:
 
 
 def _labels(survey: Survey, owner: str) -> dict[str, str]:
-    for _, rc in survey.decoded("rcs", ReplicationController):
-        if rc.id == owner:
-            return {**rc.pod_labels, POD_ID_LABEL: rc.pod_id, RC_ID_LABEL: owner}
-    for _, one in survey.decoded("daemonsets", DaemonSet):
-        if one.id == owner:
-            return {**one.pod_labels, POD_ID_LABEL: one.pod_id, DAEMON_SET_ID_LABEL: owner}
+    for family, _, record in survey.owners():
+        if record.id == owner:
+            return {**record.pod_labels, POD_ID_LABEL: record.pod_id, family.owner_label: owner}
     return {}
 
 
@@ -142,9 +138,9 @@ def _freeze(survey: Survey, family: str, entry: Entry) -> WayOut:
 
 def _name(survey: Survey, family: str, entry: Entry) -> WayOut:
     of, _, name = entry.key[len(survey.keys.tree("names")) :].partition("/")
-    kind: type[ReplicationController] | type[DaemonSet] | None
-    kind = {"rcs": ReplicationController, "daemonsets": DaemonSet}.get(of)  # type: ignore[assignment]
-    found = [] if kind is None else [one.id for _, one in survey.decoded(of, kind) if one.name == name]
+    found = []
+    if families.named(of) and (kind := families.FAMILIES[of].record) is not None:
+        found = [record.id for _, record in survey.decoded(of, kind) if record.name == name]
     if len(found) != 1:
         return _removed(survey, family, entry, "removes it; no record bears that name")
     return _restored(survey, family, entry, found[0], "restores it from the record that bears the name")
@@ -155,8 +151,6 @@ def _by(what: str) -> Callable[[Survey, str, Entry], WayOut]:
 
 
 _WAYS: dict[str, Callable[[Survey, str, Entry], WayOut]] = {
-    "rcs": _owner,
-    "daemonsets": _owner,
     "pods": _pod,
     "intent": _intent,
     "reality": _reality,

@@ -25,7 +25,7 @@ CODES = frozenset({"stale-reservation"})
 
 def check(survey: Survey) -> list[Finding]:
     """Nothing at all where a tree that matters is in doubt."""
-    if not survey.proven("rcs", "daemonsets", "pods", "intent", "work"):
+    if not survey.proven("pods", "intent", "work"):
         return []
     taken = needed(survey)
     taken |= {survey.keys.intent_parts(entry.key) for entry in survey.well_formed("intent")}

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from store import codec, families, manifests
 from store.entry import Entry
 from store.errors import RecordInvalid
+from store.families import Family
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.manifests import Manifest
+from store.named import Owner
 from store.ports import Clock
 from store.reality import Reality
 from store.registration import sentinel_value
@@ -25,10 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Families whose records own pods, status, work and names; their keys end in the owner's id.
-OWNERS = ("rcs", "daemonsets", "rollouts", "services", "apps", "jobs")
 BELONGINGS = ("locks", "names", "status", "work", "reality", "intent", "pods", "reserved")
-OTHERS = ("failsafe", "farms", "agents", "nodes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +81,17 @@ class Survey:
         except RecordInvalid:
             return b""
 
-    def proven(self, *families: str) -> bool:
-        """Whether what is not in these trees is truly absent."""
-        return not any(self.sentinel(self.keys.sentinel(self.keys.tree(family))) for family in families)
+    def owners(self) -> Iterator[tuple[Family[Any], Entry, Owner]]:
+        """The records that own pods and decode."""
+        for family in families.owners():
+            assert family.record is not None
+            for entry, record in self.decoded(family.name, family.record):
+                yield family, entry, record
+
+    def proven(self, *trees: str) -> bool:
+        """Whether what is not in these trees, nor among the owners of pods, is truly absent."""
+        names = (*(family.name for family in families.owners()), *trees)
+        return not any(self.sentinel(self.keys.sentinel(self.keys.tree(name))) for name in names)
 
     def untouched(self, family: str) -> bool:
         """Whether nothing at all tells of a record of that family, now or before.
@@ -108,11 +115,12 @@ class Survey:
 
     def owner_keys(self, owner: str) -> tuple[str, ...]:
         """Where a record of this owner could be."""
-        return tuple(self.keys.record(family, owner) for family in OWNERS)
+        known = (family.name for family in families.owners())
+        return tuple(self.keys.record(name, owner) for name in (*known, *families.COMING))
 
     def owned(self, owner: str) -> bool:
         """Whether that owner exists, in any family."""
-        return any(self.keys.record(family, owner) in self.trees[family] for family in OWNERS)
+        return any(key in self.trees[self.short(key).partition("/")[0]] for key in self.owner_keys(owner))
 
 
 async def _readable(client: ConsulClient, keys: Keys, trees: Mapping[str, Mapping[str, Entry]]) -> None:
@@ -135,13 +143,22 @@ def _manifest(keys: Keys, entry: Entry) -> Manifest | None:
         return None
 
 
+def _in_order() -> Iterator[str]:
+    """Every tree of records: belongings first, owners last."""
+    records = [family for family in families.FAMILIES.values() if family.record is not None]
+    others = [family for family in records if family.name not in BELONGINGS]
+    yield from BELONGINGS
+    yield from (family.name for family in sorted(others, key=lambda family: family.owns_pods))
+    yield from families.COMING
+
+
 async def survey(client: ConsulClient, keys: Keys, clock: Clock) -> Survey:
     """Read it all."""
     trees: dict[str, dict[str, Entry]] = {}
     hours = await client.keys(keys.tree("audit"), separator="/")
-    for family in (*BELONGINGS, *OTHERS, *OWNERS):
-        page = await client.list(keys.tree(family))
-        trees[family] = {raw.key: Entry.of(raw) for raw in page.items}
+    for name in _in_order():
+        page = await client.list(keys.tree(name))
+        trees[name] = {raw.key: Entry.of(raw) for raw in page.items}
     await _readable(client, keys, trees)
     bodies = await client.list(keys.manifest(""))
     return Survey(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from farmd import kinds
 from farmd.doctor.model import Finding
-from farmd.doctor.survey import OWNERS, Survey
-from store.daemonsets import DaemonSet
+from farmd.doctor.survey import Survey
 from store.failsafe import Failsafe, frozen
-from store.rcs import ReplicationController
-from store.status import Status
+from store.families import named, owns_pods
+from store.status import ItemStatus
 
 
 def check(survey: Survey) -> list[Finding]:
@@ -32,26 +32,22 @@ def _frozen(survey: Survey) -> Iterator[Finding]:
 
 
 def _blocked(survey: Survey) -> Iterator[Finding]:
-    names = {rc.id: f"rc/{rc.name}" for _, rc in survey.decoded("rcs", ReplicationController)}
-    names |= {one.id: f"daemonset/{one.name}" for _, one in survey.decoded("daemonsets", DaemonSet)}
+    names = {entry.key: record.name for _, entry, record in survey.owners()}
     tree = survey.keys.tree("status")
-    for entry, status in survey.decoded("status", Status):
+    for entry, status in survey.decoded("status", ItemStatus):
         kind, _, item = entry.key[len(tree) :].partition("/")
-        record = survey.trees[kind].get(survey.keys.record(kind, item)) if kind in OWNERS else None
-        stale = kind in OWNERS and (record is None or status.record not in {0, record.modify_index})
+        key = survey.keys.record(kind, item)
+        record = survey.trees[kind].get(key) if named(kind) else None
+        stale = named(kind) and (record is None or status.record not in {0, record.modify_index})
         if status.state == "blocked" and not stale:
-            title = names.get(item, f"{kind}/{item}")
-            yield Finding(
-                "blocked",
-                survey.short(entry.key),
-                f"{title}: {status.reason}",
-                _look(kind, names.get(item, f"{kind}/{item}")),
-            )
+            name = names.get(key, item)
+            title = kinds.title(kind, name)
+            yield Finding("blocked", survey.short(entry.key), f"{title}: {status.reason}", _look(kind, name))
 
 
-def _look(kind: str, title: str) -> str:
+def _look(kind: str, name: str) -> str:
     """Where more is told."""
-    noun, _, name = title.partition("/")
-    if noun in {"rc", "daemonset"}:
-        return f"farmctl {noun} explain {name}"
-    return f"farmctl node describe {name}" if kind == "nodes" else "remove the reason"
+    known = kinds.KINDS.get(kind)
+    if known is None or not known.noun:
+        return "remove the reason"
+    return f"farmctl {known.noun} {'explain' if owns_pods(kind) else 'describe'} {name}"

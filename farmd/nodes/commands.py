@@ -180,9 +180,8 @@ async def _move(call: Call, owner_id: str, names: str, system: bool) -> str:
     owner = await leftovers.find_owner(call.client, call.keys, owner_id)
     if owner.stays:
         return f"stays: {names} ({owner.title}: {owner.stays})"
-    if owner.kind == "daemonsets":
-        return f"goes{' last, a system pod' if system else ''}: {names} ({owner.title})"
-    return f"moves{' last, a system pod' if system else ''}: {names} ({owner.title})"
+    verb = "moves" if owner.moves else "goes"
+    return f"{verb}{' last, a system pod' if system else ''}: {names} ({owner.title})"
 
 
 async def _view(call: Call, name: str) -> NodeView:

@@ -148,8 +148,9 @@ async def _references(call: Call, name: str, reserved: Entry | None) -> AsyncIte
 
 async def _arriving(call: Call, name: str, there: set[str]) -> AsyncIterator[str]:
     """Moves that have chosen a place there, and have not placed the pod."""
-    prefix = call.keys.work("rcs", "")
-    for raw in (await call.client.list(prefix, mode="consistent")).items:
+    for raw in (await call.client.list(call.keys.tree("work"), mode="consistent")).items:
+        if is_sentinel(raw.key):
+            continue
         try:
             transfer = codec.decode(Work, raw.decoded(), raw.key).transfer
         except RecordInvalid:

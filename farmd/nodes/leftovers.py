@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from farmd import kinds
 from farmd.farm.manifests import ManifestCache
 from farmd.nodes.model import Leftover
-from store import codec
-from store.daemonsets import DaemonSet
+from store import codec, families
 from store.entry import RawEntry
 from store.errors import NotFound, NotRegistered, RecordInvalid
 from store.keys import Keys, is_sentinel
-from store.rcs import ReplicationController
+from store.named import Owner as Record
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -89,37 +89,37 @@ def _said(raw: RawEntry) -> _Said:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose pods they are: ``kind`` and ``title`` (``rc/web``), and why they stay; empty when they move."""
+    """Whose pods they are: ``kind`` and ``title`` (``rc/web``), and why they stay; empty when they leave.
+
+    ``moves``: what leaves comes up on another node.
+    """
 
     kind: str
     title: str
     stays: str = ""
+    moves: bool = False
 
 
-def owner_of(controller: ReplicationController | None, daemon_set: DaemonSet | None, owner_id: str) -> Owner:
-    """What is known of an owner from its record, of either family."""
-    if controller is not None:
-        stays = "disabled, so its pods stay" if controller.disabled else ""
-        managed = f"managed by {controller.managed_by}" if controller.managed_by else ""
-        return Owner("rcs", f"rc/{controller.name}", stays or managed)
-    if daemon_set is not None:
-        stays = "disabled, so its pods stay" if daemon_set.disabled else ""
-        return Owner("daemonsets", f"daemonset/{daemon_set.name}", stays)
+def owner_of(family: str, record: Record) -> Owner:
+    """What is known of an owner from its record."""
+    return Owner(family, kinds.title(family, record.name), record.stays, moves=record.count is not None)
+
+
+def nobody(owner_id: str) -> Owner:
+    """An owner that has no record."""
     return Owner("", owner_id, "no controller of that id; its pods are nobody's to move")
 
 
 async def find_owner(client: ConsulClient, keys: Keys, owner_id: str) -> Owner:
     """An owner, from the store; one whose record does not decode moves nothing."""
-    rc = await client.read(keys.record("rcs", owner_id))
-    daemon_set = await client.read(keys.record("daemonsets", owner_id)) if rc is None else None
-    try:
-        return owner_of(
-            codec.decode(ReplicationController, rc.value, rc.key) if rc is not None else None,
-            codec.decode(DaemonSet, daemon_set.value, daemon_set.key) if daemon_set is not None else None,
-            owner_id,
-        )
-    except RecordInvalid as error:
-        return Owner("", owner_id, error.message)
+    for family in families.owners():
+        entry = await client.read(keys.record(family.name, owner_id))
+        if entry is not None:
+            try:
+                return owner_of(family.name, families.decode(keys, family.name, entry))
+            except RecordInvalid as error:
+                return Owner("", owner_id, error.message)
+    return nobody(owner_id)
 
 
 async def reason(client: ConsulClient, keys: Keys, owner_id: str, owner: Owner) -> str:

@@ -68,8 +68,14 @@ async def _reasons(left: tuple[Leftover, ...], context: Context) -> tuple[str, .
     """What keeps the pods that a drain waits for, in their owners' words."""
     reasons = []
     for owner in sorted({pod.owner for pod in left})[:OWNERS_AT_MOST]:
-        rc = context.caches.rcs.get(context.keys.record("rcs", owner))
-        ds = context.caches.daemonsets.get(context.keys.record("daemonsets", owner))
-        known = leftovers.owner_of(rc.record if rc else None, ds.record if ds else None, owner)
+        known = _owner(context, owner)
         reasons.append(await leftovers.reason(context.client, context.keys, owner, known))
     return tuple(text for text in reasons if text)
+
+
+def _owner(context: Context, owner_id: str) -> leftovers.Owner:
+    for tree in context.caches.owners():
+        stored = tree.get(context.keys.record(tree.family, owner_id))
+        if stored is not None:
+            return leftovers.owner_of(tree.family, stored.record)
+    return leftovers.nobody(owner_id)

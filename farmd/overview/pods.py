@@ -23,9 +23,8 @@ from store.rcs import ReplicationController, ReplicationControllerStore
 from store.reality import Reality
 
 if TYPE_CHECKING:
-    from farmd.commands.edits import Owner
     from store.consul.client import ConsulClient
-    from store.named import Named
+    from store.named import Named, Owner
 
 T = TypeVar("T", bound=msgspec.Struct)
 
