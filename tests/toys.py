@@ -25,6 +25,7 @@ from store import codec, registration
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport
 from store.entry import Entry
+from store.families import RCS
 from store.farms import Member
 from store.keys import Keys, is_sentinel
 from store.locks import Claim, Holder
@@ -71,7 +72,7 @@ class Toys:
     name = "rcs"
 
     def __init__(self, caches: Caches, keys: Keys) -> None:
-        self._caches = caches
+        self._records = caches.tree(RCS)
         self._keys = keys
         self.does: dict[str, Behaviour] = {}
         self.running: dict[str, list[Claim]] = {}
@@ -81,10 +82,10 @@ class Toys:
 
     def items(self) -> Mapping[str, Item]:
         found = {}
-        for stored in self._caches.rcs.entries.values():
+        for stored in self._records.entries.values():
             rc = stored.record
             found[rc.id] = Item(rc.id, stored.index, rc.labels, tuple(rc.needs))
-        for key, error in self._caches.rcs.broken.items():
+        for key, error in self._records.broken.items():
             item = self._keys.last_part(key)
             found[item] = Item(item, int(error.fields["index"]), broken=error.message)
         return found
@@ -93,16 +94,16 @@ class Toys:
         return 0
 
     def trusted(self) -> bool:
-        return self._caches.rcs.ready.is_set() and self._caches.rcs.doubt is None
+        return self._records.ready.is_set() and self._records.doubt is None
 
     def subscribe(self, changed: Callable[[set[str], bool], None]) -> None:
-        self._caches.rcs.subscribe(lambda keys: changed({self._keys.last_part(k) for k in keys}, True))
+        self._records.subscribe(lambda keys: changed({self._keys.last_part(k) for k in keys}, True))
 
     async def barrier(self, items: Sequence[str]) -> None:
         self.barriers += 1
         if self.barrier_error is not None:
             raise self.barrier_error
-        await self._caches.rcs.barrier()
+        await self._records.barrier()
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
         return ()

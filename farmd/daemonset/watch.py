@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from farmd.farm.caches import Caches
 from store.daemonsets import DaemonSet
 from store.entry import Stored
+from store.families import DAEMONSETS
 from store.keys import Keys
 
 
@@ -31,7 +32,7 @@ class Watch:
     """The daemon sets' workers of this farm, and what changed for each since it last looked."""
 
     def __init__(self, caches: Caches, keys: Keys) -> None:
-        self._caches = caches
+        self._daemonsets = caches.tree(DAEMONSETS)
         self._keys = keys
         self._followers: dict[str, _Follower] = {}
         self._pod_ids: dict[str, str] = {}
@@ -46,8 +47,8 @@ class Watch:
         # Node and instance are the last two parts of a pod's key and of an intent's.
         for tree in (caches.pods, caches.intent):
             tree.subscribe(self._places)
-        caches.daemonsets.subscribe(self._records)
-        self._records(set(caches.daemonsets.entries))
+        self._daemonsets.subscribe(self._records)
+        self._records(set(self._daemonsets.entries))
 
     # -- workers -------------------------------------------------------------------------------
     def attach(self, item: str, wake: Callable[[], None]) -> None:
@@ -81,14 +82,14 @@ class Watch:
     # -- contention ----------------------------------------------------------------------------
     def elders(self, item: str) -> list[Stored[DaemonSet]]:
         """Enabled daemon sets of the same pod id that were there first, the oldest first."""
-        stored = self._caches.daemonsets.get(self._keys.record("daemonsets", item))
+        stored = self._daemonsets.get(self._keys.record("daemonsets", item))
         if stored is None:
             return []
         rivals = [
             other
             for rival, pod_id in self._pod_ids.items()
             if pod_id == stored.record.pod_id and rival != item
-            if (other := self._caches.daemonsets.get(self._keys.record("daemonsets", rival))) is not None
+            if (other := self._daemonsets.get(self._keys.record("daemonsets", rival))) is not None
         ]
         elders = [other for other in rivals if other.record.wants_pods and _age(other) < _age(stored)]
         return sorted(elders, key=_age)
@@ -120,7 +121,7 @@ class Watch:
     def _records(self, changed: set[str]) -> None:
         concerned = set()
         for key in changed:
-            item, stored = self._keys.last_part(key), self._caches.daemonsets.get(key)
+            item, stored = self._keys.last_part(key), self._daemonsets.get(key)
             concerned |= {item}
             pod_ids = {self._pod_ids.pop(item, "")}
             if stored is not None:

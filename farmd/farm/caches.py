@@ -68,8 +68,6 @@ class Caches:
             )
 
         self._trees = {family.name: copy(family) for family in families.cached()}
-        self.rcs = self.tree(families.RCS)
-        self.daemonsets = self.tree(families.DAEMONSETS)
         self.pods = self.tree(families.PODS)
         self.intent = self.tree(families.INTENT)
         self.reality = self.tree(families.REALITY)

@@ -13,7 +13,6 @@ from farmd.wake import Wake
 from farmd.work.kind import Kind
 from store.locks import Claim
 from store.sessions import Session
-from store.status import Status
 
 CHORES: dict[str, type[ManifestCollection] | type[AuditPruning]] = {
     "manifests": ManifestCollection,
@@ -22,10 +21,9 @@ CHORES: dict[str, type[ManifestCollection] | type[AuditPruning]] = {
 
 
 class Housekeeping(Kind):
-    """The kind ``housekeeping``. Its items have no records and no labels: farms with a selector skip it."""
+    """The kind ``housekeeping``. Its items have no records and no labels."""
 
     name = "housekeeping"
-    STATUS = Status
 
     def records(self) -> Items:
         """The chores, which are always the same."""

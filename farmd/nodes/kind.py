@@ -16,7 +16,6 @@ from farmd.wake import Wake
 from farmd.work.context import Context
 from farmd.work.kind import Kind
 from store.locks import Claim
-from store.nodes import NodeStatus
 from store.sessions import Session
 
 SWEEP_STALL_SECONDS = 180.0
@@ -28,7 +27,6 @@ class Nodes(Kind):
     """The kind ``nodes``: every node that has a record or an agent."""
 
     name = "nodes"
-    STATUS = NodeStatus
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

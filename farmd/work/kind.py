@@ -17,6 +17,7 @@ from farmd.farm.sweep import StatusSweep
 from farmd.wake import Wake
 from farmd.work.context import Context
 from farmd.work.status import Recollection
+from store.families import FAMILIES
 from store.locks import Claim
 from store.sessions import Session
 from store.status import ItemStatus
@@ -26,13 +27,13 @@ class Kind(ABC):
     """One kind of work in one farm (``farmd.farm.kind.Kind``)."""
 
     name: ClassVar[str]
-    STATUS: ClassVar[type[ItemStatus]]
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self.status: type[ItemStatus] = FAMILIES[self.name].status
         self._records = self.records()
         self._blocked: set[str] = set()
-        self.recollection = Recollection(context.client, context.keys, self.name, self.STATUS)
+        self.recollection = Recollection(context.client, context.keys, self.name, self.status)
         self._records.subscribe_gone(self.recollection.forget)
         self.sweep = StatusSweep(context.client, context.keys, self.name)
 

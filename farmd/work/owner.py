@@ -89,7 +89,6 @@ P = TypeVar("P", bound=OwnerPlan)
 class OwnerKind(Kind):
     """A kind whose items own pods; their records lie in one cached tree."""
 
-    STATUS = Status
     BUDGET_SPENT: ClassVar[str]
     """The evidence of a freeze once the removal budget is spent (R19)."""
 

@@ -75,7 +75,7 @@ class Worker(ABC, Generic[S, P]):
         self.writer = Writer(claim, session, context.client)
         self.status = StatusWriter(
             context.keys.status(kind.name, claim.item),
-            kind.STATUS,
+            kind.status,
             kind.recollection.take(claim.item),
             self.writer,
             context.alerter,
@@ -107,7 +107,7 @@ class Worker(ABC, Generic[S, P]):
 
     def obstructed(self, reason: str) -> ItemStatus:
         """The status of an item that cannot be worked on."""
-        return self.kind.STATUS(state="blocked", reason=reason)
+        return self.kind.status(state="blocked", reason=reason)
 
     async def answer(self, snapshot: S, ask: Ask[Any]) -> S:
         """The snapshot with the fact that ``decide`` asked for."""

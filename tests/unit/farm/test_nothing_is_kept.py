@@ -9,6 +9,7 @@ from farmd.nodes.leftovers import SystemPods
 from farmd.work.status import Recollection
 from scheduler.fleet import Fleet
 from store import codec, manifests
+from store.families import RCS
 from store.keys import Keys
 from store.manifests import Manifest
 from store.nodes import Agent, Node
@@ -56,7 +57,7 @@ async def test_statuses_of_items_that_are_gone_are_not_recalled(farms: Farms) ->
     (item,) = await farms.add()
     farm, keys = await farms.start("a"), Keys()
     await farms.clock.advance(1.0)
-    records = RecordItems(farm.caches.rcs, keys)
+    records = RecordItems(farm.caches.tree(RCS), keys)
     recollection = Recollection(farms.client, keys, "rcs", Status)
     records.subscribe_gone(recollection.forget)
     await farms.client.put(keys.status("rcs", item), codec.encode(Status(state="blocked")))
