@@ -26,6 +26,9 @@ class Alerter(Protocol):
     async def forget(self, incident_key: str) -> None:
         """What was fired under this key is another process's by now: the next one is news. Tells nobody."""
 
+    def owes(self, incident_key: str) -> bool:
+        """Whether somebody who heard of the incident must still be told that it is over."""
+
 
 class Sink(Protocol):
     """One receiver behind the router."""

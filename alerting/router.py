@@ -1,8 +1,7 @@
-"""Routes alerts to sinks by urgency. Each sink has its own queue, memory and task.
+"""Routes alerts to sinks by urgency. Each sink has its own lane: what it must know, and a task that tells it.
 
-A worker that fires waits for nobody: the alert goes into bounded queues and the call returns. A
-slow, broken or crashing sink delays or loses its own messages only, is counted
-(``farmd_alerts_sent_total``) and logged, and gets the alert again the next time it is fired.
+A worker that fires waits for nobody: the call returns at once. What a sink must know is kept until it does,
+an end above all, also while the set of sinks is exchanged.
 """
 
 from __future__ import annotations
@@ -15,29 +14,30 @@ import structlog
 
 from alerting.alert import Alert, Urgency
 from alerting.alerter import Sink
-from alerting.dedup import Deduplicator
-from alerting.errors import AlertingError
+from alerting.lane import Lane
+from alerting.outbox import Outbox
 from store.ports import Clock, Recorder
 
-METRIC = "farmd_alerts_sent_total"
-QUEUE_LENGTH = 1000
 DELIVERY_LIMIT = 300.0  # seconds; more than all retries of a sink, so that no lane hangs for ever
+LEAVING_KEPT = 8
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One sink and the urgencies that it is told of."""
+    """One sink and the urgencies that it is told of. ``receiver`` names who hears it, across exchanges."""
 
     sink: Sink
     urgencies: frozenset[Urgency] = frozenset({"high", "low"})
+    receiver: str = ""
 
 
 class Router:
     """Satisfies ``alerting.alerter.Alerter``. Run ``run()`` as a task; ``close()`` ends it in good order.
 
-    ``resend`` is seconds until a firing alert that still fires is sent again.
+    ``resend`` is seconds until a firing alert that still fires is sent again, ``capacity`` how many incidents
+    a sink may have.
     """
 
     def __init__(
@@ -47,127 +47,105 @@ class Router:
         recorder: Recorder,
         *,
         resend: float = 3600.0,
-        queue_length: int = QUEUE_LENGTH,
+        capacity: int = 10_000,
         delivery_limit: float = DELIVERY_LIMIT,
     ) -> None:
-        self._lanes = [
-            _Lane(route, Deduplicator(clock, resend=resend), recorder, queue_length, delivery_limit)
-            for route in routes
-        ]
+        self._clock = clock
+        self._recorder = recorder
+        self._resend = resend
+        self._capacity = capacity
+        self._limit = delivery_limit
+        self._lanes = [(route.receiver, self._lane(route)) for route in routes]
+        self._replaced: list[Sink] = []
+        self._changed = asyncio.Event()
 
     async def fire(self, alert: Alert) -> None:
-        """Queue for every sink to which it is news."""
-        for lane in self._lanes:
+        """Tell every sink to which it is news."""
+        for _, lane in self._lanes:
             lane.fire(alert)
 
     async def resolve(self, incident_key: str) -> None:
-        """Queue the end for every sink that was told of the incident."""
-        for lane in self._lanes:
+        """Tell the end to every sink that was told of the incident."""
+        for _, lane in self._lanes:
             lane.resolve(incident_key)
 
     async def adopt(self, alert: Alert) -> None:
         """From now on it counts as fired here."""
-        for lane in self._lanes:
+        for _, lane in self._lanes:
             lane.adopt(alert)
 
     async def forget(self, incident_key: str) -> None:
         """The next alert under this key is news."""
-        for lane in self._lanes:
-            lane.forget(incident_key)
+        for _, lane in self._lanes:
+            lane.outbox.forget(incident_key)
+
+    def owes(self, incident_key: str) -> bool:
+        """Whether a sink that is configured must still be told that the incident is over."""
+        return any(lane.outbox.owes(incident_key) for _, lane in self._lanes if not lane.leaving)
+
+    def exchange(self, routes: Sequence[Route]) -> None:
+        """Use other sinks from now on.
+
+        A receiver that stays keeps what it knows, a new one is told what goes on, and one that is not
+        configured any more is told the ends of what it heard of before it is left.
+        """
+        going_on = {alert.incident_key: alert for _, lane in self._lanes for alert in lane.outbox.going_on()}
+        former, self._lanes = self._lanes, []
+        for route in routes:
+            stays = next((entry for entry in former if entry[0] == route.receiver), None)
+            if stays is not None:
+                former.remove(stays)
+                self._replaced.append(stays[1].use(route.sink, route.urgencies))
+            receiver, lane = stays or (route.receiver, self._lane(route))
+            for alert in going_on.values():
+                lane.fire(alert)
+            self._lanes.append((receiver, lane))
+        for number, (_, lane) in enumerate(former):
+            lane.leave()
+            if number >= LEAVING_KEPT:  # the one that was left first stands last
+                _log.warning("alerts.sink_given_up", sink=lane.sink.name, undelivered=len(lane.outbox))
+                lane.outbox.clear()
+        self._lanes += former
+        self._changed.set()
 
     async def run(self) -> None:
         """Deliver until cancelled."""
+        running: set[Lane] = set()
         async with asyncio.TaskGroup() as group:
-            for lane in self._lanes:
-                group.create_task(lane.run())
+            while True:
+                self._changed.clear()
+                for _, lane in self._lanes:
+                    if lane not in running:
+                        running.add(lane)
+                        group.create_task(self._run(lane))
+                await self._changed.wait()
+
+    async def _run(self, lane: Lane) -> None:
+        """One lane, until its sink is left."""
+        await lane.run()
+        self._lanes = [entry for entry in self._lanes if entry[1] is not lane]
+        await lane.sink.close()
 
     async def drain(self) -> None:
-        """Wait until everything that was queued so far has been tried; ``run`` must be running."""
-        await asyncio.gather(*(lane.queue.join() for lane in self._lanes))
+        """Wait until everything that is due has been tried; ``run`` must be running."""
+        await asyncio.gather(*(lane.idle.wait() for _, lane in self._lanes))
 
     async def close(self, grace: float = 5.0) -> None:
-        """Give the queues ``grace`` seconds to empty, then close the sinks. Cancel ``run`` afterwards."""
+        """Try what is undelivered for ``grace`` seconds, then close the sinks. Cancel ``run`` afterwards."""
+        for _, lane in self._lanes:
+            lane.outbox.hurry()
+            lane.look()
         try:
             async with asyncio.timeout(grace):
                 await self.drain()
         except TimeoutError:
-            left = sum(lane.queue.qsize() for lane in self._lanes)
-            _log.warning("alerts.undelivered_at_stop", queued=left)
-        for lane in self._lanes:
-            await lane.sink.close()
+            pass  # what is left is counted below
+        left = sum(lane.outbox.undelivered() for _, lane in self._lanes)
+        if left:
+            _log.warning("alerts.undelivered_at_stop", incidents=left)
+        for sink in [*(lane.sink for _, lane in self._lanes), *self._replaced]:
+            await sink.close()
 
-
-class _Lane:
-    """One sink's queue, memory and loop."""
-
-    def __init__(
-        self, route: Route, dedup: Deduplicator, recorder: Recorder, queue_length: int, limit: float
-    ) -> None:
-        self.sink = route.sink
-        self.queue: asyncio.Queue[Alert] = asyncio.Queue(queue_length)
-        self._urgencies = route.urgencies
-        self._dedup = dedup
-        self._recorder = recorder
-        self._limit = limit
-
-    def fire(self, alert: Alert) -> None:
-        if alert.urgency not in self._urgencies:
-            return
-        if self._dedup.is_news(alert):
-            self._enqueue(alert)
-        else:
-            self._count("duplicate")
-
-    def adopt(self, alert: Alert) -> None:
-        if alert.urgency in self._urgencies:
-            self._dedup.adopt(alert)
-
-    def forget(self, incident_key: str) -> None:
-        self._dedup.forget(incident_key)
-
-    def resolve(self, incident_key: str) -> None:
-        over = self._dedup.resolve(incident_key)
-        if over is not None:
-            self._enqueue(over)
-
-    async def run(self) -> None:
-        while True:
-            alert = await self.queue.get()
-            try:
-                await self._deliver(alert)
-            finally:
-                self.queue.task_done()
-
-    async def _deliver(self, alert: Alert) -> None:
-        try:
-            async with asyncio.timeout(self._limit):
-                await self.sink.deliver(alert)
-        except TimeoutError:
-            self._failed(alert, "delivery_timeout", f"not delivered within {self._limit:g} s")
-        except AlertingError as error:
-            self._failed(alert, error.code, error.message)
-        except Exception as error:  # noqa: BLE001 - a broken sink must not end its lane, nor another
-            self._failed(alert, "sink_crashed", type(error).__name__)
-        else:
-            self._count("resolved" if alert.state == "resolved" else "sent")
-
-    def _enqueue(self, alert: Alert) -> None:
-        try:
-            self.queue.put_nowait(alert)
-        except asyncio.QueueFull:
-            self._failed(alert, "queue_full", f"{self.queue.maxsize} alerts wait already")
-
-    def _failed(self, alert: Alert, code: str, why: str) -> None:
-        self._dedup.undo(alert)
-        self._count("failed")
-        _log.warning(
-            "alerts.not_delivered",
-            sink=self.sink.name,
-            incident_key=alert.incident_key,
-            state=alert.state,
-            code=code,
-            error=why,
-        )
-
-    def _count(self, result: str) -> None:
-        self._recorder.count(METRIC, sink=self.sink.name, result=result)
+    def _lane(self, route: Route) -> Lane:
+        outbox = Outbox(self._clock, resend=self._resend, capacity=self._capacity)
+        return Lane(route.sink, route.urgencies, outbox, self._clock, self._recorder, self._limit)

@@ -25,10 +25,7 @@ RESTART_SECONDS = 1.0
 
 
 class Alerting:
-    """The alerter of a process, over sinks that a reload can exchange; satisfies ``Alerter``.
-
-    A new set of sinks remembers nothing: what still fires is told again, once.
-    """
+    """The alerter of a process, over sinks that a reload can exchange; satisfies ``Alerter``."""
 
     def __init__(
         self,
@@ -43,8 +40,8 @@ class Alerting:
         self._clock = clock
         self._rng = rng
         self._recorder = recorder
-        self._router, self._task = self._start()
-        self._retired: set[asyncio.Task[None]] = set()
+        self._router = Router(self._routes(), clock, recorder)
+        self._task = asyncio.create_task(self._deliver(), name="alerts")
 
     async def fire(self, alert: Alert) -> None:
         """Tell somebody."""
@@ -62,30 +59,32 @@ class Alerting:
         """It is somebody else's to tell by now."""
         await self._router.forget(incident_key)
 
+    def owes(self, incident_key: str) -> bool:
+        """Whether somebody must still be told that the incident is over."""
+        return self._router.owes(incident_key)
+
     def reload(self, config: Config) -> None:
-        """Use the new sinks; the old ones deliver what they have."""
-        if config.alerts.sinks == self._sections:
-            return
-        self._sections = config.alerts.sinks
-        old = asyncio.create_task(_retire(self._router, self._task))
-        self._retired.add(old)
-        old.add_done_callback(self._retired.discard)
-        self._router, self._task = self._start()
+        """Use the new sinks; who heard of an incident by an old one also hears of its end."""
+        if config.alerts.sinks != self._sections:
+            self._sections = config.alerts.sinks
+            self._router.exchange(self._routes())
 
     async def close(self) -> None:
-        """Deliver what is queued, for a few seconds at most."""
-        await asyncio.gather(_retire(self._router, self._task), *self._retired)
+        """Deliver what is left, for a few seconds at most."""
+        await self._router.close()
+        self._task.cancel()
+        await asyncio.wait([self._task])
 
-    def _start(self) -> tuple[Router, asyncio.Task[None]]:
-        sinks = [self._sink(section) for section in self._sections]
-        router = Router([Route(sink) for sink in sinks], self._clock, self._recorder)
-        return router, asyncio.create_task(self._deliver(router), name="alerts")
+    def _routes(self) -> list[Route]:
+        return [
+            Route(self._sink(section), receiver=f"{section.type} {section.url}") for section in self._sections
+        ]
 
-    async def _deliver(self, router: Router) -> None:
+    async def _deliver(self) -> None:
         """The boundary of the router: a bug in it is told, and delivery begins again."""
         while True:
             try:
-                await router.run()
+                await self._router.run()
             except Exception:
                 log.exception("alerts.router_failed")
                 await self._clock.sleep(RESTART_SECONDS)
@@ -117,9 +116,3 @@ def _secret_of(section: SinkSection) -> Callable[[], bytes]:
             raise DeliveryFailed(error.message) from error
 
     return read
-
-
-async def _retire(router: Router, task: asyncio.Task[None]) -> None:
-    await router.close()
-    task.cancel()
-    await asyncio.wait([task])

@@ -51,9 +51,13 @@ def client_of(address: str, token: str = "") -> ConsulClient:
 
 
 class Inbox:
-    """An alerter that keeps what it was told, and what people were told: repeats are none."""
+    """An alerter that keeps what it was told, and what people were told: repeats are none.
+
+    ``owing``: the ends of these incidents cannot be delivered.
+    """
 
     def __init__(self) -> None:
+        self.owing: set[str] = set()
         self.firing: dict[str, Alert] = {}
         self.fired: list[Alert] = []
         self.resolved: list[str] = []
@@ -72,6 +76,9 @@ class Inbox:
 
     async def forget(self, incident_key: str) -> None:
         self.firing.pop(incident_key, None)
+
+    def owes(self, incident_key: str) -> bool:
+        return incident_key in self.owing
 
 
 async def eventually(

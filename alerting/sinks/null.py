@@ -19,3 +19,7 @@ class NullAlerter:
 
     async def forget(self, incident_key: str) -> None:
         """Do nothing."""
+
+    def owes(self, incident_key: str) -> bool:  # noqa: ARG002 - the protocol's name
+        """Nobody was told."""
+        return False

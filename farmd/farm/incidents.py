@@ -2,7 +2,8 @@
 
 Who fired an alert may be gone when the trouble is over, and then nobody would ever say so. The open ones
 stand in the item's status (``StatusWriter`` writes them), so whoever takes the item over knows them: it ends
-them, under the same incident key, and does not fire them again.
+them, under the same incident key, and does not fire them again. One whose end is not delivered yet counts as
+open: this farm may be gone before it is.
 """
 
 from __future__ import annotations
@@ -16,19 +17,26 @@ from alerting.alerter import Alerter
 class Incidents:
     """Tells of one item's troubles. ``inherited`` are the incident keys that an earlier owner left open."""
 
-    __slots__ = ("_alerter", "_inherited", "_open")
+    __slots__ = ("_alerter", "_ended", "_inherited", "_open")
 
     def __init__(self, alerter: Alerter, inherited: Iterable[str] = ()) -> None:
         self._alerter = alerter
         # Nearly all items have none at all, and all of those share one.
         self._open = self._inherited = frozenset(inherited)
+        self._ended: frozenset[str] = frozenset()
 
     def __contains__(self, key: str) -> bool:
         return key in self._open
 
     def open(self) -> tuple[str, ...]:
-        """Incident keys of what is wrong now."""
-        return tuple(sorted(self._open))
+        """Incident keys of what is wrong now, or was and is not told to be over."""
+        return tuple(sorted(self._open | self.owed()))
+
+    def owed(self) -> frozenset[str]:
+        """Incident keys of what is over and not told to be."""
+        if self._ended:
+            self._ended = frozenset(key for key in self._ended - self._open if self._alerter.owes(key))
+        return self._ended
 
     def inherit(self, key: str) -> None:
         """An earlier owner has fired this, as something else than the status tells."""
@@ -57,9 +65,10 @@ class Incidents:
             # All alerts of items are of low urgency, which the status therefore need not tell.
             await self._alerter.adopt(Alert(summary=f"{key}: an earlier owner told of it", incident_key=key))
         self._open -= {key}
+        self._ended |= {key}
         await self._alerter.resolve(key)
 
     async def end_all(self) -> None:
         """The item is gone, and with it all that was wrong with it."""
-        for key in self.open():
+        for key in sorted(self._open):
             await self.end(key)

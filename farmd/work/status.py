@@ -30,6 +30,7 @@ log = structlog.get_logger()
 
 STATUS_PAUSE = 1.0
 STATUS_RETRY = 5.0
+OWING_LIMIT = 60.0
 RECALL_ONE_BY_ONE = 16
 
 
@@ -87,7 +88,17 @@ class StatusWriter:
     ``incidents`` are the item's alerts; each status says which of them are open.
     """
 
-    __slots__ = ("_clock", "_index", "_key", "_model", "_writer", "_written_at", "incidents", "known")
+    __slots__ = (
+        "_clock",
+        "_index",
+        "_key",
+        "_model",
+        "_owing",
+        "_writer",
+        "_written_at",
+        "incidents",
+        "known",
+    )
 
     def __init__(
         self,
@@ -104,6 +115,7 @@ class StatusWriter:
         self._clock = clock
         self._written_at = float("-inf")
         self._index: int | None = None
+        self._owing = STATUS_PAUSE
         self.known = known
         self.incidents = Incidents(alerter, () if known is None else known.alerts)
 
@@ -120,13 +132,13 @@ class StatusWriter:
         if status is not None:
             status = msgspec.structs.replace(status, record=record, alerts=self.incidents.open())
         if same(self.known, status):
-            return None
+            return self._later()
         early = self._written_at + STATUS_PAUSE - self._clock.mono()
         if early > 0:
             return early
         standing = await self._standing()
         if same(self.known, status):
-            return None
+            return self._later()
         self._index = None  # until it is answered
         try:
             index = await self._writer.commit(*checks, Write(self._key, status, standing))
@@ -134,7 +146,15 @@ class StatusWriter:
             return STATUS_RETRY  # the record changed: its watch brings the next cycle before that
         self._index = 0 if status is None else index
         self.known, self._written_at = status, self._clock.mono()
-        return None
+        return self._later()
+
+    def _later(self) -> float | None:
+        """When to look again, so that an alert whose end was delivered at last is open no more."""
+        if not self.incidents.owed():
+            self._owing = STATUS_PAUSE
+            return None
+        pause, self._owing = self._owing, min(self._owing * 2, OWING_LIMIT)
+        return pause
 
     def differs(self, entry: Entry | None) -> bool:
         """Whether something else stands in the store than this writer knows of; it is written anew then."""

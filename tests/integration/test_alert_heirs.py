@@ -91,6 +91,34 @@ async def test_a_trouble_that_ended_between_two_owners_is_ended_by_the_second(cl
         await heir.close()
 
 
+@pytest.mark.parametrize("dies", [True, False])
+async def test_an_alert_whose_end_is_not_delivered_stays_open(cluster: Cluster, dies: bool) -> None:
+    rc = await starved(cluster)
+    former = await start_farm(cluster.client, "former", keys=cluster.keys)
+    await told(cluster, rc, rc.id)
+    former.alerts.owing.add(rc.id)
+    await cluster.put(cluster.keys.node("node1"), Node(labels=GOOD))
+
+    async def placed() -> bool:
+        status = await cluster.status(rc)
+        return status.placed == 1 and former.alerts.resolved == [rc.id]
+
+    await eventually(placed, what="the end of the trouble")
+    assert (await cluster.status(rc)).alerts == (rc.id,)
+    if not dies:
+        former.alerts.owing.clear()
+        await told(cluster, rc)
+        await former.close()
+        return
+    await die(cluster, former)
+    heir = await start_farm(cluster.client, "heir", keys=cluster.keys, seed=2)
+    try:
+        await told(cluster, rc)
+        assert (heir.alerts.resolved, heir.alerts.fired) == ([rc.id], [])
+    finally:
+        await heir.close()
+
+
 async def test_a_node_that_one_farm_gave_up_and_that_is_back_is_ended_by_another(cluster: Cluster) -> None:
     await cluster.add_nodes({f"node{number}": GOOD for number in range(3)})
     settings = {"kinds": ("nodes",), "lost_after": 1.0}

@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from alerting.alert import Alert
+from alerting.errors import DeliveryFailed
 from alerting.router import Route, Router
 from farmd.farm.incidents import Incidents
 from tests.recorders import CountingRecorder
-from tests.still_clock import StillClock
+from tests.virtual import VirtualClock
 
 KEY = "rc1"
 TROUBLE = Alert(summary="web: not enough nodes", incident_key=KEY)
@@ -25,8 +26,11 @@ class People:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
+        self.deaf = False
 
     async def deliver(self, alert: Alert) -> None:
+        if self.deaf:
+            raise DeliveryFailed("status 503")
         self.told.append((alert.incident_key, alert.state))
 
     async def close(self) -> None:
@@ -36,7 +40,7 @@ class People:
 @asynccontextmanager
 async def process(people: People, **route: frozenset[str]) -> AsyncIterator[Router]:
     """A farm's alerter: a memory of its own, told to the same people."""
-    router = Router([Route(people, **route)], StillClock(), CountingRecorder())  # type: ignore[arg-type]
+    router = Router([Route(people, **route)], VirtualClock(), CountingRecorder())  # type: ignore[arg-type]
     task = asyncio.create_task(router.run())
     try:
         yield router
@@ -102,11 +106,32 @@ async def test_an_item_that_is_gone_ends_all_that_was_wrong_with_it(people: Peop
         incidents = Incidents(router, ["transfer_rc1"])
         await incidents.tell(TROUBLE)
         await incidents.end_all()
+        await router.drain()
         assert incidents.open() == ()
-    assert people.told == [(KEY, "firing"), (KEY, "resolved"), ("transfer_rc1", "resolved")]
+    assert people.told == [(KEY, "firing"), ("transfer_rc1", "resolved"), (KEY, "resolved")]
 
 
 async def test_who_is_told_of_high_alerts_only_hears_of_no_inherited_low_one(people: People) -> None:
     async with process(people, urgencies=frozenset({"high"})) as router:
         await Incidents(router, [KEY]).end(KEY)
     assert people.told == []
+
+
+async def test_an_end_that_is_not_delivered_is_still_open_for_the_heir(people: People) -> None:
+    """The farm that ended it may die before anybody has heard: whoever is next ends it then."""
+    async with process(people) as dead:
+        before = Incidents(dead)
+        await before.tell(TROUBLE)
+        await dead.drain()
+        people.deaf = True
+        await before.end(KEY)
+        await dead.drain()
+        assert before.open() == (KEY,)
+        assert KEY not in before
+    people.deaf = False
+    async with process(people) as heir:
+        after = Incidents(heir, before.open())
+        await after.end(KEY)
+        await heir.drain()
+        assert after.open() == ()
+    assert people.told == [(KEY, "firing"), (KEY, "resolved")]

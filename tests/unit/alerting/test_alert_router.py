@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import structlog
 
 from alerting.alert import Alert
 from alerting.errors import DeliveryFailed
-from alerting.router import Route, Router
+from alerting.router import LEAVING_KEPT, Route, Router
 from alerting.sinks.log import LogSink
 from farmd.metrics import TABLE
 from tests.recorders import CountingRecorder
-from tests.still_clock import StillClock
+from tests.virtual import VirtualClock
 
 SENT = "farmd_alerts_sent_total"
 LOW = Alert(summary="not enough nodes", incident_key="rc1")
@@ -54,7 +55,7 @@ async def running(router: Router) -> AsyncIterator[Router]:
 
 async def test_firing_and_resolving_reach_every_sink_in_order_and_are_counted() -> None:
     one, two, recorder = ListSink("log"), ListSink("webhook"), CountingRecorder()
-    async with running(Router([Route(one), Route(two)], StillClock(), recorder)) as router:
+    async with running(Router([Route(one), Route(two)], VirtualClock(), recorder)) as router:
         await router.fire(LOW)
         await router.fire(LOW)
         await router.resolve("rc1")
@@ -73,7 +74,7 @@ async def test_firing_and_resolving_reach_every_sink_in_order_and_are_counted() 
 async def test_urgency_decides_which_sink_is_told() -> None:
     pager, log = ListSink("webhook"), ListSink("log")
     routes = [Route(pager, frozenset({"high"})), Route(log)]
-    async with running(Router(routes, StillClock(), CountingRecorder())) as router:
+    async with running(Router(routes, VirtualClock(), CountingRecorder())) as router:
         await router.fire(LOW)
         await router.fire(HIGH)
         await router.resolve("rc1")
@@ -85,38 +86,99 @@ async def test_urgency_decides_which_sink_is_told() -> None:
 async def test_a_hanging_sink_blocks_neither_the_worker_nor_the_others() -> None:
     stuck, fine, recorder = ListSink("webhook"), ListSink("log"), CountingRecorder()
     stuck.gate.clear()
-    router = Router([Route(stuck), Route(fine)], StillClock(), recorder, queue_length=3)
+    router = Router([Route(stuck), Route(fine)], VirtualClock(), recorder, capacity=3)
     async with running(router):
         for number in range(10):
             await router.fire(Alert(summary="s", incident_key=f"rc{number}"))
             await asyncio.wait_for(_until(lambda want=number + 1: len(fine.got) == want), 5)
-        lost = recorder.counts[(SENT, "failed", "webhook")]
-        assert lost == 10 - 1 - 3  # one in hand, three queued, the rest refused
+        assert recorder.counts[(SENT, "failed", "webhook")] == 10 - 3  # as many as there is room for wait
         stuck.gate.set()
         await router.drain()
-        await router.fire(Alert(summary="s", incident_key="rc9"))  # what was refused is still news
+        assert [key for key, _ in stuck.got[-3:]] == ["rc7", "rc8", "rc9"]
+        await router.fire(Alert(summary="s", incident_key="rc1"))  # what was forgotten is still news
         await router.drain()
-    assert ("rc9", "firing") in stuck.got
+    assert ("rc1", "firing") in stuck.got
 
 
-async def test_one_failing_sink_does_not_stop_another_and_gets_the_alert_again() -> None:
-    for broken in (DeliveryFailed("status 503"), RuntimeError("a bug")):
-        bad, good, recorder = ListSink("webhook", broken), ListSink("log"), CountingRecorder()
-        async with running(Router([Route(bad), Route(good)], StillClock(), recorder)) as router:
-            await router.fire(LOW)
-            await router.drain()
-            bad.broken = None
-            await router.fire(LOW)
-            await router.drain()
-        assert good.got == bad.got == [("rc1", "firing")]
-        assert recorder.counts[(SENT, "failed", "webhook")] == 1
-        assert recorder.counts[(SENT, "sent", "webhook")] == 1
+@pytest.mark.parametrize("broken", [DeliveryFailed("status 503"), RuntimeError("a bug")])
+async def test_what_a_failing_sink_must_know_is_told_when_it_works_again(broken: Exception) -> None:
+    bad, good, recorder, clock = ListSink("webhook"), ListSink("log"), CountingRecorder(), VirtualClock()
+    async with running(Router([Route(bad), Route(good)], clock, recorder)) as router:
+        bad.broken = broken
+        await router.fire(LOW)
+        await clock.advance(60)
+        bad.broken = None
+        await clock.advance(60)
+        assert bad.got == good.got == [("rc1", "firing")]
+        bad.broken = broken
+        await router.resolve("rc1")
+        await clock.advance(86_400)
+        assert router.owes("rc1")
+        bad.broken = None
+        await clock.advance(300)
+        assert not router.owes("rc1")
+    assert bad.got == good.got == [("rc1", "firing"), ("rc1", "resolved")]
+    assert recorder.counts[(SENT, "resolved", "webhook")] == 1
+
+
+async def test_sinks_are_exchanged_and_nobody_is_left_with_an_incident_that_is_over() -> None:
+    stays, goes, comes, again = (ListSink("webhook") for _ in range(4))
+    clock = VirtualClock()
+    routes = [Route(stays, receiver="stays"), Route(goes, receiver="goes")]
+    async with running(Router(routes, clock, CountingRecorder())) as router:
+        await router.fire(LOW)
+        await router.drain()
+        router.exchange([Route(comes, receiver="comes"), Route(again, receiver="stays")])
+        await router.fire(LOW)
+        await router.fire(HIGH)
+        await clock.settle()
+        goes.broken = DeliveryFailed("status 503")
+        await router.resolve("rc1")
+        await clock.advance(60)
+        assert (goes.got, goes.closed) == ([("rc1", "firing")], False)
+        assert not router.owes("rc1")
+        goes.broken = None
+        await clock.advance(300)
+    told = [("rc1", "firing"), ("no_leader", "firing"), ("rc1", "resolved")]
+    assert (goes.got, goes.closed) == ([("rc1", "firing"), ("rc1", "resolved")], True)
+    assert comes.got == told
+    assert stays.got + again.got == told
+
+
+async def test_a_sink_that_is_left_and_taken_again_hears_what_it_missed() -> None:
+    sink, clock = ListSink("webhook"), VirtualClock()
+    async with running(Router([Route(sink, receiver="one")], clock, CountingRecorder())) as router:
+        await router.fire(LOW)
+        await router.drain()
+        other = ListSink("log")
+        router.exchange([Route(other, receiver="two")])
+        await router.fire(HIGH)
+        await router.drain()
+        router.exchange([Route(sink, receiver="one")])
+        await router.resolve("rc1")
+        await router.drain()
+    assert sink.got == [("rc1", "firing"), ("no_leader", "firing"), ("rc1", "resolved")]
+    assert other.got == [("rc1", "firing"), ("no_leader", "firing"), ("rc1", "resolved")]
+
+
+async def test_sinks_that_are_left_are_bounded_in_number() -> None:
+    sinks = [ListSink("webhook") for _ in range(LEAVING_KEPT + 3)]
+    clock = VirtualClock()
+    async with running(Router([Route(sinks[0], receiver="0")], clock, CountingRecorder())) as router:
+        await router.fire(LOW)
+        for number, sink in enumerate(sinks):
+            router.exchange([Route(sink, receiver=str(number))])
+            await clock.settle()
+        await router.resolve("rc1")
+        await clock.settle()
+    heard = [sink.got == [("rc1", "firing"), ("rc1", "resolved")] for sink in sinks]
+    assert heard == [False] * 2 + [True] * (LEAVING_KEPT + 1)
 
 
 async def test_a_delivery_has_a_time_limit() -> None:
     stuck, recorder = ListSink("webhook"), CountingRecorder()
     stuck.gate.clear()
-    router = Router([Route(stuck)], StillClock(), recorder, delivery_limit=0.01)
+    router = Router([Route(stuck)], VirtualClock(), recorder, delivery_limit=0.01)
     async with running(router):
         await router.fire(LOW)
         await asyncio.wait_for(router.drain(), 5)
@@ -126,7 +188,7 @@ async def test_a_delivery_has_a_time_limit() -> None:
 async def test_closing_delivers_what_is_queued_and_gives_up_on_what_hangs() -> None:
     stuck, fine = ListSink("webhook"), ListSink("log")
     stuck.gate.clear()
-    router = Router([Route(stuck), Route(fine)], StillClock(), CountingRecorder())
+    router = Router([Route(stuck), Route(fine)], VirtualClock(), CountingRecorder())
     async with running(router):
         await router.fire(LOW)
         await asyncio.wait_for(router.close(grace=0.05), 5)

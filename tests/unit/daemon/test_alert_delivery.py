@@ -1,4 +1,4 @@
-"""A bug below the alerts' sinks is told, and later alerts are delivered all the same."""
+"""What a process tells people while its alerts' sinks break or are exchanged by a reload."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import random
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from structlog.testing import capture_logs
 
 from alerting.alert import Alert
 from alerting.signature import SIGNATURE_HEADER
 from farmd.alerts import Alerting
-from farmd.config import SinkSection
+from farmd.config import Config, SinkSection
 from tests.credentials import mend, spoil
+from tests.fleet import eventually
 from tests.recorders import CountingRecorder
 from tests.virtual import VirtualClock
 
@@ -77,3 +81,55 @@ async def test_an_alert_waits_for_the_key_that_signs_it(tmp_path: Path, how: str
     (headers,) = receiver.headers
     assert headers[SIGNATURE_HEADER]
     await alerter.close()
+
+
+class People:
+    """A real HTTP server that keeps what it is told at each of its addresses; ``status`` is its answer."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, str]] = []
+        self.status = 200
+
+    async def hear(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        if self.status == 200:
+            self.told.append((request.path, body["incident_key"], body["state"]))
+        return web.Response(status=self.status)
+
+
+async def test_an_alert_that_is_open_during_a_reload_ends_wherever_it_was_told() -> None:
+    people, clock = People(), VirtualClock()
+    app = web.Application()
+    app.router.add_post("/{team}", people.hear)
+
+    def config(team: str, **more: float) -> Config:
+        url = str(server.make_url(f"/{team}"))
+        return Config.model_validate({"alerts": {"sinks": [{"type": "webhook", "url": url, **more}]}})
+
+    async def until(*told: tuple[str, str, str]) -> None:
+        async def so() -> bool:
+            await clock.advance(60.0)
+            return people.told == list(told)
+
+        await eventually(so, what=f"{told}")
+
+    async with TestServer(app) as server, aiohttp.ClientSession() as http:
+        first = config("old").alerts.sinks
+        alerter = Alerting(first, http, clock, random.Random(1), CountingRecorder())
+        await alerter.fire(Alert(summary="one", incident_key="one"))
+        await until(("/old", "one", "firing"))
+        alerter.reload(config("old", timeout=20.0))
+        alerter.reload(config("new"))
+        await until(("/old", "one", "firing"), ("/new", "one", "firing"))
+        people.told.clear()
+        people.status = 503
+        await alerter.resolve("one")
+        await clock.advance(60.0)
+        people.status = 200
+
+        async def over() -> bool:
+            await clock.advance(60.0)
+            return sorted(people.told) == [("/new", "one", "resolved"), ("/old", "one", "resolved")]
+
+        await eventually(over, what="the end at both")
+        await alerter.close()

@@ -1,0 +1,142 @@
+"""One sink's loop: sends what its outbox holds, one message at a time, until the sink has it.
+
+A sink that hangs, refuses or crashes delays its own messages only; each failure is counted
+(``farmd_alerts_sent_total``) and logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import structlog
+
+from alerting.alert import Alert, Urgency
+from alerting.alerter import Sink
+from alerting.errors import AlertingError
+from alerting.outbox import Incident, Outbox
+from store.ports import Clock, Recorder
+
+METRIC = "farmd_alerts_sent_total"
+
+_log = structlog.get_logger()
+
+
+class Lane:
+    """One sink and what it must know. ``limit`` is seconds a delivery, ``idle`` is set while nothing is due.
+
+    ``leaving``: the sink is not configured any more; it is told the ends of what it heard of, nothing else.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        urgencies: frozenset[Urgency],
+        outbox: Outbox,
+        clock: Clock,
+        recorder: Recorder,
+        limit: float,
+    ) -> None:
+        self.sink = sink
+        self.urgencies = urgencies
+        self.outbox = outbox
+        self.leaving = False
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self._clock = clock
+        self._recorder = recorder
+        self._limit = limit
+        self._wake = asyncio.Event()
+
+    def fire(self, alert: Alert) -> None:
+        """The sink must know of this, if it is told of such alerts."""
+        if self.leaving:
+            self.outbox.recall(alert.incident_key)
+        elif alert.urgency not in self.urgencies:
+            return
+        elif not self.outbox.fire(alert):
+            self._count("duplicate")
+        else:
+            lost = self.outbox.overflow()
+            if lost is not None:
+                self._failed(lost, "too_many_incidents", "more incidents are open than are remembered")
+            self.look()
+
+    def resolve(self, incident_key: str) -> None:
+        """The sink must know that this is over, if it was told of it."""
+        self.outbox.resolve(incident_key)
+        self.look()
+
+    def adopt(self, alert: Alert) -> None:
+        """The sink knows of this from another process."""
+        if alert.urgency in self.urgencies and not self.leaving:
+            self.outbox.adopt(alert)
+
+    def use(self, sink: Sink, urgencies: frozenset[Urgency]) -> Sink:
+        """Reach the same receiver by another sink; returns the one that was used so far."""
+        former, self.sink, self.urgencies, self.leaving = self.sink, sink, urgencies, False
+        return former
+
+    def leave(self) -> None:
+        """The sink is not configured any more."""
+        self.leaving = True
+        self.outbox.leave()
+        self.look()
+
+    def look(self) -> None:
+        """Look at the outbox now."""
+        self.idle.clear()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Deliver until cancelled, or until a leaving sink knows all."""
+        while not (self.leaving and len(self.outbox) == 0):
+            self._wake.clear()
+            incident = self.outbox.take()
+            if incident is not None:
+                await self._deliver(incident, incident.message())
+            else:
+                self.idle.set()
+                await self._wait(self.outbox.wait())
+        self.idle.set()
+
+    async def _wait(self, seconds: float) -> None:
+        waiters: list[asyncio.Future[object]] = [asyncio.ensure_future(self._wake.wait())]
+        if seconds < math.inf:
+            waiters.append(asyncio.ensure_future(self._clock.sleep(max(seconds, 0.0))))
+        try:
+            await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiter in waiters:
+                waiter.cancel()
+
+    async def _deliver(self, incident: Incident, message: Alert) -> None:
+        try:
+            async with asyncio.timeout(self._limit):
+                await self.sink.deliver(message)
+        except TimeoutError:
+            self.outbox.failed(incident, refused=False)
+            self._failed(message, "delivery_timeout", f"not delivered within {self._limit:g} s")
+        except AlertingError as error:
+            self.outbox.failed(incident, refused=not error.retry)
+            self._failed(message, error.code, error.message)
+        except Exception as error:  # noqa: BLE001 - a broken sink must not end its lane, nor another
+            self.outbox.failed(incident, refused=False)
+            self._failed(message, "sink_crashed", type(error).__name__)
+        else:
+            self.outbox.delivered(incident, message)
+            self._count("resolved" if message.state == "resolved" else "sent")
+
+    def _failed(self, alert: Alert, code: str, why: str) -> None:
+        self._count("failed")
+        _log.warning(
+            "alerts.not_delivered",
+            sink=self.sink.name,
+            incident_key=alert.incident_key,
+            state=alert.state,
+            code=code,
+            error=why,
+        )
+
+    def _count(self, result: str) -> None:
+        self._recorder.count(METRIC, sink=self.sink.name, result=result)
