@@ -21,7 +21,7 @@ from farmd.farm.model import FarmSettings
 from farmd.farm.world import World
 from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
 from farmd.kinds import KINDS, KindOfWork, load
-from farmd.placement import Placement
+from farmd.pods.placement import Placement
 from farmd.progress import Progress
 from farmd.version import version
 from farmd.work.context import Context

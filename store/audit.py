@@ -7,17 +7,13 @@ hour, so pruning is one ``delete-tree`` an hour (R25).
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from store import codec, operations
 from store.errors import RecordInvalid
 from store.keys import Keys
-from store.ports import Clock, Ids
-
-if TYPE_CHECKING:
-    from store.consul.client import ConsulClient
+from store.ports import Clock, Ids, KeyReader
 
 
 class Audit(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -95,7 +91,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 class AuditReader:
     """Reads the audit log, newest first, one hour at a time, and no more hours than it must."""
 
-    def __init__(self, client: ConsulClient, keys: Keys) -> None:
+    def __init__(self, client: KeyReader, keys: Keys) -> None:
         self._client = client
         self._keys = keys
         self.broken: list[RecordInvalid] = []

@@ -10,7 +10,6 @@ The pointer ``audit/checkpoint`` is written last and names the only checkpoint t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,9 +19,7 @@ from store.entry import Entry
 from store.errors import Conflict, RecordInvalid
 from store.keys import Keys
 from store.pods import PodKey
-
-if TYPE_CHECKING:
-    from store.consul.client import ConsulClient
+from store.ports import KeyReader
 
 # In base64, and with its fence, a chunk stays a routine transaction of less than 64 KB.
 CHUNK_BYTES = 40 * 1024
@@ -100,7 +97,7 @@ def _key(text: str, source: str) -> PodKey:
     return PodKey(*parts)
 
 
-async def newest(client: ConsulClient, keys: Keys) -> tuple[Checkpoint | None, int]:
+async def newest(client: KeyReader, keys: Keys) -> tuple[Checkpoint | None, int]:
     """The checkpoint that counts and the index of its pointer; none and 0 before the first.
 
     Raises:
@@ -112,7 +109,7 @@ async def newest(client: ConsulClient, keys: Keys) -> tuple[Checkpoint | None, i
     return codec.decode(Checkpoint, entry.value, entry.key), entry.modify_index
 
 
-async def replayed(client: ConsulClient, keys: Keys) -> Replay:
+async def replayed(client: KeyReader, keys: Keys) -> Replay:
     """Which pods the stored audit log says there are.
 
     What is committed while it reads may or may not be in the answer.
@@ -136,7 +133,7 @@ async def replayed(client: ConsulClient, keys: Keys) -> Replay:
     raise Conflict(f"{keys.checkpoint}: replaced at each of {ATTEMPTS} tries to read it", key=keys.checkpoint)
 
 
-async def _pods(client: ConsulClient, keys: Keys, checkpoint: Checkpoint) -> frozenset[PodKey]:
+async def _pods(client: KeyReader, keys: Keys, checkpoint: Checkpoint) -> frozenset[PodKey]:
     pods: set[PodKey] = set()
     for number in range(checkpoint.chunks):
         key = keys.checkpoint_chunk(checkpoint.hour, checkpoint.id, number)
@@ -152,7 +149,7 @@ async def _pods(client: ConsulClient, keys: Keys, checkpoint: Checkpoint) -> fro
     return frozenset(pods)
 
 
-async def _records(client: ConsulClient, keys: Keys, after: int) -> dict[int, list[Audit]]:
+async def _records(client: KeyReader, keys: Keys, after: int) -> dict[int, list[Audit]]:
     prefix = keys.tree("audit")
     hours = await client.keys(prefix, separator="/", mode="consistent")
     found: dict[int, list[Audit]] = {}

@@ -6,15 +6,13 @@ selector that fits nothing, must never remove a pod; the worker sees to it (``fa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
 from store.keys import Keys
 from store.named import NamedRecords
-
-if TYPE_CHECKING:
-    from store.consul.client import ConsulClient
+from store.ports import KeyReader
 
 KIND = "daemonsets"
 
@@ -77,5 +75,5 @@ class DaemonSetStore(NamedRecords[DaemonSet]):
     ``delete`` is safe only for one that wants no pods.
     """
 
-    def __init__(self, client: ConsulClient, keys: Keys) -> None:
+    def __init__(self, client: KeyReader, keys: Keys) -> None:
         super().__init__(client, keys, KIND, DaemonSet, "daemonset")

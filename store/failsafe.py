@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from store import codec, operations
@@ -11,10 +9,7 @@ from store.entry import Entry, Stored
 from store.errors import RecordInvalid
 from store.keys import Keys, is_sentinel
 from store.operations import Operation
-
-if TYPE_CHECKING:
-    from store.consul.client import ConsulClient
-
+from store.ports import KeyReader
 
 ILLEGIBLE = "failsafe: the record of the freeze does not decode"
 """The evidence of a freeze that nobody can read: it holds like any other, and a person acknowledges it so."""
@@ -50,7 +45,7 @@ def frozen(record: Failsafe | None, now: float) -> bool:
 class FailsafeStore:
     """Reads freezes and builds the operation of a person's acknowledgement."""
 
-    def __init__(self, client: ConsulClient, keys: Keys) -> None:
+    def __init__(self, client: KeyReader, keys: Keys) -> None:
         self._client = client
         self._keys = keys
 

@@ -8,7 +8,7 @@ that a person wrote do not matter.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -16,9 +16,7 @@ from store import codec, operations
 from store.errors import NotFound, RecordInvalid
 from store.keys import Keys
 from store.operations import Operation
-
-if TYPE_CHECKING:
-    from store.consul.client import ConsulClient
+from store.ports import KeyReader
 
 MAX_MANIFEST_BYTES = 256 * 1024
 
@@ -178,7 +176,7 @@ def ensure(keys: Keys, body: bytes) -> Operation:
     return operations.put(keys.manifest(digest(body)), body, flags=0)
 
 
-async def read_body(client: ConsulClient, keys: Keys, sha: str) -> bytes:
+async def read_body(client: KeyReader, keys: Keys, sha: str) -> bytes:
     """The canonical bytes of a manifest, proven to be the ones that the digest names.
 
     Raises:
@@ -195,7 +193,7 @@ async def read_body(client: ConsulClient, keys: Keys, sha: str) -> bytes:
     return entry.value
 
 
-async def read(client: ConsulClient, keys: Keys, sha: str) -> Manifest:
+async def read(client: KeyReader, keys: Keys, sha: str) -> Manifest:
     """A manifest by its digest.
 
     Raises:

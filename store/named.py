@@ -7,7 +7,7 @@ the good ones and never poisons a listing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -16,9 +16,7 @@ from store.entry import Entry, Stored
 from store.errors import Ambiguous, NotFound, RecordInvalid
 from store.keys import Keys, is_sentinel
 from store.operations import Operation
-
-if TYPE_CHECKING:
-    from store.consul.client import ConsulClient
+from store.ports import KeyReader
 
 
 class Named(Protocol):
@@ -103,7 +101,7 @@ class NamedRecords(Generic[T]):
     Errors of the client pass through: ``StoreUnavailable``, ``AccessDenied``, ``UnexpectedAnswer``.
     """
 
-    def __init__(self, client: ConsulClient, keys: Keys, family: str, kind: type[T], noun: str) -> None:
+    def __init__(self, client: KeyReader, keys: Keys, family: str, kind: type[T], noun: str) -> None:
         self._client = client
         self._keys = keys
         self._family = family

@@ -7,7 +7,7 @@ agent's session-bound presence: it vanishes with the session, its heartbeat is t
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -16,11 +16,9 @@ from store.entry import Entry, Stored
 from store.errors import NotFound, RecordInvalid
 from store.keys import Keys, is_sentinel
 from store.operations import Operation
+from store.ports import KeyReader
 from store.status import ItemStatus
 from store.work import Work
-
-if TYPE_CHECKING:
-    from store.consul.client import ConsulClient
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -176,7 +174,7 @@ class NodeListing(msgspec.Struct, frozen=True):
 class NodeStore:
     """Reads nodes and agents, and builds the operation that changes what people say of a node."""
 
-    def __init__(self, client: ConsulClient, keys: Keys) -> None:
+    def __init__(self, client: KeyReader, keys: Keys) -> None:
         self._client = client
         self._keys = keys
 

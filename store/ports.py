@@ -10,7 +10,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
+
+from store.entry import Entry, Page, RawEntry
+
+Mode = Literal["default", "consistent", "stale"]
+"""How fresh an answer must be (Consul consistency modes)."""
 
 
 class Clock(Protocol):
@@ -38,6 +43,19 @@ class Ids(Protocol):
 
     def new(self) -> str:
         """16 uniformly random lower-case hex digits (R23: trees are sharded by the first one)."""
+
+
+class KeyReader(Protocol):
+    """Reads keys (``store.consul.client.ConsulClient``): all that a repository of records needs."""
+
+    async def read(self, key: str, *, mode: Mode = "default") -> Entry | None:
+        """One key now; None if absent."""
+
+    async def list(self, prefix: str, *, mode: Mode = "default") -> Page[RawEntry]:
+        """All entries under a prefix, values undecoded."""
+
+    async def keys(self, prefix: str, *, separator: str = "", mode: Mode = "default") -> Page[str]:
+        """All keys under a prefix, up to the first ``separator`` behind it."""
 
 
 class Recorder(Protocol):

@@ -7,16 +7,14 @@ that no slip of a schema can ever scale a fleet to nothing.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from store.entry import Entry, Stored
 from store.keys import Keys
 from store.named import NamedRecords, decode_named
-
-if TYPE_CHECKING:
-    from store.consul.client import ConsulClient
+from store.ports import KeyReader
 
 KIND = "rcs"
 
@@ -102,5 +100,5 @@ class ReplicationControllerStore(NamedRecords[ReplicationController]):
     ``delete`` is safe only for a count of 0.
     """
 
-    def __init__(self, client: ConsulClient, keys: Keys) -> None:
+    def __init__(self, client: KeyReader, keys: Keys) -> None:
         super().__init__(client, keys, KIND, ReplicationController, "rc")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -11,9 +11,7 @@ from store.entry import Entry
 from store.errors import RecordInvalid
 from store.keys import Keys
 from store.operations import Operation
-
-if TYPE_CHECKING:
-    from store.consul.client import ConsulClient
+from store.ports import KeyReader
 
 
 class ItemStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -57,7 +55,7 @@ def open_alerts(entry: Entry | None) -> tuple[str, ...]:
 class StatusStore:
     """Reads what the owners of one kind's items last did; it decides nothing."""
 
-    def __init__(self, client: ConsulClient, keys: Keys, kind: str) -> None:
+    def __init__(self, client: KeyReader, keys: Keys, kind: str) -> None:
         self._client = client
         self._keys = keys
         self._kind = kind

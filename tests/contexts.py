@@ -14,7 +14,7 @@ from farmd.farm.manifests import ManifestCache
 from farmd.farm.model import FarmSettings
 from farmd.farm.world import World
 from farmd.metrics import Metrics
-from farmd.placement import Placement
+from farmd.pods.placement import Placement
 from farmd.progress import Progress
 from farmd.work.context import Context
 from scheduler.selector import LabelSelectorScheduler

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from farmd.daemonset.model import Plan
 from farmd.daemonset.reading import Reading
-from farmd.pod_changes import Change, NodeChanges, grouped
+from farmd.pods.changes import Change, NodeChanges, grouped
 from scheduler.model import Assignment, Request
 from scheduler.reservations import change_reservations
 from store.intent import Intent

@@ -15,7 +15,7 @@ from farmd.daemonset import plan as planning
 from farmd.daemonset.model import Need, Plan
 from farmd.daemonset.reading import Reader, Reading
 from farmd.daemonset.watch import Watch
-from farmd.pod_changes import NodeChanges
+from farmd.pods.changes import NodeChanges
 from farmd.pods.state import Place
 from farmd.wake import Wake
 from farmd.work.model import Ask

@@ -18,13 +18,13 @@ import structlog
 from farmd import tasks
 from farmd.farm.errors import ClaimLost, WorkerEnded
 from farmd.farm.kind import Kind, Worker
+from farmd.farm.writer import Write, Writer
 from farmd.wake import Wake
-from store import codec, operations
+from store import codec
 from store.consul.client import ConsulClient
 from store.errors import StoreError
 from store.keys import Keys
 from store.locks import Claim
-from store.operations import Operation
 from store.ports import Clock, Recorder, Rng
 from store.sessions import Session
 from store.status import Status, open_alerts
@@ -209,18 +209,18 @@ class Supervisor:
 
     async def _record(self, claim: Claim, crashed: Work) -> None:
         """Write what later owners must honour; fenced like every write."""
+        writer = Writer(claim, self._session, self._client)
         try:
             writes = [await self._state(claim, crashed)]
             if crashed.blocked:
                 writes.append(await self._blocked(claim, crashed))
-            self._session.require()
-            await self._client.transaction([*claim.fence(), *writes])
+            await writer.commit(*writes)
         except StoreError as error:
             log.warning("worker.state_not_recorded", code=error.code, error=error.message)
         except Exception:
             log.exception("worker.state_not_recorded")
 
-    async def _blocked(self, claim: Claim, crashed: Work) -> Operation:
+    async def _blocked(self, claim: Claim, crashed: Work) -> Write:
         """Say it to people; which alerts are open stays."""
         key = self._keys.status(claim.kind, claim.item)
         entry = await self._client.read(key)
@@ -232,14 +232,14 @@ class Supervisor:
             record=crashed.record,
             alerts=open_alerts(entry),
         )
-        return operations.put(key, codec.encode(status))
+        return Write(key, status, entry.modify_index if entry is not None else 0)
 
-    async def _state(self, claim: Claim, crashed: Work) -> Operation:
+    async def _state(self, claim: Claim, crashed: Work) -> Write:
         """Change what the record says of crashes; what else the worker keeps there stays."""
         key = self._keys.work(claim.kind, claim.item)
         entry = await self._client.read(key)
         if entry is None:
-            return operations.create(key, codec.encode(crashed))
+            return Write(key, crashed, 0)
         merged = msgspec.structs.replace(
             codec.decode(Work, entry.value, key),
             crashes=crashed.crashes,
@@ -247,7 +247,5 @@ class Supervisor:
             blocked=crashed.blocked,
             record=crashed.record,
         )
-        value = codec.rewrite(merged, entry.value)
-        if value == codec.encode(Work()):
-            return operations.delete_cas(key, entry.modify_index)
-        return operations.cas(key, value, entry.modify_index)
+        empty = codec.rewrite(merged, entry.value) == codec.encode(Work())
+        return Write(key, None if empty else merged, entry.modify_index, entry.value)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from farmd.farm.writer import Write
-from farmd.pod_changes import Change, NodeChanges, Note, grouped
+from farmd.pods.changes import Change, NodeChanges, Note, grouped
 from farmd.pods.state import Place
 from farmd.replication import transfer
 from farmd.replication.model import Plan, Step

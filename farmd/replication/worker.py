@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from alerting.alert import Alert
 from farmd.farm.moves import Moves
-from farmd.pod_changes import NodeChanges
+from farmd.pods.changes import NodeChanges
 from farmd.pods.state import Place
 from farmd.replication import changes, healing, reasons
 from farmd.replication import plan as planning

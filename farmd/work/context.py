@@ -13,7 +13,7 @@ from farmd.farm.manifests import ManifestCache
 from farmd.farm.model import FarmSettings
 from farmd.farm.turns import Turns
 from farmd.farm.world import World
-from farmd.placement import Placement
+from farmd.pods.placement import Placement
 from farmd.progress import Progress
 from scheduler.protocol import Scheduler
 from store.audit import AuditLogStore

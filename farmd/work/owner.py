@@ -17,9 +17,9 @@ import structlog
 from farmd.commands.edits import Family
 from farmd.commands.mutation import Call
 from farmd.farm.items import Items, RecordItems
-from farmd.farm.spending import Spending
-from farmd.placement import Subject
-from farmd.pod_changes import NodeChanges
+from farmd.pods.changes import NodeChanges
+from farmd.pods.placement import Subject
+from farmd.pods.spending import Spending
 from farmd.pods.state import Place, PodState, settled, settling
 from farmd.wake import Wake, earliest
 from farmd.work import deletion

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,12 +21,11 @@ from store.consul.exchange import RENEW_SECONDS, SHORT_SECONDS, Exchange, blocki
 from store.entry import Entry, Page, RawEntry
 from store.errors import AccessDenied, TransactionRejected, UnexpectedAnswer
 from store.operations import Operation
-from store.ports import Clock, Lane, Recorder, Request, Response, Transport
+from store.ports import Clock, Lane, Mode, Recorder, Request, Response, Transport
 
 if TYPE_CHECKING:
     from store.consul.library import Library
 
-Mode = Literal["default", "consistent", "stale"]
 Params = tuple[tuple[str, str], ...]
 
 

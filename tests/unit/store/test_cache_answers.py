@@ -13,10 +13,10 @@ import pytest
 
 from store import codec
 from store.cache import LARGE, PAUSE_AN_ENTRY, PrefixCache
-from store.consul.client import Mode
 from store.entry import Page, RawEntry
 from store.errors import NotRegistered, StoreError, StoreUnavailable
 from store.keys import Keys
+from store.ports import Mode
 from store.registration import register_cluster
 from store.tree import SLICE, SPLIT_ABOVE
 from tests.virtual import SeededIds, VirtualClock, embedded_client

@@ -18,7 +18,7 @@ from typing import Any
 
 from farmd.farm.caches import Caches
 from farmd.farm.writer import Writer
-from farmd.pod_changes import Change, NodeChanges, audit_bytes, encoder, group, places
+from farmd.pods.changes import Change, NodeChanges, audit_bytes, encoder, group, places
 from scheduler.errors import ReservationContended
 from scheduler.ledger import Hold, Ledger
 from store import codec, operations
