@@ -72,11 +72,13 @@ def _due(snapshot: Snapshot, transfer: Transfer) -> Step | None:
         return _step("finish", transfer, "the old pod is gone")
     if old.lost is not None or new.available:
         return _step("finish", transfer)
+    if new.healthy and surplus(snapshot) <= 0:
+        return None  # it serves, and only time is missing: it is not taken down again
     if why := _pointless(snapshot, transfer, old):
         return _step("cancel", transfer, why)
     if new.lost is not None or not new.retained:
         return _step("rollback", transfer, f"{transfer.new_node} may not keep it any more")
-    if snapshot.now >= transfer.deadline and not new.healthy:
+    if snapshot.now >= transfer.deadline:
         return _step("rollback", transfer, f"not healthy after {transfer.deadline - transfer.since:.0f} s")
     return None
 

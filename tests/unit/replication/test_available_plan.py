@@ -64,19 +64,21 @@ def test_lost_pods_are_replaced_one_after_the_other_is_available() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "new", "move", "action", "after"),
+    ("case", "new", "desired", "move", "action", "after"),
     [
-        ("it settles", pod(settles_in=4.0), {}, None, 290.0),
-        ("it is available", pod(), {}, "finish", 290.0),
-        ("late, and it settles", pod(settles_in=4.0), {"deadline": NOW - 1}, None, None),
-        ("late, and it failed meanwhile", DOWN, {"deadline": NOW - 1}, "rollback", None),
+        ("it settles", SETTLES, 2, {}, None, 290.0),
+        ("it is available", pod(), 2, {}, "finish", 290.0),
+        ("late, and it settles", SETTLES, 2, {"deadline": NOW - 1}, None, None),
+        ("late, and it failed meanwhile", DOWN, 2, {"deadline": NOW - 1}, "rollback", None),
+        ("it settles where it may not stay", pod(settles_in=4.0, retained=False), 3, {}, None, 290.0),
+        ("it settles, and fewer are desired", SETTLES, 1, {}, "cancel", 290.0),
     ],
 )
 def test_a_move_ends_when_the_new_pod_is_available(
-    case: str, new: PodState, move: dict[str, Any], action: str | None, after: float | None
+    case: str, new: PodState, desired: int, move: dict[str, Any], action: str | None, after: float | None
 ) -> None:
     pods = {"n1": pod(retained=False), "n2": pod(), "n9": new}
-    shot = world(controller(2), pods, transfer=moving(**move))
+    shot = world(controller(desired), pods, transfer=moving(**move))
     step = transfer.advance(shot)
     assert (step.action if step else None, transfer.look_again(shot)) == (action, after), case
 
