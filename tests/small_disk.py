@@ -52,7 +52,7 @@ class SmallDisk:
         enter = ["nsenter", f"--target={self._holder.pid}", "--mount"]
         if os.geteuid() != 0:
             enter += ["--user", "--preserve-credentials"]
-        subprocess.run([*enter, "mount", "-o", "remount,ro", str(self._folder)], check=True)
+        subprocess.run([*enter, "mount", "-o", "remount,bind,ro", str(self._folder)], check=True)
 
     def fill(self) -> None:
         """Leave no room for a single byte more."""
