@@ -1,1 +1,1 @@
-"""Telling humans: an alert, a router, de-duplication and the sinks."""
+"""Alerts for people: the alert, the router, de-duplication and the sinks."""

@@ -1,8 +1,8 @@
-"""An alert: what a human must know, under a key that joins its firing, repeats and end.
+"""An alert: a message for people, with an incident key that joins its firing, repeats and end.
 
-The incident key decides what is one incident. p2's keys are kept where they exist: the id of a
-replication controller, ``no_rcs_found``, ``zero_replicas_found`` and ``preemptive_ds_contention``.
-An alert never carries a manifest, an environment or a token: it leaves the house.
+Alerts with the same incident key are one incident. p2's keys are kept where they exist: the id of a
+replication controller, ``no_rcs_found`` and ``preemptive_ds_contention``.
+An alert never carries a manifest, an environment or a token, because it is sent to other systems.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from alerting.errors import AlertInvalid
 Urgency = Literal["high", "low"]
 State = Literal["firing", "resolved"]
 
-ZERO_REPLICAS_FOUND = "zero_replicas_found"
 PREEMPTIVE_DS_CONTENTION = "preemptive_ds_contention"
 
 MAX_SUMMARY = 1024
@@ -27,7 +26,7 @@ MAX_DESCRIPTION = 16 * 1024
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """One alert. ``summary`` is one line, ``description`` the long text, ``details`` are for machines.
 
-    ``urgency`` high wakes somebody up; low can wait for the morning. Summary and incident key are
+    ``urgency`` high must be read at once; low can wait for the morning. Summary and incident key are
     mandatory.
 
     Raises:
@@ -63,5 +62,5 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def resolved(self) -> Alert:
-        """The same incident, over."""
+        """The alert that ends this incident."""
         return msgspec.structs.replace(self, state="resolved")

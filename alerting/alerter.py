@@ -1,7 +1,7 @@
-"""The ``Alerter`` protocol: how workers tell humans (p2 ``pkg/alerting``), and how sinks carry it on.
+"""The protocols ``Alerter``, with which workers fire alerts (p2 ``pkg/alerting``), and ``Sink``.
 
-Firing returns once the alert is accepted, never once it is delivered: a slow or dead receiver must
-not slow down a worker, and a worker cannot do anything about it anyway.
+``fire`` returns when the alert is queued and does not wait for its delivery: a slow or dead receiver
+must not slow down a worker, and a worker cannot repair a receiver.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from alerting.alert import Alert
 
 
 class Alerter(Protocol):
-    """What workers get. Repeating an alert is free: it is de-duplicated by its incident key."""
+    """Fires and resolves alerts. A worker may repeat an alert: the incident key de-duplicates it."""
 
     async def fire(self, alert: Alert) -> None:
-        """Tell somebody. Never raises for a delivery that fails later."""
+        """Queue an alert. Never raises for a delivery that fails later."""
 
     async def resolve(self, incident_key: str) -> None:
-        """The incident is over; unknown keys are ignored, so that callers need not remember."""
+        """End an incident. Unknown keys are ignored, so that callers need not remember what they fired."""
 
     async def adopt(self, alert: Alert) -> None:
-        """Another process fired this and is gone: from now on it counts as fired here. Tells nobody."""
+        """Treat an alert that another process fired, and that ended, as fired here. Sends nothing."""
 
     async def forget(self, incident_key: str) -> None:
-        """What was fired under this key is another process's by now: the next one is news. Tells nobody."""
+        """Drop an incident that another process took over: the next alert of it is new. Sends nothing."""
 
     def owes(self, incident_key: str) -> bool:
-        """Whether somebody who heard of the incident must still be told that it is over."""
+        """Whether the end of the incident is still to be delivered to a configured sink."""
 
 
 class Sink(Protocol):
@@ -35,15 +35,15 @@ class Sink(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in metrics and logs, from a closed set: one a configured sink."""
+        """The sink's name in metrics and logs, from a closed set: one name a configured sink."""
 
     async def deliver(self, alert: Alert) -> None:
         """Deliver one firing or resolved alert, with the sink's own retries and time limits.
 
         Raises:
-            DeliveryRefused: it will never be accepted.
+            DeliveryRefused: the receiver will never accept the alert.
             DeliveryFailed: the retries are used up.
         """
 
     async def close(self) -> None:
-        """Free what the sink holds."""
+        """Free the sink's resources."""

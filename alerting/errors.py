@@ -1,4 +1,4 @@
-"""The alerting error tree. Nothing here ever reaches a worker: alerts are queued, not awaited to the end."""
+"""The error tree of ``alerting``. No delivery error reaches a worker: alerts are queued, not awaited."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class AlertingError(Exception):
 
 
 class AlertInvalid(AlertingError):
-    """An alert lacks what a human needs; names the field, what was found and what was expected."""
+    """A field of an alert is unusable; names the field, what was found and what was expected."""
 
     code = "alert_invalid"
 
 
 class DeliveryRefused(AlertingError):
-    """The receiver understood and said no (4xx): sending the same again cannot help."""
+    """The receiver refused the alert (4xx): sending it again cannot help."""
 
     code = "delivery_refused"
 

@@ -1,10 +1,10 @@
-"""What one sink must know of each incident, until it does: begun, going on, over. Pure but for its memory.
+"""The messages that one sink must still get: of each incident its beginning, reminders and its end. No I/O.
 
-A worker fires on every cycle that finds the trouble (p2 re-sent every 30 s and relied on the receiver: W22).
-News is: a key not seen before, a rise in urgency, or a reminder once the re-send interval is over. Only what
-was fired can be resolved. What is not delivered stays, however often that fails, with a pause that grows;
-messages of one incident keep their order, and one that a later message has overtaken is left out. Memory is
-bounded: the incident that was silent longest is forgotten first.
+A worker fires an alert in every cycle in which the trouble stands (p2 re-sent every 30 s and relied on the
+receiver: W22). An alert is sent if its key is new, if its urgency rose, or if the re-send interval is over.
+Only a fired incident can be resolved. A failed delivery is repeated without limit, with growing pauses. The
+messages of one incident keep their order; a message that a later one replaces is left out. The number of
+incidents is bounded: the one whose last alert is oldest is forgotten first.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ LONGEST_PAUSE = 300.0
 
 @dataclass(slots=True)
 class Incident:
-    """``begins`` and ``ends`` say what the sink must still be told, ``due`` from when on.
+    """``begins`` and ``ends``: the sink must still get the beginning or end; ``due`` is the earliest time.
 
-    ``heard``: it may know that the incident began; ``sending``: a message is under way.
+    ``heard``: the sink may have got the beginning; ``sending``: a message is under way.
     """
 
     alert: Alert
@@ -38,12 +38,12 @@ class Incident:
     due: float = -math.inf
 
     def message(self) -> Alert:
-        """What to send next."""
+        """The message to send next."""
         return self.alert if self.begins else self.alert.resolved()
 
 
 class Outbox:
-    """The incidents of one sink. ``resend`` is seconds, ``capacity`` incidents."""
+    """The incidents of one sink. ``resend`` is in seconds, ``capacity`` a number of incidents."""
 
     def __init__(self, clock: Clock, *, resend: float = 3600.0, capacity: int = 10_000) -> None:
         self._clock = clock
@@ -56,7 +56,7 @@ class Outbox:
         return len(self._incidents)
 
     def fire(self, alert: Alert) -> bool:
-        """Take a firing alert; False if the sink knows it, or will be told as it is."""
+        """Take a firing alert; False if the sink has it already, or will get it without a change."""
         key = alert.incident_key
         known = self._incidents.get(key)
         if known is None:
@@ -72,31 +72,31 @@ class Outbox:
         return True
 
     def resolve(self, incident_key: str) -> None:
-        """The incident is over; nothing if it never fired."""
+        """End an incident; an incident that never fired is ignored."""
         known = self._incidents.get(incident_key)
         if known is None:
             return
         known.ends = True
         if known.failures == 0 and not known.heard and not known.sending:
-            return  # it is told of both, in order: nobody has tried yet
+            return  # no delivery was tried yet: the sink gets the beginning, then the end
         known.begins = False
         self._due.setdefault(incident_key, known)
         self._spare(known)
 
     def _spare(self, incident: Incident) -> None:
-        """A sink that refused to hear of an incident need not hear of its end."""
+        """Forget an incident that is over and whose beginning the sink refused: it needs no end."""
         if incident.ends and not incident.heard and not incident.sending:
             self.forget(incident.alert.incident_key)
 
     def adopt(self, alert: Alert) -> None:
-        """Remember as told what somebody else has told, unless it is known."""
+        """Remember an alert that another process delivered as delivered, unless the incident is known."""
         if alert.incident_key not in self._incidents:
             self._incidents[alert.incident_key] = Incident(
                 alert, begins=False, heard=True, told_at=self._clock.mono()
             )
 
     def forget(self, incident_key: str) -> None:
-        """Remember nothing of an incident."""
+        """Forget an incident; nothing is sent."""
         self._incidents.pop(incident_key, None)
         self._due.pop(incident_key, None)
 
@@ -109,7 +109,7 @@ class Outbox:
         return known.alert
 
     def take(self) -> Incident | None:
-        """The incident whose message is due longest, to be sent now; None if none is."""
+        """The incident whose message is to be sent now, the longest due first; None if none is due."""
         now = self._clock.mono()
         found = next((incident for incident in self._due.values() if incident.due <= now), None)
         if found is not None:
@@ -117,11 +117,11 @@ class Outbox:
         return found
 
     def wait(self) -> float:
-        """Seconds until a message is due; infinity if none waits."""
+        """Seconds until a message is due; infinity if there is none."""
         return min((incident.due for incident in self._due.values()), default=math.inf) - self._clock.mono()
 
     def delivered(self, incident: Incident, message: Alert) -> None:
-        """A message has arrived; so what waits for this receiver to come back is due."""
+        """Note that a message arrived. The receiver works again, so all delayed messages become due."""
         for other in self._due.values():
             if not other.refused:
                 other.due = -math.inf
@@ -141,9 +141,9 @@ class Outbox:
             self._due[key] = incident
 
     def failed(self, incident: Incident, *, refused: bool) -> None:
-        """A message may not have arrived: it is due again after a pause, and after all others.
+        """Note that a message may not have arrived: it is due again after a pause, and after all others.
 
-        ``refused``: that lies in the message and not in the receiver.
+        ``refused``: the receiver works and refused this message.
         """
         incident.due = self._clock.mono() + min(
             LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(incident.failures, 10)
@@ -158,16 +158,16 @@ class Outbox:
                 self._spare(incident)
 
     def hurry(self) -> None:
-        """Everything is due now: there may be no later."""
+        """Make every message due now, because the process stops."""
         for incident in self._due.values():
             incident.due = -math.inf
 
     def undelivered(self) -> int:
-        """Incidents of which the sink must still be told something."""
+        """How many incidents have a message that is not delivered."""
         return len(self._due)
 
     def owes(self, incident_key: str) -> bool:
-        """Whether the end of an incident is still to be told."""
+        """Whether the end of an incident is still to be delivered."""
         known = self._due.get(incident_key)
         return known is not None and known.ends
 
@@ -176,7 +176,7 @@ class Outbox:
         return [incident.alert for incident in self._incidents.values() if not incident.ends]
 
     def leave(self) -> None:
-        """Tell of no beginning any more; keep what the sink may have been told, for its end."""
+        """Drop all beginnings; keep the incidents that the sink may have heard of, for their ends."""
         for key, incident in list(self._due.items()):
             incident.begins = False
             if not incident.heard and not incident.sending:
@@ -190,7 +190,7 @@ class Outbox:
         self._due.clear()
 
     def recall(self, incident_key: str) -> None:
-        """The incident goes on: its end, if it was due, is not to be told."""
+        """Take back the end of an incident that goes on."""
         known = self._due.get(incident_key)
         if known is not None and known.ends:
             known.ends = False

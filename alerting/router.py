@@ -1,7 +1,7 @@
-"""Routes alerts to sinks by urgency. Each sink has its own lane: what it must know, and a task that tells it.
+"""Routes alerts to sinks by urgency. Each sink has its own channel: an outbox, and a task that delivers it.
 
-A worker that fires waits for nobody: the call returns at once. What a sink must know is kept until it does,
-an end above all, also while the set of sinks is exchanged.
+``fire`` returns at once and waits for no delivery. Messages are kept until they are delivered, most of all
+the ends of incidents, also while the set of sinks is exchanged.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import structlog
 
 from alerting.alert import Alert, Urgency
 from alerting.alerter import Sink
-from alerting.lane import Lane
+from alerting.channel import Channel
 from alerting.outbox import Outbox
 from store.ports import Clock, Recorder
 
-DELIVERY_LIMIT = 300.0  # seconds; more than all retries of a sink, so that no lane hangs for ever
+DELIVERY_LIMIT = 300.0  # seconds; more than all retries of a sink, so that no channel hangs for ever
 LEAVING_KEPT = 8
 
 _log = structlog.get_logger()
@@ -26,7 +26,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One sink and the urgencies that it is told of. ``receiver`` names who hears it, across exchanges."""
+    """One sink and the urgencies of its alerts. ``receiver`` identifies its receiver across exchanges."""
 
     sink: Sink
     urgencies: frozenset[Urgency] = frozenset({"high", "low"})
@@ -34,7 +34,7 @@ class Route:
 
 
 class Router:
-    """Satisfies ``alerting.alerter.Alerter``. Run ``run()`` as a task; ``close()`` ends it in good order.
+    """Satisfies ``alerting.alerter.Alerter``. Run ``run()`` as a task; ``close()`` empties the outboxes.
 
     ``resend`` is seconds until a firing alert that still fires is sent again, ``capacity`` how many incidents
     a sink may have.
@@ -55,97 +55,99 @@ class Router:
         self._resend = resend
         self._capacity = capacity
         self._limit = delivery_limit
-        self._lanes = [(route.receiver, self._lane(route)) for route in routes]
+        self._channels = [(route.receiver, self._channel(route)) for route in routes]
         self._replaced: list[Sink] = []
         self._changed = asyncio.Event()
 
     async def fire(self, alert: Alert) -> None:
-        """Tell every sink to which it is news."""
-        for _, lane in self._lanes:
-            lane.fire(alert)
+        """Queue the alert for every sink."""
+        for _, channel in self._channels:
+            channel.fire(alert)
 
     async def resolve(self, incident_key: str) -> None:
-        """Tell the end to every sink that was told of the incident."""
-        for _, lane in self._lanes:
-            lane.resolve(incident_key)
+        """Queue the end for every sink that was sent the incident."""
+        for _, channel in self._channels:
+            channel.resolve(incident_key)
 
     async def adopt(self, alert: Alert) -> None:
-        """From now on it counts as fired here."""
-        for _, lane in self._lanes:
-            lane.adopt(alert)
+        """Treat the alert as delivered to every sink."""
+        for _, channel in self._channels:
+            channel.adopt(alert)
 
     async def forget(self, incident_key: str) -> None:
-        """The next alert under this key is news."""
-        for _, lane in self._lanes:
-            lane.outbox.forget(incident_key)
+        """Forget the incident: its next alert is sent."""
+        for _, channel in self._channels:
+            channel.outbox.forget(incident_key)
 
     def owes(self, incident_key: str) -> bool:
-        """Whether a sink that is configured must still be told that the incident is over."""
-        return any(lane.outbox.owes(incident_key) for _, lane in self._lanes if not lane.leaving)
+        """Whether the end of the incident is still to be delivered to a configured sink."""
+        return any(channel.outbox.owes(incident_key) for _, channel in self._channels if not channel.leaving)
 
     def exchange(self, routes: Sequence[Route]) -> None:
         """Use other sinks from now on.
 
-        A receiver that stays keeps what it knows, a new one is told what goes on, and one that is not
-        configured any more is told the ends of what it heard of before it is left.
+        A receiver that stays keeps its outbox, a new one gets all open incidents, and one that is not
+        configured any more gets the ends of the incidents that it heard of, and is then closed.
         """
-        going_on = {alert.incident_key: alert for _, lane in self._lanes for alert in lane.outbox.going_on()}
-        former, self._lanes = self._lanes, []
+        going_on = {
+            alert.incident_key: alert for _, channel in self._channels for alert in channel.outbox.going_on()
+        }
+        former, self._channels = self._channels, []
         for route in routes:
             stays = next((entry for entry in former if entry[0] == route.receiver), None)
             if stays is not None:
                 former.remove(stays)
                 self._replaced.append(stays[1].use(route.sink, route.urgencies))
-            receiver, lane = stays or (route.receiver, self._lane(route))
+            receiver, channel = stays or (route.receiver, self._channel(route))
             for alert in going_on.values():
-                lane.fire(alert)
-            self._lanes.append((receiver, lane))
-        for number, (_, lane) in enumerate(former):
-            lane.leave()
+                channel.fire(alert)
+            self._channels.append((receiver, channel))
+        for number, (_, channel) in enumerate(former):
+            channel.leave()
             if number >= LEAVING_KEPT:  # the one that was left first stands last
-                _log.warning("alerts.sink_given_up", sink=lane.sink.name, undelivered=len(lane.outbox))
-                lane.outbox.clear()
-        self._lanes += former
+                _log.warning("alerts.sink_given_up", sink=channel.sink.name, undelivered=len(channel.outbox))
+                channel.outbox.clear()
+        self._channels += former
         self._changed.set()
 
     async def run(self) -> None:
         """Deliver until cancelled."""
-        running: set[Lane] = set()
+        running: set[Channel] = set()
         async with asyncio.TaskGroup() as group:
             while True:
                 self._changed.clear()
-                for _, lane in self._lanes:
-                    if lane not in running:
-                        running.add(lane)
-                        group.create_task(self._run(lane))
+                for _, channel in self._channels:
+                    if channel not in running:
+                        running.add(channel)
+                        group.create_task(self._run(channel))
                 await self._changed.wait()
 
-    async def _run(self, lane: Lane) -> None:
-        """One lane, until its sink is left."""
-        await lane.run()
-        self._lanes = [entry for entry in self._lanes if entry[1] is not lane]
-        await lane.sink.close()
+    async def _run(self, channel: Channel) -> None:
+        """Run one channel until its sink has left."""
+        await channel.run()
+        self._channels = [entry for entry in self._channels if entry[1] is not channel]
+        await channel.sink.close()
 
     async def drain(self) -> None:
-        """Wait until everything that is due has been tried; ``run`` must be running."""
-        await asyncio.gather(*(lane.idle.wait() for _, lane in self._lanes))
+        """Wait until every message that is due has been tried; ``run`` must be running."""
+        await asyncio.gather(*(channel.idle.wait() for _, channel in self._channels))
 
     async def close(self, grace: float = 5.0) -> None:
-        """Try what is undelivered for ``grace`` seconds, then close the sinks. Cancel ``run`` afterwards."""
-        for _, lane in self._lanes:
-            lane.outbox.hurry()
-            lane.look()
+        """Try to deliver the rest for ``grace`` seconds, then close the sinks. Cancel ``run`` afterwards."""
+        for _, channel in self._channels:
+            channel.outbox.hurry()
+            channel.look()
         try:
             async with asyncio.timeout(grace):
                 await self.drain()
         except TimeoutError:
             pass  # what is left is counted below
-        left = sum(lane.outbox.undelivered() for _, lane in self._lanes)
+        left = sum(channel.outbox.undelivered() for _, channel in self._channels)
         if left:
             _log.warning("alerts.undelivered_at_stop", incidents=left)
-        for sink in [*(lane.sink for _, lane in self._lanes), *self._replaced]:
+        for sink in [*(channel.sink for _, channel in self._channels), *self._replaced]:
             await sink.close()
 
-    def _lane(self, route: Route) -> Lane:
+    def _channel(self, route: Route) -> Channel:
         outbox = Outbox(self._clock, resend=self._resend, capacity=self._capacity)
-        return Lane(route.sink, route.urgencies, outbox, self._clock, self._recorder, self._limit)
+        return Channel(route.sink, route.urgencies, outbox, self._clock, self._recorder, self._limit)

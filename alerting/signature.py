@@ -1,7 +1,7 @@
-"""How a webhook is signed, for both ends: HMAC-SHA256 over time stamp and body.
+"""The signature of a webhook, for sender and receiver: HMAC-SHA256 over time stamp and body.
 
-The time stamp is part of what is signed, so a caught delivery cannot be replayed later; receivers
-compare in constant time and refuse old stamps.
+The signature covers the time stamp, so an intercepted delivery cannot be replayed later; receivers
+compare in constant time and refuse old time stamps.
 """
 
 from __future__ import annotations

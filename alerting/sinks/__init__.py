@@ -1,1 +1,1 @@
-"""Places that alerts go to; each satisfies ``alerting.alerter.Sink``."""
+"""The receivers of alerts; each class satisfies ``alerting.alerter.Sink``."""

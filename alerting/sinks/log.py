@@ -1,4 +1,4 @@
-"""The sink that cannot fail: one log line an alert. It is on by default, so no alert is ever lost unseen."""
+"""The log sink: one log line an alert. It is on by default, so that every alert leaves a trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LogSink:
     name = "log"
 
     async def deliver(self, alert: Alert) -> None:
-        """One line; ``details`` become one field, because their names are not ours to choose."""
+        """Log one line; ``details`` become one field, so that their names cannot hide another field's."""
         fields = {
             "incident_key": alert.incident_key,
             "summary": alert.summary,
@@ -31,4 +31,4 @@ class LogSink:
             _log.warning("alert.firing", **fields)
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: the log sink holds no resources."""

@@ -1,4 +1,4 @@
-"""Posts alerts as JSON to an HTTP address, signed, with retries.
+"""Posts alerts as signed JSON to an HTTP address, with retries.
 
 The body is version 1 of a format that receivers rely on: fields are added, never renamed. Every
 attempt is signed anew, redirects are not followed, and neither address nor secret is ever logged.
@@ -23,7 +23,7 @@ LONGEST_WAIT = 30.0
 
 
 class WebhookBody(msgspec.Struct, frozen=True, omit_defaults=False):
-    """What is posted. ``at`` is when it was sent, seconds since the epoch."""
+    """The body of the request. ``at`` is when it was sent, seconds since the epoch."""
 
     version: int
     state: str
@@ -36,7 +36,8 @@ class WebhookBody(msgspec.Struct, frozen=True, omit_defaults=False):
 
 
 class WebhookSink:
-    """One address. ``timeout`` is seconds an attempt; ``secret`` is read anew for each, empty: unsigned.
+    """Sends to one address. ``timeout`` is in seconds for one attempt; ``secret`` is called for each
+    attempt, and an empty secret means that the request is not signed.
 
     408, 429, 5xx, a timeout and a broken connection are tried again after 0.5 s, 1 s, 2 s, … (up to
     30 s, with jitter); any other status but 2xx is a refusal. The session belongs to the caller.
@@ -64,11 +65,11 @@ class WebhookSink:
         self._attempts = attempts
 
     async def deliver(self, alert: Alert) -> None:
-        """Post until accepted, refused or out of attempts.
+        """Post until the receiver accepts or refuses, or the attempts are used up.
 
         Raises:
-            DeliveryRefused: the receiver said no.
-            DeliveryFailed: every attempt failed; the last one's reason.
+            DeliveryRefused: the receiver refused.
+            DeliveryFailed: every attempt failed; the message is that of the last one.
         """
         retrying = AsyncRetrying(
             sleep=self._clock.sleep,
@@ -82,7 +83,7 @@ class WebhookSink:
                 await self._post(alert)
 
     async def close(self) -> None:
-        """Nothing of its own to free."""
+        """Do nothing: the HTTP session belongs to the caller."""
 
     async def _post(self, alert: Alert) -> None:
         now = self._clock.now()

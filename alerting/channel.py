@@ -1,6 +1,6 @@
-"""One sink's loop: sends what its outbox holds, one message at a time, until the sink has it.
+"""The loop of one sink: delivers the messages of its outbox one at a time, until the sink has them.
 
-A sink that hangs, refuses or crashes delays its own messages only; each failure is counted
+A sink that hangs, refuses or crashes delays only its own messages; each failure is counted
 (``farmd_alerts_sent_total``) and logged.
 """
 
@@ -22,10 +22,10 @@ METRIC = "farmd_alerts_sent_total"
 _log = structlog.get_logger()
 
 
-class Lane:
-    """One sink and what it must know. ``limit`` is seconds a delivery, ``idle`` is set while nothing is due.
+class Channel:
+    """One sink with its outbox. ``limit`` is seconds for one delivery; ``idle`` is set while nothing is due.
 
-    ``leaving``: the sink is not configured any more; it is told the ends of what it heard of, nothing else.
+    ``leaving``: the sink is not configured any more; it gets the ends of its incidents and nothing else.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Lane:
         self._wake = asyncio.Event()
 
     def fire(self, alert: Alert) -> None:
-        """The sink must know of this, if it is told of such alerts."""
+        """Deliver the alert, if the sink takes alerts of this urgency."""
         if self.leaving:
             self.outbox.recall(alert.incident_key)
         elif alert.urgency not in self.urgencies:
@@ -63,17 +63,17 @@ class Lane:
             self.look()
 
     def resolve(self, incident_key: str) -> None:
-        """The sink must know that this is over, if it was told of it."""
+        """Deliver the end of the incident, if the sink was sent its beginning."""
         self.outbox.resolve(incident_key)
         self.look()
 
     def adopt(self, alert: Alert) -> None:
-        """The sink knows of this from another process."""
+        """Treat the alert as delivered: another process sent it to the sink."""
         if alert.urgency in self.urgencies and not self.leaving:
             self.outbox.adopt(alert)
 
     def use(self, sink: Sink, urgencies: frozenset[Urgency]) -> Sink:
-        """Reach the same receiver by another sink; returns the one that was used so far."""
+        """Deliver to the same receiver through another sink; returns the former sink."""
         former, self.sink, self.urgencies, self.leaving = self.sink, sink, urgencies, False
         return former
 
@@ -89,7 +89,7 @@ class Lane:
         self._wake.set()
 
     async def run(self) -> None:
-        """Deliver until cancelled, or until a leaving sink knows all."""
+        """Deliver until cancelled, or until a leaving sink has all its messages."""
         while not (self.leaving and len(self.outbox) == 0):
             self._wake.clear()
             incident = self.outbox.take()
@@ -120,7 +120,7 @@ class Lane:
         except AlertingError as error:
             self.outbox.failed(incident, refused=not error.retry)
             self._failed(message, error.code, error.message)
-        except Exception as error:  # noqa: BLE001 - a broken sink must not end its lane, nor another
+        except Exception as error:  # noqa: BLE001 - a broken sink must not end its channel, nor another
             self.outbox.failed(incident, refused=False)
             self._failed(message, "sink_crashed", type(error).__name__)
         else:
