@@ -123,4 +123,6 @@ def title(family: str, name: str) -> str:
 
 def family_of(word: str) -> str:
     """The family that a noun or an alias means; any other word itself."""
-    return next((kind.family for kind in KINDS.values() if word in (kind.noun, *kind.aliases)), word)
+    words = {"pod": "pods"}  # which are nobody's work by themselves
+    words |= {noun: kind.family for kind in KINDS.values() for noun in (kind.noun, *kind.aliases) if noun}
+    return words.get(word, word)

@@ -12,10 +12,8 @@ from farmd.cli.names import items
 from farmd.cli.options import Duration, command
 from farmd.cli.output import differences, plain, show
 from farmd.cli.tables import Column, Table
+from farmd.kinds import family_of
 from store.audit import Audit, AuditReader, Filter
-
-# What people type, and what the records say.
-_KINDS = {"rc": "rcs", "daemonset": "daemonsets", "ds": "daemonsets", "node": "nodes", "pod": "pods"}
 
 
 @click.group("audit", cls=LazyGroup)
@@ -27,7 +25,7 @@ def audit() -> None:
 @click.option(
     "--item", "--rc", "item", default="", shell_complete=items, help="Only what happened to this name or id."
 )
-@click.option("--kind", default="", help="Only this kind of item, such as rc, daemonset or node.")
+@click.option("--kind", default="", help="Only this kind of item, such as rc or node.")
 @click.option("--actor", default="", help="Only what this actor did, such as user/ada@host.")
 @click.option("--action", default="", help="Only this action, such as rc.set-replicas.")
 @click.option("--since", type=Duration(), help="Only the last such time, such as 2h.")
@@ -43,7 +41,7 @@ async def list_(
         start = 0.0 if since is None else invocation.call.clock.now() - since
         reader = AuditReader(invocation.client, invocation.keys)
         named = item.rpartition("/")[2]  # rc/hello, as -o name prints it
-        wanted = Filter(kind=_KINDS.get(kind, kind), item=named, actor=actor, action=action, since=start)
+        wanted = Filter(kind=family_of(kind), item=named, actor=actor, action=action, since=start)
         rows = await reader.read(wanted, limit)
         return _table(rows, [error.message for error in reader.broken])
 

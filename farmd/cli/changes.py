@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
+from farmd import kinds
 from farmd.cli.invocation import Invocation
 from farmd.cli.output import differences, document, emit
 from farmd.cli.tables import clean
 from farmd.commands.mutation import Change, Mutation, commit
 from farmd.errors import Declined, Unconfirmed
 
-_NOUNS = {"rcs": "rc", "daemonsets": "daemonset", "nodes": "node"}
 _DONE = {
     "create": "created",
     "set-replicas": "scaled",
@@ -40,7 +40,7 @@ _DONE = {
 
 def title(change: Change) -> str:
     """``rc/hello``."""
-    return f"{_NOUNS.get(change.kind, change.kind)}/{change.name}"
+    return kinds.title(change.kind, change.name)
 
 
 def _verb(change: Change) -> str:

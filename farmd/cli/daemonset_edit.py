@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from farmd.cli import owner_edit
-from farmd.cli.names import daemonsets
+from farmd.cli.names import objects
 from farmd.daemonset import commands, waiting
 from farmd.daemonset.spec import parse_file
+from store.daemonsets import KIND
 
 _FAMILY = owner_edit.Family(
     noun="daemonset",
     one="daemon set",
     many="daemon sets",
     pace="as min_health and rate allow",
-    complete=daemonsets,
+    complete=objects(KIND),
     commands=commands,
     parse=parse_file,
     convergence=waiting.convergence,

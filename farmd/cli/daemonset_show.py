@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farmd import overview
 from farmd.cli import owner_show, owners
-from farmd.cli.names import daemonsets
+from farmd.cli.names import objects
 from farmd.daemonset.explaining import explain as judge
 from farmd.daemonset.spec import as_file
 from farmd.overview import DaemonSetRow
@@ -34,7 +34,7 @@ _FAMILY = owner_show.Family(
     noun="daemonset",
     one="daemon set",
     many="daemon sets",
-    complete=daemonsets,
+    complete=objects(KIND),
     rows=overview.daemonsets,
     row=overview.daemonset,
     desired=owners.count("desired"),

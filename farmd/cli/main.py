@@ -16,13 +16,12 @@ import click
 
 from farmd.cli.lazy import LazyGroup
 from farmd.cli.options import shared
+from farmd.kinds import KINDS
 
 _COMMANDS = {
-    "rc": ("farmd.cli.rc:rc", "Replication controllers: keep N copies of a pod."),
-    "daemonset": ("farmd.cli.daemonset:daemonset", "Daemon sets: one pod on every eligible node."),
+    **{kind.noun: (kind.group, kind.title) for kind in KINDS.values() if kind.group},
     "farm": ("farmd.cli.farm:farm", "Farms: who works, and on how much."),
     "pod": ("farmd.cli.pod:pod", "Pods: list them, read their logs."),
-    "node": ("farmd.cli.node:node", "Nodes: list, label, cordon, drain."),
     "audit": ("farmd.cli.audit:audit", "Who changed what, when and why."),
     "failsafe": ("farmd.cli.failsafe:failsafe", "Freezes: why removals stand still."),
     "doctor": ("farmd.cli.doctor:doctor", "What is wrong in the store, why, and what to do."),
@@ -44,7 +43,7 @@ def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.group(
     cls=LazyGroup,
     lazy=_COMMANDS,
-    aliases={"ds": "daemonset"},
+    aliases={alias: kind.noun for kind in KINDS.values() for alias in kind.aliases},
     params=shared(root=True),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from farmd.cli.options import Settings
+from farmd.kinds import KINDS
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -44,37 +45,26 @@ def targets(noun: str, complete: _Completion) -> Callable[[T], T]:
 _Source = Callable[["ConsulClient", "Keys"], Awaitable[Iterable[str]]]
 
 
-def controllers(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Names of controllers."""
+def objects(*families: str) -> _Completion:
+    """Names of the items of some kinds of work."""
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        return _complete(ctx, names, incomplete)
 
     async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
-        from store.rcs import ReplicationControllerStore
+        from store.keys import is_sentinel
 
-        return await ReplicationControllerStore(client, keys).names()
+        kinds = [KINDS[family] for family in families]
+        trees = [keys.tree(tree) for kind in kinds for tree in kind.names or (f"names/{kind.family}",)]
+        found = [key for tree in trees for key in (await client.keys(tree)).items if not is_sentinel(key)]
+        return set(map(keys.last_part, found))
 
-    return _complete(ctx, names, incomplete)
-
-
-def daemonsets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Names of daemon sets."""
-
-    async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
-        from store.daemonsets import DaemonSetStore
-
-        return await DaemonSetStore(client, keys).names()
-
-    return _complete(ctx, names, incomplete)
+    return complete
 
 
-def nodes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Names of nodes."""
-
-    async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
-        from store.nodes import NodeStore
-
-        return (await NodeStore(client, keys).list()).items
-
-    return _complete(ctx, names, incomplete)
+nodes = objects("nodes")
+items = objects(*(kind.family for kind in KINDS.values() if kind.noun))
+"""Everything that a person may have changed."""
 
 
 def pods(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -87,13 +77,6 @@ def pods(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         return ["/".join(keys.intent_parts(key)) for key in page.items if not is_sentinel(key)]
 
     return _complete(ctx, names, incomplete)
-
-
-def items(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Everything that a person may have changed: controllers, daemon sets, nodes."""
-    return sorted(
-        {*controllers(ctx, _, incomplete), *daemonsets(ctx, _, incomplete), *nodes(ctx, _, incomplete)}
-    )
 
 
 def evidence(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -92,7 +92,7 @@ async def show(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> 
         if not table.rows:
             await registered(invocation.call)
             # Consul lists what a token may not read as if it were not there; asked for one key, it says so.
-            await invocation.client.read(invocation.keys.sentinel(invocation.keys.tree("rcs")))
+            await invocation.client.read(invocation.keys.sentinel(invocation.keys.tree("pods")))
         return table
 
     if not invocation.settings.watch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farmd import overview
 from farmd.cli import owner_show, owners
-from farmd.cli.names import controllers
+from farmd.cli.names import objects
 from farmd.overview import ControllerRow
 from farmd.replication.explaining import explain as judge
 from farmd.replication.spec import as_file
@@ -32,7 +32,7 @@ _FAMILY = owner_show.Family(
     noun="rc",
     one="controller",
     many="controllers",
-    complete=controllers,
+    complete=objects(KIND),
     rows=overview.controllers,
     row=overview.controller,
     desired=lambda row: str(row.record.replicas_desired),

@@ -1,0 +1,143 @@
+"""Every kind of work that the registry has shows all its faces; a new one fails here until it does."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+
+import click
+import pytest
+from prometheus_client import CollectorRegistry
+
+from farmd import kinds
+from farmd.cli import names
+from farmd.cli.main import farmctl
+from farmd.commands.mutation import Call
+from farmd.config import FarmSection
+from farmd.doctor import presence, work
+from farmd.doctor.survey import survey
+from farmd.kinds import KINDS, KindOfWork
+from farmd.metrics import Metrics
+from store import codec, families
+from store.errors import RecordInvalid
+from store.families import FAMILIES, Family
+from store.farms import Member
+from store.status import ItemStatus
+from tests.people import KEYS, person
+
+ROOT = Path(__file__).parents[3]
+ASKED = [kind for kind in KINDS.values() if kind.noun]
+WITH_RECORDS = [family for family in FAMILIES.values() if family.record is not None]
+BY_FAMILY = {"ids": lambda one: getattr(one, "family", "") or one.name}
+ITEM = "0123456789abcdef"
+
+
+async def put(call: Call, key: str, value: object) -> None:
+    await call.client.put(key, codec.encode(value))
+
+
+def policy(role: str) -> str:
+    return (ROOT / "acl" / f"{role}.hcl").read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), **BY_FAMILY)
+def test_a_kind_is_a_family_that_is_claimed_by_a_class_of_that_name(kind: KindOfWork) -> None:
+    assert FAMILIES[kind.family].claimed
+    assert kinds.load(kind.runs).name == kind.family
+    assert kind.family in FarmSection().kinds
+
+
+def test_every_family_that_is_claimed_is_a_kind() -> None:
+    assert {family.name for family in families.claimed()} == KINDS.keys()
+
+
+@pytest.mark.parametrize("kind", ASKED, **BY_FAMILY)
+def test_people_can_ask_for_it(kind: KindOfWork) -> None:
+    for word in (kind.noun, *kind.aliases):
+        group = farmctl.get_command(click.Context(farmctl), word)
+        assert isinstance(group, click.Group)
+        verbs = {"list", "describe"} | ({"get", "create", "delete"} if families.named(kind.family) else set())
+        verbs |= {"pods", "explain"} if families.owns_pods(kind.family) else set()
+        assert verbs <= set(group.list_commands(click.Context(group)))
+    assert kind.title
+
+
+@pytest.mark.parametrize("kind", ASKED, **BY_FAMILY)
+def test_the_audit_knows_its_noun(kind: KindOfWork) -> None:
+    assert {kinds.family_of(word) for word in (kind.noun, *kind.aliases)} == {kind.family}
+    assert kinds.title(kind.family, "hello") == f"{kind.noun}/hello"
+
+
+@pytest.mark.parametrize("kind", ASKED, **BY_FAMILY)
+async def test_its_names_are_completed(kind: KindOfWork, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with person() as call:
+        trees = kind.names or (f"names/{kind.family}",)
+        for number, tree in enumerate(trees):
+            await put(call, f"{KEYS.tree(tree)}item-{number}", ITEM)
+        found: list[list[str]] = []
+
+        async def ask(_settings: object, source: names._Source) -> list[str]:
+            found.append(sorted(await source(call.client, KEYS)))
+            return found[0]
+
+        monkeypatch.setattr(names, "_ask", ask)
+        monkeypatch.setattr(names.Settings, "of", lambda _: None)
+        context = SimpleNamespace(params={})
+        await asyncio.to_thread(names.objects(kind.family), context, None, "item")  # type: ignore[arg-type]
+        assert found == [[f"item-{number}" for number in range(len(trees))]]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), **BY_FAMILY)
+async def test_the_doctor_says_that_nobody_claims_it(kind: KindOfWork) -> None:
+    async with person() as call:
+        if FAMILIES[kind.family].record is not None:
+            await put(call, KEYS.record(kind.family, ITEM), {})
+        await put(call, KEYS.farm("one"), Member(id="one", version="1"))
+        found = presence.check(await survey(call.client, KEYS, call.clock))
+        assert ("kind-unclaimed", kind.family) in {(each.code, each.object) for each in found}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), **BY_FAMILY)
+async def test_the_doctor_says_that_an_item_is_blocked_and_where_more_is_told(kind: KindOfWork) -> None:
+    async with person() as call:
+        if FAMILIES[kind.family].record is not None:
+            await put(call, KEYS.record(kind.family, ITEM), {})
+        await put(call, KEYS.status(kind.family, ITEM), ItemStatus(state="blocked", reason="no room"))
+        (found,) = work.check(await survey(call.client, KEYS, call.clock))
+        assert found.explanation == f"{kinds.title(kind.family, ITEM)}: no room"
+        assert f"farmctl {kind.noun} " in found.fix or not kind.noun
+
+
+@pytest.mark.parametrize("family", WITH_RECORDS, **BY_FAMILY)
+async def test_the_doctor_reads_every_family_of_records(family: Family[object]) -> None:
+    async with person() as call:
+        key = "/".join([KEYS.tree(family.name) + "0", *["x"] * (family.parts - 1)])
+        await call.client.put(key, b"\xff")
+        seen = await survey(call.client, KEYS, call.clock)
+        (entry,) = seen.records(family.name)
+        with pytest.raises(RecordInvalid):
+            families.decode(KEYS, family.name, entry)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), **BY_FAMILY)
+def test_its_metrics_are_declared(kind: KindOfWork) -> None:
+    metrics = Metrics(CollectorRegistry())
+    for name in ("farmd_owned", "farmd_blocked", "farmd_frozen"):
+        metrics.set(name, 1, kind=kind.family)
+    if FAMILIES[kind.family].cached:
+        metrics.set("farmd_invalid_records", 0, family=kind.family)
+
+
+@pytest.mark.parametrize("family", WITH_RECORDS, **BY_FAMILY)
+def test_the_policies_and_the_protocol_name_every_family_of_records(family: Family[object]) -> None:
+    assert f'"farmd/{family.name}/' in policy("farm")
+    if family.named:
+        assert f'key_prefix "farmd/{family.name}/" {{ policy = "write" }}' in policy("operator")
+    assert f"`{family.name}/" in (ROOT / "docs" / "protocol.md").read_text()
+
+
+@pytest.mark.parametrize("kind", ASKED, **BY_FAMILY)
+def test_the_manual_has_a_row_of_its_commands(kind: KindOfWork) -> None:
+    rows = (ROOT / "docs" / "cli.md").read_text().splitlines()
+    assert any(row.startswith(f"| `{kind.noun} ") for row in rows)
