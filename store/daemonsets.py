@@ -15,6 +15,7 @@ from store.named import NamedRecords
 from store.ports import KeyReader
 
 KIND = "daemonsets"
+DAEMON_SET_ID_LABEL = "daemon_set_id"
 
 Floor = Annotated[int, msgspec.Meta(ge=0)] | Annotated[str, msgspec.Meta(pattern="^(100|[0-9]{1,2})%$")]
 

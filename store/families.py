@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 from store import codec
-from store.daemonsets import DaemonSet
+from store.daemonsets import DAEMON_SET_ID_LABEL, DaemonSet
 from store.entry import Entry
 from store.errors import RecordInvalid
 from store.failsafe import Failsafe
 from store.farms import Member
 from store.intent import Intent, shared
 from store.keys import HEX_DIGITS, Keys
-from store.labels import DAEMON_SET_ID_LABEL, RC_ID_LABEL
+from store.labels import RC_ID_LABEL, RESERVED_LABELS
 from store.named import decode_named
 from store.nodes import Agent, Node, NodeStatus, Reserved
 from store.pods import Pod, SharedLabels
@@ -170,6 +170,11 @@ def owns_pods(name: str) -> bool:
 def named(name: str) -> bool:
     """Whether people name the records of a family, if this version knows it."""
     return name in FAMILIES and FAMILIES[name].named
+
+
+def reserved_labels() -> frozenset[str]:
+    """Labels of pods that nobody may choose."""
+    return RESERVED_LABELS | {family.owner_label for family in owners()}
 
 
 def claimed() -> tuple[Family[Any], ...]:

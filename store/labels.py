@@ -26,10 +26,7 @@ RC_ID_LABEL = "replication_controller_id"
 POD_ID_LABEL = "pod_id"
 CLUSTER_NAME_LABEL = "cluster_name"
 AVAILABILITY_ZONE_LABEL = "availability_zone"
-DAEMON_SET_ID_LABEL = "daemon_set_id"
-RESERVED_LABELS = frozenset(
-    {RC_ID_LABEL, POD_ID_LABEL, CLUSTER_NAME_LABEL, AVAILABILITY_ZONE_LABEL, DAEMON_SET_ID_LABEL}
-)
+RESERVED_LABELS = frozenset({RC_ID_LABEL, POD_ID_LABEL, CLUSTER_NAME_LABEL, AVAILABILITY_ZONE_LABEL})
 
 
 class LabelType(enum.StrEnum):

@@ -13,8 +13,8 @@ from scheduler.constraints import check_placement
 from scheduler.errors import PlacementInvalid
 from store import manifest_check, selectors
 from store.errors import InputInvalid
+from store.families import reserved_labels
 from store.keys import valid_name, valid_segment
-from store.labels import RESERVED_LABELS
 from store.manifests import Manifest
 
 MAX_REPLICAS = 100_000
@@ -84,7 +84,7 @@ def check_common(spec: Placing, source: str) -> None:
     check_placement_of(spec.pod, source)
     selectors.valid_labels(spec.labels, f"{source}: labels")
     selectors.valid_labels(spec.pod_labels, f"{source}: pod_labels")
-    if taken := RESERVED_LABELS & spec.pod_labels.keys():
+    if taken := reserved_labels() & spec.pod_labels.keys():
         raise InputInvalid(
             f"{source}: pod_labels: found {min(taken)!r}, expected labels other than farmd's own",
             field="pod_labels",

@@ -14,8 +14,8 @@ import msgspec
 
 from scheduler.model import EVICTING, FleetView, Request
 from scheduler.protocol import Scheduler
-from store.daemonsets import DaemonSet
-from store.labels import DAEMON_SET_ID_LABEL, POD_ID_LABEL
+from store.daemonsets import DAEMON_SET_ID_LABEL, DaemonSet
+from store.labels import POD_ID_LABEL
 from store.manifests import Manifest
 from store.selectors import parse
 

@@ -15,8 +15,7 @@ from scheduler.model import FleetView, Request
 from scheduler.protocol import Eligibility
 from scheduler.selector import LabelSelectorScheduler
 from store import codec, manifests, operations
-from store.daemonsets import DaemonSet
-from store.labels import DAEMON_SET_ID_LABEL
+from store.daemonsets import DAEMON_SET_ID_LABEL, DaemonSet
 from store.manifests import Manifest
 from store.nodes import Agent, Drain, Node, Reserved
 from store.pods import Pod
