@@ -47,6 +47,10 @@ class Owner(Named, Protocol):
         """Its own labels, by which farms select."""
 
     @property
+    def needs(self) -> list[str]:
+        """Features that a farm must know to claim it (R11)."""
+
+    @property
     def pod_labels(self) -> dict[str, str]:
         """Labels that its pods get."""
 

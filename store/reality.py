@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Literal
 
@@ -24,6 +25,16 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     at: float
     code: int
+
+
+def ending(code: int) -> str:
+    """How a workload ended: ``exited with code 1``, ``ended by SIGKILL``."""
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"ended by signal {-code}"
 
 
 class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,7 +13,7 @@ from farmd.agent.health import Damper, Spell
 from farmd.agent.model import EXITS_KEPT, Identity, Record
 from farmd.agent.plan import Situation, backoff, failures_after
 from store.manifests import Manifest, Restart
-from store.reality import Exit, Health, Phase, Reality
+from store.reality import Exit, Health, Phase, Reality, ending
 
 
 @dataclass(slots=True)
@@ -158,11 +157,4 @@ def _failing_since(record: Record, failures: int, now: float) -> float:
 
 def describe(end: Exit, started: float) -> str:
     """One line on how a process ended."""
-    ran = max(0.0, end.at - started)
-    if end.code >= 0:
-        return f"exited with code {end.code} after {ran:.1f} s"
-    try:
-        name = signal.Signals(-end.code).name
-    except ValueError:
-        name = f"signal {-end.code}"
-    return f"ended by {name} after {ran:.1f} s"
+    return f"{ending(end.code)} after {max(0.0, end.at - started):.1f} s"

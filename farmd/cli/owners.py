@@ -80,7 +80,7 @@ def facts(row: Any, own: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         ("Id", record.id),
         ("State", row.state + (f": {row.reason}" if row.reason else "")),
         own[0],
-        ("Owner", f"farm {row.owner}" if row.owner else "none (no farm has claimed it)"),
+        ("Owner", f"farm {row.owner}" if row.owner else "none"),
     ]
     if row.locked:
         told.append(("Locked", f"by {holder_told(Holder.parse(row.locked.encode()))}"))

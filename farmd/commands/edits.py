@@ -78,8 +78,9 @@ class Family(Generic[T]):
         destructive: bool = False,
         details: tuple[str, ...] = (),
         extra: tuple[Operation, ...] = (),
+        anew: bool = False,
     ) -> Mutation:
-        """Replace a record, if it differs. ``action`` is the verb, such as ``enable``."""
+        """Replace a record, if it differs, or ``anew``. ``action`` is the verb, such as ``enable``."""
         record = stored.record
         assert isinstance(record, msgspec.Struct)
         assert isinstance(wanted, msgspec.Struct)
@@ -97,7 +98,7 @@ class Family(Generic[T]):
             destructive=destructive or bool(held.before),
             manifest=wanted.manifest if wanted.manifest != record.manifest else "",
         )
-        if wanted == record:
+        if wanted == record and not anew:
             return Mutation(change)
         return Mutation(change, (*held.operations, *extra, self.records.replace(stored, wanted)))
 
@@ -214,6 +215,15 @@ async def _move_room(call: Call, kind: str, item: str) -> tuple[Operation, ...]:
         operations.check_not_exists(intent),
         operations.cas(book.key, value, book.index, flags=book.flags),
     )
+
+
+async def body_lost(call: Call, sha: str) -> bool:
+    """Whether a manifest that a record refers to is missing or corrupt, so that it must be written again."""
+    try:
+        await manifests.read_body(call.client, call.keys, sha)
+    except (NotFound, RecordInvalid):
+        return True
+    return False
 
 
 async def manifest_lines(call: Call, sha: str, pod: Manifest) -> tuple[str, ...]:

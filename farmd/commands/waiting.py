@@ -255,6 +255,6 @@ async def _why(call: Call, now: Look) -> str:
     if not await overview.farms(call.client, call.keys):
         return "no farm is running, so nobody acts on it: start one with farmd run; it goes on by itself then"
     if not now.owner:
-        return "no farm has claimed it yet"
+        return now.reason or "no farm has claimed it yet"
     ailing = f"not healthy: {', '.join(now.ailing)}; " if now.ailing and now.desired else ""
     return f"{ailing}farmctl {now.noun} describe {now.name} tells more; farm {now.owner} owns it"

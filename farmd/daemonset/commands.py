@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from farmd.commands.edits import Family, commit_creation, manifest_lines, pods_left, processes_left
+from farmd.commands.edits import Family, body_lost, commit_creation, manifest_lines, pods_left, processes_left
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, registered
 from farmd.daemonset.spec import DaemonSetSpec, record
 from store import manifests
@@ -103,6 +103,9 @@ async def update(call: Call, spec: DaemonSetSpec, *, now: bool) -> Mutation:
             field="pod.id",
         )
     replaces = wanted.manifest != before.manifest
+    lost = not replaces and await body_lost(call, before.manifest)
+    details = await manifest_lines(call, before.manifest, spec.pod) if replaces else ()
+    details = ("writes its manifest again, which is missing or corrupt",) if lost else details
     held = await family_of(call).guard(call, before)
     return family_of(call).edit(
         stored,
@@ -110,8 +113,9 @@ async def update(call: Call, spec: DaemonSetSpec, *, now: bool) -> Mutation:
         held,
         "update",
         destructive=replaces or wanted.node_selector != before.node_selector,
-        details=await manifest_lines(call, before.manifest, spec.pod) if replaces else (),
+        details=details,
         extra=(manifests.ensure(call.keys, body),),
+        anew=lost,
     )
 
 

@@ -21,6 +21,7 @@ class DaemonSets(OwnerKind):
     """The kind ``daemonsets``."""
 
     name = KIND
+    NOUN = "daemonset"
     BUDGET_SPENT = "pods: daemon sets would remove more in a minute than the budget allows"
 
     def __init__(self, context: Context) -> None:

@@ -1,10 +1,11 @@
-"""Runs all checks. What may have vanished while it was read counts only if it is there twice."""
+"""Runs all checks. What may have vanished while it was read, or may be over soon, counts only if it is there
+twice."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from farmd.doctor import cluster, consul, leftovers, orphans, presence, records, reservations, work
+from farmd.doctor import cluster, consul, health, leftovers, orphans, presence, records, reservations, work
 from farmd.doctor.model import Finding, Report
 from farmd.doctor.survey import Survey, survey
 from farmd.kinds import KINDS
@@ -14,6 +15,9 @@ from store.ports import Clock
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
+
+# What is on its way to being right gets so long.
+PATIENCE_SECONDS = 3.0
 
 
 async def examine(client: ConsulClient, keys: Keys, clock: Clock) -> Report:
@@ -25,10 +29,14 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock) -> Report:
     servers = await consul.check(client)
     seen = await survey(client, keys, clock)
     findings = [*cluster.check(seen), *presence.check(seen), *work.check(seen), *records.check(seen)]
-    lost = _lost(seen)
-    if lost:
-        still = {(each.code, each.object) for each in _lost(await survey(client, keys, clock))}
-        lost = [finding for finding in lost if (finding.code, finding.object) in still]
+    findings += health.check(seen)
+    lost, passing = _lost(seen), health.passing(seen)
+    if passing:
+        await clock.sleep(PATIENCE_SECONDS)
+    if lost or passing:
+        again = await survey(client, keys, clock)
+        still = {(each.code, each.object) for each in (*_lost(again), *health.passing(again))}
+        lost = [finding for finding in (*passing, *lost) if (finding.code, finding.object) in still]
     facts = {**servers.facts, **_facts(seen), **presence.facts(seen)}
     return Report(facts, _unique((*servers.findings, *findings, *lost)))
 

@@ -14,7 +14,7 @@ from store.pods import Pod
 
 def check(survey: Survey) -> list[Finding]:
     """Every record of the families that this version knows."""
-    return [*_undecodable(survey), *_without_manifest(survey)]
+    return [*_undecodable(survey), *_without_manifest(survey), *_corrupt_manifests(survey)]
 
 
 def _undecodable(survey: Survey) -> list[Finding]:
@@ -46,4 +46,17 @@ def _without_manifest(survey: Survey) -> list[Finding]:
         )
         for entry, sha in referring
         if sha not in survey.manifests
+    ]
+
+
+def _corrupt_manifests(survey: Survey) -> list[Finding]:
+    return [
+        Finding(
+            "manifest-invalid",
+            f"manifests/{sha}",
+            "its body is not what its digest names: no node starts it",
+            "farmctl rc update -f FILE --now (or daemonset update) with the same pod writes it again",
+        )
+        for sha, manifest in survey.manifests.items()
+        if manifest is None
     ]

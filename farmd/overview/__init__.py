@@ -4,6 +4,7 @@ Reads only, and only for people: no decision is made from these rows. A record t
 stands beside the others as broken, and hides none of them.
 """
 
+from farmd.overview.members import farms
 from farmd.overview.nodes import NodeRow, Nodes, node_row, node_state, nodes
 from farmd.overview.owners import (
     ControllerRow,
@@ -16,7 +17,7 @@ from farmd.overview.owners import (
     daemonsets,
 )
 from farmd.overview.pods import PodRow, Pods, pods
-from farmd.overview.processes import FarmRow, farm_rows, farms, freezes
+from farmd.overview.processes import FarmRow, farm_rows, freezes
 
 __all__ = [
     "ControllerRow",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
+from farmd.overview.members import farms, why_unowned
 from store import daemonsets as daemonset_records
 from store import rcs as controller_records
 from store.daemonsets import DaemonSet, DaemonSetStore
@@ -27,7 +28,8 @@ T = TypeVar("T", ReplicationController, DaemonSet)
 class _Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One record, its index, what its owner last reported, the farm that owns it, and who locked it.
 
-    ``locked`` is the value of its mutation lock, read for one record only, never for lists.
+    ``locked`` is the value of its mutation lock, read for one record only, never for lists. ``unowned`` says
+    why no farm works on it.
     """
 
     record: T
@@ -35,6 +37,7 @@ class _Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     status: Status | None = None
     owner: str = ""
     locked: str = ""
+    unowned: str = ""
 
     @property
     def reported(self) -> bool:
@@ -59,9 +62,9 @@ class _Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """What the owner says of it, or that its status is outdated."""
-        if self.status is None:
-            return ""
+        """Why nobody works on it, what the owner says of it, or that its status is outdated."""
+        if self.unowned or self.status is None:
+            return self.unowned
         return self.status.reason if self.reported else OUTDATED
 
 
@@ -128,12 +131,14 @@ async def _all(
     listing = await records.list()
     statuses = await StatusStore(client, keys, kind).list()
     owners = await holders(client, keys, kind)
+    members = await farms(client, keys)
     rows = [
         row(
             record=stored.record,  # type: ignore[arg-type]
             index=stored.index,
             status=statuses.get(stored.record.id),
-            owner=owners.get(stored.record.id, ""),
+            owner=(owner := owners.get(stored.record.id, "")),
+            unowned="" if owner else why_unowned(kind, stored.record, members),
         )
         for stored in listing.items
     ]
@@ -149,6 +154,7 @@ async def _one(client: ConsulClient, keys: Keys, kind: str, stored: Stored[T], r
         index=stored.index,
         status=await StatusStore(client, keys, kind).get(item),
         owner="" if lock is None else Holder.parse(lock.value).id,
+        unowned="" if lock is not None else why_unowned(kind, stored.record, await farms(client, keys)),
         locked="" if mutation is None else mutation.value.decode("utf-8", "replace"),
     )
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from farmd.overview.members import farms
 from farmd.overview.owners import holders
-from store import codec
-from store.errors import RecordInvalid
 from store.failsafe import Failsafe, FailsafeStore, frozen
 from store.farms import Member
-from store.keys import Keys, is_sentinel
+from store.keys import Keys
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -23,19 +22,6 @@ class FarmRow(msgspec.Struct, frozen=True, kw_only=True):
 
     member: Member
     items: dict[str, int] = {}
-
-
-async def farms(client: ConsulClient, keys: Keys) -> list[Member]:
-    """All farms that are present, by id; a presence that does not decode is left out."""
-    page = await client.list(keys.tree("farms"))
-    found = []
-    for raw in page.items:
-        if not is_sentinel(raw.key):
-            try:
-                found.append(codec.decode(Member, raw.decoded(), raw.key))
-            except RecordInvalid:
-                continue  # whoever wrote it is a newer version; it is present, but cannot be described
-    return sorted(found, key=lambda member: member.id)
 
 
 async def farm_rows(client: ConsulClient, keys: Keys) -> list[FarmRow]:

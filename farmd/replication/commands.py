@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from farmd.commands.edits import Family, commit_creation, manifest_lines, pods_left, processes_left
+from farmd.commands.edits import Family, body_lost, commit_creation, manifest_lines, pods_left, processes_left
 from farmd.commands.mutation import Call, Change, Guard, Mutation, registered
 from farmd.commands.specs import check_count
 from farmd.replication.spec import ControllerSpec, record
@@ -119,6 +119,9 @@ async def update(call: Call, spec: ControllerSpec, *, now: bool) -> Mutation:
     wanted = record(spec, stored.record.id, manifests.digest(body), stored.record)
     before = stored.record
     replaces = wanted.manifest != before.manifest
+    lost = not replaces and await body_lost(call, before.manifest)
+    details = await manifest_lines(call, before.manifest, spec.pod) if replaces else ()
+    details = ("writes its manifest again, which is missing or corrupt",) if lost else details
     if replaces or wanted.replicas_desired != before.replicas_desired:
         _refuse_managed(before)
     if wanted.pod_id != before.pod_id:
@@ -132,8 +135,9 @@ async def update(call: Call, spec: ControllerSpec, *, now: bool) -> Mutation:
         held,
         "update",
         destructive=replaces or wanted.replicas_desired < before.replicas_desired,
-        details=await manifest_lines(call, before.manifest, spec.pod) if replaces else (),
+        details=details,
         extra=(manifests.ensure(call.keys, body),),
+        anew=lost,
     )
 
 

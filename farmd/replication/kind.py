@@ -21,6 +21,7 @@ class Replication(OwnerKind):
     """The kind ``rcs``."""
 
     name = KIND
+    NOUN = "rc"
     BUDGET_SPENT = "pods: more replacements in a minute than the removal budget allows"
 
     def __init__(self, context: Context) -> None:

@@ -12,11 +12,14 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
+import msgspec
 import structlog
 
+from alerting.alert import Alert
 from farmd.commands.edits import Family
 from farmd.commands.mutation import Call
 from farmd.farm.items import Items, RecordItems
+from farmd.pods.ailing import tell_of_crashes, told, worst
 from farmd.pods.changes import NodeChanges
 from farmd.pods.placement import Subject
 from farmd.pods.spending import Spending
@@ -37,6 +40,8 @@ from store.sessions import Session
 from store.status import Status
 
 log = structlog.get_logger()
+
+SUMMARY_LIMIT = 500
 
 
 class OwnerSnapshot(Protocol):
@@ -89,6 +94,8 @@ P = TypeVar("P", bound=OwnerPlan)
 class OwnerKind(Kind):
     """A kind whose items own pods; their records lie in one cached tree."""
 
+    NOUN: ClassVar[str]
+    """The word for one in commands and incident keys."""
     BUDGET_SPENT: ClassVar[str]
     """The evidence of a freeze once the removal budget is spent (R19)."""
 
@@ -202,22 +209,41 @@ class OwnerWorker(Worker[R, P]):
         return Status(state="blocked", reason=reason, desired=desired, placed=placed)
 
     async def report(self, snapshot: R, plan: P) -> float | None:
-        """Write the status, and look again when the next pod is available (R22).
+        """Write the status with the worst pod's exit, and look again when time alone changes it (R22).
 
         A claim younger than ``min_healthy_time`` has not seen that the pods are available. Where an earlier
         owner said ``converged`` and only that is missing, its word stands: a farm that starts would otherwise
         rewrite the status of every item twice, and own a timer for each (R23a).
         """
         pods: Mapping[Place, PodState] = snapshot.snapshot.pods
+        said = self.describe(snapshot, plan)
+        works, place = said.state != "disabled", worst(pods)
+        ails = ""
+        if works and place is not None:
+            ails = await told(self.context.client, self.context.keys, place, pods)
+        loops = await self._crashes(snapshot.stored.record, pods if works else {}, ails)
         if self.context.clock.mono() - self._began < snapshot.stored.record.min_healthy_time:
             whole = dataclasses.replace(snapshot.snapshot, pods=settled(pods))
             later = self.state(dataclasses.replace(snapshot, snapshot=whole), plan)  # type: ignore[type-var]
             if later.state == "converged" and self.status.stands(later, self.index):
-                return None
-        due = await super().report(snapshot, plan)
-        return (
-            due if self.state(snapshot, plan).state == "disabled" else earliest(due, settling(pods.values()))
+                return loops
+        if ails and said.state in {"progressing", "blocked"}:
+            reason = f"{said.reason}; {ails}" if said.reason else ails
+            said = msgspec.structs.replace(said, reason=reason)
+        due = await self.status.write(said, self.index, self.stands())
+        return earliest(due, settling(pods.values()), loops) if works else due
+
+    async def _crashes(self, record: Any, pods: Mapping[Place, PodState], ails: str) -> float | None:
+        """Tell of a crash loop of the owner's pods, once; returns when time alone changes that."""
+        item, noun = self.claim.item, self._owners.NOUN
+        alert = Alert(
+            summary=f"{noun} {record.name!r}: crash loop: {ails}"[:SUMMARY_LIMIT],
+            incident_key=f"{noun}_crashes_{item}",
+            urgency="low",
+            details={f"{noun}_id": item, "farm": self.context.farm},
         )
+        incidents, now = self.status.incidents, self.context.clock.now()
+        return await tell_of_crashes(incidents, alert, pods, record.min_healthy_time, now)
 
     # -- execute ---------------------------------------------------------------------------------
     async def act(self, snapshot: R, plan: P) -> Outcome:

@@ -234,6 +234,19 @@ async def test_update_needs_now_and_sets_the_body_again() -> None:
         assert not (await commands.update(call, spec, now=True)).needed
 
 
+@pytest.mark.parametrize("body", [None, b"no manifest"])
+async def test_an_equal_update_writes_a_manifest_again_that_is_missing_or_corrupt(body: bytes | None) -> None:
+    async with person() as call:
+        await created(call)
+        key, spec = KEYS.manifest((await rc(call)).manifest), parse(hello(), "x")
+        await (call.client.delete(key) if body is None else call.client.put(key, body))
+        mutation = await commands.update(call, spec, now=True)
+        assert mutation.change.details == ("writes its manifest again, which is missing or corrupt",)
+        await commit(call, mutation)
+        assert await manifests.read(call.client, KEYS, (await rc(call)).manifest) == spec.pod
+        assert not (await commands.update(call, spec, now=True)).needed
+
+
 async def test_update_of_what_is_not_there_and_of_another_pod_id_is_refused() -> None:
     async with person() as call:
         with pytest.raises(NotFound):
@@ -346,7 +359,7 @@ async def test_cascade_without_a_farm_times_out_and_says_so_and_can_be_repeated(
             await waiting.deletion(call, rc_id, 5, lambda _: None)
         assert "no farm is running" in caught.value.hint
         assert not (await commands.delete(call, "hello", cascade=True)).needed
-        await call.client.put(KEYS.farm("f1"), codec.encode(Member(id="f1", version="1")))
+        await call.client.put(KEYS.farm("f1"), codec.encode(Member(id="f1", version="1", kinds=["rcs"])))
         with pytest.raises(WaitTimeout) as caught:
             await waiting.deletion(call, rc_id, 5, lambda _: None)
         assert "no farm has claimed it" in caught.value.hint

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 
 import pytest
 
+from farmd import overview
 from farmd.commands.mutation import Call
 from farmd.doctor import leftovers, orphans
 from farmd.doctor.examine import examine
@@ -19,7 +21,7 @@ from store.intent import Intent
 from store.manifests import Manifest, canonical, digest
 from store.nodes import Agent, Node, NodeStatus, Reserved
 from store.pods import Pod
-from store.reality import Reality
+from store.reality import Exit, Health, Reality
 from store.registration import register_node
 from store.status import Status
 from store.work import Work
@@ -102,6 +104,11 @@ async def held_lock(call: Call, _: str) -> None:
     await call.client.put(KEYS.lock("rcs", GONE), b"farm/one/n", acquire=session)
 
 
+async def another_sha(call: Call, _: str) -> None:
+    await put(call, KEYS.reality("n1", "hello"), Reality(manifest="f" * 64, intent=1))
+
+
+HELLO = KEYS.reality("n1", "hello").removeprefix("farmd/")
 STALE = KEYS.reality("n2", "old").removeprefix("farmd/")
 LOGS = DaemonSet(id=GONE, name="logs", manifest="0" * 64)
 FROZEN = Failsafe(evidence="agents: mass loss")
@@ -131,6 +138,9 @@ CASES: list[tuple[Harm, str, str]] = [
     (wrote(KEYS.record("daemonsets", GONE), LOGS), "kind-unclaimed", "daemonsets"),
     (wrote(KEYS.status("nodes", "n1"), Status(state="converged")), "record-invalid", "status/nodes/n1"),
     (wrote(KEYS.farm("one"), Member(id="one", version="1", kinds=["rcs"])), "kind-unclaimed", "nodes"),
+    (raw(KEYS.manifest(SHA), b"no manifest"), "manifest-invalid", f"manifests/{SHA}"),
+    (another_sha, "reality-differs", HELLO),
+    (gone(KEYS.farm("one")), "farm-without-presence", "farms/one"),
     (orphan, "orphan-pod", f"pods/{GONE}/n1/old"),
     (wrote(KEYS.intent("n1", "old"), Intent(SHA, GONE)), "orphan-intent", "intent/n1/old"),
     (wrote(KEYS.reality("n2", "old"), Reality(manifest=SHA)), "stale-reality", STALE),
@@ -177,6 +187,76 @@ async def test_a_blocked_item_is_named_with_its_reason() -> None:
         (finding,) = (await look(call)).findings
         assert (finding.code, finding.explanation) == ("blocked", "rc/hello: no eligible node")
         assert finding.fix == "farmctl rc explain hello"
+
+
+async def edit(call: Call, rc_id: str, **fields: object) -> None:
+    """Change a controller's record by hand."""
+    entry = await call.client.read(KEYS.record("rcs", rc_id))
+    assert entry is not None
+    await call.client.put(entry.key, json.dumps(json.loads(entry.value) | fields).encode())
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"needs": ["gpu.1"]}, "it needs gpu.1, which no farm that may claim it has"),
+        ({"labels": {"team": "a"}}, "its labels fit the selector of no farm"),
+    ],
+)
+async def test_r11_what_no_farm_may_claim_is_told_with_the_reason(
+    fields: dict[str, object], why: str
+) -> None:
+    async with person() as call:
+        rc_id = await healthy(call)
+        farm = Member(id="one", version="1.0", kinds=["rcs", "nodes", "housekeeping"], selector="team!=a")
+        entry = await call.client.read(KEYS.farm("one"))
+        assert entry is not None
+        await call.client.put(KEYS.farm("one"), codec.encode(farm), acquire=entry.session)
+        house = Member(id="two", version="1.0", kinds=["housekeeping"])
+        await call.client.put(KEYS.farm("two"), codec.encode(house), acquire=entry.session)
+        await edit(call, rc_id, **fields)
+        await call.client.delete(KEYS.lock("rcs", rc_id))
+        (finding,) = (await look(call)).findings
+        assert (finding.code, finding.object) == ("unowned", f"rcs/{rc_id}")
+        assert why in finding.explanation
+        row = await overview.controller(call.client, KEYS, "hello")
+        assert (row.state, why in row.reason) == ("unowned", True)
+        assert (await overview.controllers(call.client, KEYS)).rows[0].reason == row.reason
+
+
+async def test_a_deletion_that_takes_long_is_told_with_what_it_waits_for() -> None:
+    async with person() as call:
+        rc_id = await healthy(call)
+        await edit(call, rc_id, deleting=True, replicas_desired=0)
+        waits = Status(state="progressing", reason="waiting for n1/hello", since=call.clock.now())
+        await put(call, KEYS.status("rcs", rc_id), waits)
+        assert (await look(call)).findings == ()
+        await call.clock.sleep(61.0)
+        (finding,) = (await look(call)).findings
+        assert (finding.code, finding.object) == ("deletion-waits", f"rcs/{rc_id}")
+        assert "waiting for n1/hello" in finding.explanation
+
+
+@pytest.mark.parametrize(
+    ("reality", "why"),
+    [
+        (Reality(manifest=SHA, phase="backoff", exits=[Exit(1.0, 1)]), "exited with code 1"),
+        (Reality(manifest=SHA, phase="backoff", exits=[Exit(1.0, -9)]), "ended by SIGKILL"),
+        (Reality(manifest=SHA, phase="failed", reason="no such user: web"), "no such user: web"),
+        (Reality(manifest=SHA, health=Health("critical", 1.0, "HTTP 500")), "HTTP 500"),
+        (
+            Reality(manifest=SHA, exits=[Exit(1.8e9 - at, 1) for at in (9, 60, 200)]),
+            "it ended 3 times in 300 s",
+        ),
+    ],
+)
+async def test_pods_that_do_not_work_are_told_with_the_exit_of_one(reality: Reality, why: str) -> None:
+    async with person() as call:
+        rc_id = await healthy(call)
+        await put(call, KEYS.reality("n1", "hello"), reality)
+        (finding,) = (await look(call)).findings
+        assert (finding.code, finding.object) == ("pods-down", f"rcs/{rc_id}")
+        assert f"rc/hello: 1 of 1 pods do not work; n1/hello: {why}" in finding.explanation
 
 
 async def test_an_acknowledged_freeze_is_no_finding() -> None:

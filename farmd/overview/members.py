@@ -1,0 +1,55 @@
+"""Farms that are present, and why none of them works on an item, as far as presence and records tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from store import codec
+from store.errors import InputInvalid, RecordInvalid
+from store.farms import Member
+from store.keys import Keys, is_sentinel
+from store.named import Owner
+from store.selectors import parse
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+NOT_YET = "no farm has claimed it yet"
+
+
+async def farms(client: ConsulClient, keys: Keys) -> list[Member]:
+    """All farms that are present, by id; a presence that does not decode is left out."""
+    page = await client.list(keys.tree("farms"))
+    found = []
+    for raw in page.items:
+        if not is_sentinel(raw.key):
+            try:
+                found.append(codec.decode(Member, raw.decoded(), raw.key))
+            except RecordInvalid:
+                continue  # whoever wrote it is a newer version; it is present, but cannot be described
+    return sorted(found, key=lambda member: member.id)
+
+
+def why_unowned(kind: str, record: Owner, members: Sequence[Member]) -> str:
+    """One line; ``NOT_YET`` where some farm may claim it."""
+    if not members:
+        return "no farm is alive"
+    claiming = [member for member in members if kind in member.kinds]
+    if not claiming:
+        return f"no farm that is alive claims {kind}: farm.kinds"
+    fitting = [member for member in claiming if _selects(member, record)]
+    if not fitting:
+        return "its labels fit the selector of no farm that is alive"
+    if any(set(record.needs) <= set(member.features) for member in fitting):
+        return NOT_YET
+    known = {feature for member in fitting for feature in member.features}
+    missing = [feature for feature in record.needs if feature not in known] or record.needs
+    return f"it needs {', '.join(missing)}, which no farm that may claim it has: farm.features"
+
+
+def _selects(member: Member, record: Owner) -> bool:
+    try:
+        return parse(member.selector).matches(record.labels)
+    except InputInvalid:
+        return True  # a newer version wrote it, and knows what it means

@@ -1,0 +1,97 @@
+"""What is wrong with the pods of one owner: the worst of them in a line, and whether one is in a crash loop.
+
+Decisions rest on glances; the exits and reasons that people are told stand in the store, and are read for the
+one pod that is told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from alerting.alert import Alert
+from farmd.farm.incidents import Incidents
+from farmd.pods.state import Place, PodState
+from store import codec
+from store.consul.client import ConsulClient
+from store.errors import RecordInvalid
+from store.keys import Keys
+from store.reality import Glance, Reality, ending, fails
+
+CRASH_LOOP_SECONDS = 60.0
+"""A pod that fails for so long is in a crash loop; all must stay up for so long until it is over."""
+
+# The worst first.
+_SEVERITY = ("failed", "backoff", "exited")
+
+
+def worst(pods: Mapping[Place, PodState]) -> Place | None:
+    """The pod that is told of where not all are healthy; None: all are, or their nodes are given up."""
+    ailing = [place for place, state in pods.items() if not state.healthy and state.lost is None]
+    return min(ailing, key=lambda place: (_rank(pods[place]), place), default=None)
+
+
+def _rank(state: PodState) -> int:
+    seen = state.reality
+    if state.absent or not isinstance(seen, Glance):
+        return len(_SEVERITY) + (1 if state.absent else 2)
+    if seen.phase in _SEVERITY:
+        return _SEVERITY.index(seen.phase)
+    return len(_SEVERITY) if fails(seen) else len(_SEVERITY) + 2
+
+
+async def told(client: ConsulClient, keys: Keys, place: Place, pods: Mapping[Place, PodState]) -> str:
+    """``2 of 3 pods are not healthy; n1/web: exited with code 1``; the same for as long as it fails alike."""
+    count = sum(not state.healthy for state in pods.values())
+    text = f"{count} of {len(pods)} pods {'is' if count == 1 else 'are'} not healthy; {place[0]}/{place[1]}"
+    state = pods[place]
+    if state.absent:
+        return f"{text}: its node's agent is absent"
+    seen = state.reality
+    differs = seen is not None and seen.manifest != state.pod.record.manifest
+    if _rank(state) > len(_SEVERITY) and not differs:
+        return f"{text}: not yet"
+    entry = await client.read(keys.reality(*place))
+    try:
+        said = None if entry is None else codec.decode(Reality, entry.value, entry.key)
+    except RecordInvalid:
+        return text
+    if said is None:
+        return text
+    if differs and not said.reason:
+        return f"{text}: it runs {said.manifest[:12]}, and should run {state.pod.record.manifest[:12]}"
+    return f"{text}: {complaint(said)}"
+
+
+def complaint(reality: Reality) -> str:
+    """What a node says of a pod that does not serve; without what differs from one try to the next."""
+    if reality.phase in ("backoff", "exited") and reality.exits:
+        return ending(reality.exits[-1].code)
+    return reality.reason or reality.health.reason or f"{reality.phase}, health {reality.health.state}"
+
+
+async def tell_of_crashes(
+    incidents: Incidents, alert: Alert, pods: Mapping[Place, PodState], min_healthy_time: float, now: float
+) -> float | None:
+    """One low alert while a pod is in a crash loop; returns when time alone changes that, if it does."""
+    since = [at for state in pods.values() if (at := failing_since(state)) is not None]
+    if any(now - at >= CRASH_LOOP_SECONDS for at in since):
+        await incidents.tell(alert)
+        return None
+    if since:
+        return min(since) + CRASH_LOOP_SECONDS - now
+    if alert.incident_key not in incidents:
+        return None
+    up = [min_healthy_time - state.settles_in for state in pods.values() if not state.down]
+    left = CRASH_LOOP_SECONDS - min(up, default=CRASH_LOOP_SECONDS)
+    if left > 0:
+        return left
+    await incidents.end(alert.incident_key)
+    return None
+
+
+def failing_since(state: PodState) -> float | None:
+    """Since when (seconds since the epoch) a pod that is down ended or failed to start, in a row; or None."""
+    seen = state.reality
+    if state.unknown or state.lost is not None or not isinstance(seen, Glance):
+        return None
+    return seen.since if seen.phase in ("backoff", "failed", "exited") and seen.since > 0 else None

@@ -1,0 +1,91 @@
+"""What people are told of pods that do not work: the worst one, its exit, one alert of a crash loop."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from alerting.alert import Alert
+from farmd.farm.incidents import Incidents
+from farmd.pods.ailing import CRASH_LOOP_SECONDS, tell_of_crashes, told, worst
+from farmd.pods.state import Place, PodState
+from store import codec
+from store.keys import Keys
+from store.reality import Exit, Reality
+from tests.fleet import Inbox
+from tests.rc_worlds import NEWER, NOW, SHA, pod
+from tests.virtual import VirtualClock, embedded_client
+
+KEYS = Keys()
+KEY = "rc_crashes_00aa"
+OTHER = msgspec.structs.replace(pod(), reality=pod(manifest=NEWER).reality)
+
+
+def world(**pods: PodState) -> dict[Place, PodState]:
+    return {(node, "web"): state for node, state in pods.items()}
+
+
+def crashed(since: float) -> PodState:
+    """Its first end in a row came at ``since``."""
+    return pod(healthy=False, phase="backoff", state="unknown", since=since, started=0.0)
+
+
+@pytest.mark.parametrize(
+    ("pods", "node"),
+    [
+        (world(n1=pod(), n2=pod()), None),
+        (world(n1=pod(), n2=pod(healthy=False, state="unknown")), "n2"),
+        (world(n1=pod(reality=False), n2=crashed(NOW)), "n2"),
+        (world(n1=pod(absent=True), n2=pod(healthy=False)), "n2"),
+        (world(n1=crashed(NOW), n2=pod(healthy=False, phase="failed")), "n2"),
+        (world(n1=pod(lost=1.0, absent=True), n2=pod()), None),
+    ],
+)
+def test_the_worst_pod_is_the_one_that_fails_most_surely(
+    pods: dict[Place, PodState], node: str | None
+) -> None:
+    assert worst(pods) == (None if node is None else (node, "web"))
+
+
+@pytest.mark.parametrize(
+    ("state", "reality", "text"),
+    [
+        (crashed(NOW), Reality(manifest=SHA, phase="backoff", exits=[Exit(1.0, 3)]), "exited with code 3"),
+        (crashed(NOW), Reality(manifest=SHA, phase="backoff", exits=[Exit(1.0, -11)]), "ended by SIGSEGV"),
+        (pod(healthy=False), Reality(manifest=SHA, reason="cannot act on it"), "cannot act on it"),
+        (OTHER, Reality(manifest=NEWER), f"it runs {NEWER[:12]}, and should run {SHA[:12]}"),
+        (OTHER, Reality(manifest=NEWER, reason="cannot act on intent 5: x"), "cannot act on intent 5: x"),
+        (pod(absent=True), None, "its node's agent is absent"),
+        (pod(reality=False), None, "not yet"),
+    ],
+)
+async def test_its_exit_is_read_from_what_its_node_said(
+    state: PodState, reality: Reality | None, text: str
+) -> None:
+    client = embedded_client(VirtualClock())
+    if reality is not None:
+        await client.put(KEYS.reality("n1", "web"), codec.encode(reality))
+    pods = world(n1=state, n2=pod())
+    said = await told(client, KEYS, ("n1", "web"), pods)
+    assert said == f"1 of 2 pods is not healthy; n1/web: {text}"
+
+
+async def test_a_crash_loop_is_one_alert_until_all_pods_stayed_up_for_a_minute() -> None:
+    inbox = Inbox()
+    incidents = Incidents(inbox)
+
+    async def look(*states: PodState) -> float | None:
+        pods = {(f"n{at}", "web"): state for at, state in enumerate(states)}
+        return await tell_of_crashes(incidents, Alert(summary="x", incident_key=KEY), pods, 10.0, NOW)
+
+    assert await look(pod()) is None
+    assert await look(pod(), crashed(NOW - 20)) == CRASH_LOOP_SECONDS - 20
+    assert not inbox.firing
+    assert await look(pod(), crashed(NOW - 60)) is None
+    assert await look(pod(), crashed(NOW - 90)) is None
+    assert [alert.incident_key for alert in inbox.fired] == [KEY]
+    # It runs again since 5 s: healthy for half of min_healthy_time, and not over.
+    assert await look(pod(settles_in=-90.0), pod(settles_in=5.0)) == CRASH_LOOP_SECONDS - 5
+    assert list(inbox.firing) == [KEY]
+    assert await look(pod(settles_in=-90.0), pod(settles_in=-50.0)) is None
+    assert (inbox.firing, inbox.resolved) == ({}, [KEY])
