@@ -1,5 +1,5 @@
 """Performance budget: each row prints one JSON line with its ratio to a bare baseline of the same run.
 
-``python -m bench`` runs all rows, ``python -m bench p1 p4`` some of them. Always on a real, durable Consul
-with fsync. Machines are noisy: what is compared runs in alternating pairs, and medians are compared.
+``python -m bench`` runs all rows, ``python -m bench p1 p4`` some of them. Every row uses a real, durable
+Consul with fsync. Machines are noisy, so measurements alternate with their baselines; medians are compared.
 """

@@ -35,7 +35,7 @@ def main() -> int:
 
 
 async def _measured(row: str) -> bool:
-    """Measure one row. What keeps it from being measured is a line, too; the other rows go on."""
+    """Measure one row. A row that cannot be measured prints a line with the error; the other rows go on."""
     try:
         async with asyncio.timeout(ROW_SECONDS):
             met: bool = await importlib.import_module(f"bench.{row}").run()

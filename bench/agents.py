@@ -1,15 +1,15 @@
-"""The agents of a large fleet, played by one process: real sessions, presence and reality, no workloads.
+"""One process that simulates the agents of a large fleet: real sessions, presence and reality, no workloads.
 
 ``python -m bench.agents ADDRESS NODES [TTL]``
-Every node has the agent's own ``Link`` (a session of its own, presence, renewals) and its own
-``RealityWriter`` (compare-and-set, fenced by the presence), so the store sees what as many real agents would
-write. Two things differ. What the nodes must run comes from one watch for each hundred nodes and not from
-one a node, because Consul serves one client 200 connections. And the TTL is by default the longest that the
-agent's configuration allows: as many renewals of 15 s would cost more than all that is measured beside them.
+Every node has the agent's own ``Link`` (session, presence, renewals) and ``RealityWriter`` (compare-and-set,
+fenced by the presence), so the store gets the same writes as from as many real agents. Two things differ.
+One watch reads the intents of a hundred nodes, because Consul serves one client 200 connections. The TTL is
+by default the longest that the agent's configuration allows, because renewals for a TTL of 15 s would cost
+more than all that is measured beside them.
 
-Like real agents they write nothing while nothing changes. A line ``restarts N`` on stdin makes N pods a
-second die and come back, three writes each; the end of stdin ends the process. Events are JSON lines on
-stdout.
+Like real agents they write nothing while nothing changes. The line ``restarts N`` on stdin makes N pods a
+second die and come back, with three writes each; the end of stdin ends the process. Events are JSON lines
+on stdout.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CLOCK = SystemClock()
 
 @dataclass(frozen=True)
 class Rig:
-    """What all nodes of the process share."""
+    """The objects that all nodes of the process share."""
 
     client: ConsulClient
     keys: Keys
@@ -65,7 +65,7 @@ class Rig:
 
 
 class SimulatedNode:
-    """One node: its bond with the store, and pods that start at once and are healthy soon after."""
+    """One node: its link to the store, and pods that start at once and are healthy soon after."""
 
     def __init__(self, name: str, rig: Rig) -> None:
         state = StateDirectory(rig.states / name)
@@ -96,7 +96,7 @@ class SimulatedNode:
         self._obeyed = False
 
     def obey(self, wanted: Mapping[str, tuple[int, Intent]]) -> None:
-        """Run exactly this. What is wanted at the first look has been running for long."""
+        """Run exactly these intents. The pods of the first call count as running for long."""
         for instance, (index, intent) in wanted.items():
             known = self.pods.get(instance)
             if known is None or known.intent != index:
@@ -109,7 +109,7 @@ class SimulatedNode:
         self.writer.tell(self.pods)
 
     def restart(self, instance: str) -> None:
-        """The workload dies, comes back after its pause, and passes its first check."""
+        """Let the workload exit, restart after its pause, and pass its first check."""
         old, now = self.pods[instance], CLOCK.now()
         exits = [*old.exits, Exit(now, 1)][-EXITS_KEPT:]
         ended = {"phase": "backoff", "started": 0.0, "pid": 0, "exits": exits, "health": Health(since=now)}
@@ -144,7 +144,7 @@ def _started(intent: Intent, index: int, *, healthy: bool) -> Reality:
     )
 
 
-class Fleet:
+class SimulatedFleet:
     """All nodes of the process."""
 
     def __init__(self, rig: Rig, count: int) -> None:
@@ -154,7 +154,7 @@ class Fleet:
         self.restarts = 0.0
 
     async def run(self) -> None:
-        """Join, obey and, if told to, fail; until cancelled."""
+        """Announce all nodes, run their intents and restart pods at the rate that was asked for."""
         sentinel = sentinel_value(await cluster_id(self._rig.client, self._rig.keys))
         async with asyncio.TaskGroup() as tasks:
             for batch in _slices(list(self.nodes.values()), JOIN_AT_ONCE):
@@ -215,7 +215,7 @@ async def main(address: str, count: int, ttl: float) -> None:
     client = connect({}, CLOCK, metrics, address=address)
     with tempfile.TemporaryDirectory(prefix="farmd-bench-agents-") as states:
         rig = Rig(client, Keys(), metrics, Progress(CLOCK, metrics), Path(states), ttl)
-        fleet = Fleet(rig, count)
+        fleet = SimulatedFleet(rig, count)
         running = asyncio.create_task(fleet.run())
         asking = asyncio.create_task(_obey_stdin(fleet))
         done, _ = await asyncio.wait([running, asking], return_when=asyncio.FIRST_COMPLETED)
@@ -227,7 +227,7 @@ async def main(address: str, count: int, ttl: float) -> None:
             task.result()
 
 
-async def _obey_stdin(fleet: Fleet) -> None:
+async def _obey_stdin(fleet: SimulatedFleet) -> None:
     async for line in commands():
         fleet.restarts = float(line.removeprefix("restarts"))
         tell("restarts")

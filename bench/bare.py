@@ -1,4 +1,4 @@
-"""Bare clients: what Consul itself takes for the transactions that a row is compared with."""
+"""Bare clients: the time that Consul itself needs for the transactions that a row is compared with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fleet import CLOCK
 
 
 async def bare_locks(client: ConsulClient, number: int, count: int) -> float:
-    """Seconds for so many locks in full transactions, as many in flight as one farm has."""
+    """Seconds for ``count`` locks in full transactions, with as many in flight as a farm has."""
     keys = Keys(f"bare{number}/")
     session = await Session.open(client, CLOCK, name="bare", ttl=3600)
     size = batch_size()

@@ -1,10 +1,10 @@
-"""One farm as a process of its own: ``farmd run`` itself, which also tells what rows must know.
+"""One farm in a process of its own: ``farmd run``, which also reports the events that rows measure.
 
 ``python -m bench.farm_process CONFIG``
-Configuration, kinds, HTTP, logs and watchdog are production's. Its metrics only add a JSON line for each
-batch of locks that it takes, with the machine's monotonic time. ``requests`` on stdin is answered with the
-number of requests to Consul so far, ``profile`` starts a profile and the next one writes it to
-``farm.profile``; the end of stdin stops it cleanly, as SIGTERM does.
+Configuration, kinds, HTTP, logs and watchdog are those of production. Its metrics also print a JSON line for
+each batch of locks that the farm takes, with the machine's monotonic time. The line ``requests`` on stdin is
+answered with the number of requests to Consul so far; ``profile`` starts a profile, and the next ``profile``
+writes it to ``farm.profile``; the end of stdin stops the farm cleanly, as SIGTERM does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ format = "json"
 
 
 class _Telling(Metrics):
-    """Metrics that also tell about locks as they are taken, and how many requests were made."""
+    """Metrics that also report each batch of locks that is taken, and count the requests."""
 
     requests = 0
 
@@ -65,7 +65,7 @@ def _obey_stdin() -> None:
 
 
 def _profile_on_demand() -> None:
-    """Profiles the main thread between two SIGUSR2."""
+    """Profile the main thread between two SIGUSR2."""
     profile, running = cProfile.Profile(), False
 
     def toggle(*_: object) -> None:
@@ -110,15 +110,15 @@ class FarmProcess(Child):
         return [(each["at"], int(each["count"])) for each in told if each["kind"] == kind]
 
     def claimed(self) -> int:
-        """How many locks it took so far."""
+        """How many locks the farm has taken so far."""
         return sum(count for _, count in self.claims())
 
     async def requests(self) -> int:
-        """How many requests it has made to Consul so far."""
+        """How many requests the farm has made to Consul so far."""
         return int((await self.ask("requests", "bench.requests"))["count"])
 
     async def end(self, kill: bool = False) -> None:
-        """Stop it, cleanly or not, and reap it."""
+        """Stop the process, with SIGKILL if ``kill``, and reap it."""
         await super().end(kill)
         self._folder.cleanup()
 

@@ -1,4 +1,4 @@
-"""The setting of rows on whole fleets: 10,000 converged RCs, 50,000 pods, 2,000 nodes with agents."""
+"""The fleet of the rows P2 to P5: 10,000 converged RCs, 50,000 pods, 2,000 nodes with agents."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ RCS, PODS_EACH, NODES = 10_000, 5, 2_000
 CHORES = 2
 PRESENT_SECONDS, REAL_SECONDS = 240, 180
 ITEMS = RCS + NODES + CHORES
-"""What farms claim there: RCs, nodes, and the two chores of house-keeping."""
+"""How many items the farms claim: RCs, nodes, and the two chores of house-keeping."""
 
 
 @dataclass
 class BenchFleet:
-    """A server with the fleet on it; farms come and go."""
+    """A server with the fleet's records, its agents and its farms."""
 
     server: ConsulServer
     client: ConsulClient
@@ -35,7 +35,7 @@ class BenchFleet:
     keys: Keys = KEYS
 
     def start_farm(self, name: str, selector: str = "") -> FarmProcess:
-        """One more farm; it ends with the fleet at the latest."""
+        """Start one more farm; the end of the fleet stops it at the latest."""
         farm = FarmProcess(self.server.address, name, selector)
         self.farms.append(farm)
         return farm
@@ -46,7 +46,7 @@ class BenchFleet:
         await asyncio.gather(*(farm.end() for farm in farms))
 
     async def claimed(self, farms: list[FarmProcess], items: int = ITEMS, within: float = 90.0) -> None:
-        """Return when these farms have taken so many locks in all."""
+        """Return when these farms have taken ``items`` locks in all."""
         for farm in farms:
             await farm.heard("farm.ready", within)
         await farms[0].until(
@@ -58,7 +58,7 @@ class BenchFleet:
 async def fleet(
     *, rcs: int = RCS, pods_each: int = PODS_EACH, nodes: int = NODES, labelled: int = 0
 ) -> AsyncIterator[BenchFleet]:
-    """A converged fleet without farms: records written, agents present, reality written by them."""
+    """A converged fleet without farms: the records are written, the agents are present and wrote reality."""
     started = time.monotonic()
     async with rig() as (server, client):
         await register_nodes(client, nodes)
@@ -77,7 +77,7 @@ async def fleet(
 
 
 async def _real(client: ConsulClient, pods: int) -> None:
-    """Every pod is in reality."""
+    """Return when the reality of every pod is written."""
     deadline = time.monotonic() + REAL_SECONDS
     while (found := await _count(client, KEYS.tree("reality"))) < pods:
         if time.monotonic() > deadline:

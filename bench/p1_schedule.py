@@ -1,7 +1,7 @@
 """P1: schedule 5,000 pods of one RC, fenced and audited, with the farm's watches parked.
 
-Baseline: the very bodies that the worker sent, replayed onto empty keys by a bare client at the same
-number in flight. The fence's indexes are those of a lock and a record copied for the replay.
+Baseline: a bare client replays the bodies that the worker sent onto empty keys, with as many requests in
+flight. The fence's indexes are those of a lock and a record that were copied for the replay.
 Also compared: one transaction a pod, one after the other.
 """
 
@@ -78,7 +78,7 @@ async def _count(recording: Recording, wanted: int) -> bool:
 
 
 async def _prepared(client: ConsulClient, bodies: list[bytes], number: int) -> list[bytes]:
-    """The same bodies for another prefix of the same length, with fences that hold there."""
+    """The same bodies for another prefix of the same length, with fences that are valid under it."""
     prefix = f"bar{number:02d}/"
     session = await Session.open(client, CLOCK, name="bare", ttl=3600)
     fences: dict[str, int] = {}
@@ -86,7 +86,7 @@ async def _prepared(client: ConsulClient, bodies: list[bytes], number: int) -> l
     for body in bodies:
         decoded = json.loads(body)
         if not any(item["KV"]["Key"].startswith(KEYS.tree("intent")) for item in decoded):
-            continue  # a status
+            continue  # a status, which is not part of the plan
         for item in decoded:
             each = item["KV"]
             each["Key"] = prefix + each["Key"].removeprefix(KEYS.prefix)

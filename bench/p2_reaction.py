@@ -1,7 +1,7 @@
-"""P2: a desired count changed by another process until the intent is committed, with 10,000 RCs present.
+"""P2: the time from an edit of a desired count until the intent is committed, with 10,000 RCs present.
 
-On 2,000 nodes with agents, and with 50,000 pods. Baseline: waking up on one single key and committing the
-same transaction, in the same process.
+Another client makes the edit; there are 2,000 nodes with agents, and 50,000 pods. Baseline: a watch on one
+single key, and the same transaction, in the same process.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ async def _ours(cluster: Cluster, recording: Recording, number: int) -> float:
 
 
 async def _bare(client: ConsulClient, number: int) -> float:
-    """The same, by hand: one key watched, one transaction of the same operations."""
+    """Seconds for the same by hand: the watch of one key, and one transaction of as many operations."""
     key = f"bare/{number}"
     await client.put(key, b"0")
     index, _ = await client.get(key)

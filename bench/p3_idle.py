@@ -1,8 +1,8 @@
-"""P3: 10,000 RCs, 50,000 pods, 2,000 nodes, one farm: share of a core, memory, requests a second.
+"""P3: the share of a core, memory and requests a second of a farm with 10,000 RCs, 50,000 pods, 2,000 nodes.
 
-Idle: every agent is present, renews its session and writes nothing, as agents do while nothing happens;
-read from the farm process's own accounting over more than one round of waits, because Consul sends every
-tree again at the end of a wait. Beside it, without a target: pods that die and come back, one a second.
+Idle: every agent is present, renews its session and writes nothing. The kernel's accounting of the farm
+process is read for longer than one blocking query waits, because Consul sends every tree again at the end
+of a wait. A second line, without a target: one pod a second dies and comes back.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ CORE_SHARE, MEGABYTES, REQUESTS = 0.02, 200, 2.0
 
 @dataclass
 class Usage:
-    """What a farm used for a while: share of a core, megabytes at the most, requests a second."""
+    """The use of a farm over some time: share of a core, highest megabytes, requests a second."""
 
     share: float
     megabytes: float
     requests: float
 
     def within_budget(self) -> bool:
-        """Whether this is idle enough."""
+        """Whether all three are below their targets."""
         return self.share < CORE_SHARE and self.megabytes < MEGABYTES and self.requests < REQUESTS
 
 

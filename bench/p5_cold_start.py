@@ -1,12 +1,12 @@
 """P5: cold start on 10,000 RCs and 2,000 nodes with agents, one farm and five at once.
 
-Claimed: from the first lock that is taken to the last, of all kinds; baseline: as many bare lock
-transactions, 31 locks each, as many in flight as one farm has. Ready: from the start of the last process,
-its interpreter included, until its caches are filled and it serves; ``reading`` is the part after its
-imports, and ``cpu_seconds`` what a farm computed until all was claimed.
+Claimed: the time from the first lock that is taken to the last, of all kinds; the baseline is as many bare
+lock transactions of 31 locks, with as many in flight as a farm has. Ready: the time from the start of the
+last process, its interpreter included, until its caches are filled and it serves; ``reading`` is the part
+after its imports, and ``cpu_seconds`` the most CPU time of a farm until all items were claimed.
 
-The target is of 10,000 RCs; each has one pod. Beside it, without a target, stand the 50,000 pods of P3: five
-farms that share one machine's cores read them one after the other, those on machines of their own do not.
+The target is for 10,000 RCs with one pod each. The second lines, without a target, are for the 50,000 pods of
+P3: five farms on one machine read them one after the other, which farms on machines of their own do not.
 """
 
 from __future__ import annotations

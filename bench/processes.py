@@ -1,7 +1,7 @@
-"""Child processes of a row: they tell events as JSON lines, obey lines on stdin, and end when it does.
+"""Child processes of a row: they print events as JSON lines, read commands on stdin, and end with it.
 
-However a row ends, ^C and SIGKILL included, its children's stdin ends with it and so do they; they stand in
-sessions of their own, so that a terminal's ^C reaches only the row, which then ends them in order.
+However a row ends, ^C and SIGKILL included, the stdin of its children closes and ends them. Each child has a
+session of its own, so that a terminal's ^C reaches only the row, which then ends its children in order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST_LINE = 1 << 20
 
 
 def tell(event: str, **fields: object) -> None:
-    """One line for the parent; ``at`` is the machine's monotonic time."""
+    """Print one line for the parent; ``at`` is the machine's monotonic time."""
     line = json.dumps({"event": f"bench.{event}", "at": time.monotonic(), **fields})
     sys.stdout.write(line + "\n")  # one piece: lines of several threads must not mix
     sys.stdout.flush()
@@ -45,14 +45,13 @@ async def commands() -> AsyncIterator[str]:
 class Child:
     """A child process as its parent sees it; ``events`` grow as lines arrive."""
 
-    def __init__(self, module: str, arguments: Sequence[str], env: dict[str, str] | None = None) -> None:
+    def __init__(self, module: str, arguments: Sequence[str]) -> None:
         self.spawned = time.monotonic()
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
-            env=env,
             start_new_session=True,
         )
         reaper.started(self.process.pid)
@@ -71,16 +70,16 @@ class Child:
             transport.close()
 
     def at(self, event: str) -> float | None:
-        """When an event was first told."""
+        """When an event was first reported; None if it was not."""
         return next((each["at"] for each in self.events if each["event"] == event), None)
 
     async def heard(self, event: str, within: float) -> dict[str, Any]:
-        """The first such event."""
+        """Wait for the first event of this name and return it."""
         await self.until(lambda: self.at(event) is not None, within, event)
         return next(each for each in self.events if each["event"] == event)
 
     async def ask(self, line: str, answer: str, within: float = 10.0) -> dict[str, Any]:
-        """Say something to it, and wait for its answer."""
+        """Write a line to the child's stdin, and wait for its answer."""
         known = len(self.events)
         assert self.process.stdin is not None
         self.process.stdin.write(f"{line}\n".encode())
@@ -96,7 +95,7 @@ class Child:
         """Return when the condition holds.
 
         Raises:
-            RuntimeError: it did not come true in time, or the process ended.
+            RuntimeError: the condition did not become true in time, or the process ended.
         """
 
         def ended_or() -> bool:
@@ -108,16 +107,16 @@ class Child:
         await wait_for(ended_or, within, what)
 
     def cpu_seconds(self) -> float:
-        """Time that it has computed so far."""
+        """CPU seconds of the process so far."""
         return cpu_seconds(self.process.pid)
 
     def resident_megabytes(self) -> float:
-        """Memory that it has."""
+        """Resident memory of the process now."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
     async def end(self, kill: bool = False) -> None:
-        """Stop it, cleanly or not, and reap it. May be called twice."""
+        """Stop the process, with SIGKILL if ``kill``, and reap it. May be called twice."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
         try:
@@ -132,7 +131,7 @@ class Child:
 
 
 def _timed(event: dict[str, Any]) -> dict[str, Any]:
-    """An event with the machine's monotonic time; production's log lines bear the wall clock's."""
+    """An event with the machine's monotonic time; log lines of production have only wall-clock time."""
     if "at" not in event:
         ago = time.time() - datetime.fromisoformat(event["ts"]).timestamp()
         event["at"] = time.monotonic() - ago
@@ -149,6 +148,6 @@ async def wait_for(condition: Callable[[], bool], within: float, what: str) -> N
 
 
 def cpu_seconds(pid: int) -> float:
-    """Time that a process has computed so far."""
+    """CPU seconds of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""What every row needs: a durable Consul, a registered fleet, bare clients, and the one line of JSON."""
+"""The parts that rows share: a durable Consul, registered nodes, a replay, and the JSON line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ import aiohttp
 
 from store import codec, operations
 from store.consul.client import ConsulClient
-from store.keys import Keys
 from store.nodes import Agent, Node
 from store.operations import Operation
 from store.ports import Lane, Request, Response, Transport
-from store.registration import register_cluster, sentinel_value
+from store.registration import register_cluster
 from store.sessions import Session
 from store.transaction import Group, pack, submit
 from tests.fleet import CLOCK, KEYS, client_of
@@ -27,7 +26,7 @@ from tests.servers import ConsulServer
 
 
 def report(name: str, value: float, baseline: float, target: str, ok: bool, **more: object) -> bool:
-    """Print one row; ``value`` and ``baseline`` are in the row's own unit, seconds unless said."""
+    """Print one row; ``value`` and ``baseline`` are in seconds unless the row's name says otherwise."""
     ratio = value / baseline if baseline else 0.0
     line = {"name": name, "value": round(value, 4), "baseline": round(baseline, 4), "ratio": round(ratio, 2)}
     print(json.dumps({**line, "target": target, "ok": ok, **more}), flush=True)
@@ -35,19 +34,19 @@ def report(name: str, value: float, baseline: float, target: str, ok: bool, **mo
 
 
 def note(text: str) -> None:
-    """Progress, for people; stdout is for rows."""
+    """Print progress for people on stderr; stdout is for rows."""
     print(f"# {text}", file=sys.stderr, flush=True)
 
 
 def median(values: Sequence[float]) -> float:
-    """The median of what was measured."""
+    """The median of the measurements."""
     return statistics.median(values)
 
 
 @asynccontextmanager
-async def rig(*, connections: int = 1000) -> AsyncIterator[tuple[ConsulServer, ConsulClient]]:
+async def rig() -> AsyncIterator[tuple[ConsulServer, ConsulClient]]:
     """A durable Consul with a registered cluster, and a client."""
-    with ConsulServer(dev=False, http_max_conns_per_client=connections) as server:
+    with ConsulServer(dev=False, http_max_conns_per_client=1000) as server:
         client = client_of(server.address)
         await register_cluster(client, KEYS, _Ids())
         try:
@@ -74,33 +73,30 @@ async def write_all(client: ConsulClient, writes: list[Operation]) -> None:
         raise RuntimeError(f"{len(failed)} transactions of the set-up failed: {failed[0]}")
 
 
-async def add_nodes(client: ConsulClient, count: int, keys: Keys = KEYS) -> Session:
-    """Register nodes with present agents; returns the session that keeps them present."""
-    entry = await client.read(keys.cluster)
+async def add_nodes(client: ConsulClient, count: int) -> None:
+    """Register nodes with present agents, all with one session."""
+    entry = await client.read(KEYS.cluster)
     assert entry is not None
     session = await Session.open(client, CLOCK, name="bench agents", ttl=3600)
     writes = []
     for number in range(count):
         name = f"node-{number:05d}"
-        writes.append(operations.put(keys.node(name), codec.encode(Node(labels={"pool": "web"}))))
-        writes.append(operations.put(keys.sentinel(keys.intents(name)), entry.value))
+        writes.append(operations.put(KEYS.node(name), codec.encode(Node(labels={"pool": "web"}))))
+        writes.append(operations.put(KEYS.sentinel(KEYS.intents(name)), entry.value))
         agent = codec.encode(Agent(node=name, version="bench"))
-        writes.append(operations.lock(keys.agent(name), agent, session.id))
+        writes.append(operations.lock(KEYS.agent(name), agent, session.id))
     await write_all(client, writes)
-    return session
 
 
 @dataclass
 class Recording:
-    """A transport that keeps each transaction's body and when it was answered."""
+    """A transport that records each transaction's body and the time of its answer."""
 
     inner: Transport
     bodies: list[bytes] = field(default_factory=list)
     answered: list[float] = field(default_factory=list)
-    requests: int = 0
 
     async def send(self, request: Request, timeout: float) -> Response:
-        self.requests += 1
         response = await self.inner.send(request, timeout)
         if request.lane is Lane.WRITE and request.path == "/v1/txn":
             self.bodies.append(request.body)
@@ -112,7 +108,7 @@ class Recording:
 
 
 async def replay(address: str, bodies: Sequence[bytes], in_flight: int) -> float:
-    """Seconds that a bare client needs for these transactions, so many in flight."""
+    """Seconds that a bare client needs for these transactions, with ``in_flight`` at a time."""
     gate = asyncio.Semaphore(in_flight)
     connector = aiohttp.TCPConnector(limit=in_flight)
     async with aiohttp.ClientSession(connector=connector) as session:
@@ -121,13 +117,10 @@ async def replay(address: str, bodies: Sequence[bytes], in_flight: int) -> float
             async with gate, session.put(f"http://{address}/v1/txn", data=body) as response:
                 answer = await response.read()
                 if response.status != 200:
-                    raise RuntimeError(f"a replayed transaction was refused: {answer[:200]!r}")
+                    raise RuntimeError(
+                        f"replayed transaction: found {response.status} {answer[:200]!r}, expected 200"
+                    )
 
         started = time.monotonic()
         await asyncio.gather(*(one(body) for body in bodies))
         return time.monotonic() - started
-
-
-__all__ = [
-    "Recording", "add_nodes", "median", "note", "replay", "report", "rig", "sentinel_value", "write_all",
-]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Large fleets of converged RCs, written straight into the store as people and farms would have left them."""
+"""Writes large fleets of converged RCs straight into the store, with the records that farms would write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from store import codec, manifests, operations
 from store.audit import Audit, AuditLogStore
 from store.consul.client import ConsulClient
 from store.intent import Intent
-from store.keys import Keys
 from store.manifests import Manifest
 from store.nodes import Node
 from store.operations import Operation
@@ -22,32 +21,32 @@ from tests.fleet import KEYS
 
 
 def rc_id(number: int) -> str:
-    """A uniformly random looking id, the same in every run."""
+    """An id that looks uniformly random and is the same in every run."""
     return hashlib.blake2b(str(number).encode(), digest_size=8).hexdigest()
 
 
 def node_names(count: int) -> list[str]:
-    """The nodes of a fleet of that size."""
+    """The node names of a fleet of ``count`` nodes."""
     return [f"node-{number:05d}" for number in range(count)]
 
 
-async def register_nodes(client: ConsulClient, count: int, keys: Keys = KEYS) -> None:
-    """What people say of these nodes, and the sentinels of their intents; agents come by themselves."""
-    sentinel = sentinel_value(await cluster_id(client, keys))
+async def register_nodes(client: ConsulClient, count: int) -> None:
+    """Write the nodes' records and the sentinels of their intents; the agents announce themselves."""
+    sentinel = sentinel_value(await cluster_id(client, KEYS))
     record = codec.encode(Node(labels={"pool": "web"}))
     writes = []
     for name in node_names(count):
-        writes.append(operations.put(keys.node(name), record))
-        writes.append(operations.put(keys.sentinel(keys.intents(name)), sentinel))
+        writes.append(operations.put(KEYS.node(name), record))
+        writes.append(operations.put(KEYS.sentinel(KEYS.intents(name)), sentinel))
     await write_all(client, writes)
 
 
 async def seed_rcs(
     client: ConsulClient, count: int, *, pods_each: int = 0, nodes: int = 0, labelled: int = 0
 ) -> None:
-    """Write RCs that want ``pods_each`` pods and have them, placed and intended, on ``nodes`` nodes.
+    """Write RCs with ``pods_each`` pods each, and the records and intents of these pods on ``nodes`` nodes.
 
-    The first ``labelled`` of them bear the label ``bench=moving``.
+    The first ``labelled`` RCs have the label ``bench=moving``.
     """
     writes: list[Operation] = []
     audit = AuditLogStore(KEYS, SystemClock(), SystemIds())

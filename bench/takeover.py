@@ -1,9 +1,9 @@
 """P4: takeover of 1,000 RCs by one survivor and by four, after a clean stop and after kill -9.
 
-Seconds from the SIGTERM, or from the moment that Consul freed the dead farm's locks, until the last of them
-is taken again: those of its RCs, and of its share of the nodes. ``working`` is when the last RC had a worker
-again, after all that its plans rest on was read anew; farms that share this machine's cores do that in turns.
-The farms share the RCs that bear a label, 1,000 each; one more farm works on all others of the 10,000.
+Measured: seconds from the SIGTERM, or from the moment when Consul freed the dead farm's locks, until the last
+of these locks is taken again (of its RCs and of its share of the nodes). ``working`` is the time until the
+last RC has a worker again, which first re-reads what it plans from; farms on one machine do that in turns.
+The farms share the labelled RCs, 1,000 each; one more farm works on all others of the 10,000.
 Baseline: as many bare lock transactions.
 """
 
@@ -49,7 +49,7 @@ async def takeover(survivors: int) -> bool:
 
 @dataclass(frozen=True)
 class _Takeover:
-    """How many RCs and locks in all were taken over; when the last lock was, and the last RC had a worker."""
+    """The numbers of RCs and of locks taken over; seconds to the last lock, and to the last RC's worker."""
 
     items: int
     locks: int
@@ -65,7 +65,7 @@ def _row(how: str, survivors: int, seen: _Takeover, bare: float, limit: float) -
 
 
 async def _settled(setting: BenchFleet, farms: Sequence[FarmProcess]) -> None:
-    """Everybody has about its share, and no more is handed over."""
+    """Return when every farm holds about its share and no lock is handed over any more."""
     deadline, before = time.monotonic() + 120, dict[str, int]()
     while True:
         held = {farm.name: await _held(setting, farm) for farm in farms}
@@ -99,7 +99,7 @@ async def _killed(setting: BenchFleet, dying: FarmProcess, others: list[FarmProc
     entry: object = "present"
     while entry is not None:
         index, entry = await setting.client.get(presence, index=index, wait=30)
-    # A claim may happen a moment before this process sees the locks freed.
+    # A farm may take a lock a moment before this process sees the locks freed.
     return await _watched(others, time.monotonic(), *held, early=0.2)
 
 
