@@ -39,6 +39,7 @@ class Session:
         ttl: float,
         sent: float,
         recorder: Recorder | None,
+        on_resume: Callable[[], None],
     ) -> None:
         self._client = client
         self._clock = clock
@@ -49,7 +50,7 @@ class Session:
         self.ttl = ttl
         self.epoch = 0
         self.lost = asyncio.Event()
-        self.on_resume: Callable[[], None] = lambda: None
+        self._on_resume = on_resume
 
     @classmethod
     async def open(
@@ -62,6 +63,7 @@ class Session:
         lock_delay: float = 0.001,
         session_id: str | None = None,
         recorder: Recorder | None = None,
+        on_resume: Callable[[], None] = lambda: None,
     ) -> Session:
         """Renew ``session_id`` if it still lives, else create a session with ``Behavior=delete``.
 
@@ -75,10 +77,10 @@ class Session:
             except SessionGone:
                 log.info("session.not_resumed", reason="it has expired")
             else:
-                return cls(client, clock, session_id, ttl, sent, recorder)
+                return cls(client, clock, session_id, ttl, sent, recorder, on_resume)
         sent = clock.mono()
         created = await client.create_session(name=name, ttl=ttl, lock_delay=lock_delay)
-        return cls(client, clock, created, ttl, sent, recorder)
+        return cls(client, clock, created, ttl, sent, recorder, on_resume)
 
     def remaining(self) -> float:
         """Seconds for which writing is still allowed; 0 when suspended, in doubt or lost."""
@@ -132,7 +134,7 @@ class Session:
             self.epoch += 1
             self._count("resumed")
             log.info("session.resumed")
-            self.on_resume()
+            self._on_resume()
         return True
 
     def _doubt(self) -> None:

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 import structlog
 
 from farmd.farm.caches import Caches
-from farmd.farm.held import HeldLocks
+from farmd.farm.held import LockTree
 from farmd.farm.kind import Kind
 from farmd.farm.locking import Locks
 from farmd.farm.members import Members
@@ -53,7 +53,7 @@ class ClaimLoop:
         client: ConsulClient,
         keys: Keys,
         caches: Caches,
-        held: HeldLocks,
+        locks: LockTree,
         clock: Clock,
         rng: Rng,
         ids: Ids,
@@ -72,9 +72,8 @@ class ClaimLoop:
         self._rng = rng
         self._recorder = recorder
         self._beat = beat
-        self._held = held
         self._wake = Wake()
-        held.on_change = self._wake.set
+        held = self._held = locks.of(kind.name, self._wake.set)
         self.supervisor = Supervisor(
             kind, session, client, keys, clock, rng, recorder, settings.name, self._wake.set
         )

@@ -22,7 +22,7 @@ from farmd import tasks
 from farmd.farm.caches import Caches
 from farmd.farm.claims import ClaimLoop
 from farmd.farm.failsafe import FailsafeGuard
-from farmd.farm.held import HeldLocks, LockTree
+from farmd.farm.held import LockTree
 from farmd.farm.kind import Kind
 from farmd.farm.model import FarmSettings
 from farmd.farm.rests import Rests
@@ -174,6 +174,7 @@ class Farm:
                     name=f"farmd farm {self._settings.name}",
                     ttl=self._settings.ttl,
                     recorder=self._recorder,
+                    on_resume=self._resumed,
                 )
             except StoreError as error:
                 log.warning("session.not_opened", code=error.code, error=error.message)
@@ -292,10 +293,7 @@ class Farm:
             locks = LockTree(
                 self._client, self._keys, self._clock, self._rng, watching, self._caches.restored.set
             )
-            self.loops = [
-                self._loop(kind, session, schema.modify_index, locks.of(kind.name)) for kind in self._kinds
-            ]
-            session.on_resume = self._resumed
+            self.loops = [self._loop(kind, session, schema.modify_index, locks) for kind in self._kinds]
             self.ready.set()
             self._pause_seconds = PAUSE_START
             log.info("farm.ready", farm=self._member.id)
@@ -316,7 +314,7 @@ class Farm:
                 key=self._keys.cluster,
             )
 
-    def _loop(self, kind: Kind, session: Session, schema: int, held: HeldLocks) -> ClaimLoop:
+    def _loop(self, kind: Kind, session: Session, schema: int, locks: LockTree) -> ClaimLoop:
         return ClaimLoop(
             kind=kind,
             session=session,
@@ -325,7 +323,7 @@ class Farm:
             client=self._client,
             keys=self._keys,
             caches=self._caches,
-            held=held,
+            locks=locks,
             clock=self._clock,
             rng=self._rng,
             ids=self._ids,

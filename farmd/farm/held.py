@@ -58,9 +58,10 @@ class LockTree:
         self._awake = asyncio.Event()
         self._awake.set()
 
-    def of(self, kind: str) -> HeldLocks:
-        """The held items of one kind."""
-        return self._kinds.setdefault(kind, HeldLocks(self, self._clock, self._rng))
+    def of(self, kind: str, on_change: Callable[[], None]) -> HeldLocks:
+        """The held items of one kind; ``on_change`` is called after each answer of the parked query."""
+        held = self._kinds[kind] = HeldLocks(self, self._clock, self._rng, on_change)
+        return held
 
     async def run(self) -> None:
         """Follow the locks until cancelled."""
@@ -132,13 +133,13 @@ class HeldLocks:
     changes no key. ``on_change`` is called after each answer of the parked query.
     """
 
-    def __init__(self, tree: LockTree, clock: Clock, rng: Rng) -> None:
+    def __init__(self, tree: LockTree, clock: Clock, rng: Rng, on_change: Callable[[], None]) -> None:
         self._tree = tree
+        self.on_change = on_change
         self._clock = clock
         self._rng = rng
         self._refusals = 0
         self._look_at: float | None = None
-        self.on_change: Callable[[], None] = lambda: None
         self.items: set[str] | None = None
         self.index = 0
         self.moved = False

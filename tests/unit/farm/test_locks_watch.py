@@ -71,9 +71,7 @@ class Rig:
         await self.clock.advance(1.0)
 
     def kind(self, name: str) -> HeldLocks:
-        held = self.tree.of(name)
-        held.on_change = lambda: self.told.append(name)
-        return held
+        return self.tree.of(name, lambda: self.told.append(name))
 
     async def lock(self, kind: str, item: str) -> None:
         await self.people.put(KEYS.lock(kind, item), b"farm/x/n")
