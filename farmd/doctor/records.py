@@ -36,13 +36,12 @@ def _without_manifest(survey: Survey) -> list[Finding]:
     referring = [(entry, record.manifest) for _, entry, record in survey.owners()]
     referring += [(entry, pod.manifest) for entry, pod in survey.decoded("pods", Pod)]
     referring += [(entry, intent.manifest) for entry, intent in survey.decoded("intent", Intent)]
-    nouns = "|".join(KINDS[family.name].noun for family in families.owners())
     return [
         Finding(
             "manifest-missing",
             survey.short(entry.key),
             f"it refers to the manifest {sha[:12]}, which is not there: it cannot be started anew",
-            f"farmctl {nouns} update -f FILE --now writes a manifest with its owner",
+            f"{_update()} writes a manifest with its owner",
         )
         for entry, sha in referring
         if sha not in survey.manifests
@@ -55,8 +54,13 @@ def _corrupt_manifests(survey: Survey) -> list[Finding]:
             "manifest-invalid",
             f"manifests/{sha}",
             "its body is not what its digest names: no node starts it",
-            "farmctl rc update -f FILE --now (or daemonset update) with the same pod writes it again",
+            f"{_update()} with the same pod writes it again",
         )
         for sha, manifest in survey.manifests.items()
         if manifest is None
     ]
+
+
+def _update() -> str:
+    """What people type to write a manifest anew."""
+    return f"farmctl {'|'.join(KINDS[family.name].noun for family in families.owners())} update -f FILE --now"
