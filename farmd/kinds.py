@@ -23,6 +23,7 @@ class KindOfWork:
         label: what tables call one; ``one`` where it is empty.
         noun: what people type for it, as in ``rc/hello``; empty: nothing can be asked about one item.
         aliases: other words for the noun.
+        asked: its ``farmd.commands.noun.Noun``: what people may ask of its records, where they name them.
         group: the group of its commands in ``farmctl``, and ``title`` the line that help shows.
         main: what people mean where they name no kind: its items' names need no noun before them, it is
             shown where there are none, and every farm guards it.
@@ -40,6 +41,7 @@ class KindOfWork:
     label: str = ""
     noun: str = ""
     aliases: tuple[str, ...] = ()
+    asked: str = ""
     group: str = ""
     title: str = ""
     main: bool = False
@@ -61,6 +63,7 @@ KINDS: dict[str, KindOfWork] = {
             many="controllers",
             label="rc",
             noun="rc",
+            asked="farmd.replication.commands:RC",
             group="farmd.cli.rc:rc",
             title="Replication controllers: keep N copies of a pod.",
             main=True,
@@ -87,6 +90,7 @@ KINDS: dict[str, KindOfWork] = {
             many="daemon sets",
             noun="daemonset",
             aliases=("ds",),
+            asked="farmd.daemonset.commands:DAEMON_SET",
             group="farmd.cli.daemonset:daemonset",
             title="Daemon sets: one pod on every eligible node.",
             selectable=True,

@@ -108,7 +108,7 @@ class NamedRecords(Generic[T]):
     def __init__(self, client: KeyReader, keys: Keys, family: str, kind: type[T], noun: str) -> None:
         self._client = client
         self._keys = keys
-        self._family = family
+        self.family = family
         self._kind = kind
         self._noun = noun
 
@@ -119,7 +119,7 @@ class NamedRecords(Generic[T]):
             NotFound: there is none.
             RecordInvalid: it does not decode.
         """
-        entry = await self._client.read(self._keys.record(self._family, record_id))
+        entry = await self._client.read(self._keys.record(self.family, record_id))
         if entry is None:
             raise self._missing(record_id)
         return decode_named(self._kind, self._keys, entry)
@@ -130,11 +130,11 @@ class NamedRecords(Generic[T]):
         Raises:
             RecordInvalid: the name's key or the record does not decode.
         """
-        entry = await self._client.read(self._keys.name(self._family, name))
+        entry = await self._client.read(self._keys.name(self.family, name))
         if entry is None:
             return None, 0
         record_id = codec.decode(str, entry.value, entry.key)
-        record = await self._client.read(self._keys.record(self._family, record_id))
+        record = await self._client.read(self._keys.record(self.family, record_id))
         found = None if record is None else decode_named(self._kind, self._keys, record)
         return found, entry.modify_index
 
@@ -150,20 +150,20 @@ class NamedRecords(Generic[T]):
             stored, _ = await self.named(text)
             if stored is not None:
                 return stored
-            page = await self._client.keys(self._keys.record(self._family, text))
+            page = await self._client.keys(self._keys.record(self.family, text))
             ids = [self._keys.last_part(key) for key in page.items if not is_sentinel(key)]
             if text in ids or len(ids) == 1:
                 return await self.get(text if text in ids else ids[0])
             if ids:
                 shown = ", ".join(ids[:5])
                 raise Ambiguous(
-                    f"{self._noun} {text!r} fits {len(ids)} ids: {shown}", kind=self._family, ids=ids[:5]
+                    f"{self._noun} {text!r} fits {len(ids)} ids: {shown}", kind=self.family, ids=ids[:5]
                 )
         raise self._missing(text)
 
     async def list(self) -> Listing[T]:
         """All records, sorted by name; those that do not decode are reported, not raised."""
-        page = await self._client.list(self._keys.tree(self._family))
+        page = await self._client.list(self._keys.tree(self.family))
         listing = Listing[T]([], [])
         for raw in page.items:
             if is_sentinel(raw.key):
@@ -177,7 +177,7 @@ class NamedRecords(Generic[T]):
 
     async def names(self) -> tuple[str, ...]:
         """All names in use, for completion; reads no record."""
-        prefix = self._keys.name(self._family, "")
+        prefix = self._keys.name(self.family, "")
         page = await self._client.keys(prefix)
         return tuple(key[len(prefix) :] for key in page.items)
 
@@ -187,8 +187,8 @@ class NamedRecords(Generic[T]):
         ``name_index`` above 0 takes over a name whose record does not exist any more.
         """
         return (
-            operations.create(self._keys.record(self._family, record.id), codec.encode(record)),
-            operations.cas(self._keys.name(self._family, record.name), codec.encode(record.id), name_index),
+            operations.create(self._keys.record(self.family, record.id), codec.encode(record)),
+            operations.cas(self._keys.name(self.family, record.name), codec.encode(record.id), name_index),
         )
 
     def replace(self, stored: Stored[T], record: T) -> Operation:
@@ -206,11 +206,11 @@ class NamedRecords(Generic[T]):
         return (
             operations.check_index(stored.key, stored.index),
             operations.delete(stored.key),
-            operations.delete(self._keys.name(self._family, record.name)),
-            operations.delete(self._keys.status(self._family, record.id)),
-            operations.delete(self._keys.work(self._family, record.id)),
+            operations.delete(self._keys.name(self.family, record.name)),
+            operations.delete(self._keys.status(self.family, record.id)),
+            operations.delete(self._keys.work(self.family, record.id)),
             operations.delete(self._keys.sentinel(self._keys.pods(record.id))),
         )
 
     def _missing(self, text: str) -> NotFound:
-        return NotFound(f"{self._noun} {text!r} does not exist", kind=self._family, id=text)
+        return NotFound(f"{self._noun} {text!r} does not exist", kind=self.family, id=text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 
@@ -44,6 +44,9 @@ class Status(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     outdated: int = 0
 
 
+S = TypeVar("S", bound=ItemStatus)
+
+
 def open_alerts(entry: Entry | None) -> tuple[str, ...]:
     """Incident keys of the alerts that a stored status calls open; none where it does not decode."""
     try:
@@ -52,36 +55,37 @@ def open_alerts(entry: Entry | None) -> tuple[str, ...]:
         return ()
 
 
-class StatusStore:
+class StatusStore(Generic[S]):
     """Reads what the owners of one kind's items last did; it decides nothing."""
 
-    def __init__(self, client: KeyReader, keys: Keys, kind: str) -> None:
+    def __init__(self, client: KeyReader, keys: Keys, kind: str, model: type[S]) -> None:
         self._client = client
         self._keys = keys
         self._kind = kind
+        self._model = model
 
-    async def get(self, item_id: str) -> Status | None:
+    async def get(self, item_id: str) -> S | None:
         """The status of one item; none until an owner wrote one that decodes.
 
         It is for people only, who can go without until its owner writes it anew.
         """
         entry = await self._client.read(self._keys.status(self._kind, item_id))
         try:
-            return None if entry is None else codec.decode(Status, entry.value, entry.key)
+            return None if entry is None else codec.decode(self._model, entry.value, entry.key)
         except RecordInvalid:
             return None  # the doctor reports it
 
-    async def list(self) -> dict[str, Status]:
+    async def list(self) -> dict[str, S]:
         """Every status of the kind that decodes, by item id."""
         page = await self._client.list(self._keys.status(self._kind, ""))
-        found: dict[str, Status] = {}
+        found: dict[str, S] = {}
         for raw in page.items:
             try:
-                found[self._keys.last_part(raw.key)] = codec.decode(Status, raw.decoded(), raw.key)
+                found[self._keys.last_part(raw.key)] = codec.decode(self._model, raw.decoded(), raw.key)
             except RecordInvalid:
                 continue  # the doctor reports it
         return found
 
-    def write(self, item_id: str, status: Status) -> Operation:
+    def write(self, item_id: str, status: S) -> Operation:
         """The operation with which an item's owner replaces its status."""
         return operations.put(self._keys.status(self._kind, item_id), codec.encode(status))

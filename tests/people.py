@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from farmd.commands.mutation import Call, commit
-from farmd.replication import commands
-from farmd.replication.spec import parse
+from farmd.replication.commands import RC
 from store import codec
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport
@@ -69,7 +68,7 @@ async def person(*, registered: bool = True, reason: str = "") -> AsyncIterator[
 
 async def created(call: Call, **fields: Any) -> str:
     """Create ``hello`` and return its id."""
-    mutation = await commands.create(call, parse(hello(**fields), "test"))
+    mutation = await RC.create(call, RC.file.parse(hello(**fields), "test"))
     await commit(call, mutation)
     return mutation.change.id
 

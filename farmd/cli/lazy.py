@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import difflib
-import importlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
+from farmd.kinds import load
+
+Source = str | Callable[[], click.Command]
+"""Where a command comes from: ``module:attribute``, or what makes it."""
+
 
 class LazyGroup(click.Group):
-    """A group over ``lazy``: name → (``module:attribute``, the line that help shows).
+    """A group over ``lazy``: name → (where it comes from, the line that help shows).
 
     ``aliases`` are other words for some of the names; help does not list them.
     """
@@ -18,7 +23,7 @@ class LazyGroup(click.Group):
     def __init__(
         self,
         *args: Any,
-        lazy: dict[str, tuple[str, str]] | None = None,
+        lazy: Mapping[str, tuple[Source, str]] | None = None,
         aliases: dict[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -35,8 +40,8 @@ class LazyGroup(click.Group):
         name = self._aliases.get(cmd_name, cmd_name)
         if name not in self._lazy:
             return super().get_command(ctx, name)
-        module, _, attribute = self._lazy[name][0].partition(":")
-        command = getattr(importlib.import_module(module), attribute)
+        source = self._lazy[name][0]
+        command = load(source) if isinstance(source, str) else source()
         assert isinstance(command, click.Command)
         return command
 

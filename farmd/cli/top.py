@@ -15,10 +15,12 @@ from farmd.cli.options import command
 from farmd.cli.output import ago, document, emit, live, on_terminal, plain
 from farmd.cli.tables import clean
 from farmd.commands.mutation import registered
-from farmd.overview import ControllerRow, DaemonSetRow, FarmRow, NodeRow
+from farmd.overview import FarmRow, NodeRow, Row
 from store.audit import Audit, AuditReader, Filter
+from store.daemonsets import DaemonSet
 from store.errors import InputInvalid
 from store.failsafe import Failsafe
+from store.rcs import ReplicationController
 
 _RECENT = 8
 _MANY = 20
@@ -30,8 +32,8 @@ class Fleet(NamedTuple):
     now: float
     farms: list[FarmRow]
     nodes: list[NodeRow]
-    controllers: list[ControllerRow]
-    daemonsets: list[DaemonSetRow]
+    controllers: list[Row[ReplicationController]]
+    daemonsets: list[Row[DaemonSet]]
     frozen: dict[str, Failsafe]
     recent: tuple[Audit, ...]
     broken: list[str]
@@ -109,20 +111,20 @@ def _some(shown: list[str], what: str) -> list[str]:
 
 
 def _pods(fleet: Fleet) -> str:
-    rows: list[ControllerRow | DaemonSetRow] = [*fleet.controllers, *fleet.daemonsets]
+    rows: list[Row[Any]] = [*fleet.controllers, *fleet.daemonsets]
     told = [row.status for row in rows if row.status is not None]
     desired = sum(_desired(row) for row in rows)
     placed, healthy = sum(status.placed for status in told), sum(status.healthy for status in told)
     return f"pods {desired} desired, {placed} placed, {healthy} healthy"
 
 
-def _desired(row: ControllerRow | DaemonSetRow) -> int:
-    if isinstance(row, ControllerRow):
-        return row.record.replicas_desired
+def _desired(row: Row[Any]) -> int:
+    if row.record.count is not None:
+        return int(row.record.count)
     return row.status.desired if row.status is not None else 0
 
 
-def _states(what: str, rows: Sequence[ControllerRow | DaemonSetRow]) -> list[str]:
+def _states(what: str, rows: Sequence[Row[Any]]) -> list[str]:
     states = sorted(Counter(row.state for row in rows).items())
     return ["  ".join([what, *(f"{state} {count}" for state, count in states)])] if rows else []
 
@@ -132,14 +134,14 @@ def _farm(row: FarmRow, now: float) -> str:
     return f"{row.member.id:<16}  {sum(row.items.values()):>5}  {ago(now, row.member.since)}{draining}"
 
 
-def _owners(title: str, rows: Sequence[ControllerRow | DaemonSetRow]) -> list[str]:
+def _owners(title: str, rows: Sequence[Row[Any]]) -> list[str]:
     """Those in trouble first."""
     troubled = sorted(rows, key=lambda row: (row.state in {"converged", "disabled"}, row.record.name))
     head = f"{title:<24}  DESIRED  PLACED  HEALTHY  STATE"
     return [head, *_some([_owner(row) for row in troubled], "")]
 
 
-def _owner(row: ControllerRow | DaemonSetRow) -> str:
+def _owner(row: Row[Any]) -> str:
     placed = row.status.placed if row.status is not None else "-"
     healthy = row.status.healthy if row.status is not None else "-"
     reason = f": {row.reason}" if row.reason else ""

@@ -10,8 +10,6 @@ import msgspec
 from farmd.commands.mutation import Scalar
 from store.manifests import Manifest
 
-# Records' names of fields where the file says it in other words.
-FILE_NAMES = {"replicas_desired": "replicas", "manifest": "pod"}
 _IDENTITY = {"id", "name", "managed_by", "deleting"}
 _SECRET = {"env"}
 _SHORT = 80
@@ -28,17 +26,23 @@ def scalar(value: Any) -> Scalar:
     return str(value)
 
 
-def fields(before: msgspec.Struct, after: msgspec.Struct) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
-    """The fields that differ, before and after, under the names that files use.
+def fields(
+    before: object, after: object, names: Mapping[str, str]
+) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
+    """The fields of a record that differ, before and after, under the names that files use.
 
-    Manifests are given as the first 12 digits of their digest.
+    ``names`` are files' names that records call otherwise. Manifests are given as the first 12 digits of
+    their digest.
     """
+    assert isinstance(before, msgspec.Struct)
+    assert isinstance(after, msgspec.Struct)
+    told = {"manifest": "pod"} | {record: file for file, record in names.items()}
     old, new = msgspec.structs.asdict(before), msgspec.structs.asdict(after)
     changed = [name for name in new if name not in _IDENTITY and old[name] != new[name]]
 
     def shown(record: dict[str, Any]) -> dict[str, Scalar]:
         return {
-            FILE_NAMES.get(name, name): record[name][:12] if name == "manifest" else scalar(record[name])
+            told.get(name, name): record[name][:12] if name == "manifest" else scalar(record[name])
             for name in changed
         }
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from farmd import overview
+from farmd.commands.noun import Noun, S, T, manifest_of
 from scheduler.decide import explanation
 from scheduler.fleet import node_views
 from scheduler.model import Explanation, Request
-from store import codec
+from store import codec, manifests
 from store.entry import Entry, Stored
 from store.errors import RecordInvalid
 from store.keys import Keys, is_sentinel
@@ -23,12 +24,19 @@ if TYPE_CHECKING:
     from store.consul.client import ConsulClient
 
 
-async def judge(client: ConsulClient, keys: Keys, request: Request) -> Explanation:
-    """The verdict on every node for what is asked.
+async def explain(client: ConsulClient, keys: Keys, noun: Noun[S, T], record: T) -> Explanation:
+    """The verdict on every node for one more pod of an owner.
 
     Raises:
-        PlacementInvalid: the manifest's placement block cannot work.
+        NotFound: the owner's manifest is gone. RecordInvalid: it does not decode.
+        PlacementInvalid: its placement block cannot work.
     """
+    assert noun.pods is not None
+    manifest = await manifests.read(client, keys, manifest_of(record))
+    return await _judge(client, keys, noun.pods.request(record, manifest))
+
+
+async def _judge(client: ConsulClient, keys: Keys, request: Request) -> Explanation:
     listing = await NodeStore(client, keys).list()
     pods = await overview.pods(client, keys)
     view = node_views(

@@ -1,4 +1,4 @@
-"""What files of all kinds that place pods have in common: checked whole before anything is written.
+"""What the files of all kinds have in common: checked whole before anything is written.
 
 Each refusal is one line that names the file, the field, what was found and what was expected.
 """
@@ -6,22 +6,26 @@ Each refusal is one line that names the file, the field, what was found and what
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
 
 from farmd import documents
 from scheduler.constraints import check_placement
 from scheduler.errors import PlacementInvalid
-from store import manifest_check, selectors
+from store import codec, manifest_check, selectors
 from store.errors import InputInvalid
 from store.families import reserved_labels
 from store.keys import valid_name, valid_segment
 from store.manifests import Manifest
+from store.named import Named
 
 MAX_REPLICAS = 100_000
 MAX_SECONDS = 31 * 86_400.0
 
 
-class Named(Protocol):
+class Document(Protocol):
     """Any document of such a file."""
 
     @property
@@ -29,69 +33,133 @@ class Named(Protocol):
         """What people call it."""
 
 
-class Placing(Named, Protocol):
-    """A document that places pods."""
-
-    @property
-    def pod(self) -> Manifest:
-        """What to run."""
-
-    @property
-    def node_selector(self) -> str:
-        """Where."""
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """Its own labels."""
-
-    @property
-    def pod_labels(self) -> Mapping[str, str]:
-        """Labels of its pods."""
-
-    @property
-    def needs(self) -> list[str]:
-        """Features that a farm must know."""
-
-
+S = TypeVar("S", bound=Document)
 T = TypeVar("T", bound=Named)
 
 
-def parse_all(text: str, source: str, parse: Callable[[Any, str], T]) -> list[tuple[str, T]]:
-    """All documents of one file: (where each came from, the spec).
+def _unchecked(_spec: object, _source: str) -> None:
+    """Types say all that there is to check."""
 
-    Raises:
-        InputInvalid: anything that does not fit, in any document; also one name twice.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File(Generic[S, T]):
+    """How the documents of a file stand for the records of one kind.
+
+    A field of the document is the field of that name in the record, ``pod`` its ``manifest`` and ``pod_id``.
+
+    Attributes:
+        spec: one document, in people's words.
+        record: what is stored.
+        check: checks what types cannot say of the kind's own fields; raises ``InputInvalid``.
+        names: the record's names of fields that the document calls otherwise.
+        kept: fields that are None where the file leaves them out; they stay as they are in a record that
+            exists, and a new one has the record's default. Where that has none: what is expected.
     """
-    found = [(where, parse(data, where)) for where, data in documents.parse(text, source)]
-    names: dict[str, str] = {}
-    for where, spec in found:
-        if spec.name in names:
-            raise InputInvalid(
-                f"{where}: name: found {spec.name!r} again, expected each name once in a file", field="name"
-            )
-        names[spec.name] = where
-    return found
+
+    spec: type[S]
+    record: type[T]
+    check: Callable[[S, str], None] = _unchecked
+    names: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, str] = field(default_factory=lambda: {"disabled": ""})
+
+    def parse_all(self, text: str, source: str) -> list[tuple[str, S]]:
+        """All documents of one file: (where each came from, the spec).
+
+        Raises:
+            InputInvalid: anything that does not fit, in any document; also one name twice.
+        """
+        found = [(where, self.parse(data, where)) for where, data in documents.parse(text, source)]
+        names: dict[str, str] = {}
+        for where, spec in found:
+            if spec.name in names:
+                raise InputInvalid(
+                    f"{where}: name: found {spec.name!r} again, expected each name once in a file",
+                    field="name",
+                )
+            names[spec.name] = where
+        return found
+
+    def parse(self, data: Any, source: str) -> S:
+        """One parsed document.
+
+        Raises:
+            InputInvalid: naming the file, the field, what was found and what was expected.
+        """
+        spec = codec.parse_input(self.spec, data, source)
+        _check_common(_fields(spec), source)
+        self.check(spec, source)
+        return spec
+
+    def build(self, spec: S, record_id: str, sha: str = "", existing: T | None = None) -> T:
+        """The record that a spec stands for, under an id; ``sha`` is the digest of its pod's manifest.
+
+        What the spec leaves open, and what no file says, is taken from ``existing``.
+
+        Raises:
+            InputInvalid: a new record without a field that it cannot do without.
+        """
+        values = _fields(spec)
+        for name, expected in self.kept.items():
+            if values.get(name) is None:
+                values.pop(name, None)
+                if expected and existing is None:
+                    raise InputInvalid(f"{spec.name}: {name}: missing, expected {expected}", field=name)
+        if "node_selector" in values:
+            where = f"{spec.name}: node_selector"
+            values["node_selector"] = canonical_selector(values["node_selector"], where)
+        if (pod := values.pop("pod", None)) is not None:
+            values |= {"manifest": sha, "pod_id": pod.id}
+        values = {self.names.get(name, name): value for name, value in values.items()} | {"id": record_id}
+        return self.record(**values) if existing is None else changed(existing, **values)
+
+    def as_file(self, record: T, manifest: Manifest | None = None) -> dict[str, Any]:
+        """A record as the document that a person would write; parsing it gives the same record."""
+        defaults = {each.name: each.default for each in msgspec.structs.fields(self._type(self.record))}
+        values = {}
+        for own in msgspec.structs.fields(self._type(self.spec)):
+            name = self.names.get(own.name, own.name)
+            value = manifest if own.name == "pod" else getattr(record, name)
+            values[own.name] = None if own.name in self.kept and value == defaults[name] else value
+        document: dict[str, Any] = msgspec.to_builtins(self.spec(**values))
+        if "pod" in document:
+            document["pod"] = document.pop("pod")
+        return document
+
+    @staticmethod
+    def _type(kind: type[Any]) -> type[msgspec.Struct]:
+        assert issubclass(kind, msgspec.Struct)
+        return kind
 
 
-def check_common(spec: Placing, source: str) -> None:
-    """Check what types cannot say of the fields that all of them have.
+def changed(record: T, **values: Any) -> T:
+    """A record with other values; those of fields that its kind does not have are left out."""
+    known = {name: value for name, value in values.items() if name in _fields(record)}
+    assert isinstance(record, msgspec.Struct)
+    return msgspec.structs.replace(record, **known)
 
-    Raises:
-        InputInvalid: naming the file, the field, what was found and what was expected.
-    """
-    valid_name(spec.name, f"{source}: name")
-    manifest_check.check(spec.pod, source, "pod.")
-    check_placement_of(spec.pod, source)
-    selectors.valid_labels(spec.labels, f"{source}: labels")
-    selectors.valid_labels(spec.pod_labels, f"{source}: pod_labels")
-    if taken := reserved_labels() & spec.pod_labels.keys():
+
+def _fields(record: object) -> dict[str, Any]:
+    assert isinstance(record, msgspec.Struct)
+    return msgspec.structs.asdict(record)
+
+
+def _check_common(fields: Mapping[str, Any], source: str) -> None:
+    """Check what types cannot say of the fields that several kinds have, where this one has them."""
+    valid_name(fields["name"], f"{source}: name")
+    if "pod" in fields:
+        manifest_check.check(fields["pod"], source, "pod.")
+        check_placement_of(fields["pod"], source)
+    for name in ("labels", "pod_labels"):
+        selectors.valid_labels(fields.get(name, {}), f"{source}: {name}")
+    if taken := reserved_labels() & fields.get("pod_labels", {}).keys():
         raise InputInvalid(
             f"{source}: pod_labels: found {min(taken)!r}, expected labels other than farmd's own",
             field="pod_labels",
         )
-    for feature in spec.needs:
+    for feature in fields.get("needs", ()):
         valid_segment(feature, f"{source}: needs")
-    canonical_selector(spec.node_selector, f"{source}: node_selector")
+    canonical_selector(fields.get("node_selector", ""), f"{source}: node_selector")
+    check_seconds(fields.get("min_healthy_time", 0.0), f"{source}: min_healthy_time")
 
 
 def check_placement_of(pod: Manifest, source: str) -> None:

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from farmd import overview
 from farmd.commands.mutation import Call
+from farmd.commands.noun import Noun, S, T, manifest_of
 from farmd.errors import WaitTimeout
-from store.errors import Conflict, NotFound
+from store import codec
+from store.errors import Conflict, NotFound, RecordInvalid
+from store.named import Owner
 from store.ports import Clock
-from store.status import Status
+from store.work import Work
 
 _PAUSE = 0.5
 _REPORT_LAG = 3.0
 _MANY_AILING = 3
+_SETTLED = {"converged", "disabled"}
 
 
 L = TypeVar("L")
@@ -33,8 +37,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     ``available`` pods are healthy for their owner's ``min_healthy_time`` (R22). ``desired`` below 0: only the
     owner can tell, and has not yet. ``stuck``: the owner says that what there is is not what was asked for,
-    whatever the numbers. ``ailing`` names the first pods that are not healthy, with what their nodes say of
-    them.
+    whatever the numbers. ``counts``: it owns pods. ``ailing`` names the first pods that are not healthy, with
+    what their nodes say of them.
     """
 
     name: str
@@ -48,6 +52,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     owner: str = ""
     stuck: bool = False
+    counts: bool = True
     ailing: tuple[str, ...] = ()
 
     @property
@@ -57,51 +62,6 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Report = Callable[[Look], None]
-Looking = Callable[[], Awaitable[Look]]
-
-
-class Owner(Protocol):
-    """What a wait needs of the record of what owns pods."""
-
-    @property
-    def name(self) -> str:
-        """What people call it."""
-
-    @property
-    def manifest(self) -> str:
-        """The digest of the manifest that its pods should run."""
-
-    @property
-    def min_healthy_time(self) -> float:
-        """Seconds that a pod must be healthy before it is available."""
-
-
-class Row(Protocol):
-    """What ``overview`` says of it."""
-
-    @property
-    def record(self) -> Owner:
-        """The record."""
-
-    @property
-    def index(self) -> int:
-        """Its ModifyIndex."""
-
-    @property
-    def status(self) -> Status | None:
-        """Its owner's last report."""
-
-    @property
-    def state(self) -> str:
-        """One word."""
-
-    @property
-    def reason(self) -> str:
-        """Why it is in this state."""
-
-    @property
-    def owner(self) -> str:
-        """The farm that owns it."""
 
 
 class Spells:
@@ -125,29 +85,77 @@ class Spells:
         return [now - began for _, began in self._seen.values()]
 
 
-def seen(noun: str, desired: int, row: Row, pods: Sequence[overview.PodRow], spells: Spells) -> Look:
-    """A look, from what was read. An owner that reports the record as it is now as converged has watched the
-    pods for long enough."""
-    owner, status = row.record, row.status
-    current = [pod for pod in pods if pod.manifest == owner.manifest]
-    lasted = spells.lasted(current)
-    proven = status is not None and status.state == "converged" and status.record == row.index
+async def look(call: Call, noun: Noun[S, T], target: str, spells: Spells) -> Look:
+    """How a record stands now, by its name, id or beginning of an id.
+
+    Raises:
+        NotFound: it is gone.
+    """
+    row: overview.Row[Any] = await overview.row(
+        call.client, call.keys, noun.records(call.client, call.keys), target
+    )
     found = Look(
-        noun=noun,
-        name=owner.name,
+        noun=noun.words.noun,
+        name=row.record.name,
         state=row.state,
-        desired=desired,
-        placed=len(pods),
-        healthy=len(lasted),
-        available=len(lasted) if proven else sum(one >= owner.min_healthy_time for one in lasted),
-        outdated=len(pods) - len(current),
+        desired=0,
         reason=row.reason,
         owner=row.owner,
-        ailing=tuple(_ailing(pod) for pod in pods if not pod.healthy)[:_MANY_AILING],
     )
+    if noun.pods is None:
+        return msgspec.structs.replace(found, counts=False, stuck=row.state not in _SETTLED)
+    owner: Owner = row.record
+    found = _counted(found, row, await _pods(call, owner), spells)
+    if owner.count is not None:
+        found = msgspec.structs.replace(found, desired=owner.count)
+    elif not owner.deleting:
+        # With no eligible node, or behind an older one, all pods that there should be are there: none.
+        desired = row.status.desired if row.status is not None and row.reported else -1
+        found = msgspec.structs.replace(found, desired=desired, stuck=row.state == "blocked")
     # The owner's report is older than the world for a moment; it must not claim what is not there.
     stale = found.state == "converged" and not found.converged
     return msgspec.structs.replace(found, state="pending") if stale else found
+
+
+async def _pods(call: Call, owner: Owner) -> list[overview.PodRow]:
+    """The pods that count: where every node has one, none on lost nodes, neither wanted nor missed (R21)."""
+    placed = (await overview.pods(call.client, call.keys, owner)).placed
+    if owner.count is not None or owner.deleting:
+        return placed
+    lost = await _lost(call)
+    return [pod for pod in placed if pod.node not in lost]
+
+
+async def _lost(call: Call) -> set[str]:
+    """Nodes that the fleet has given up."""
+    page = await call.client.list(call.keys.work("nodes", ""))
+    lost = set()
+    for raw in page.items:
+        try:
+            if codec.decode(Work, raw.decoded(), raw.key).lost_since > 0:
+                lost.add(call.keys.last_part(raw.key))
+        except RecordInvalid:
+            continue  # nobody knows; its pod counts until somebody does
+    return lost
+
+
+def _counted(found: Look, row: overview.Row[Any], pods: Sequence[overview.PodRow], spells: Spells) -> Look:
+    """A look with its pods.
+
+    An owner that reports the record as it is now as converged has watched the pods for long enough.
+    """
+    current = [pod for pod in pods if pod.manifest == manifest_of(row.record)]
+    lasted = spells.lasted(current)
+    status, least = row.status, getattr(row.record, "min_healthy_time", 0.0)
+    proven = status is not None and status.state == "converged" and status.record == row.index
+    return msgspec.structs.replace(
+        found,
+        placed=len(pods),
+        healthy=len(lasted),
+        available=len(lasted) if proven else sum(one >= least for one in lasted),
+        outdated=len(pods) - len(current),
+        ailing=tuple(_ailing(pod) for pod in pods if not pod.healthy)[:_MANY_AILING],
+    )
 
 
 def _ailing(pod: overview.PodRow) -> str:
@@ -188,7 +196,7 @@ def _shown(now: Look) -> Look:
     return msgspec.structs.replace(now, ailing=())
 
 
-async def until_converged(call: Call, look: Looking, timeout: float, report: Report) -> Look:
+async def convergence(call: Call, noun: Noun[S, T], target: str, timeout: float, report: Report) -> Look:
     """Wait until it is converged, at most ``timeout`` seconds; what is disabled is not waited for.
 
     The owner's report gets a moment to say so too, so that what is looked at next tells the same.
@@ -197,34 +205,35 @@ async def until_converged(call: Call, look: Looking, timeout: float, report: Rep
         WaitTimeout: it is not; the message says how far it came and why.
         NotFound: it was deleted meanwhile.
     """
-    settled = call.clock.mono() + _REPORT_LAG
+    spells, settled = Spells(call.clock), call.clock.mono() + _REPORT_LAG
 
     def done(now: Look, over: bool) -> bool:
         nonlocal settled
         if not now.converged:
             settled = call.clock.mono() + _REPORT_LAG
             return now.state == "disabled"
-        return now.state in ("converged", "disabled") or over or call.clock.mono() >= settled
+        return now.state in _SETTLED or over or call.clock.mono() >= settled
 
     async def late(now: Look) -> WaitTimeout:
         text = f"{now.noun} {now.name!r} did not converge within {timeout:g} s: {describe(now)}"
         return await _late(call, now, text)
 
-    return await until(call, look, done, late, timeout, report, _shown)
+    return await until(call, lambda: look(call, noun, target, spells), done, late, timeout, report, _shown)
 
 
-async def until_gone(call: Call, owner: str, look: Looking, timeout: float, report: Report) -> None:
+async def deletion(call: Call, noun: Noun[S, T], target: str, timeout: float, report: Report) -> None:
     """Wait until the worker of what is being deleted has taken its record away: then no process of it runs.
 
     Raises:
         WaitTimeout: it is still there; says so when no farm is there to remove it. It stays marked.
         Conflict: somebody undid the mark.
     """
+    spells = Spells(call.clock)
 
     async def step() -> Look:
-        now = await look()
+        now = await look(call, noun, target, spells)
         if now.state != "deleting" or now.desired > 0:
-            raise Conflict(f"{now.noun} {now.name!r} was changed while it was being deleted", id=owner)
+            raise Conflict(f"{now.noun} {now.name!r} was changed while it was being deleted", id=target)
         return now
 
     async def late(now: Look) -> WaitTimeout:
@@ -242,6 +251,8 @@ async def _late(call: Call, now: Look, text: str) -> WaitTimeout:
 
 def describe(now: Look) -> str:
     """One line: ``3 of 5 placed, 2 healthy, 1 outdated; blocked: no eligible node``."""
+    if not now.counts:
+        return f"{now.state}{': ' + now.reason if now.reason else ''}"
     wanted = now.desired if now.desired >= 0 else "?"
     text = f"{now.placed} of {wanted} placed, {now.healthy} healthy"
     if now.available < now.healthy and now.desired:

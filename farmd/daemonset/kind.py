@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from farmd.commands.edits import Family
-from farmd.commands.mutation import Call
-from farmd.daemonset.commands import family_of
+from farmd.daemonset.commands import DAEMON_SET
 from farmd.daemonset.watch import Watch
 from farmd.daemonset.worker import DaemonSetWorker
 from farmd.wake import Wake
@@ -21,16 +17,12 @@ class DaemonSets(OwnerKind):
     """The kind ``daemonsets``."""
 
     name = KIND
-    NOUN = "daemonset"
+    noun = DAEMON_SET
     BUDGET_SPENT = "pods: daemon sets would remove more in a minute than the budget allows"
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._watch = Watch(context.caches, context.keys)
-
-    def family(self, call: Call) -> Family[Any]:
-        """Its commands."""
-        return family_of(call)
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> DaemonSetWorker:
         """A worker for one daemon set."""

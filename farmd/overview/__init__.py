@@ -6,32 +6,19 @@ stands beside the others as broken, and hides none of them.
 
 from farmd.overview.members import farms
 from farmd.overview.nodes import NodeRow, Nodes, node_row, node_state, nodes
-from farmd.overview.owners import (
-    ControllerRow,
-    Controllers,
-    DaemonSetRow,
-    DaemonSets,
-    controller,
-    controllers,
-    daemonset,
-    daemonsets,
-)
+from farmd.overview.owners import Row, Rows, controllers, daemonsets, row, rows
 from farmd.overview.pods import PodRow, Pods, pods
 from farmd.overview.processes import FarmRow, farm_rows, freezes
 
 __all__ = [
-    "ControllerRow",
-    "Controllers",
-    "DaemonSetRow",
-    "DaemonSets",
     "FarmRow",
     "NodeRow",
     "Nodes",
     "PodRow",
     "Pods",
-    "controller",
+    "Row",
+    "Rows",
     "controllers",
-    "daemonset",
     "daemonsets",
     "farm_rows",
     "farms",
@@ -40,4 +27,6 @@ __all__ = [
     "node_state",
     "nodes",
     "pods",
+    "row",
+    "rows",
 ]

@@ -9,7 +9,7 @@ from store import codec
 from store.errors import InputInvalid, RecordInvalid
 from store.farms import Member
 from store.keys import Keys, is_sentinel
-from store.named import Owner
+from store.named import Named
 from store.selectors import parse
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ async def farms(client: ConsulClient, keys: Keys) -> list[Member]:
     return sorted(found, key=lambda member: member.id)
 
 
-def why_unowned(kind: str, record: Owner, members: Sequence[Member]) -> str:
+def why_unowned(kind: str, record: Named, members: Sequence[Member]) -> str:
     """One line; ``NOT_YET`` where some farm may claim it."""
     if not members:
         return "no farm is alive"
@@ -41,15 +41,16 @@ def why_unowned(kind: str, record: Owner, members: Sequence[Member]) -> str:
     fitting = [member for member in claiming if _selects(member, record)]
     if not fitting:
         return "its labels fit the selector of no farm that is alive"
-    if any(set(record.needs) <= set(member.features) for member in fitting):
+    needs: list[str] = getattr(record, "needs", [])
+    if any(set(needs) <= set(member.features) for member in fitting):
         return NOT_YET
     known = {feature for member in fitting for feature in member.features}
-    missing = [feature for feature in record.needs if feature not in known] or record.needs
+    missing = [feature for feature in needs if feature not in known] or needs
     return f"it needs {', '.join(missing)}, which no farm that may claim it has: farm.features"
 
 
-def _selects(member: Member, record: Owner) -> bool:
+def _selects(member: Member, record: Named) -> bool:
     try:
-        return parse(member.selector).matches(record.labels)
+        return parse(member.selector).matches(getattr(record, "labels", {}))
     except InputInvalid:
         return True  # a newer version wrote it, and knows what it means

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from farmd.overview.members import farms, why_unowned
-from store import daemonsets as daemonset_records
-from store import rcs as controller_records
 from store.daemonsets import DaemonSet, DaemonSetStore
-from store.entry import Stored
+from store.families import FAMILIES
 from store.keys import Keys
 from store.locks import Holder
-from store.named import NamedRecords
+from store.named import Named, NamedRecords
 from store.rcs import ReplicationController, ReplicationControllerStore
-from store.status import Status, StatusStore
+from store.status import StatusStore
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
 
 OUTDATED = "the status is outdated: it speaks of the record before its last change"
 
-T = TypeVar("T", ReplicationController, DaemonSet)
+T = TypeVar("T", bound=Named)
 
 
-class _Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One record, its index, what its owner last reported, the farm that owns it, and who locked it.
 
-    ``locked`` is the value of its mutation lock, read for one record only, never for lists. ``unowned`` says
-    why no farm works on it.
+    ``status`` is of the family's own type. ``locked`` is the value of its mutation lock, read for one record
+    only, never for lists. ``unowned`` says why no farm works on it.
     """
 
     record: T
     index: int
-    status: Status | None = None
+    status: Any = None
     owner: str = ""
     locked: str = ""
     unowned: str = ""
@@ -45,116 +43,84 @@ class _Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         if self.status is None:
             return False
         if self.status.record:
-            return self.status.record == self.index
-        # An older farm wrote it; a controller's count tells at least something.
-        return isinstance(self.record, DaemonSet) or self.status.desired == self.record.replicas_desired
+            return bool(self.status.record == self.index)
+        # An older farm wrote it; a desired count tells at least something.
+        count = getattr(self.record, "count", None)
+        return count is None or bool(self.status.desired == count)
 
     @property
     def state(self) -> str:
         """One word: what is happening, or why nothing is."""
-        if self.record.deleting:
+        if getattr(self.record, "deleting", False):
             return "deleting"
         if not self.owner:
             return "unowned"
-        if self.record.disabled:
+        if getattr(self.record, "disabled", False):
             return "disabled"
-        return self.status.state if self.status is not None and self.reported else "pending"
+        return str(self.status.state) if self.status is not None and self.reported else "pending"
 
     @property
     def reason(self) -> str:
         """Why nobody works on it, what the owner says of it, or that its status is outdated."""
         if self.unowned or self.status is None:
             return self.unowned
-        return self.status.reason if self.reported else OUTDATED
+        return str(self.status.reason) if self.reported else OUTDATED
 
 
-class ControllerRow(_Row[ReplicationController], frozen=True, kw_only=True):
-    """One controller."""
-
-
-class DaemonSetRow(_Row[DaemonSet], frozen=True, kw_only=True):
-    """One daemon set."""
-
-
-class Controllers(msgspec.Struct, frozen=True):
+class Rows(msgspec.Struct, Generic[T], frozen=True):
     """Rows by name, and one line for each record that does not decode."""
 
-    rows: list[ControllerRow]
+    rows: list[Row[T]]
     broken: list[str]
 
 
-class DaemonSets(msgspec.Struct, frozen=True):
-    """Rows by name, and one line for each record that does not decode."""
-
-    rows: list[DaemonSetRow]
-    broken: list[str]
-
-
-Row = TypeVar("Row", ControllerRow, DaemonSetRow)
-
-
-async def controllers(client: ConsulClient, keys: Keys) -> Controllers:
+async def controllers(client: ConsulClient, keys: Keys) -> Rows[ReplicationController]:
     """All controllers."""
-    records = ReplicationControllerStore(client, keys)
-    return Controllers(*await _all(client, keys, controller_records.KIND, records, ControllerRow))
+    return await rows(client, keys, ReplicationControllerStore(client, keys))
 
 
-async def controller(client: ConsulClient, keys: Keys, target: str) -> ControllerRow:
-    """One controller by name, id or beginning of an id.
-
-    Raises:
-        NotFound: there is none. Ambiguous: several fit. RecordInvalid: it does not decode.
-    """
-    stored = await ReplicationControllerStore(client, keys).find(target)
-    return await _one(client, keys, controller_records.KIND, stored, ControllerRow)
-
-
-async def daemonsets(client: ConsulClient, keys: Keys) -> DaemonSets:
+async def daemonsets(client: ConsulClient, keys: Keys) -> Rows[DaemonSet]:
     """All daemon sets."""
-    records = DaemonSetStore(client, keys)
-    return DaemonSets(*await _all(client, keys, daemonset_records.KIND, records, DaemonSetRow))
+    return await rows(client, keys, DaemonSetStore(client, keys))
 
 
-async def daemonset(client: ConsulClient, keys: Keys, target: str) -> DaemonSetRow:
-    """One daemon set by name, id or beginning of an id.
-
-    Raises:
-        NotFound: there is none. Ambiguous: several fit. RecordInvalid: it does not decode.
-    """
-    stored = await DaemonSetStore(client, keys).find(target)
-    return await _one(client, keys, daemonset_records.KIND, stored, DaemonSetRow)
-
-
-async def _all(
-    client: ConsulClient, keys: Keys, kind: str, records: NamedRecords[T], row: type[Row]
-) -> tuple[list[Row], list[str]]:
+async def rows(client: ConsulClient, keys: Keys, records: NamedRecords[T]) -> Rows[T]:
+    """All records of one family."""
+    family = FAMILIES[records.family]
     listing = await records.list()
-    statuses = await StatusStore(client, keys, kind).list()
-    owners = await holders(client, keys, kind)
+    statuses = await StatusStore(client, keys, family.name, family.status).list()
+    owners = await holders(client, keys, family.name)
     members = await farms(client, keys)
-    rows = [
-        row(
-            record=stored.record,  # type: ignore[arg-type]
+    found = [
+        Row(
+            record=stored.record,
             index=stored.index,
             status=statuses.get(stored.record.id),
             owner=(owner := owners.get(stored.record.id, "")),
-            unowned="" if owner else why_unowned(kind, stored.record, members),
+            unowned="" if owner else why_unowned(family.name, stored.record, members),
         )
         for stored in listing.items
     ]
-    return rows, [error.message for error in listing.broken]
+    return Rows(found, [error.message for error in listing.broken])
 
 
-async def _one(client: ConsulClient, keys: Keys, kind: str, stored: Stored[T], row: type[Row]) -> Row:
-    item = stored.record.id
-    lock = await client.read(keys.lock(kind, item))
-    mutation = await client.read(keys.mutation_lock(kind, item))
-    return row(
-        record=stored.record,  # type: ignore[arg-type]
+async def row(client: ConsulClient, keys: Keys, records: NamedRecords[T], target: str) -> Row[T]:
+    """One record by name, id or beginning of an id.
+
+    Raises:
+        NotFound: there is none. Ambiguous: several fit. RecordInvalid: it does not decode.
+    """
+    stored = await records.find(target)
+    family, item = FAMILIES[records.family], stored.record.id
+    lock = await client.read(keys.lock(family.name, item))
+    mutation = await client.read(keys.mutation_lock(family.name, item))
+    members = [] if lock is not None else await farms(client, keys)
+    return Row(
+        record=stored.record,
         index=stored.index,
-        status=await StatusStore(client, keys, kind).get(item),
+        status=await StatusStore(client, keys, family.name, family.status).get(item),
         owner="" if lock is None else Holder.parse(lock.value).id,
-        unowned="" if lock is not None else why_unowned(kind, stored.record, await farms(client, keys)),
+        unowned="" if lock is not None else why_unowned(family.name, stored.record, members),
         locked="" if mutation is None else mutation.value.decode("utf-8", "replace"),
     )
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from farmd.commands.edits import Family
-from farmd.commands.mutation import Call
 from farmd.farm.moves import Moves
-from farmd.replication.commands import family_of
+from farmd.replication.commands import RC
 from farmd.replication.worker import ReplicationController
 from farmd.wake import Wake
 from farmd.work.context import Context
@@ -21,16 +17,12 @@ class Replication(OwnerKind):
     """The kind ``rcs``."""
 
     name = KIND
-    NOUN = "rc"
+    noun = RC
     BUDGET_SPENT = "pods: more replacements in a minute than the removal budget allows"
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._moves = Moves(context.caches, context.keys, context.settings.max_transfers)
-
-    def family(self, call: Call) -> Family[Any]:
-        """Its commands."""
-        return family_of(call)
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> ReplicationController:
         """A worker for one RC."""

@@ -16,16 +16,15 @@ import msgspec
 from farmd.farm.failsafe import FailsafeGuard
 from farmd.farm.moves import Moves
 from farmd.pods.state import Place, PodState, observe
+from farmd.replication.commands import request
 from farmd.replication.model import Fact, Need, Offer, Snapshot
 from farmd.work.context import Context
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, NodeView, Request
 from store.entry import Stored
-from store.labels import pod_labels
 from store.locks import Holder
 from store.manifests import asked
 from store.rcs import ReplicationController
-from store.selectors import parse
 from store.work import Work
 
 UNREAD: frozenset[Fact] = frozenset({"retained", "lock", "room", "places"})
@@ -136,13 +135,7 @@ class Reader:
             NotFound: its manifest is gone.
         """
         manifest = await self._context.manifests.of(rc)
-        return Request(
-            manifest=manifest,
-            selector=parse(rc.node_selector),
-            owner=self._id,
-            labels=pod_labels(rc, manifest),
-            replicas_per_node=rc.replicas_per_node,
-        )
+        return request(rc, manifest)
 
     def _taken(self, work: Work) -> str:
         """Who has the place that a move reserved, if not this RC."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from farmd.commands.edits import Family, T, pods_left
 from farmd.commands.mutation import Call, audited
+from farmd.commands.noun import Noun, S, T
+from farmd.commands.remains import pods_left
 from farmd.farm.caches import Caches
 from farmd.farm.world import World
 from farmd.farm.writer import Writer
@@ -27,7 +28,7 @@ REASON = "it was marked for deletion, and nothing of it is left"
 async def finish(
     stored: Stored[T],
     call: Call,
-    family: Family[T],
+    noun: Noun[S, T],
     writer: Writer,
     caches: Caches,
     world: World,
@@ -46,8 +47,8 @@ async def finish(
         await caches.pods.barrier([call.keys.pods(item)])
         return Outcome("after", 0.0, "something of it is left")
     try:
-        held = await family.guard(call, stored.record)
-        removal = await family.removal(call, stored, held)
+        held = await noun.guard(call, stored.record)
+        removal = await noun.removal(call, stored, held)
         await writer.commit(*removal.operations, audited(call, removal.change))
     except Locked as error:
         await block(str(error))

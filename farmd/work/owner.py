@@ -16,8 +16,8 @@ import msgspec
 import structlog
 
 from alerting.alert import Alert
-from farmd.commands.edits import Family
 from farmd.commands.mutation import Call
+from farmd.commands.noun import Noun
 from farmd.farm.items import Items, RecordItems
 from farmd.pods.ailing import tell_of_crashes, told, worst
 from farmd.pods.changes import NodeChanges
@@ -94,8 +94,8 @@ P = TypeVar("P", bound=OwnerPlan)
 class OwnerKind(Kind):
     """A kind whose items own pods; their records lie in one cached tree."""
 
-    NOUN: ClassVar[str]
-    """The word for one in commands and incident keys."""
+    noun: ClassVar[Noun[Any, Any]]
+    """What people may ask of its records; a deletion ends by it."""
     BUDGET_SPENT: ClassVar[str]
     """The evidence of a freeze once the removal budget is spent (R19)."""
 
@@ -103,10 +103,6 @@ class OwnerKind(Kind):
         super().__init__(context)
         self.budget = context.budget()
         self.guard.subscribe(context.world.freeze_changed)
-
-    @abstractmethod
-    def family(self, call: Call) -> Family[Any]:
-        """What people may ask of such records; a deletion ends by it."""
 
     @property
     def tree(self) -> PrefixCache[Any]:
@@ -235,7 +231,7 @@ class OwnerWorker(Worker[R, P]):
 
     async def _crashes(self, record: Any, pods: Mapping[Place, PodState], ails: str) -> float | None:
         """Tell of a crash loop of the owner's pods, once; returns when time alone changes that."""
-        item, noun = self.claim.item, self._owners.NOUN
+        item, noun = self.claim.item, self._owners.noun.words.noun
         alert = Alert(
             summary=f"{noun} {record.name!r}: crash loop: {ails}"[:SUMMARY_LIMIT],
             incident_key=f"{noun}_crashes_{item}",
@@ -253,9 +249,14 @@ class OwnerWorker(Worker[R, P]):
             call = Call(
                 context.client, context.keys, context.clock, context.ids, context.actor, deletion.REASON
             )
-            family = self._owners.family(call)
             return await deletion.finish(
-                snapshot.stored, call, family, self.writer, context.caches, context.world, self.block
+                snapshot.stored,
+                call,
+                self._owners.noun,
+                self.writer,
+                context.caches,
+                context.world,
+                self.block,
             )
         if plan.contended:
             return Outcome("rejected", None, plan.contended)

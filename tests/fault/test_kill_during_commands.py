@@ -13,9 +13,9 @@ from typing import Literal
 
 import pytest
 
+from farmd.commands import waiting
 from farmd.commands.mutation import commit
-from farmd.replication import commands, waiting
-from farmd.replication.spec import parse
+from farmd.replication.commands import RC
 from store.keys import is_sentinel
 from tests.fault.farm_process import Nursery
 from tests.fault.invariants import Dump
@@ -35,18 +35,18 @@ FATES: tuple[Fate, ...] = ("arrives", "never arrives", "is never answered")
 async def delete(rig: Rig, name: str) -> None:
     """``rc delete --cascade --wait``."""
     call = rig.call()
-    mutation = await commands.delete(call, name, cascade=True)
+    mutation = await RC.delete(call, name, cascade=True)
     await commit(call, mutation)
-    await waiting.deletion(call, mutation.change.id, LIMIT, lambda _: None)
+    await waiting.deletion(call, RC, mutation.change.id, LIMIT, lambda _: None)
 
 
 async def update(rig: Rig, name: str) -> None:
     """``rc update --now --wait``."""
     call = rig.call()
-    spec = parse(hello(name=name, replicas=PODS, pod_args=["second"]), "test")
-    mutation = await commands.update(call, spec, now=True)
+    spec = RC.file.parse(hello(name=name, replicas=PODS, pod_args=["second"]), "test")
+    mutation = await RC.update(call, spec, now=True)
     await commit(call, mutation)
-    await waiting.convergence(call, mutation.change.id, LIMIT, lambda _: None)
+    await waiting.convergence(call, RC, mutation.change.id, LIMIT, lambda _: None)
 
 
 STEPS = {delete: 6, update: 14}  # more than there are
@@ -60,7 +60,7 @@ async def kill_at(
     async with rig_on(consul, nursery, nodes=PODS + 1) as rig, Proxy(consul) as proxy:
         rig.obeyed()
         call = rig.call()
-        creation = await commands.create(call, parse(hello(replicas=PODS), "test"))
+        creation = await RC.create(call, RC.file.parse(hello(replicas=PODS), "test"))
         await commit(call, creation)
         victim = rig.process("victim", proxy.address)
         await converged(rig, creation.change.id)

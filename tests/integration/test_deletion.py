@@ -15,11 +15,9 @@ import pytest
 from farmd import overview
 from farmd.clock import SystemIds
 from farmd.commands.mutation import Call, commit
-from farmd.daemonset import commands as daemonset_commands
-from farmd.daemonset import spec as daemonset_spec
+from farmd.daemonset.commands import DAEMON_SET
 from farmd.overview import PodRow
-from farmd.replication import commands as rc_commands
-from farmd.replication import spec as rc_spec
+from farmd.replication.commands import RC
 from store import codec
 from store.failsafe import Failsafe
 from store.locks import Holder, MutationLocker
@@ -44,14 +42,14 @@ class Owner:
 
     @property
     def _commands(self) -> Any:
-        return rc_commands if self.kind == "rcs" else daemonset_commands
+        return RC if self.kind == "rcs" else DAEMON_SET
 
     async def create(self) -> None:
         if self.kind == "rcs":
-            mutation = await rc_commands.create(self.call, rc_spec.parse(hello(replicas=2), "test"))
+            mutation = await RC.create(self.call, RC.file.parse(hello(replicas=2), "test"))
         else:
             fields = {name: value for name, value in hello().items() if name != "replicas"}
-            mutation = await daemonset_commands.create(self.call, daemonset_spec.parse(fields, "test"))
+            mutation = await DAEMON_SET.create(self.call, DAEMON_SET.file.parse(fields, "test"))
         await commit(self.call, mutation)
         self.id = mutation.change.id
 
@@ -86,8 +84,8 @@ class Owner:
         await eventually(so, within=WITHIN, what="the removal of the pods")
 
     async def row(self) -> Any:
-        read = overview.controller if self.kind == "rcs" else overview.daemonset
-        return await read(self.call.client, self.call.keys, "hello")
+        client, keys = self.call.client, self.call.keys
+        return await overview.row(client, keys, self._commands.records(client, keys), "hello")
 
     async def gone(self, by: str = "farm-1") -> None:
         """Return once nothing is left of it but its audit and its manifest."""

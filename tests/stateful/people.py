@@ -16,11 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from farmd import failsafe
 from farmd.commands.mutation import Mutation
-from farmd.daemonset import commands as daemonset_commands
-from farmd.daemonset import spec as daemonset_spec
+from farmd.daemonset.commands import DAEMON_SET
 from farmd.nodes import commands as node_commands
 from farmd.replication import commands
-from farmd.replication.spec import ControllerSpec, parse
+from farmd.replication.commands import RC
+from farmd.replication.spec import ControllerSpec
 from store.daemonsets import DaemonSet
 from store.rcs import ReplicationController
 from tests.people import hello
@@ -106,10 +106,10 @@ class People(RuleBasedStateMachine):
             labels={"team": team} if team else {},
         )
         extra = {"x-team": name, "unhealthy_after": 6.0, "transfer_timeout": 12.0}
-        self.created("rcs", lambda: commands.create(self.fleet.call, spec), extra)
+        self.created("rcs", lambda: RC.create(self.fleet.call, spec), extra)
 
     def _spec(self, **fields: Any) -> ControllerSpec:
-        return parse(hello(min_healthy_time=MIN_HEALTHY_TIME, **fields), "test")
+        return RC.file.parse(hello(min_healthy_time=MIN_HEALTHY_TIME, **fields), "test")
 
     @rule(number=which, replicas=counts)
     def set_replicas(self, number: int, replicas: int) -> None:
@@ -119,7 +119,7 @@ class People(RuleBasedStateMachine):
     @rule(number=which, disabled=st.booleans())
     def set_disabled(self, number: int, disabled: bool) -> None:
         if rc := self.one([rc.name for rc in self.rcs()], number):
-            command = commands.disable if disabled else commands.enable
+            command = RC.disable if disabled else RC.enable
             self.fleet.ask(lambda: command(self.fleet.call, rc))
 
     @rule(
@@ -147,13 +147,13 @@ class People(RuleBasedStateMachine):
             on_lost=rc.on_lost,
             labels=rc.labels if team is None else ({"team": team} if team else {}),
         )
-        self.fleet.ask(lambda: commands.update(self.fleet.call, spec, now=True))
+        self.fleet.ask(lambda: RC.update(self.fleet.call, spec, now=True))
 
     @rule(number=which)
     def delete(self, number: int) -> None:
         """Mark it, or take it away if it was marked and has no pods left."""
         if rc := self.one([rc.name for rc in self.rcs()], number):
-            self.fleet.ask(lambda: commands.delete(self.fleet.call, rc, cascade=True))
+            self.fleet.ask(lambda: RC.delete(self.fleet.call, rc, cascade=True))
 
     @rule(number=which, managed=st.booleans())
     def manage(self, number: int, managed: bool) -> None:
@@ -197,7 +197,7 @@ class People(RuleBasedStateMachine):
         in_progress: int,
         team: str,
     ) -> None:
-        spec = daemonset_spec.parse(
+        spec = DAEMON_SET.file.parse(
             {
                 "name": name,
                 "node_selector": selector,
@@ -215,7 +215,7 @@ class People(RuleBasedStateMachine):
             },
             "test",
         )
-        command = daemonset_commands.create
+        command = DAEMON_SET.create
         self.created("daemonsets", lambda: command(self.fleet.call, spec), {"x-team": name})
 
     @rule(
@@ -233,7 +233,7 @@ class People(RuleBasedStateMachine):
         old = daemonsets[number % len(daemonsets)]
         self.versions += 1
         manifest = self.fleet.sight.manifests[old.manifest]
-        file = daemonset_spec.as_file(old, manifest)
+        file = DAEMON_SET.file.as_file(old, manifest)
         file["pod"] |= {"command": ["sleep", str(self.versions)]}
         if cpu is not None:
             file["pod"]["resources"] = {"cpu": cpu} if cpu else {}
@@ -241,20 +241,20 @@ class People(RuleBasedStateMachine):
             file["node_selector"] = selector
         if team is not None:
             file["labels"] = {"team": team} if team else {}
-        spec = daemonset_spec.parse(file, "test")
-        self.fleet.ask(lambda: daemonset_commands.update(self.fleet.call, spec, now=True))
+        spec = DAEMON_SET.file.parse(file, "test")
+        self.fleet.ask(lambda: DAEMON_SET.update(self.fleet.call, spec, now=True))
 
     @rule(number=which, disabled=st.booleans())
     def disable_daemonset(self, number: int, disabled: bool) -> None:
         if name := self.one([each.name for each in self.daemonsets()], number):
-            command = daemonset_commands.disable if disabled else daemonset_commands.enable
+            command = DAEMON_SET.disable if disabled else DAEMON_SET.enable
             self.fleet.ask(lambda: command(self.fleet.call, name))
 
     @rule(number=which)
     def delete_daemonset(self, number: int) -> None:
         """Mark it, or take it away if it was marked and has no pods left."""
         if name := self.one([each.name for each in self.daemonsets()], number):
-            self.fleet.ask(lambda: daemonset_commands.delete(self.fleet.call, name, cascade=True))
+            self.fleet.ask(lambda: DAEMON_SET.delete(self.fleet.call, name, cascade=True))
 
     # -- nodes ---------------------------------------------------------------------------------
     @precondition(lambda self: len(self.fleet.agents) < MOST_NODES)

@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from farmd.replication import commands
-from farmd.replication.spec import parse
+from farmd.replication.commands import RC
 from store import codec
 from store.status import Status
 from tests.people import hello
@@ -18,7 +17,7 @@ class Scene(Fleet):
     """A fleet with shorthands for a test that knows what happens."""
 
     def rc(self, **fields: Any) -> str:
-        made = self.ask(lambda: commands.create(self.call, parse(hello(**fields), "test")))
+        made = self.ask(lambda: RC.create(self.call, RC.file.parse(hello(**fields), "test")))
         assert made is not None
         key = KEYS.record("rcs", made.change.id)
         self.change(key, **{"x-team": "a", "unhealthy_after": 6.0, "transfer_timeout": 30.0})

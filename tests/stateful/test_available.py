@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.commands.waiting import Look
+from farmd.commands.waiting import Look, convergence
 from farmd.errors import WaitTimeout
-from farmd.replication import commands
-from farmd.replication.spec import parse
-from farmd.replication.waiting import convergence
+from farmd.replication.commands import RC
 from store import manifests
 from tests.people import hello
 from tests.stateful.fleet import KEYS
@@ -25,13 +23,13 @@ def crashing(scene: Scene, sha: str, seconds: float) -> None:
 
 def update(scene: Scene, command: list[str]) -> None:
     """``rc update --now`` to another command."""
-    spec = parse(hello(name="web", replicas=4, min_healthy_time=10, pod_command=command), "test")
-    assert scene.ask(lambda: commands.update(scene.call, spec, now=True))
+    spec = RC.file.parse(hello(name="web", replicas=4, min_healthy_time=10, pod_command=command), "test")
+    assert scene.ask(lambda: RC.update(scene.call, spec, now=True))
 
 
 def digest_of(command: list[str]) -> str:
     """The digest of the manifest with a command."""
-    pod = parse(hello(pod_command=command), "test").pod
+    pod = RC.file.parse(hello(pod_command=command), "test").pod
     return manifests.digest(manifests.canonical(pod))
 
 
@@ -68,7 +66,7 @@ def test_r22_a_wait_for_what_does_not_stay_up_does_not_say_converged(scene: Scen
     rc = scene.rc(name="web", replicas=1, min_healthy_time=10, pod_command=command)
     looks: list[Look] = []
     with pytest.raises(WaitTimeout):
-        scene.run(convergence(scene.call, rc, 60.0, looks.append))
+        scene.run(convergence(scene.call, RC, rc, 60.0, looks.append))
     assert max(look.healthy for look in looks) == 1
     assert not any(look.converged or look.state == "converged" for look in looks)
 

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
-from farmd.daemonset import commands as daemonset_commands
+from farmd.daemonset.commands import DAEMON_SET
 from farmd.housekeeping.model import HousekeepingSettings
-from farmd.replication import commands
+from farmd.replication.commands import RC
 from store import codec
 from store.intent import Intent
 from tests.stateful.fleet import FARMS, KEYS, Fleet
@@ -126,9 +126,9 @@ class FleetMachine(Troubles):
     def _delete_marked(self) -> None:
         """Whatever was being deleted has no pods any more, and can go."""
         for name in [rc.name for rc in self.rcs() if rc.deleting]:
-            gone = self.fleet.ask(lambda name=name: commands.delete(self.fleet.call, name, cascade=False))
+            gone = self.fleet.ask(lambda name=name: RC.delete(self.fleet.call, name, cascade=False))
             assert gone is not None, f"{name} cannot be deleted"
-        delete = daemonset_commands.delete
+        delete = DAEMON_SET.delete
         for name in [each.name for each in self.daemonsets() if each.deleting]:
             gone = self.fleet.ask(lambda name=name: delete(self.fleet.call, name, cascade=False))
             assert gone is not None, f"{name} cannot be deleted"

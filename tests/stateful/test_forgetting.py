@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from farmd.daemonset import commands as daemonset_commands
-from farmd.daemonset import spec as daemonset_spec
+from farmd.daemonset.commands import DAEMON_SET
 from farmd.nodes import commands as node_commands
 from farmd.nodes.forgetting import forget
 from store import codec
@@ -27,7 +26,7 @@ def test_r21_a_lost_node_is_drained_of_what_waits_for_it_and_forgotten_for_good(
     scene.farm(FARMS[1])
     rc = scene.rc(replicas=2, on_lost="wait")
     everywhere = {"name": "logs", "pod": {"id": "logs", "command": ["sleep", "9"]}}
-    made = scene.ask(lambda: daemonset_commands.create(scene.call, daemonset_spec.parse(everywhere, "test")))
+    made = scene.ask(lambda: DAEMON_SET.create(scene.call, DAEMON_SET.file.parse(everywhere, "test")))
     assert made is not None
     scene.change(KEYS.record("daemonsets", made.change.id), **{"x-team": "a"})
     scene.advance(20.0)

@@ -6,7 +6,7 @@ import pytest
 
 from farmd.nodes import commands as node_commands
 from farmd.replication import commands
-from farmd.replication.spec import parse
+from farmd.replication.commands import RC
 from store import codec
 from store.intent import Intent
 from store.pods import Pod
@@ -51,8 +51,8 @@ def test_r17_a_new_manifest_is_not_put_where_it_does_not_fit(scene: Scene) -> No
     rc = scene.rc(name="web", replicas=1, pod_id="web", pod_resources={"cpu": 1.0})
     scene.rc(name="db", replicas=1, pod_id="db", pod_resources={"cpu": 1.0})
     scene.farm()
-    spec = parse(hello(name="web", replicas=1, pod_id="web", pod_resources={"cpu": 1.5}), "test")
-    assert scene.ask(lambda: commands.update(scene.call, spec, now=True)) is not None
+    spec = RC.file.parse(hello(name="web", replicas=1, pod_id="web", pod_resources={"cpu": 1.5}), "test")
+    assert scene.ask(lambda: RC.update(scene.call, spec, now=True)) is not None
     scene.advance(5.0)
     assert scene.status(rc).state == "blocked"
     assert "no room" in scene.status(rc).reason

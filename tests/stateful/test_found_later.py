@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from farmd.daemonset import commands as daemonset_commands
-from farmd.daemonset import spec as daemonset_spec
+from farmd.daemonset.commands import DAEMON_SET
 from farmd.farm import farm as farms
 from farmd.nodes import commands as node_commands
 from farmd.replication import commands
@@ -34,16 +33,16 @@ def logs(**fields: Any) -> dict[str, Any]:
 
 
 def daemonset(scene: Scene, **fields: Any) -> str:
-    spec = daemonset_spec.parse(logs(**fields), "test")
-    made = scene.ask(lambda: daemonset_commands.create(scene.call, spec))
+    spec = DAEMON_SET.file.parse(logs(**fields), "test")
+    made = scene.ask(lambda: DAEMON_SET.create(scene.call, spec))
     assert made is not None
     scene.change(KEYS.record(KIND, made.change.id), **{"x-team": "a"})
     return made.change.id
 
 
 def change(scene: Scene, **fields: Any) -> None:
-    spec = daemonset_spec.parse(logs(**fields), "test")
-    assert scene.ask(lambda: daemonset_commands.update(scene.call, spec, now=True)) is not None
+    spec = DAEMON_SET.file.parse(logs(**fields), "test")
+    assert scene.ask(lambda: DAEMON_SET.update(scene.call, spec, now=True)) is not None
 
 
 def status(scene: Scene, item: str) -> Status:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from farmd.daemonset import commands as daemonset_commands
-from farmd.daemonset import spec as daemonset_spec
+from farmd.daemonset.commands import DAEMON_SET
 from farmd.nodes import commands as node_commands
 from store import codec
 from store.failsafe import Failsafe
@@ -99,8 +98,8 @@ def test_r19_a_daemon_sets_rejected_removals_spend_no_budget(scene: Scene) -> No
     scene.nodes(10)
     farm = scene.farm()
     pod = {"id": "mesh", "command": ["sleep", "9"]}
-    spec = daemonset_spec.parse({"name": "mesh", "node_selector": "zone=a", "pod": pod}, "test")
-    made = scene.ask(lambda: daemonset_commands.create(scene.call, spec))
+    spec = DAEMON_SET.file.parse({"name": "mesh", "node_selector": "zone=a", "pod": pod}, "test")
+    made = scene.ask(lambda: DAEMON_SET.create(scene.call, spec))
     assert made is not None
     scene.change(KEYS.record("daemonsets", made.change.id), **{"x-team": "a"})
     scene.advance(20.0)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.daemonset import commands as daemonset_commands
-from farmd.daemonset.spec import parse
+from farmd.daemonset.commands import DAEMON_SET
 from farmd.farm.sweep import SWEEP_SECONDS
 from farmd.nodes import commands as node_commands
 from store import codec
@@ -50,7 +49,7 @@ def test_r25_the_status_of_an_idle_controller(scene: Scene, harm: str) -> None:
 def test_r25_the_status_of_an_idle_daemon_set(scene: Scene, harm: str) -> None:
     scene.nodes(2)
     fields = {name: value for name, value in hello().items() if name != "replicas"}
-    made = scene.ask(lambda: daemonset_commands.create(scene.call, parse(fields, "test")))
+    made = scene.ask(lambda: DAEMON_SET.create(scene.call, DAEMON_SET.file.parse(fields, "test")))
     assert made is not None
     scene.change(KEYS.record("daemonsets", made.change.id), **{"x-team": "a"})
     scene.farm()

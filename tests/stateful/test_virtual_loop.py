@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from farmd.housekeeping.model import DEFAULTS
-from farmd.replication import commands
-from farmd.replication.spec import parse
+from farmd.replication.commands import RC
 from tests.people import hello
 from tests.stateful.fleet import Fleet
 from tests.virtual_loop import LoopClock, NothingLeft, VirtualLoop
@@ -74,8 +73,8 @@ def story() -> list[str]:
             fleet.add_node(f"n{number}", {"zone": "a"}, 4.0)
         for name in ("ash", "birch"):
             fleet.run(fleet.farms[name].start())
-        spec = parse(hello(replicas=3), "test")
-        fleet.ask(lambda: commands.create(fleet.call, spec))
+        spec = RC.file.parse(hello(replicas=3), "test")
+        fleet.ask(lambda: RC.create(fleet.call, spec))
         fleet.advance(10.0)
         fleet.run(fleet.farms["ash"].kill())
         fleet.run(fleet.agents["n1"].die(at_once=False))

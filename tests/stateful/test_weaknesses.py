@@ -11,8 +11,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from farmd.daemonset import commands as daemonset_commands
-from farmd.daemonset import spec as daemonset_spec
+from farmd.daemonset.commands import DAEMON_SET
 from farmd.nodes import commands as node_commands
 from farmd.replication import commands
 from store import codec, operations
@@ -323,8 +322,8 @@ def test_r23_a_disabled_daemon_set_does_not_collect_the_nodes_that_change(scene:
     scene.nodes(3)
     farm = scene.farm()
     pod = {"id": "mesh", "command": ["sleep", "9"]}
-    spec = daemonset_spec.parse({"name": "mesh", "disabled": True, "pod": pod}, "test")
-    made = scene.ask(lambda: daemonset_commands.create(scene.call, spec))
+    spec = DAEMON_SET.file.parse({"name": "mesh", "disabled": True, "pod": pod}, "test")
+    made = scene.ask(lambda: DAEMON_SET.create(scene.call, spec))
     assert made is not None
     scene.change(KEYS.record("daemonsets", made.change.id), **{"x-team": "a"})
     scene.advance(5.0)

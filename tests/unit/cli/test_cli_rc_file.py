@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from farmd.replication.spec import as_file, parse, parse_file, record
+from farmd.replication.commands import RC
 from store import manifests
 from store.errors import InputInvalid
 from tests.people import hello
@@ -60,7 +60,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 )
 def test_bad_input_names_file_field_found_and_expected(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(InputInvalid) as caught:
-        parse(hello(**fields), "a.yaml")
+        RC.file.parse(hello(**fields), "a.yaml")
     assert caught.value.message.startswith("a.yaml: ")
     assert named in caught.value.message
     assert "\n" not in caught.value.message
@@ -80,27 +80,27 @@ def test_bad_input_names_file_field_found_and_expected(fields: dict[str, Any], n
 )
 def test_what_is_missing_is_named(data: Any, named: str) -> None:
     with pytest.raises(InputInvalid, match=named):
-        parse(data, "a.yaml")
+        RC.file.parse(data, "a.yaml")
 
 
 def test_one_name_twice_in_a_file_is_refused() -> None:
     text = yaml.safe_dump_all([hello(), hello()])
     with pytest.raises(InputInvalid, match=r"document 2.*'hello' again"):
-        parse_file(text, "a.yaml")
+        RC.file.parse_all(text, "a.yaml")
 
 
 def test_a_new_controller_must_say_its_count_and_an_old_one_keeps_it() -> None:
-    open_ = parse({**hello(), "replicas": None}, "a.yaml")
+    open_ = RC.file.parse({**hello(), "replicas": None}, "a.yaml")
     with pytest.raises(InputInvalid, match="replicas: missing"):
-        record(open_, "ab12", "f" * 64)
-    existing = record(parse(hello(replicas=7, disabled=True), "a.yaml"), "ab12", "f" * 64)
-    kept = record(open_, "ab12", "f" * 64, existing)
+        RC.file.build(open_, "ab12", "f" * 64)
+    existing = RC.file.build(RC.file.parse(hello(replicas=7, disabled=True), "a.yaml"), "ab12", "f" * 64)
+    kept = RC.file.build(open_, "ab12", "f" * 64, existing)
     assert (kept.replicas_desired, kept.disabled) == (7, True)
 
 
 def test_equal_selectors_are_stored_as_equal_text() -> None:
-    one = record(parse(hello(node_selector="b=2, a=1"), "x"), "ab12", "f" * 64)
-    two = record(parse(hello(node_selector="a=1,b=2"), "x"), "ab12", "f" * 64)
+    one = RC.file.build(RC.file.parse(hello(node_selector="b=2, a=1"), "x"), "ab12", "f" * 64)
+    two = RC.file.build(RC.file.parse(hello(node_selector="a=1,b=2"), "x"), "ab12", "f" * 64)
     assert one == two
 
 
@@ -113,11 +113,11 @@ def test_a_record_comes_back_as_the_file_that_makes_it() -> None:
         needs=["surge"],
         pod_env={"A": "1"},
     )
-    spec = parse(data, "a.yaml")
-    wanted = record(spec, "ab12", manifests.digest(manifests.canonical(spec.pod)))
-    again = parse(as_file(wanted, spec.pod), "again")
+    spec = RC.file.parse(data, "a.yaml")
+    wanted = RC.file.build(spec, "ab12", manifests.digest(manifests.canonical(spec.pod)))
+    again = RC.file.parse(RC.file.as_file(wanted, spec.pod), "again")
     assert again.pod == spec.pod
-    assert record(again, "ab12", wanted.manifest) == wanted
+    assert RC.file.build(again, "ab12", wanted.manifest) == wanted
 
 
 CONTROLLERS = sorted(set(EXAMPLES.glob("*.yaml")) - set(EXAMPLES.glob("daemonset*.yaml")))
@@ -125,5 +125,5 @@ CONTROLLERS = sorted(set(EXAMPLES.glob("*.yaml")) - set(EXAMPLES.glob("daemonset
 
 @pytest.mark.parametrize("path", CONTROLLERS, ids=lambda path: path.name)
 def test_every_example_is_good(path: Path) -> None:
-    for _, spec in parse_file(path.read_text(), path.name):
+    for _, spec in RC.file.parse_all(path.read_text(), path.name):
         assert spec.replicas is not None

@@ -6,21 +6,23 @@ import pytest
 
 from farmd import overview
 from farmd.commands.mutation import Call, commit
-from farmd.commands.waiting import Spells
+from farmd.commands.waiting import Spells, convergence, look
 from farmd.errors import WaitTimeout
 from farmd.overview.owners import OUTDATED
-from farmd.replication import commands
-from farmd.replication.spec import parse
-from farmd.replication.waiting import convergence, look
+from farmd.replication.commands import RC
 from store import codec
 from store.farms import Member
 from store.intent import Intent
 from store.nodes import Agent, Drain, Node, NodeStatus, NodeStore
 from store.pods import Pod
-from store.rcs import ReplicationControllerStore
+from store.rcs import ReplicationController, ReplicationControllerStore
 from store.reality import Health, Reality
 from store.status import Status
 from tests.people import KEYS, created, hello, person
+
+
+async def row_of(call: Call, rc_id: str) -> overview.Row[ReplicationController]:
+    return await overview.row(call.client, KEYS, ReplicationControllerStore(call.client, KEYS), rc_id)
 
 
 async def running(call: Call, rc_id: str, node: str = "n1") -> None:
@@ -64,11 +66,11 @@ async def test_r22_a_wait_trusts_an_owner_that_reported_this_very_record_as_conv
         rc_id = await created(call, replicas=1, min_healthy_time=10)
         await running(call, rc_id)
         await call.client.put(KEYS.agent("n1"), codec.encode(Agent(node="n1", version="1")))
-        index = (await overview.controller(call.client, KEYS, rc_id)).index
+        index = (await row_of(call, rc_id)).index
         for record, converged in ((index - 1, False), (index, True)):
             status = Status(state="converged", desired=1, placed=1, healthy=1, record=record)
             await call.client.put(KEYS.status("rcs", rc_id), codec.encode(status))
-            now = await look(call, rc_id, Spells(call.clock))
+            now = await look(call, RC, rc_id, Spells(call.clock))
             assert (now.healthy, now.converged) == (1, converged)
 
 
@@ -76,7 +78,7 @@ async def test_an_owner_is_called_the_same_wherever_its_pods_are_listed() -> Non
     async with person() as call:
         rc_id = await created(call, replicas=1)
         await running(call, rc_id)
-        record = (await overview.controller(call.client, KEYS, rc_id)).record
+        record = (await row_of(call, rc_id)).record
         alone = (await overview.pods(call.client, KEYS, record)).rows
         assert alone == (await overview.pods(call.client, KEYS)).rows
 
@@ -88,7 +90,7 @@ async def test_a_wait_that_ends_names_the_pods_that_it_waited_for() -> None:
         await call.client.put(KEYS.farm("one"), codec.encode(Member(id="one", version="1")))
         await call.client.put(KEYS.lock("rcs", rc_id), b"farm/one/n")
         with pytest.raises(WaitTimeout) as ended:
-            await convergence(call, rc_id, 0, lambda _: None)
+            await convergence(call, RC, rc_id, 0, lambda _: None)
         assert "not healthy: n1/hello running (its node's agent is absent); " in ended.value.hint
 
 
@@ -107,16 +109,16 @@ async def test_a_status_of_an_earlier_record_is_shown_as_outdated() -> None:
     async with person() as call:
         rc_id = await created(call, replicas=0)
         await call.client.put(KEYS.lock("rcs", rc_id), b"farm/one/n")
-        index = (await overview.controller(call.client, KEYS, rc_id)).index
+        index = (await row_of(call, rc_id)).index
         said = Status(state="converged", reason="all is well", record=index)
         await call.client.put(KEYS.status("rcs", rc_id), codec.encode(said))
-        row = await overview.controller(call.client, KEYS, rc_id)
+        row = await row_of(call, rc_id)
         assert (row.state, row.reason) == ("converged", "all is well")
-        newer = parse(hello(replicas=0, pod_command=["sleep", "77"]), "test")
-        await commit(call, await commands.update(call, newer, now=True))
+        newer = RC.file.parse(hello(replicas=0, pod_command=["sleep", "77"]), "test")
+        await commit(call, await RC.update(call, newer, now=True))
         (row,) = (await overview.controllers(call.client, KEYS)).rows
         assert (row.state, row.reason) == ("pending", OUTDATED)
-        assert (await look(call, rc_id, Spells(call.clock))).state == "pending"
+        assert (await look(call, RC, rc_id, Spells(call.clock))).state == "pending"
 
 
 async def test_a_nodes_status_of_an_earlier_record_is_shown_as_outdated() -> None:

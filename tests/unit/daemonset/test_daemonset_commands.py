@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from farmd.commands import waiting
 from farmd.commands.mutation import Call, commit
 from farmd.commands.waiting import Spells, describe
-from farmd.daemonset import commands, waiting
-from farmd.daemonset.spec import as_file, parse, parse_file, record
+from farmd.daemonset.commands import DAEMON_SET
 from farmd.errors import WaitTimeout
-from farmd.replication import commands as rc_commands
-from farmd.replication.spec import parse as parse_rc
+from farmd.replication.commands import RC
 from store import codec, manifests
 from store.audit import AuditReader, Filter
 from store.daemonsets import DaemonSet, DaemonSetStore
@@ -33,7 +32,7 @@ def logs(**fields: Any) -> dict[str, Any]:
 
 
 async def created(call: Call, **fields: Any) -> DaemonSet:
-    mutation = await commands.create(call, parse(logs(**fields), "test"))
+    mutation = await DAEMON_SET.create(call, DAEMON_SET.file.parse(logs(**fields), "test"))
     await commit(call, mutation)
     return await found(call)
 
@@ -67,7 +66,7 @@ async def tell(call: Call, daemonset: DaemonSet, status: Status) -> None:
 )
 def test_a_bad_file_is_one_line_that_names_the_field(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InputInvalid) as caught:
-        parse(logs(**fields), "logs.yaml")
+        DAEMON_SET.file.parse(logs(**fields), "logs.yaml")
     assert caught.value.message.startswith("logs.yaml")
     assert message in caught.value.message
     assert "\n" not in caught.value.message
@@ -75,12 +74,12 @@ def test_a_bad_file_is_one_line_that_names_the_field(fields: dict[str, Any], mes
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("daemonset*.yaml")), ids=lambda path: path.name)
 def test_the_example_is_good_and_survives_the_way_through_the_store(path: Path) -> None:
-    ((_, spec),) = parse_file(path.read_text(), path.name)
-    wanted = record(spec, "ab12", manifests.digest(manifests.canonical(spec.pod)))
+    ((_, spec),) = DAEMON_SET.file.parse_all(path.read_text(), path.name)
+    wanted = DAEMON_SET.file.build(spec, "ab12", manifests.digest(manifests.canonical(spec.pod)))
     stored = codec.decode(DaemonSet, codec.encode(wanted), "key")
     assert stored == wanted
-    again = parse(as_file(stored, spec.pod), "again")
-    assert record(again, "ab12", wanted.manifest) == wanted
+    again = DAEMON_SET.file.parse(DAEMON_SET.file.as_file(stored, spec.pod), "again")
+    assert DAEMON_SET.file.build(again, "ab12", wanted.manifest) == wanted
 
 
 @pytest.mark.parametrize(
@@ -99,7 +98,7 @@ async def test_w12_create_is_one_audited_transaction_and_again_changes_nothing()
         assert (audit.action, audit.id, audit.reason) == ("daemonset.create", daemonset.id, "first")
         assert audit.manifest == daemonset.manifest
         before = await snapshot(call)
-        again = await commands.create(call, parse(logs(min_health="90%", rate=5), "test"))
+        again = await DAEMON_SET.create(call, DAEMON_SET.file.parse(logs(min_health="90%", rate=5), "test"))
         assert not again.needed
         assert await snapshot(call) == before
 
@@ -108,7 +107,9 @@ async def test_a_different_create_is_a_conflict_that_names_the_fields() -> None:
     async with person() as call:
         await created(call, rate=5)
         with pytest.raises(Conflict) as caught:
-            await commands.create(call, parse(logs(rate=6, pod={"command": ["ship", "-v"]}), "test"))
+            await DAEMON_SET.create(
+                call, DAEMON_SET.file.parse(logs(rate=6, pod={"command": ["ship", "-v"]}), "test")
+            )
         assert set(caught.value.fields["differs"]) == {"pod", "rate"}
         assert "rate (5 -> 6)" in caught.value.message
         assert "pod.command" in caught.value.message
@@ -117,23 +118,23 @@ async def test_a_different_create_is_a_conflict_that_names_the_fields() -> None:
 async def test_a_controller_may_bear_the_same_name() -> None:
     async with person() as call:
         await created(call)
-        spec = parse_rc({"name": "logs", "replicas": 1, "pod": {"id": "x", "command": ["x"]}}, "rc")
-        assert (await rc_commands.create(call, spec)).needed
+        spec = RC.file.parse({"name": "logs", "replicas": 1, "pod": {"id": "x", "command": ["x"]}}, "rc")
+        assert (await RC.create(call, spec)).needed
 
 
 async def test_disable_enable_and_update_are_edits_of_the_version_that_was_read() -> None:
     async with person() as call:
         daemonset = await created(call)
-        stale = await commands.disable(call, "logs")
-        await commit(call, await commands.disable(call, daemonset.id[:6]))
+        stale = await DAEMON_SET.disable(call, "logs")
+        await commit(call, await DAEMON_SET.disable(call, daemonset.id[:6]))
         assert (await found(call)).disabled
         with pytest.raises(Conflict):
             await commit(call, stale)
-        await commit(call, await commands.enable(call, "logs"))
-        newer = parse(logs(node_selector="a=1", pod={"command": ["ship", "2"]}), "test")
+        await commit(call, await DAEMON_SET.enable(call, "logs"))
+        newer = DAEMON_SET.file.parse(logs(node_selector="a=1", pod={"command": ["ship", "2"]}), "test")
         with pytest.raises(InputInvalid, match="expected --now"):
-            await commands.update(call, newer, now=False)
-        mutation = await commands.update(call, newer, now=True)
+            await DAEMON_SET.update(call, newer, now=False)
+        mutation = await DAEMON_SET.update(call, newer, now=True)
         assert mutation.change.destructive
         assert mutation.change.details == ('pod.command: ["ship"] -> ["ship","2"]',)
         await commit(call, mutation)
@@ -145,7 +146,7 @@ async def test_the_pod_id_never_changes() -> None:
     async with person() as call:
         await created(call)
         with pytest.raises(InputInvalid, match="expected 'logs', which its pods bear"):
-            await commands.update(call, parse(logs(pod={"id": "other"}), "test"), now=True)
+            await DAEMON_SET.update(call, DAEMON_SET.file.parse(logs(pod={"id": "other"}), "test"), now=True)
 
 
 async def test_r13_a_locked_one_is_refused_with_who_holds_it() -> None:
@@ -154,7 +155,7 @@ async def test_r13_a_locked_one_is_refused_with_who_holds_it() -> None:
         session = await call.client.create_session(name="test", ttl=10)
         locker = MutationLocker(call.client, KEYS, "daemonsets")
         await locker.take(daemonset.id, session, Holder("rollouts", "r1", "n1"))
-        for asked in (commands.disable(call, "logs"), commands.delete(call, "logs", cascade=True)):
+        for asked in (DAEMON_SET.disable(call, "logs"), DAEMON_SET.delete(call, "logs", cascade=True)):
             with pytest.raises(Locked, match="rollouts/r1"):
                 await asked
 
@@ -165,19 +166,19 @@ async def test_deletion_is_refused_while_pods_remain_and_cascades_when_asked() -
         daemonset = await created(call)
         await place(call, daemonset.id, "n1", "logs")
         with pytest.raises(Conflict, match="has 1 pods, expected 0") as caught:
-            await commands.delete(call, "logs", cascade=False)
+            await DAEMON_SET.delete(call, "logs", cascade=False)
         assert "--cascade" in caught.value.fields["hint"]
-        await commit(call, await commands.delete(call, "logs", cascade=True))
+        await commit(call, await DAEMON_SET.delete(call, "logs", cascade=True))
         assert (await found(call)).deleting
         with pytest.raises(Conflict, match="is being deleted"):
-            await commands.enable(call, "logs")
+            await DAEMON_SET.enable(call, "logs")
         with pytest.raises(WaitTimeout, match="still has 1 pods"):
-            await waiting.deletion(call, daemonset.id, 0.0, lambda _: None)
+            await waiting.deletion(call, DAEMON_SET, daemonset.id, 0.0, lambda _: None)
         await call.client.delete(KEYS.pod(daemonset.id, "n1", "logs"))
         with pytest.raises(WaitTimeout, match="is still there"):
-            await waiting.deletion(call, daemonset.id, 0.0, lambda _: None)
-        await commit(call, await commands.delete(call, "logs", cascade=False))
-        await waiting.deletion(call, daemonset.id, 5.0, lambda _: None)
+            await waiting.deletion(call, DAEMON_SET, daemonset.id, 0.0, lambda _: None)
+        await commit(call, await DAEMON_SET.delete(call, "logs", cascade=False))
+        await waiting.deletion(call, DAEMON_SET, daemonset.id, 5.0, lambda _: None)
         assert await DaemonSetStore(call.client, KEYS).names() == ()
         assert not [key for key in await snapshot(call) if daemonset.id in key and "audit" not in key]
 
@@ -185,10 +186,10 @@ async def test_deletion_is_refused_while_pods_remain_and_cascades_when_asked() -
 async def test_r12_one_that_still_wants_pods_is_marked_before_it_goes_even_without_any() -> None:
     async with person() as call:
         await created(call)
-        mutation = await commands.delete(call, "logs", cascade=False)
+        mutation = await DAEMON_SET.delete(call, "logs", cascade=False)
         assert mutation.change.action == "daemonset.mark-deleted"
         await commit(call, mutation)
-        assert (await commands.delete(call, "logs", cascade=False)).change.action == "daemonset.delete"
+        assert (await DAEMON_SET.delete(call, "logs", cascade=False)).change.action == "daemonset.delete"
 
 
 # -- waiting -------------------------------------------------------------------------------------
@@ -197,11 +198,14 @@ async def test_only_a_report_on_this_very_record_says_how_many_there_should_be()
         daemonset = await created(call)
         index = (await DaemonSetStore(call.client, KEYS).find("logs")).index
         spells = Spells(call.clock)
-        assert (await waiting.look(call, "logs", spells)).desired == -1
+        assert (await waiting.look(call, DAEMON_SET, "logs", spells)).desired == -1
         await tell(call, daemonset, Status(state="converged", desired=0, record=index))
-        assert (await waiting.look(call, "logs", spells)).converged
-        await commit(call, await commands.update(call, parse(logs(node_selector="a=1"), "t"), now=True))
-        look = await waiting.look(call, "logs", spells)
+        assert (await waiting.look(call, DAEMON_SET, "logs", spells)).converged
+        await commit(
+            call,
+            await DAEMON_SET.update(call, DAEMON_SET.file.parse(logs(node_selector="a=1"), "t"), now=True),
+        )
+        look = await waiting.look(call, DAEMON_SET, "logs", spells)
         assert (look.state, look.desired, look.converged) == ("pending", -1, False)
         assert describe(msgspec.structs.replace(look, reason="")) == "0 of ? placed, 0 healthy; pending"
 
@@ -213,4 +217,4 @@ async def test_pods_on_lost_nodes_are_not_waited_for() -> None:
         await place(call, daemonset.id, "n1", "logs")
         await call.client.put(KEYS.work("nodes", "n1"), codec.encode(Work(lost_since=5.0)))
         await tell(call, daemonset, Status(state="converged", desired=0, record=index))
-        assert (await waiting.convergence(call, "logs", 5.0, lambda _: None)).placed == 0
+        assert (await waiting.convergence(call, DAEMON_SET, "logs", 5.0, lambda _: None)).placed == 0

@@ -21,6 +21,7 @@ from store.intent import Intent
 from store.manifests import Manifest, canonical, digest
 from store.nodes import Agent, Node, NodeStatus, Reserved
 from store.pods import Pod
+from store.rcs import ReplicationControllerStore
 from store.reality import Exit, Health, Reality
 from store.registration import register_node
 from store.status import Status
@@ -219,7 +220,7 @@ async def test_r11_what_no_farm_may_claim_is_told_with_the_reason(
         (finding,) = (await look(call)).findings
         assert (finding.code, finding.object) == ("unowned", f"rcs/{rc_id}")
         assert why in finding.explanation
-        row = await overview.controller(call.client, KEYS, "hello")
+        row = await overview.row(call.client, KEYS, ReplicationControllerStore(call.client, KEYS), "hello")
         assert (row.state, why in row.reason) == ("unowned", True)
         assert (await overview.controllers(call.client, KEYS)).rows[0].reason == row.reason
 

@@ -7,8 +7,7 @@ import pytest
 from farmd.commands.mutation import Call, commit
 from farmd.doctor import fixes
 from farmd.doctor.examine import examine
-from farmd.replication import commands
-from farmd.replication.spec import parse
+from farmd.replication.commands import RC
 from store import codec
 from store.audit import AuditReader, Filter
 from store.errors import Conflict
@@ -24,8 +23,8 @@ GARBAGE = b"\xff<html>"
 
 async def world(call: Call) -> tuple[str, str]:
     """A controller with one pod that asks for room; returns its id and its manifest's digest."""
-    spec = parse(hello(replicas=1, pod_labels={"app": "web"}, pod_resources={"cpu": 2.0}), "test")
-    await commit(call, await commands.create(call, spec))
+    spec = RC.file.parse(hello(replicas=1, pod_labels={"app": "web"}, pod_resources={"cpu": 2.0}), "test")
+    await commit(call, await RC.create(call, spec))
     rc = (await ReplicationControllerStore(call.client, KEYS).find("hello")).record
     await call.client.put(KEYS.pod(rc.id, "n1", "hello"), codec.encode(Pod(rc.manifest)))
     await call.client.put(KEYS.intent("n1", "hello"), codec.encode(Intent(rc.manifest, rc.id)))

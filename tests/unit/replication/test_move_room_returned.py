@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from farmd.commands.mutation import Call, commit
-from farmd.replication import commands
+from farmd.replication.commands import RC
 from store import codec
 from store.audit import AuditReader, Filter
 from store.errors import Conflict
@@ -42,7 +42,7 @@ async def reserved(call: Call) -> Any:
 async def test_w16_the_room_of_a_move_goes_with_its_controller() -> None:
     async with person() as call:
         rc_id = await move(call)
-        await commit(call, await commands.delete(call, "hello", cascade=False))
+        await commit(call, await RC.delete(call, "hello", cascade=False))
         assert await reserved(call) == {"instances": {"cache": {"cpu": 1.0}}, "generation": 1, **OLDER}
         assert await call.client.read(KEYS.work("rcs", rc_id)) is None
         (audit,) = await AuditReader(call.client, KEYS).read(Filter(action="rc.delete"), 9)
@@ -52,7 +52,7 @@ async def test_w16_the_room_of_a_move_goes_with_its_controller() -> None:
 async def test_w16_deleting_writes_over_no_record_that_changed_meanwhile() -> None:
     async with person() as call:
         await move(call)
-        mutation = await commands.delete(call, "hello", cascade=False)
+        mutation = await RC.delete(call, "hello", cascade=False)
         changed = {"instances": {"db": {"cpu": 2.0}}}
         await call.client.put(KEYS.reserved("n1"), json.dumps(changed).encode())
         with pytest.raises(Conflict):
@@ -67,7 +67,7 @@ async def test_w16_room_at_the_place_of_a_move_that_is_somebodys_by_now_is_left_
         theirs = codec.encode(Intent("0" * 64, "other"))
         if when == "before":
             await call.client.put(KEYS.intent("n1", "db"), theirs)
-        mutation = await commands.delete(call, "hello", cascade=False)
+        mutation = await RC.delete(call, "hello", cascade=False)
         if when == "before":
             await commit(call, mutation)
         else:

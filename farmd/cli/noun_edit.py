@@ -1,0 +1,162 @@
+"""Changing what people name: ``create | update | enable | disable | delete``, one way for every noun."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from farmd.cli.changes import apply
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import objects, target, targets
+from farmd.cli.options import command
+from farmd.cli.progress import progress
+from farmd.commands import waiting
+from farmd.commands.mutation import Mutation
+from farmd.commands.noun import Noun
+from store.errors import InputInvalid
+
+_FILE = click.option(
+    "-f", "--file", "path", required=True, type=click.Path(), help="YAML or JSON; - reads stdin."
+)
+
+
+def creating(noun: Noun[Any, Any]) -> click.Command:
+    """``create``."""
+
+    async def run(invocation: Invocation, path: str) -> None:
+        prepared = [(await noun.create(invocation.call, spec), spec) for spec in _specs(noun, path)]
+        by_id = {mutation.change.id: spec for mutation, spec in prepared}
+
+        async def write(mutation: Mutation) -> None:
+            await noun.commit_create(invocation.call, mutation, by_id[mutation.change.id])
+
+        mutations = [mutation for mutation, _ in prepared]
+        await apply(invocation, mutations, write)
+        await converge(invocation, noun, mutations)
+
+    run.__doc__ = (
+        f"Create {noun.words.many} from a file.\n\n"
+        "All documents are checked before anything is written. Creating an equal one again changes nothing; "
+        "a different one under the same name is a conflict."
+    )
+    return command("create", mutates=True, waits=True)(_FILE(run))
+
+
+def updating(noun: Noun[Any, Any]) -> click.Command:
+    """``update``; owners of pods replace them in place with ``--now``."""
+
+    async def run(invocation: Invocation, path: str, now: bool = True) -> None:
+        specs = _specs(noun, path)
+        mutations = [await noun.update(invocation.call, spec, now=now) for spec in specs]
+        await apply(invocation, mutations)
+        await converge(invocation, noun, mutations)
+
+    run.__doc__ = f"Change {noun.words.many} to what a file says.\n\n"
+    if noun.pods is None:
+        run.__doc__ += "What switches the file leaves out stay as they are."
+        return command("update", mutates=True, waits=True)(_FILE(run))
+    run.__doc__ += (
+        f"Pods are replaced in place, {noun.pods.pace}. Gated rollouts are not there yet: without --now "
+        "this is refused. What counts and switches the file leaves out stay as they are."
+    )
+    option = click.option("--now", is_flag=True, help=f"Replace pods in place, {noun.pods.pace}.")
+    return command("update", mutates=True, waits=True)(_FILE(option(run)))
+
+
+def enabling(noun: Noun[Any, Any]) -> click.Command:
+    """``enable``."""
+
+    async def run(invocation: Invocation, name: str) -> None:
+        mutation = await noun.enable(invocation.call, name)
+        await apply(invocation, [mutation])
+        await converge(invocation, noun, [mutation])
+
+    what = "add and remove pods of" if noun.pods is not None else "act on"
+    run.__doc__ = f"Let the farms {what} a {noun.words.one} again."
+    return command("enable", mutates=True, waits=True)(target(noun.words.noun, objects(noun.kind))(run))
+
+
+def disabling(noun: Noun[Any, Any]) -> click.Command:
+    """``disable``."""
+
+    async def run(invocation: Invocation, name: str) -> None:
+        await apply(invocation, [await noun.disable(invocation.call, name)])
+
+    what, stays = ("adding and removing pods of", "its pods keep running")
+    if noun.pods is None:
+        what, stays = ("acting on", "what is there stays")
+    run.__doc__ = f"Keep the farms from {what} a {noun.words.one}; {stays}."
+    return command("disable", mutates=True)(target(noun.words.noun, objects(noun.kind))(run))
+
+
+def deleting(noun: Noun[Any, Any]) -> click.Command:
+    """``delete``."""
+
+    async def run(invocation: Invocation, names: tuple[str, ...], cascade: bool = True) -> None:
+        prepared = [await noun.delete(invocation.call, name, cascade=cascade) for name in names]
+        # A name and an id may mean one and the same.
+        mutations = list({mutation.change.id: mutation for mutation in prepared}.values())
+        await apply(invocation, mutations)
+        await _finish_deletions(invocation, noun, mutations)
+
+    names = targets(noun.words.noun, objects(noun.kind))
+    if noun.pods is None:
+        run.__doc__ = f"Delete {noun.words.many}; waits until a farm has done it, unless --no-wait."
+        return command("delete", mutates=True, waits=True)(names(run))
+    run.__doc__ = f"Delete {noun.words.many}. Refused while pods remain, unless --cascade removes them first."
+    option = click.option(
+        "--cascade", is_flag=True, help="Remove the pods first; waits for it unless --no-wait."
+    )
+    return command("delete", mutates=True, waits=True)(names(option(run)))
+
+
+async def converge(invocation: Invocation, noun: Noun[Any, Any], mutations: Sequence[Mutation]) -> None:
+    """With ``--wait``: wait until each of them is what was asked for, with progress."""
+    settings = invocation.settings
+    if settings.wait is not True or settings.dry_run:
+        return
+    with progress(invocation) as report:
+        for mutation in mutations:
+            # A creation that somebody else won has another id: the name tells which one it is.
+            name = mutation.change.name
+            await waiting.convergence(invocation.call, noun, name, settings.timeout, report)
+
+
+def _specs(noun: Noun[Any, Any], path: str) -> list[Any]:
+    """What a file or stdin describes.
+
+    Raises:
+        InputInvalid: it cannot be read, is no text, or something in it does not fit.
+    """
+    try:
+        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        text = raw.decode("utf-8")
+    except OSError as error:
+        raise InputInvalid(f"{path}: cannot be read: {error.strerror}", source=path) from error
+    except UnicodeDecodeError as error:
+        raise InputInvalid(f"{path}: found bytes that are no UTF-8, expected text", source=path) from error
+    return [spec for _, spec in noun.file.parse_all(text, "stdin" if path == "-" else path)]
+
+
+async def _finish_deletions(
+    invocation: Invocation, noun: Noun[Any, Any], mutations: Sequence[Mutation]
+) -> None:
+    """Wait until the workers of those that were marked have taken them away."""
+    settings, word = invocation.settings, noun.words.noun
+    if settings.dry_run:
+        return
+    marked = [mutation.change for mutation in mutations if mutation.change.action != f"{word}.delete"]
+    if settings.wait is False:
+        what = "its pods, then itself" if noun.pods is not None else "it"
+        for change in marked:
+            invocation.say(f"{word}/{change.name}: marked; a farm removes {what}")
+        return
+    with progress(invocation) as report:
+        for change in marked:
+            await waiting.deletion(invocation.call, noun, change.id, settings.timeout, report)
+            if not settings.quiet and settings.output in {"table", "wide"}:
+                click.echo(f"{word}/{change.name} deleted ({change.id})")

@@ -1,0 +1,136 @@
+"""Reading what people name: ``list | get | describe`` of every noun, ``explain | pods`` of owners of pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from farmd import overview
+from farmd.cli import noun_tables
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import objects, target
+from farmd.cli.options import command
+from farmd.cli.output import as_json, as_yaml, document, emit, plain, show
+from farmd.cli.pod_table import pod_table
+from farmd.cli.tables import Table, clean
+from farmd.commands.explaining import explain
+from farmd.commands.noun import Noun
+from farmd.overview import Row
+from scheduler import explain as words
+from store import manifests, selectors
+from store.audit import AuditReader, Filter
+
+_HISTORY = 8
+
+
+async def _row(invocation: Invocation, noun: Noun[Any, Any], name: str) -> Row[Any]:
+    client, keys = invocation.client, invocation.keys
+    return await overview.row(client, keys, noun.records(client, keys), name)
+
+
+def listing(noun: Noun[Any, Any]) -> click.Command:
+    """``list``."""
+
+    async def run(invocation: Invocation, selector: str) -> None:
+        wanted, client, keys = selectors.parse(selector), invocation.client, invocation.keys
+
+        async def read() -> Table:
+            found = await overview.rows(client, keys, noun.records(client, keys))
+            chosen = [row for row in found.rows if wanted.matches(getattr(row.record, "labels", {}))]
+            return noun_tables.table(noun, chosen, found.broken)
+
+        await show(invocation, read)
+
+    run.__doc__ = f"All {noun.words.many}, with what their owners last reported."
+    help_ = f"Only {noun.words.many} whose own labels match."
+    return command("list", lists=True)(click.option("-l", "--selector", default="", help=help_)(run))
+
+
+def getting(noun: Noun[Any, Any]) -> click.Command:
+    """``get``."""
+
+    async def run(invocation: Invocation, name: str, as_spec: bool) -> None:
+        client, keys, output = invocation.client, invocation.keys, invocation.settings.output
+
+        async def read() -> Table:
+            return noun_tables.table(noun, [await _row(invocation, noun, name)])
+
+        if as_spec:
+            record = (await _row(invocation, noun, name)).record
+            pod = None if noun.pods is None else await manifests.read(client, keys, record.manifest)
+            spec = noun.file.as_file(record, pod)
+            click.echo(as_json(spec) if output == "json" else as_yaml(spec), nl=output == "json")
+        elif output in {"json", "yaml"} and not invocation.settings.watch:
+            row = await _row(invocation, noun, name)
+            emit(invocation, document(noun.document, noun_tables.plain_row(row)))
+        else:
+            await show(invocation, read)
+
+    word = noun.words.noun
+    run.__doc__ = f"One {noun.words.one} by name, id or beginning of an id."
+    help_ = f"As a file that {word} create and {word} update accept."
+    option = click.option("--file", "as_spec", is_flag=True, help=help_)
+    return command("get", lists=True)(target(word, objects(noun.kind))(option(run)))
+
+
+def pods(noun: Noun[Any, Any]) -> click.Command:
+    """``pods``."""
+
+    async def run(invocation: Invocation, name: str) -> None:
+        async def read() -> Table:
+            row = await _row(invocation, noun, name)
+            found = await overview.pods(invocation.client, invocation.keys, row.record)
+            return pod_table(found.rows, found.broken, invocation.call.clock.now())
+
+        await show(invocation, read)
+
+    run.__doc__ = f"The pods of a {noun.words.one}, with what their nodes say of them."
+    return command("pods", lists=True)(target(noun.words.noun, objects(noun.kind))(run))
+
+
+def describing(noun: Noun[Any, Any]) -> click.Command:
+    """``describe``."""
+
+    async def run(invocation: Invocation, name: str) -> None:
+        client, keys, output = invocation.client, invocation.keys, invocation.settings.output
+        row = await _row(invocation, noun, name)
+        found = None if noun.pods is None else await overview.pods(client, keys, row.record)
+        wanted = Filter(kind=noun.kind, item=row.record.id)
+        history = await AuditReader(client, keys).read(wanted, _HISTORY)
+        if output in {"json", "yaml"}:
+            of_pods = {} if found is None else {"pods": plain(found.rows)}
+            broken = [] if found is None else found.broken
+            content = {**of_pods, "history": plain(history), "broken": broken}
+            emit(invocation, document(noun.document, noun_tables.plain_row(row) | content))
+        elif output == "name":
+            click.echo(f"{noun.words.noun}/{row.record.name}")
+        else:
+            noun_tables.describe(invocation, noun_tables.facts(noun, row), found, history)
+
+    status = "status, pods" if noun.pods is not None else "status"
+    run.__doc__ = f"One {noun.words.one}: its record, owner, {status} and what happened to it last."
+    return command("describe")(target(noun.words.noun, objects(noun.kind))(run))
+
+
+def explaining(noun: Noun[Any, Any]) -> click.Command:
+    """``explain``."""
+
+    async def run(invocation: Invocation, name: str) -> None:
+        row = await _row(invocation, noun, name)
+        verdicts = await explain(invocation.client, invocation.keys, noun, row.record)
+        if invocation.settings.output in {"json", "yaml"}:
+            content = {"name": row.record.name, "id": row.record.id, **words.document(verdicts)}
+            emit(invocation, document("Explanation", content))
+        elif invocation.settings.output == "name":
+            for node in verdicts.ranking:
+                click.echo(f"node/{node}")
+        else:
+            for line in words.text(verdicts):
+                click.echo(clean(line))
+
+    run.__doc__ = (
+        f"Why each node does or does not get one more pod of a {noun.words.one}.\n\n"
+        "-o name prints the nodes that can take one, the best one first."
+    )
+    return command("explain")(target(noun.words.noun, objects(noun.kind))(run))

@@ -1,0 +1,124 @@
+"""How what people name is shown: a line in a table, the facts of one, and what happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from farmd.cli.audit import summary
+from farmd.cli.invocation import Invocation
+from farmd.cli.output import ago, pairs, plain, text_table
+from farmd.cli.pod_table import pod_table
+from farmd.cli.tables import Column, Table, clean
+from farmd.commands.mutation import holder_told
+from farmd.commands.noun import Noun
+from farmd.overview import Pods, Row
+from store.audit import Audit
+from store.locks import Holder
+
+_RECORD_FACTS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "manifest": ("Manifest", str),
+    "pod_id": ("Pod id", str),
+    "node_selector": ("Node selector", lambda selector: selector or "(every node)"),
+    "labels": ("Labels", pairs),
+    "pod_labels": ("Pod labels", pairs),
+}
+
+
+def _count(name: str) -> Callable[[Any], str]:
+    """A column of the status: a number, or ``-`` while nobody reported."""
+    return lambda row: "-" if row.status is None else str(getattr(row.status, name))
+
+
+def _desired(row: Row[Any]) -> str:
+    return _count("desired")(row) if row.record.count is None else str(row.record.count)
+
+
+_COUNTS = (
+    Column("DESIRED", _desired),
+    Column("PLACED", _count("placed")),
+    Column("HEALTHY", _count("healthy")),
+    Column("OUTDATED", _count("outdated"), wide=True),
+)
+
+
+def table(noun: Noun[Any, Any], rows: Sequence[Row[Any]], broken: Sequence[str] = ()) -> Table:
+    """One line each; of owners of pods with their counts."""
+    columns = [
+        Column("NAME", lambda row: row.record.name),
+        Column("ID", lambda row: row.record.id),
+        *([] if noun.pods is None else _COUNTS),
+        Column("STATE", lambda row: row.state),
+        Column("OWNER", lambda row: row.owner or "-"),
+    ]
+    if noun.pods is not None:
+        columns.append(Column("MANIFEST", lambda row: row.record.manifest[:12], wide=True))
+        columns.append(Column("SELECTOR", lambda row: row.record.node_selector, wide=True))
+    return Table(
+        kind=noun.document,
+        rows=rows,
+        columns=(*columns, Column("REASON", lambda row: row.reason)),
+        name=lambda row: f"{noun.words.noun}/{row.record.name}",
+        plain=plain_row,
+        broken=broken,
+        empty=f"no {noun.words.many}",
+    )
+
+
+def plain_row(row: Row[Any]) -> dict[str, Any]:
+    """For JSON: the record's own fields, and what is known beside it."""
+    return {
+        **plain(row.record),
+        "state": row.state,
+        "owner": row.owner,
+        "modify_index": row.index,
+        "status": plain(row.status),
+        "status_outdated": row.status is not None and not row.reported,
+    }
+
+
+def facts(noun: Noun[Any, Any], row: Row[Any]) -> list[tuple[str, str]]:
+    """What ``describe`` tells of a record."""
+    record, own = row.record, list(noun.facts(row.record, row.status))
+    counts = own[:1] if noun.pods is not None else []
+    told = [
+        ("Name", record.name),
+        ("Id", record.id),
+        ("State", row.state + (f": {row.reason}" if row.reason else "")),
+        *counts,
+        ("Owner", f"farm {row.owner}" if row.owner else "none"),
+    ]
+    if row.locked:
+        told.append(("Locked", f"by {holder_told(Holder.parse(row.locked.encode()))}"))
+    told += [
+        (title, shown(getattr(record, name)))
+        for name, (title, shown) in _RECORD_FACTS.items()
+        if name in record.__struct_fields__
+    ]
+    return told + own[len(counts) :]
+
+
+def describe(
+    invocation: Invocation, told: Sequence[tuple[str, str]], found: Pods | None, history: Sequence[Audit]
+) -> None:
+    """Facts, the pods of an owner, and what happened last, for people."""
+    now = invocation.call.clock.now()
+    for title, text in told:
+        click.echo(f"{title + ':':<15}{clean(text)}".rstrip())
+    if found is not None:
+        click.echo(f"\nPods ({len(found.rows)})")
+        shown = pod_table(found.rows, found.broken, now)
+        for line in text_table(invocation, shown, indent=2) if found.rows else ["none"]:
+            click.echo(f"  {line}")
+    click.echo("\nHistory (newest first)")
+    for record in history:
+        click.echo(f"  {clean(_line(record, now))}")
+    for broken in found.broken if found is not None else ():
+        click.echo(f"farmctl: broken record left out: {clean(broken)}", err=True)
+
+
+def _line(record: Audit, now: float) -> str:
+    reason = f" ({record.reason})" if record.reason else ""
+    return f"{ago(now, record.at):>4}  {record.action}  {record.actor}  {summary(record)}{reason}"

@@ -1,0 +1,60 @@
+"""The group of commands of one noun, such as ``farmctl rc``, built from the registry of kinds.
+
+Nothing but click is imported until one of the commands is asked for: then the kind's ``Noun``, and what
+makes that command of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import click
+
+from farmd.cli.lazy import LazyGroup, Source
+from farmd.kinds import KINDS, load
+
+_READING = {
+    "create": ("farmd.cli.noun_edit:creating", "Create {many} from a file."),
+    "list": ("farmd.cli.noun_show:listing", "All {many}."),
+    "get": ("farmd.cli.noun_show:getting", "One {one}, also as a file."),
+    "describe": ("farmd.cli.noun_show:describing", "One {one} with its owner and history."),
+}
+_OF_PODS = {
+    "describe": ("farmd.cli.noun_show:describing", "One {one} with its pods, owner and history."),
+    "pods": ("farmd.cli.noun_show:pods", "The pods of a {one}."),
+    "explain": ("farmd.cli.noun_show:explaining", "Why each node does or does not get its pods."),
+}
+_CHANGING = {
+    "update": ("farmd.cli.noun_edit:updating", "Change {many} to what a file says."),
+    "enable": ("farmd.cli.noun_edit:enabling", "Let the farms work on it again."),
+    "disable": ("farmd.cli.noun_edit:disabling", "Keep the farms from adding and removing pods."),
+    "delete": ("farmd.cli.noun_edit:deleting", "Delete {many}."),
+}
+
+
+def group(
+    kind: str, summary: str, *, pods: bool = True, more: Mapping[str, tuple[str, str]] | None = None
+) -> click.Group:
+    """The group of a kind's noun. ``pods``: its records own some; ``more`` are commands that only it has."""
+    words = KINDS[kind]
+
+    def made(verbs: Mapping[str, tuple[str, str]]) -> dict[str, tuple[Source, str]]:
+        return {verb: (_maker(words.asked, path), line) for verb, (path, line) in verbs.items()}
+
+    own: dict[str, tuple[Source, str]] = dict(more or {})
+    lazy = made(_READING) | (made(_OF_PODS) if pods else {}) | own | made(_CHANGING)
+    lines = {
+        verb: (source, line.format(one=words.one, many=words.many)) for verb, (source, line) in lazy.items()
+    }
+    return LazyGroup(words.noun, help=summary, lazy=lines)
+
+
+def _maker(noun: str, path: str) -> Callable[[], click.Command]:
+    """What imports a noun and the function that makes a command of it."""
+
+    def make() -> click.Command:
+        made = load(path)(load(noun))
+        assert isinstance(made, click.Command)
+        return made
+
+    return make

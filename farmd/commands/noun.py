@@ -1,0 +1,399 @@
+"""What people ask of records that they name, the same for all: create, update, enable, disable, delete.
+
+A kind says in one ``Noun`` what is particular to it. Each command validates, reads, and returns a
+``Mutation`` that has written nothing yet; callers show its change and pass it to
+``farmd.commands.mutation.commit``. What must never break: every edit names the version of the record that
+it was read at and respects its mutation lock (R13), what a rollout manages is left alone (R14), a manifest
+is set again by whoever refers to it (R24), and nothing deletes a record that may still have pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from farmd.commands import difference
+from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, commit, guard, registered
+from farmd.commands.remains import move_room, pods_left, processes_left
+from farmd.commands.specs import Document, File, changed
+from farmd.kinds import KINDS, KindOfWork
+from scheduler.model import Request
+from store import manifests
+from store.entry import Stored
+from store.errors import Conflict, InputInvalid, NotFound, RecordInvalid
+from store.keys import Keys
+from store.manifests import Manifest
+from store.named import Named, NamedRecords
+from store.operations import Operation
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+
+class Record(Named, Protocol):
+    """A record that people create and delete. It may have ``disabled`` and ``managed_by``, too."""
+
+    @property
+    def deleting(self) -> bool:
+        """Whether a delete is under way, which its worker finishes."""
+
+
+T = TypeVar("T", bound=Record)
+S = TypeVar("S", bound=Document)
+
+
+def availability(min_healthy_time: float) -> tuple[str, str]:
+    """A fact of ``describe``: when a healthy pod counts."""
+    return "Available", f"a pod that is healthy for {min_healthy_time:g} s without a break"
+
+
+def _no_facts(_record: object, _status: object) -> Sequence[tuple[str, str]]:
+    return ()
+
+
+def _no_fields(_record: object) -> Mapping[str, Scalar]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placing(Generic[T]):
+    """What is particular to a noun whose records own pods.
+
+    Attributes:
+        request: what the scheduler is asked for one more pod.
+        wanted: whether its worker may add pods; only without may the record be deleted at once.
+        remains: what stands in the way of a deletion without ``--cascade``, given the number of its pods;
+            empty: nothing. ``emptied`` are the fields that a deletion sets so that none is wanted, and
+            ``way_out`` what a person may do.
+        shrinks: whether a change takes pods away or moves them.
+        in_place: how ``update --now`` goes, as a hint, and ``pace`` as a part of a sentence.
+    """
+
+    request: Callable[[T, Manifest], Request]
+    wanted: Callable[[T], bool]
+    remains: Callable[[T, int], str]
+    shrinks: Callable[[T, T], bool]
+    in_place: str
+    pace: str
+    emptied: Mapping[str, Any] = field(default_factory=dict)
+    way_out: str = "let --cascade remove the pods"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noun(Generic[S, T]):
+    """What is particular to the records that people name by one noun, such as ``rc``.
+
+    Attributes:
+        kind: the kind of work; its words are in ``farmd.kinds``.
+        document: what JSON calls one.
+        records: where they lie.
+        file: how people write one.
+        pods: what is particular to owners of pods; None for other kinds.
+        told: the fields that the audit and people are told of a new one.
+        facts: what ``describe`` tells of a record and its status beside what all records have; of an owner
+            of pods, its counts first.
+        membership: fields that only the rollout changes that manages a record (R14).
+        other_ways: commands beside ``update`` that change one, as the end of a hint.
+    """
+
+    kind: str
+    document: str
+    records: Callable[[ConsulClient, Keys], NamedRecords[T]]
+    file: File[S, T]
+    pods: Placing[T] | None = None
+    told: Callable[[T], Mapping[str, Scalar]] = _no_fields
+    facts: Callable[[T, Any], Sequence[tuple[str, str]]] = _no_facts
+    membership: frozenset[str] = frozenset()
+    other_ways: str = ""
+
+    @property
+    def words(self) -> KindOfWork:
+        """What people call it."""
+        return KINDS[self.kind]
+
+    # -- what people ask for -------------------------------------------------------------------
+    async def create(self, call: Call, spec: S) -> Mutation:
+        """Create a record under a random id; if an equal one bears the name there is nothing to do.
+
+        Raises:
+            Conflict: another one bears the name; the message and ``fields["differs"]`` name the fields.
+            InputInvalid: the spec lacks what a new one cannot do without.
+            NotRegistered: there is no cluster.
+        """
+        sha, ensured = _ensured(call, spec)
+        wanted = self.file.build(spec, call.ids.new(), sha)
+        cluster = await registered(call)
+        records = self.records(call.client, call.keys)
+        existing, name_index = await records.named(wanted.name)
+        if existing is not None:
+            return await self._same(call, existing, wanted, spec)
+        after = {**self.told(wanted), **({"disabled": True} if getattr(wanted, "disabled", False) else {})}
+        change = self._change(wanted, "create", after=after, manifest=sha)
+        return Mutation(change, (cluster, *ensured, *records.create(wanted, name_index=name_index)))
+
+    async def commit_create(self, call: Call, mutation: Mutation, spec: S) -> Mutation:
+        """Commit a creation; if somebody else created an equal one meanwhile, that is as good.
+
+        Raises:
+            Conflict: somebody created a different one meanwhile.
+        """
+        try:
+            await commit(call, mutation)
+        except Conflict:
+            repeated = await self.create(call, spec)
+            if repeated.needed:
+                raise
+            return repeated
+        return mutation
+
+    async def update(self, call: Call, spec: S, *, now: bool) -> Mutation:
+        """Change an existing record to what its file says; its worker replaces pods in place.
+
+        Raises:
+            InputInvalid: an owner of pods without ``now``, since there are no gated rollouts yet; or
+                another pod id.
+            NotFound: no record bears the name.
+            Conflict: a rollout manages it (R14), it is being deleted, or it is locked (R13).
+        """
+        if self.pods is not None and not now:
+            text = "gated rollouts are not there yet, expected --now (replace in place)"
+            hint = f"--now {self.pods.in_place}"
+            raise InputInvalid(f"{self.words.noun} update: {text}", field="now", hint=hint)
+        stored, held = await self.editable(call, spec.name, by_name=True)
+        sha, ensured = _ensured(call, spec)
+        before = stored.record
+        wanted = self.file.build(spec, before.id, sha, before)
+        if any(getattr(wanted, name) != getattr(before, name) for name in self.membership):
+            self._refuse_managed(before)
+        _refuse_other_pod(before, wanted)
+        replaces = manifest_of(wanted) != manifest_of(before)
+        lost = not replaces and await _body_lost(call, before)
+        details = await _pod_lines(call, before, spec) if replaces else ()
+        return self.edit(
+            call,
+            stored,
+            wanted,
+            held,
+            "update",
+            destructive=replaces,
+            details=("writes its manifest again, which is missing or corrupt",) if lost else details,
+            extra=ensured,
+            anew=lost,
+        )
+
+    async def enable(self, call: Call, target: str) -> Mutation:
+        """Let the farms work on a record again.
+
+        Raises:
+            Conflict: it is being deleted, or locked (R13).
+        """
+        stored, held = await self.editable(call, target)
+        return self.edit(call, stored, changed(stored.record, disabled=False), held, "enable")
+
+    async def disable(self, call: Call, target: str) -> Mutation:
+        """Keep the farms from acting on a record, such as adding and removing pods; what runs keeps running.
+
+        Raises:
+            Conflict: it is being deleted, or locked (R13).
+        """
+        stored, held = await self.editable(call, target)
+        return self.edit(call, stored, changed(stored.record, disabled=True), held, "disable")
+
+    async def delete(self, call: Call, target: str, *, cascade: bool) -> Mutation:
+        """Mark a record for its worker to delete, or delete an owner that wants no pods and has none.
+
+        The worker takes down what is there and the record last (``farmd.work.deletion``). An owner that has
+        pods needs ``cascade``.
+
+        Raises:
+            Conflict: pods remain and ``cascade`` is not set; a rollout manages it; it is locked.
+        """
+        stored = await self._find(call, target)
+        record, pods = stored.record, 0
+        held = await self.guard(call, record)
+        self._refuse_managed(record)
+        if self.pods is not None:
+            pods = await pods_left(call, record.id)
+            if not (pods or self.pods.wanted(record) or await processes_left(call, record.id)):
+                return await self.removal(call, stored, held)
+            remains = self.pods.remains(record, pods)
+            if remains and not cascade and not record.deleting:
+                text = f"{self.words.noun} {record.name!r} {remains}"
+                raise Conflict(text, id=record.id, pods=pods, hint=self.pods.way_out)
+        emptied = self.pods.emptied if self.pods is not None else {}
+        wanted = changed(record, disabled=False, deleting=True, **emptied)
+        details = (f"removes {pods} pods, then the {self.words.one}",) if self.pods is not None else ()
+        return self.edit(call, stored, wanted, held, "mark-deleted", destructive=True, details=details)
+
+    # -- what edits are made of ----------------------------------------------------------------
+    async def editable(
+        self, call: Call, target: str, *, membership: bool = False, by_name: bool = False
+    ) -> tuple[Stored[T], Guard]:
+        """A record by name, id or beginning of an id (``by_name``: by its whole name only), and its guard.
+
+        Raises:
+            NotFound: there is none. Ambiguous: several fit.
+            Conflict: it is being deleted or locked; or managed, where it is about the ``membership``.
+        """
+        stored = await self._find(call, target, by_name=by_name)
+        record = stored.record
+        if membership:
+            self._refuse_managed(record)
+        if record.deleting:
+            noun = self.words.noun
+            raise Conflict(
+                f"{noun} {record.name!r} is being deleted",
+                id=record.id,
+                hint=f"a farm finishes it; farmctl {noun} describe {record.name} tells how far it is",
+            )
+        return stored, await self.guard(call, record)
+
+    async def guard(self, call: Call, record: T) -> Guard:
+        """What respects a record's mutation lock (R13).
+
+        Raises:
+            Locked: somebody holds it.
+        """
+        return await guard(call, self.kind, record.id, f"{self.words.noun} {record.name!r}")
+
+    def edit(
+        self,
+        call: Call,
+        stored: Stored[T],
+        wanted: T,
+        held: Guard,
+        action: str,
+        *,
+        destructive: bool = False,
+        details: tuple[str, ...] = (),
+        extra: tuple[Operation, ...] = (),
+        anew: bool = False,
+    ) -> Mutation:
+        """Replace a record, if it differs, or ``anew``. ``action`` is the verb, such as ``enable``."""
+        record = stored.record
+        before, after = difference.fields(record, wanted, self.file.names)
+        if wanted.deleting and not record.deleting:
+            before, after = {**before, "deleting": False}, {**after, "deleting": True}
+        shrinks = self.pods is not None and self.pods.shrinks(record, wanted)
+        change = self._change(
+            record,
+            action,
+            before={**before, **held.before},
+            after={**after, **held.after},
+            details=details,
+            destructive=destructive or shrinks or bool(held.before),
+            manifest=manifest_of(wanted) if manifest_of(wanted) != manifest_of(record) else "",
+        )
+        if wanted == record and not anew:
+            return Mutation(change)
+        replacement = self.records(call.client, call.keys).replace(stored, wanted)
+        return Mutation(change, (*held.operations, *extra, replacement))
+
+    async def removal(self, call: Call, stored: Stored[T], held: Guard) -> Mutation:
+        """Delete a record that wants no pods and has none, with the room that it holds without a pod.
+
+        No worker will be there to give it back. What a worker writes at this very moment fails on the record
+        that is gone (R12).
+        """
+        room = await move_room(call, self.kind, stored.record.id)
+        change = self._change(
+            stored.record,
+            "delete",
+            before={"exists": True, **held.before, **({"reservations": 1} if room else {})},
+            after={"exists": False, **held.after, **({"reservations": 0} if room else {})},
+            destructive=True,
+        )
+        gone = self.records(call.client, call.keys).delete(stored)
+        return Mutation(change, (*held.operations, *gone, *room))
+
+    def _change(self, record: T, action: str, **fields: Any) -> Change:
+        return Change(self.kind, record.id, record.name, f"{self.words.noun}.{action}", **fields)
+
+    async def _find(self, call: Call, target: str, *, by_name: bool = False) -> Stored[T]:
+        records, noun = self.records(call.client, call.keys), self.words.noun
+        if not by_name:
+            return await records.find(target)
+        named, _ = await records.named(target)
+        if named is None:
+            hint = f"farmctl {noun} create makes it"
+            raise NotFound(f"{noun} {target!r} does not exist", kind=self.kind, id=target, hint=hint)
+        return named
+
+    async def _same(self, call: Call, existing: Stored[T], wanted: T, spec: S) -> Mutation:
+        """Creating what exists already: nothing to do, or a conflict that says what differs."""
+        record, noun = existing.record, self.words.noun
+        if record.deleting:
+            raise Conflict(
+                f"{noun} {wanted.name!r} is being deleted", id=record.id, hint="wait until it is gone"
+            )
+        before, after = difference.fields(record, wanted, self.file.names)
+        if not before:
+            return Mutation(self._change(record, "create"))
+        names = [f"{name} ({before[name]} -> {after[name]})" for name in after if name != "pod"]
+        if "pod" in after:
+            names += [line.partition(":")[0] for line in await _pod_lines(call, record, spec)]
+        now = " --now" if self.pods is not None else ""
+        raise Conflict(
+            f"{noun} {wanted.name!r} exists and differs: {', '.join(names)}",
+            id=record.id,
+            differs=list(after),
+            hint=f"farmctl {noun} update -f FILE{now} changes it{self.other_ways}",
+        )
+
+    def _refuse_managed(self, record: T) -> None:
+        if manager := getattr(record, "managed_by", ""):
+            one = f"{self.words.noun} {record.name!r}"
+            raise Conflict(
+                f"{one} is managed by {manager}, which alone changes its count and manifest",
+                id=record.id,
+                managed_by=manager,
+                hint="change or end the rollout instead",
+            )
+
+
+def manifest_of(record: Record) -> str:
+    """The digest of what its pods run, of an owner of pods."""
+    found: str = getattr(record, "manifest", "")
+    return found
+
+
+def _ensured(call: Call, spec: Document) -> tuple[str, tuple[Operation, ...]]:
+    """The digest of what a document's pods run, and the operation that stores it."""
+    pod: Manifest | None = getattr(spec, "pod", None)
+    if pod is None:
+        return "", ()
+    body = manifests.canonical(pod)
+    return manifests.digest(body), (manifests.ensure(call.keys, body),)
+
+
+def _refuse_other_pod(before: Record, wanted: Record) -> None:
+    found, expected = getattr(wanted, "pod_id", ""), getattr(before, "pod_id", "")
+    if found != expected:
+        raise InputInvalid(
+            f"{wanted.name}: pod.id: found {found!r}, expected {expected!r}, which its pods bear",
+            field="pod.id",
+        )
+
+
+async def _body_lost(call: Call, record: Record) -> bool:
+    """Whether the manifest that a record refers to is missing or corrupt, and must be written again."""
+    sha = manifest_of(record)
+    try:
+        if sha:
+            await manifests.read_body(call.client, call.keys, sha)
+    except (NotFound, RecordInvalid):
+        return True
+    return False
+
+
+async def _pod_lines(call: Call, record: Record, spec: Document) -> tuple[str, ...]:
+    """What a document's pod changes of the manifest that stands, a line a field."""
+    pod: Manifest | None = getattr(spec, "pod", None)
+    if pod is None:
+        return ()
+    try:
+        before = await manifests.read(call.client, call.keys, manifest_of(record))
+    except (NotFound, RecordInvalid):
+        before = None
+    return tuple(difference.manifest_lines(before, pod))

@@ -1,0 +1,62 @@
+"""What is left of the owner of pods as it goes: pods, processes, and the room that a move has reserved."""
+
+from __future__ import annotations
+
+from farmd.commands.mutation import Call
+from store import codec, operations
+from store.errors import NotRegistered, RecordInvalid
+from store.keys import is_sentinel
+from store.nodes import Reserved
+from store.operations import Operation
+from store.reality import Reality
+from store.work import Work
+
+
+async def pods_left(call: Call, owner: str) -> int:
+    """How many pods an owner has now, by a read that no stale server answers (R15).
+
+    Raises:
+        NotRegistered: nothing was found, and no sentinel proves that there is nothing (R20).
+    """
+    page = await call.client.keys(call.keys.pods(owner), mode="consistent")
+    if not page.items:
+        sentinel = call.keys.sentinel(call.keys.tree("pods"))
+        if await call.client.read(sentinel, mode="consistent") is None:
+            raise NotRegistered(f"pods of {owner}: found no sentinel, expected {sentinel}", key=sentinel)
+    return sum(not is_sentinel(key) for key in page.items)
+
+
+async def processes_left(call: Call, owner: str) -> int:
+    """How many processes nodes still run for an owner, as their agents last said."""
+    page = await call.client.list(call.keys.tree("reality"), mode="consistent")
+    found = 0
+    for raw in page.items:
+        try:
+            if not is_sentinel(raw.key):
+                found += codec.decode(Reality, raw.decoded(), raw.key).owner == owner
+        except RecordInvalid:
+            continue  # the doctor reports it, and its agent writes it anew
+    return found
+
+
+async def move_room(call: Call, kind: str, item: str) -> tuple[Operation, ...]:
+    """Gives back what a move has reserved, where nobody is to run (W16); empty where nothing is reserved."""
+    entry = await call.client.read(call.keys.work(kind, item), mode="consistent")
+    try:
+        work = codec.decode(Work, entry.value, entry.key) if entry is not None else Work()
+        if work.transfer is None:
+            return ()
+        node, instance = work.transfer.new
+        entry = await call.client.read(call.keys.reserved(node), mode="consistent")
+        if entry is None or instance not in (book := codec.stored(Reserved, entry)).record.instances:
+            return ()
+    except RecordInvalid:
+        return ()  # it names no place or room; the doctor finds what nobody has any more
+    intent = call.keys.intent(node, instance)
+    if await call.client.read(intent, mode="consistent") is not None:
+        return ()
+    value = codec.rewrite(book.record.without([instance]), book.raw)
+    return (
+        operations.check_not_exists(intent),
+        operations.cas(book.key, value, book.index, flags=book.flags),
+    )
