@@ -19,7 +19,7 @@ from store.ports import Clock
 log = structlog.get_logger()
 
 # Within this time it looks once at all statuses of a kind, in parts by their items' first letter.
-SWEEP_SECONDS = 60.0
+SWEEP_SECONDS = 300.0
 SWEEP_PARTS = 16
 
 Show = Callable[[Entry | None], None]
