@@ -1,1 +1,1 @@
-"""Where things go: pure placement, and the asynchronous ``Scheduler`` protocol around it."""
+"""Placement of pods on nodes: pure functions, and the asynchronous ``Scheduler`` protocol around them."""

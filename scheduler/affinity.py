@@ -1,8 +1,8 @@
-"""Affinity to nodes by their labels, and anti-affinity between pods by theirs.
+"""Affinity of pods to nodes by node labels, and anti-affinity between pods by pod labels.
 
 Affinity is fixed for a node. Anti-affinity counts the pods that match a selector in a domain: a
-node, or all nodes with one value of a label. It speaks for the pod that carries it; a pod that
-stands somewhere already is never asked to leave by it, nor do its own rules bind newcomers.
+node, or all nodes with one value of a label. A rule restricts only new pods of the manifest that
+states it: it removes no placed pod, and a placed pod's rule does not restrict other new pods.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from scheduler.constraints import check_weight, pod_selector
-from scheduler.domains import Door
+from scheduler.domains import Admission
 from scheduler.model import NodeView, Reason, Request, ScorePart
 from scheduler.requirement import Requirement
 from store.manifests import AntiAffinity
@@ -22,7 +22,7 @@ def affinity_points(requirement: Requirement, node: NodeView) -> float:
 
 
 def affinity_parts(requirement: Requirement, node: NodeView) -> list[ScorePart]:
-    """The same, part by part; unsatisfied ones count 0."""
+    """The affinities as parts of the score; unsatisfied ones count 0."""
     return [
         ScorePart(f"affinity:{rule.text}", 1.0 if rule.holds(node.labels) else 0.0, float(weight))
         for rule, weight in requirement.affinities
@@ -30,10 +30,10 @@ def affinity_parts(requirement: Requirement, node: NodeView) -> list[ScorePart]:
 
 
 class AntiAffinityRule:
-    """Keep away from pods that match a selector. Hard: a domain with one of them is closed.
+    """Keep away from pods that match a selector. A hard rule closes every domain with a matching pod.
 
-    Pods that leave, and pods of owners that are being replaced, do not count. The soft value is
-    1 / (1 + matching pods).
+    Pods in ``request.leaving``, and pods of owners in ``request.replaces``, do not count. The soft
+    value is 1 / (1 + matching pods).
     """
 
     def __init__(self, rule: AntiAffinity, request: Request, field: str) -> None:
@@ -65,30 +65,30 @@ class AntiAffinityRule:
                 self._counts[domain] += 1
 
     def seal(self, count: int) -> None:  # noqa: ARG002 - spread needs it
-        """Find out whether every domain is one node."""
+        """Set ``local``: whether every domain is one node."""
         self.local = all(nodes == 1 for nodes in self._nodes.values())
 
     def domain(self, node: NodeView) -> str | None:
         """The node's value of the topology label, or the node itself."""
         return node.labels.get(self._rule.topology) if self._rule.topology else node.name
 
-    def door(self, domain: str | None) -> Door:
-        """A node without the topology label has no neighbours and is open."""
+    def admission(self, domain: str | None) -> Admission:
+        """Open unless the rule is hard and the domain holds a match; no topology label means open."""
         closed = self._rule.hard and domain is not None and self._counts[domain] > 0
-        return Door.CLOSED if closed else Door.OPEN
+        return Admission.CLOSED if closed else Admission.OPEN
 
     def value(self, domain: str | None) -> float:
         """1 without matching pods, then 1/2, 1/3, …"""
         return 1.0 / (1.0 + self._counts[domain]) if domain is not None else 1.0
 
     def add(self, domain: str | None) -> bool:
-        """Count a placed pod if the rule's selector matches it; nothing ever reopens."""
+        """Count a placed pod if the rule's selector matches it; no domain ever reopens."""
         if self._grows and domain is not None:
             self._counts[domain] += 1
         return False
 
     def reason(self, domain: str | None) -> Reason:
-        """How many matching pods are where."""
+        """The domain and the number of matching pods in it."""
         where = f"{self._rule.topology}={domain}" if self._rule.topology else "the node"
         count = self._counts[domain] if domain is not None else 0
         return Reason("anti_affinity", f"{where} holds {count} pods that match '{self._rule.selector}'")

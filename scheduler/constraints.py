@@ -1,7 +1,7 @@
 """Label rules of a placement block: compiled once a request, so that judging a node is cheap.
 
-Everything that cannot work is refused here with one line that names the field; after compilation
-nothing about a rule can fail any more. Constraints and affinities share the operators.
+A rule that cannot work is refused here with one line that names the field; a compiled rule never
+fails. Constraints and affinities share the operators.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def label_rule(label: str, operator: Operator, values: Sequence[str], field: str
 
 
 def rule_text(label: str, operator: str, values: Sequence[str]) -> str:
-    """A rule as people would write it: ``disk = ssd``, ``zone in (a, b)``, ``gpu exists``."""
+    """A rule as text for people: ``disk = ssd``, ``zone in (a, b)``, ``gpu exists``."""
     if operator in ("exists", "not-exists"):
         return f"{label} {operator}"
     if operator in ("in", "not-in"):
@@ -103,10 +103,10 @@ def check_placement(placement: Placement, prefix: str = "placement") -> None:
 
 
 def pod_selector(text: str, field: str) -> selectors.Selector:
-    """Parse a selector over pod labels. An empty one is refused: it would mean every pod there is.
+    """Parse a selector over pod labels. An empty selector is refused: it would match every pod.
 
     Raises:
-        PlacementInvalid: it does not parse, or is empty.
+        PlacementInvalid: the selector does not parse, or is empty.
     """
     if not text.strip():
         raise invalid(f"{field}.selector", text, "a label selector such as 'app=web'")
@@ -117,10 +117,10 @@ def pod_selector(text: str, field: str) -> selectors.Selector:
 
 
 def check_weight(weight: int, least: int, field: str) -> None:
-    """Weights are ``least`` to 100.
+    """Refuse a weight below ``least`` or above 100.
 
     Raises:
-        PlacementInvalid: outside.
+        PlacementInvalid: the weight is out of range.
     """
     if not least <= weight <= 100:
         raise invalid(f"{field}.weight", weight, f"{least} to 100")
@@ -152,7 +152,7 @@ def compile_constraints(constraints: Sequence[Constraint]) -> tuple[LabelRule, .
 
 
 def invalid(field: str, found: object, expected: str) -> PlacementInvalid:
-    """The one line for bad input."""
+    """The error for one field: what was found, and what was expected."""
     return PlacementInvalid(f"{field}: found {found!r}, expected {expected}", field=field)
 
 

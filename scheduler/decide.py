@@ -1,7 +1,7 @@
 """The three answers and the explanation as pure functions of a request and a view.
 
-They judge a node by the same reasons everywhere, so ``explain`` can never tell another story than
-``allocate`` acts on.
+All of them judge a node with the same functions, so the reasons that ``explanation`` shows are the
+reasons that ``allocation`` acts on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scheduler.rules import domain_rules
 
 
 def eligibility(request: Request, view: FleetView) -> Eligibility:
-    """Which nodes may take one more pod or keep the one that they have, and why the others may not.
+    """Which nodes may take one more pod or keep their pods, and why the others may not.
 
     Raises:
         PlacementInvalid: the manifest's placement block cannot work.
@@ -47,7 +47,7 @@ def eligibility(request: Request, view: FleetView) -> Eligibility:
 
 
 def allocation(request: Request, count: int, view: FleetView) -> Allocation:
-    """Places for up to ``count`` more pods, the best first.
+    """Places for up to ``count`` more pods, the best places first.
 
     Raises:
         PlacementInvalid: the manifest's placement block cannot work.
@@ -75,14 +75,14 @@ def allocation(request: Request, count: int, view: FleetView) -> Allocation:
 
 
 def deallocation(request: Request, assignments: Collection[Assignment], view: FleetView) -> Deallocation:
-    """Give places back; in order of node and instance."""
-    del request  # a remote scheduler wants it
+    """Give places back, in order of node and instance."""
+    del request  # only a remote scheduler needs it
     places = tuple(sorted(set(assignments)))
     return Deallocation(places, release(places, view))
 
 
 def explanation(request: Request, view: FleetView) -> Explanation:
-    """The verdict on every node for one more pod: all reasons, or the named parts of its score.
+    """The verdict on every node for one more pod: all reasons against it, or the parts of its score.
 
     Raises:
         PlacementInvalid: the manifest's placement block cannot work.
@@ -102,7 +102,7 @@ def explanation(request: Request, view: FleetView) -> Explanation:
 
 
 def _asked(request: Request, view: FleetView) -> Sequence[NodeView]:
-    """The nodes that a request is about, by name."""
+    """The nodes that a request asks about, by name."""
     names = view.keys() if request.among is None else request.among & view.keys()
     return [view[name] for name in sorted(names)]
 
@@ -110,7 +110,7 @@ def _asked(request: Request, view: FleetView) -> Sequence[NodeView]:
 def _used_up(
     candidates: Sequence[NodeView], places: Sequence[Assignment], rules: Sequence[DomainRule]
 ) -> list[tuple[str, list[Reason]]]:
-    """Why the good nodes take no more after all places were given away."""
+    """Why each candidate takes no more pods after all places were given away."""
     taken = Counter(place.node for place in places)
     answer = []
     for node in candidates:
@@ -146,7 +146,7 @@ def _shortage(
     refused: Sequence[tuple[str, Sequence[Reason]]],
     refusals: Counter[str],
 ) -> str:
-    """One line: how many found no place, the reasons by number of nodes, and the nearest miss."""
+    """One line: how many pods found no place, how many nodes each reason refused, the nearest miss."""
     head = f"{missing} of {count} pods found no place"
     if not refused:
         return f"{head}: there are no nodes"

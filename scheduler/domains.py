@@ -1,7 +1,7 @@
-"""Rules across nodes: pods are counted by the value that a node label has, the *domain*.
+"""Rules across nodes: they count pods by *domain*, which is one value of a node label.
 
-Counts only grow during one allocation and every value falls when its domain's count grows; ``rank``
-rests on that to stay near-linear. ``spread`` and ``affinity`` hold the two kinds of rule.
+During one allocation counts only grow, and a domain's value falls when its count grows: ``rank``
+needs both to stay near-linear. ``spread`` and ``affinity`` hold the two kinds of rule.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Protocol
 from scheduler.model import FleetView, NodeView, Reason, ScorePart
 
 
-class Door(Enum):
-    """Whether a domain takes one more pod: yes, not before others have caught up, or never."""
+class Admission(Enum):
+    """Whether a domain takes one more pod: now, once other domains have caught up, or never."""
 
     OPEN = "open"
     WAITING = "waiting"
@@ -22,7 +22,7 @@ class Door(Enum):
 
 
 class DomainRule(Protocol):
-    """One rule of one allocation; mutable, never shared between two."""
+    """One rule of one allocation; mutable, never shared between two allocations."""
 
     @property
     def name(self) -> str:
@@ -34,32 +34,32 @@ class DomainRule(Protocol):
 
     @property
     def local(self) -> bool:
-        """Whether every domain is a single node, so that placing changes that node's score only."""
+        """Whether every domain is one node, so that placing a pod changes only that node's score."""
 
     def observe(self, node: NodeView, counts_as_domain: bool) -> None:
-        """See one node of the fleet before anything is placed."""
+        """Count one node of the fleet before anything is placed."""
 
     def seal(self, count: int) -> None:
-        """All nodes have been seen; ``count`` pods are about to be placed."""
+        """End the counting of nodes; ``count`` pods are about to be placed."""
 
     def domain(self, node: NodeView) -> str | None:
         """The node's domain, None when it has none."""
 
-    def door(self, domain: str | None) -> Door:
+    def admission(self, domain: str | None) -> Admission:
         """Whether the domain takes one more pod now."""
 
     def value(self, domain: str | None) -> float:
         """The domain's value in [0, 1]; never rises when a pod is added anywhere."""
 
     def add(self, domain: str | None) -> bool:
-        """Count one more pod; True when domains that were waiting may be open now."""
+        """Count one more pod; True if a domain that was waiting may be open now."""
 
     def reason(self, domain: str | None) -> Reason:
-        """Why a domain that is not open is not."""
+        """Why a domain that is waiting or closed takes no pod now."""
 
 
 def observe_fleet(rules: Sequence[DomainRule], view: FleetView, suitable: frozenset[str], count: int) -> None:
-    """Show every node to every rule; ``suitable`` nodes are those whose domains matter for evenness."""
+    """Let every rule count every node; only ``suitable`` nodes make their value a domain of a spread."""
     for node in view.values():
         fits = node.name in suitable
         for rule in rules:
@@ -69,8 +69,12 @@ def observe_fleet(rules: Sequence[DomainRule], view: FleetView, suitable: frozen
 
 
 def domain_reasons(rules: Sequence[DomainRule], node: NodeView) -> list[Reason]:
-    """Every rule that keeps one more pod off a node now."""
-    return [rule.reason(domain) for rule in rules if rule.door(domain := rule.domain(node)) is not Door.OPEN]
+    """The reasons of the rules that keep one more pod off a node now."""
+    return [
+        rule.reason(domain)
+        for rule in rules
+        if rule.admission(domain := rule.domain(node)) is not Admission.OPEN
+    ]
 
 
 def domain_parts(rules: Sequence[DomainRule], node: NodeView) -> list[ScorePart]:

@@ -1,7 +1,7 @@
 """The scheduler's error tree. ``code`` is stable: statuses, logs and JSON output show it.
 
-A fleet without room is an answer (``Allocation.missing``), never an error: errors mean that no
-trustworthy answer exists. A worker turns them into a blocked reason and tries again later.
+A fleet without room is an answer (``Allocation.missing``) and not an error: an error means that there
+is no trustworthy answer. A worker makes it its blocked reason and tries again later.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RemoteUnavailable(SchedulerError):
 
 
 class RemoteAnswerInvalid(SchedulerError):
-    """The remote scheduler's answer has the wrong shape, or breaks a rule that is not its to break."""
+    """The remote scheduler's answer has the wrong shape, or breaks a local rule."""
 
     code = "remote_scheduler_answer_invalid"
     retry = True

@@ -1,4 +1,4 @@
-"""An explanation as rows for a table or JSON, and as text for people. No decisions here."""
+"""An explanation as rows for a table or JSON, and as text for people. This module decides nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Row(msgspec.Struct, frozen=True):
     """One node. ``state`` is ``eligible``, ``placed`` or ``refused``; ``rank`` counts from 1, 0 for none.
 
     ``parts`` maps the named parts of the score to points; ``reasons`` holds every reason, as
-    ``code: text``. ``stays``: whether a pod that stands there may stay.
+    ``code: text``. ``stays``: whether a pod on the node may stay.
     """
 
     node: str
@@ -27,7 +27,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def rows(explanation: Explanation) -> list[Row]:
-    """One row a node: ranked ones first, then those that hold pods, then the refused by number of reasons."""
+    """One row a node: ranked nodes, then nodes with pods, then refused nodes by number of reasons."""
     ranks = {name: place for place, name in enumerate(explanation.ranking, start=1)}
 
     def order(verdict: Verdict) -> tuple[int, int, str]:

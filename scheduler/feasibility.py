@@ -1,8 +1,8 @@
-"""What forbids a node, judged on that node alone. All reasons, never just the first.
+"""The reasons against a node, judged on that node alone: all reasons, never only the first.
 
-Two groups: *standing* reasons speak about the node itself, *room* reasons about what it already
-holds. Rules across nodes (spread, anti-affinity) are in ``domains``. The model's ``EVICTING`` says
-which of the reasons also send away a pod that stands there already.
+*Standing* reasons are about the node itself, *room* reasons about the pods and reservations that it
+holds. Rules across nodes (spread, anti-affinity) are in ``domains``. ``model.EVICTING`` lists the
+reasons that also remove a pod that is on the node already.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ TOLERANCE = 1e-9
 
 
 def standing_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
-    """Selector, constraints, taints, cordon, drain and the agent's absence; empty when all is well.
+    """Selector, constraints, taints, cordon, drain and the agent's absence; empty if there is no reason.
 
-    What only an absent agent could state is no reason against a node: its absence is one already, and sends
-    nobody away (R21).
+    A fact that only an absent agent could state is no reason against a node (R21): the absence is a reason
+    already, and it removes no pod.
     """
     if node.broken:
-        return [Reason("record_invalid", "what people say of the node does not decode")]
+        return [Reason("record_invalid", "the record of the node does not decode")]
     reasons: list[Reason] = []
     request = requirement.request
     if not selects(requirement, node):
@@ -82,7 +82,7 @@ def room_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
 
 
 def foreign_holder(requirement: Requirement, node: NodeView) -> str | None:
-    """The owner whose pod bears our instance's name on a node and must not be replaced, if any."""
+    """The other owner that has a pod under this instance's name on a node, unless it may be replaced."""
     if not requirement.exclusive:
         return None
     pod = node.pods.get(requirement.pod_id)
@@ -106,11 +106,11 @@ def room(requirement: Requirement, node: NodeView) -> int:
 def cramped(
     places: Collection[tuple[str, str]], request: Request, view: FleetView
 ) -> frozenset[tuple[str, str]]:
-    """Which (node, instance) cannot hold what is asked for in place of what they have; each counts those
-    before it.
+    """The places (node, instance) where the request does not fit instead of the present reservation.
 
-    Asking for no more than before always fits, also where the node is over its capacity already. Where
-    nobody speaks of the node nothing fits: what its pods reserve there cannot be changed.
+    Places are judged in order, and each counts the growth of those before it. A request for no more than
+    before always fits, also on a node over its capacity. On a node without any record nothing fits,
+    because its reservations cannot be changed.
     """
     found = set()
     amounts = request.manifest.resources
@@ -133,9 +133,9 @@ def cramped(
 
 
 def load_value(requirement: Requirement, node: NodeView, taken: int) -> float:
-    """In [0, 1], higher for emptier nodes, once ``taken`` pods of this answer stand there.
+    """In [0, 1], higher for emptier nodes; ``taken`` pods of this answer count as placed on the node.
 
-    With resources: what is left of the scarcest one after one more pod. Without: 1 / (1 + pods).
+    With resources: the share of the scarcest one that is left after one more pod. Without: 1 / (1 + pods).
     """
     if not requirement.amounts:
         return 1.0 / (1.0 + len(node.pods) + taken)
@@ -149,7 +149,7 @@ def load_value(requirement: Requirement, node: NodeView, taken: int) -> float:
 
 def _free(requirement: Requirement, node: NodeView, resource: str) -> float:
     free = node.capacity.get(resource, 0.0) - node.used.get(resource, 0.0)
-    if requirement.exclusive:  # our own reservation under this name would be overwritten
+    if requirement.exclusive:  # the new reservation replaces the one under this instance's name
         mine = node.reserved.instances.get(requirement.pod_id)
         if mine is not None:
             free += mine.get(resource, 0.0)

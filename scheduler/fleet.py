@@ -1,10 +1,10 @@
-"""The fleet as placement sees it, built from records: once (``node_views``) or kept up to date (``Fleet``).
+"""Views of the fleet for placement, built from records: once (``node_views``) or kept up to date (``Fleet``).
 
-People's labels and capacity win over the agent's facts. A node exists as soon as either a person or
-its agent speaks of it. What an absent agent stated last stays true until its node is lost (R21).
+People's labels and capacity override the agent's facts. A node exists if it has a node record or an
+agent's presence. The last facts of an absent agent stay valid until its node is lost (R21).
 
-``Fleet`` rebuilds only nodes that changed, so that the cost of a decision does not grow with what did
-not (P2); a view that was handed out never changes afterwards.
+``Fleet`` rebuilds only nodes that changed, so that the cost of a decision does not grow with the size of
+the fleet (P2); a view that was handed out never changes afterwards.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def node_view(
 ) -> NodeView:
     """One node's view. ``pods`` is keyed by instance; an absent agent is *unknown* until ``lost`` (R21).
 
-    ``agent`` is what the agent states, or stated last if it is ``absent``; None: it is absent, and nothing
-    that it stated is known.
+    ``agent`` is the agent's presence record, the last one if the agent is ``absent``; None: the agent is
+    absent, and no record of it is known.
     """
     said = node or _NO_NODE
     here = agent is not None and not absent
@@ -91,7 +91,7 @@ def node_views(
 ) -> FleetView:
     """A view of a whole fleet, keyed and ordered by node name. For one-off questions (the command line).
 
-    Pods on nodes of which nobody speaks are left out: such a node cannot be judged.
+    Pods on nodes that have neither a record nor a presence are left out: such a node cannot be judged.
     """
     fleet = Fleet()
     for name, node in nodes.items():
@@ -126,15 +126,15 @@ class Fleet:
         self._views: dict[str, NodeView] = {}
 
     def set_node(self, name: str, node: Node | None, *, broken: bool = False) -> None:
-        """What people say of a node; ``broken``: they say something, and nobody can read it."""
+        """The record of a node; ``broken``: there is one, and it does not decode."""
         (self._broken.add if broken else self._broken.discard)(name)
         self._set(self._nodes, name, _NO_NODE if broken else node)
         if node is None and not broken:
             self._forget_facts(name)
 
     def set_agent(self, name: str, agent: Agent | None) -> None:
-        """Presence of a node's agent. None: it is absent, or its record does not decode; what it stated last
-        is kept until the node is lost or nobody speaks of it any more (R21)."""
+        """The presence of a node's agent. None: it is absent, or its record does not decode; its last facts
+        are kept until the node is lost, or its record is deleted (R21)."""
         (self._present.discard if agent is None else self._present.add)(name)
         if agent is not None:
             self._agents[name] = agent
@@ -154,7 +154,7 @@ class Fleet:
         self._dirty.add(name)
 
     def set_pod(self, key: PodKey, pod: Pod | None) -> None:
-        """One pod of an owner; where two owners claim one instance, the one that came last shows."""
+        """One pod of an owner; if two owners have a pod under one instance, the later call counts."""
         here = self._pods.get(key.node, {})
         if pod is not None:
             self._pods.setdefault(key.node, here)[key.instance] = PodView(key.owner, pod.labels)
@@ -165,7 +165,7 @@ class Fleet:
         self._repopulated.add(key.node)
 
     def owner_at(self, node: str, instance: str) -> str:
-        """Whose pod stands there; empty when none does."""
+        """The owner of the pod under an instance of a node; empty without a pod."""
         pod = self._pods.get(node, {}).get(instance)
         return pod.owner if pod is not None else ""
 
@@ -189,7 +189,7 @@ class Fleet:
         return self._views
 
     def _populate(self, view: NodeView) -> NodeView:
-        """Pods come and go far more often than anything else of a node changes."""
+        """Replace only the pods of a view: they change far more often than the rest of a node."""
         pods = dict(self._pods.get(view.name, {}))
         return msgspec.structs.replace(view, pods=pods, owners=owners(pods))
 

@@ -1,10 +1,9 @@
-"""The reservation ledger of one process: its own workers never collide over a node (R17).
+"""The reservation ledger of one process: keeps its own workers from colliding over a node (R17).
 
-A reservation is a compare-and-set on ``reserved/<node>``. Between planning one and seeing its effect
-in the cache, another worker of the same farm would plan from the old index and be rejected. The
-ledger knows what is in flight and what was just committed, and lays both over the view. It holds no
-truth: forgetting all of it costs a rejected transaction, never a pod. Other farms are met by
-rejection only.
+A reservation is a compare-and-set on ``reserved/<node>``. Until its effect is in the cache, another
+worker of the same farm would plan from the old index and be rejected. The ledger knows which changes
+are in flight and which were just committed, and applies both to the view. Losing the ledger costs a
+rejected transaction, never a pod. A collision with another farm ends in a rejected transaction.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class Ledger:
         self._outdated: dict[str, int] = {}
 
     def overlay(self, view: FleetView) -> FleetView:
-        """The view with this process's own commits applied and nodes that must wait marked contended.
+        """The view with this process's own commits applied, and with busy nodes marked as contended.
 
-        What the view has caught up with is forgotten, so the ledger stays as small as what is under way.
+        Commits that the view shows already are forgotten, which keeps the ledger small.
         """
         self._forget(view)
         touched = self._in_flight | self._committed.keys() | self._outdated.keys()
@@ -52,13 +51,13 @@ class Ledger:
         return {**view, **changes} if changes else view
 
     def hold(self, reservations: Sequence[Reservation]) -> Hold:
-        """Claim the nodes of one transaction's reservations, from planning until its outcome is known.
+        """Hold the nodes of one transaction's reservations, from planning until its outcome is known.
 
-        Use it as a context manager; leaving it without ``committed`` lets the nodes go.
+        Use the result as a context manager; its end lets the nodes go.
 
         Raises:
-            ReservationContended: another worker holds one of them, or the plan is older than the
-                ledger's knowledge of it. Nothing is held then; plan again.
+            ReservationContended: another worker holds one of the nodes, or the plan is older than the
+                ledger's knowledge of one. No node is held then; plan again.
         """
         for change in reservations:
             node = change.node
@@ -78,18 +77,18 @@ class Ledger:
             self._outdated.pop(change.node, None)
 
     def distrust(self, changes: Iterable[Reservation]) -> None:
-        """Mark nodes whose record is known to have moved on, until the view shows it."""
+        """Mark nodes as outdated whose record has changed, until the view shows the change."""
         for change in changes:
             self._outdated[change.node] = change.index
             self._committed.pop(change.node, None)
 
     def forget(self) -> None:
-        """The store was restored from a snapshot: no commit of before it counts."""
+        """Forget all commits, because the store was restored from a snapshot."""
         self._committed.clear()
         self._outdated.clear()
 
     def let_go(self, nodes: Collection[str]) -> None:
-        """End the claim on some nodes."""
+        """End the hold on some nodes."""
         self._in_flight.difference_update(nodes)
 
     def _forget(self, view: FleetView) -> None:
@@ -102,18 +101,18 @@ class Ledger:
 
 
 class Hold:
-    """The claim on the nodes of one transaction."""
+    """The right of one transaction to change the reservations of its nodes."""
 
     def __init__(self, ledger: Ledger, changes: dict[str, Reservation]) -> None:
         self._ledger = ledger
         self._changes = changes
 
     def committed(self, index: int) -> None:
-        """The transaction was committed; ``index`` is the ModifyIndex that its response shows."""
+        """Note that the transaction was committed; ``index`` is the ModifyIndex in its response."""
         self._ledger.settle(self._changes.values(), index)
 
     def rejected(self, nodes: Collection[str]) -> None:
-        """It was rejected, because the reservations of ``nodes`` had changed (perhaps none of them)."""
+        """Note that it was rejected: the reservations of ``nodes`` had changed (``nodes`` may be empty)."""
         self._ledger.distrust(self._changes[node] for node in nodes if node in self._changes)
 
     def __enter__(self) -> Hold:

@@ -1,8 +1,8 @@
-"""What placement is decided from, and what it answers: plain values, no behaviour beyond naming.
+"""The input and the answers of placement, as plain values.
 
-A ``FleetView`` is one moment of the fleet. Everything in this package is a function of a request
-and a view, so equal input gives equal answers on every farm; nothing here may ever depend on the
-order of a mapping, a clock or a random number.
+A ``FleetView`` is the fleet at one moment. Every answer of this package is a function of a request
+and a view, so equal input gives equal answers on every farm; an answer must never depend on the
+order of a mapping, on a clock or on a random number.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from store.selectors import Selector
 
 Presence = Literal["present", "unknown", "lost"]
 
-# Reasons that send away even a pod that already stands on the node; the others keep new ones out.
+# Reasons that also remove a pod that is on the node already; the others only keep new pods out.
 EVICTING = frozenset({"selector", "constraint", "draining", "agent_lost"})
 
 
 class PodView(msgspec.Struct, frozen=True, gc=False):
-    """A pod that stands on a node."""
+    """A pod on a node."""
 
     owner: str
     labels: Mapping[str, str] = {}
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One node, with everything that placement may look at.
+    """One node, with all facts that placement may use.
 
-    ``labels`` and ``capacity`` are the agent's facts, or those that it stated last, overlaid by what
-    people say. ``facts_known`` is false where the agent is absent or unreadable and this process knows of
-    no facts that it stated: a label or an amount that is missing then is unknown (R21). ``drain`` is the
-    drain's stage, empty without one. ``pods`` maps instance to pod, ``owners`` counts them by owner;
-    ``used`` sums ``reserved`` by resource. ``reserved_index`` is the ModifyIndex that a reservation
-    is compared with (0: no record yet) and ``reserved_raw`` the bytes it was decoded from.
-    ``contended`` says that this process has a change of the node's reservations in flight, ``broken``
-    that the record of what people say does not decode: then nothing comes, and nothing is sent away.
-    Build it with ``scheduler.fleet.node_view``, which keeps the derived fields true.
+    ``labels`` and ``capacity`` are the agent's last known facts, overridden by people's values.
+    ``facts_known`` is false if the agent is absent or unreadable and this process knows no facts of it:
+    a label or an amount that is missing then is unknown (R21). ``drain`` is the drain's stage, empty
+    without one. ``pods`` maps instance to pod, ``owners`` counts the pods of each owner; ``used`` sums
+    ``reserved`` by resource. ``reserved_index`` is the ModifyIndex that a reservation is compared with
+    (0: no record yet), and ``reserved_raw`` holds the bytes that ``reserved`` was decoded from.
+    ``contended``: this process has a change of the node's reservations in flight. ``broken``: the node's
+    record does not decode, so the node gets no pods and loses none.
+    Build it with ``scheduler.fleet.node_view``, which computes the derived fields.
     """
 
     name: str
@@ -66,13 +66,13 @@ FleetView = Mapping[str, NodeView]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be placed, and for whom.
+    """The pods to place, and their owner.
 
-    ``labels`` are those that the new pods will bear (anti-affinity sees them). With ``numbered``, or
-    more than one replica a node, instances are named ``<pod>~<n>``, else they are the pod id itself.
-    ``replaces`` names owners whose instance may be taken over in place (a rollout's old side);
-    ``leaving`` are pods, as (node, instance), that spread and anti-affinity regard as gone, and
-    ``among`` limits the question to some nodes.
+    ``labels`` are those of the new pods, for anti-affinity. With ``numbered``, or more than one
+    replica a node, instances are named ``<pod>~<n>``, else the instance is the pod id. ``replaces``
+    names owners whose instances may be taken over in place (a rollout's old side). Spread and
+    anti-affinity regard the pods (node, instance) in ``leaving`` as gone. ``among`` limits the
+    question to some nodes.
     """
 
     manifest: Manifest
@@ -87,7 +87,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reason(msgspec.Struct, frozen=True, gc=False):
-    """Why a node does not do: a stable ``code`` and one line for people."""
+    """Why a node is refused: a stable ``code`` and one line for people."""
 
     code: str
     text: str
@@ -102,7 +102,7 @@ class ScorePart(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def points(self) -> float:
-        """What the part adds to the score."""
+        """The points that the part adds to the score."""
         return self.value * self.weight
 
 
@@ -116,12 +116,12 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def eligible(self) -> bool:
-        """Whether one more pod may go there."""
+        """Whether the node may take one more pod."""
         return not self.reasons
 
     @property
     def retains(self) -> bool:
-        """Whether a pod that stands there may stay."""
+        """Whether a pod on the node may stay."""
         return not any(reason.code in EVICTING for reason in self.reasons)
 
     @property
@@ -131,9 +131,9 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The verdict on every node by name, the best nodes first in ``ranking``.
+    """The verdicts on all nodes, by node name; ``ranking`` names the eligible nodes, the best first.
 
-    ``nearest`` is the refused node with the fewest reasons that has none of the owner's pods yet.
+    ``nearest`` is the refused node with the fewest reasons among those without pods of the owner.
     """
 
     verdicts: tuple[Verdict, ...]

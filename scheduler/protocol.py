@@ -1,8 +1,8 @@
-"""The ``Scheduler`` protocol: what a worker awaits between reading and deciding (p2 ``pkg/scheduler``).
+"""The ``Scheduler`` protocol, which a worker calls between reading and deciding (p2 ``pkg/scheduler``).
 
-p2's three calls, with answers that are values: a worker puts them into its snapshot, plans from
-them, and commits reservations in its own fenced transaction. A scheduler writes nothing itself, so
-an answer that is never used leaves nothing behind (p2 leaked allocations: W16).
+It has p2's three calls, with answers that are values: a worker puts them into its snapshot, plans
+from them, and commits reservations in its own fenced transaction. A scheduler writes nothing, so an
+answer that is not used needs no clean-up (p2 leaked allocations: W16).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from scheduler.reservations import Reservation
 
 
 class Eligibility(msgspec.Struct, frozen=True):
-    """Answer of ``eligible_nodes``, both kinds of node in order of name.
+    """Answer of ``eligible_nodes``; both lists are in order of name.
 
-    ``eligible`` nodes may take one more pod, or hold one of the owner's and would otherwise.
-    ``retained`` nodes may keep what they have: a cordon, a taint or missing room keeps new pods out
-    and sends no standing one away. ``refused`` holds all reasons of every node that is not eligible.
+    ``eligible`` nodes may take one more pod, or could do so if they had none of the owner's pods.
+    ``retained`` nodes may keep their pods: a cordon, a taint or missing room keeps new pods out and
+    removes no pod. ``refused`` holds all reasons against every node that is not eligible.
     """
 
     eligible: tuple[str, ...]
@@ -32,9 +32,9 @@ class Eligibility(msgspec.Struct, frozen=True):
 class Allocation(msgspec.Struct, frozen=True):
     """Answer of ``allocate_nodes``: at most ``count`` places in order of preference.
 
-    ``missing`` is how many found no place, ``why`` then says so in one line and ``refusals`` counts
-    the nodes by reason code. ``reservations`` are one operation a node and must travel in the same
-    transaction as that node's pods (R17); empty when the manifest asks for no resources.
+    ``missing`` is how many pods found no place; ``why`` then tells the reasons in one line, and
+    ``refusals`` counts the nodes by reason code. ``reservations`` holds one operation a node, which
+    must be in the same transaction as that node's pods (R17); empty without requested resources.
     """
 
     assignments: tuple[Assignment, ...]
@@ -45,24 +45,24 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 class Deallocation(msgspec.Struct, frozen=True):
-    """Answer of ``deallocate_nodes``: the reservations that end with those pods."""
+    """Answer of ``deallocate_nodes``: the places, and the changes that end their reservations."""
 
     assignments: tuple[Assignment, ...]
     reservations: tuple[Reservation, ...] = ()
 
 
 class Scheduler(Protocol):
-    """Says where pods may and should go. Equal request and view give an equal answer."""
+    """Chooses nodes for pods. Equal requests and views give equal answers."""
 
     async def eligible_nodes(self, request: Request, view: FleetView) -> Eligibility:
         """Judge every node of the view, or those of ``request.among``.
 
         Raises:
-            SchedulerError: no trustworthy answer; the worker is blocked with its text as the reason.
+            SchedulerError: no trustworthy answer; its text becomes the worker's blocked reason.
         """
 
     async def allocate_nodes(self, request: Request, count: int, view: FleetView) -> Allocation:
-        """Choose places for ``count`` more pods; fewer when there is no room, which is no error.
+        """Choose places for ``count`` more pods, or for fewer if there is no room.
 
         Raises:
             SchedulerError: no trustworthy answer.
@@ -71,7 +71,7 @@ class Scheduler(Protocol):
     async def deallocate_nodes(
         self, request: Request, assignments: Collection[Assignment], view: FleetView
     ) -> Deallocation:
-        """Give places back. Places without a reservation are fine: giving back twice changes nothing.
+        """Give places back. A place without a reservation is ignored, so the call may be repeated.
 
         Raises:
             SchedulerError: no trustworthy answer.

@@ -1,9 +1,9 @@
-"""Choosing nodes: the best score first, the name where scores are equal.
+"""Choosing nodes: the best score first, in order of name where scores are equal.
 
-One pod after the other, each seeing those before it, yet near-linear: nodes that share their
-domains form a group, a group keeps its own nodes in order, and a heap keeps the groups. Scores only
-fall while pods are placed, so an entry whose score is still true when it comes up is the best there
-is; one that is not goes back with its new score.
+Pods are placed one after the other, and each counts those before it. The cost is near-linear: nodes
+with the same domains form a group, a group keeps its nodes sorted, and a heap keeps the groups.
+Scores only fall while pods are placed, so an entry at the head of the heap whose score is up to date
+is the best; an outdated entry goes back with its new score.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Sequence
 
 from scheduler.affinity import affinity_parts, affinity_points
-from scheduler.domains import DomainRule, Door
+from scheduler.domains import Admission, DomainRule
 from scheduler.feasibility import load_value, room
 from scheduler.model import Assignment, NodeView, ScorePart
 from scheduler.requirement import Requirement, next_instance, tolerates
@@ -22,14 +22,14 @@ LOAD_WEIGHT = 20.0
 TAINT_WEIGHT = -60.0
 TAKEOVER_WEIGHT = 1000.0
 
-# Scores that differ by less than this many decimals are equal: floats add up differently by order.
+# Scores are rounded to so many decimals, because the sum of floats depends on their order.
 DIGITS = 9
 
-_Entry = tuple[float, str, NodeView]  # negated score, name: heaps give the least first
+_Entry = tuple[float, str, NodeView]  # negated score and name, because a heap gives the least first
 
 
 def node_parts(requirement: Requirement, node: NodeView) -> list[ScorePart]:
-    """The parts of a node's score that depend on this node alone, before anything is placed."""
+    """The parts of a node's score that depend on this node alone, before any pod is placed."""
     parts = [ScorePart("load", load_value(requirement, node, 0), LOAD_WEIGHT)]
     parts += affinity_parts(requirement, node)
     parts += [ScorePart(f"taint:{taint.key}", 1.0, TAINT_WEIGHT) for taint in _disliked(requirement, node)]
@@ -49,13 +49,13 @@ def replaced_owner(requirement: Requirement, node: NodeView) -> str:
 def choose(
     requirement: Requirement, nodes: Sequence[NodeView], rules: Sequence[DomainRule], count: int
 ) -> list[Assignment]:
-    """Up to ``count`` places on nodes that have no reason of their own against one more pod.
+    """Up to ``count`` places on ``nodes``, which have no standing or room reason against one more pod.
 
-    ``rules`` have been sealed and are counted further. Fewer places mean that the nodes are full or
-    that a hard rule across nodes allows no more.
+    ``rules`` are sealed, and count the pods that are placed. Fewer places mean that the nodes are
+    full, or that a hard rule across nodes allows no more.
     """
     choice = _Choice(requirement, rules)
-    if requirement.exclusive and not rules:  # then no place changes what another one is worth
+    if requirement.exclusive and not rules:  # then a place does not change the score of another node
         best = heapq.nsmallest(count, [choice.entry(node) for node in nodes])
         pod_id = requirement.pod_id
         return [Assignment(name, pod_id, replaced_owner(requirement, node)) for _, name, node in best]
@@ -64,7 +64,7 @@ def choose(
 
 
 class _Group:
-    """Nodes with the same domains. ``order`` is sorted once, ``again`` holds those that changed."""
+    """Nodes with the same domains. ``order`` is sorted once, ``again`` is a heap of changed nodes."""
 
     __slots__ = ("again", "at", "domains", "order", "version")
 
@@ -89,7 +89,7 @@ class _Group:
 
 
 class _Choice:
-    """The working state of one ``choose``. A rule keeps what waits for it: a group, or one node of it."""
+    """The working state of one ``choose``. ``_waiting`` holds the groups, or single nodes, by rule."""
 
     def __init__(self, requirement: Requirement, rules: Sequence[DomainRule]) -> None:
         self._requirement = requirement
@@ -116,7 +116,7 @@ class _Choice:
             self._enqueue(group)
 
     def take(self, count: int) -> list[Assignment]:
-        """Place one after the other."""
+        """Place up to ``count`` pods, one after the other."""
         while len(self._places) < count and self._queue:
             score, name, version, group = heapq.heappop(self._queue)
             if version != group.version:
@@ -134,7 +134,7 @@ class _Choice:
         return self._places
 
     def entry(self, node: NodeView) -> _Entry:
-        """A node with what it is worth now."""
+        """A node with its present score."""
         return -self._points(node), node.name, node
 
     def _place(self, group: _Group, node: NodeView) -> None:
@@ -154,22 +154,22 @@ class _Choice:
                 self._rejoin(group, node)
 
     def _admitted(self, group: _Group, node: NodeView | None) -> bool:
-        """Whether all rules let a group (or one node of it) in; if one says *later*, it keeps it."""
+        """Whether all rules admit a group (or one node of it); one that must wait is kept by its rule."""
         waits_for = None
         rules = self._shared if node is None else self._local
         domains = group.domains if node is None else [rule.domain(node) for rule in rules]
         for rule, domain in zip(rules, domains, strict=True):
-            door = rule.door(domain)
-            if door is Door.CLOSED:
+            admission = rule.admission(domain)
+            if admission is Admission.CLOSED:
                 return False
-            if door is Door.WAITING:
+            if admission is Admission.WAITING:
                 waits_for = rule
         if waits_for is not None:
             self._waiting[id(waits_for)].append((group, node))
         return waits_for is None
 
     def _reopen(self, rule: DomainRule) -> None:
-        """Let everybody who waited for a rule try again."""
+        """Enqueue all groups and nodes that waited for a rule."""
         waiting, self._waiting[id(rule)] = self._waiting[id(rule)], []
         for group, node in waiting:
             if node is not None:
@@ -187,7 +187,7 @@ class _Choice:
             heapq.heappush(self._queue, entry)
 
     def _points(self, node: NodeView) -> float:
-        """What a node scores by itself, with the rules whose domains are single nodes."""
+        """The score of a node without the rules whose domains are shared with other nodes."""
         requirement = self._requirement
         points = LOAD_WEIGHT * load_value(requirement, node, self._taken.get(node.name, 0))
         if requirement.affinities:

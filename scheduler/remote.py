@@ -1,9 +1,9 @@
-"""A scheduler behind HTTP, for fleets whose placement is decided elsewhere (p2 ``pkg/grpc/scheduler``).
+"""A scheduler over HTTP, for fleets whose placement is decided elsewhere (p2 ``pkg/grpc/scheduler``).
 
-The remote side chooses; it cannot overrule what is known here: an answer that names an unknown,
-cordoned or full node, or one that a hard constraint forbids, is thrown away whole. On silence or
-nonsense the policy decides: ask the local scheduler, or block with the reason. After a failure the
-remote is left alone for a while, so that a dead one costs one timeout and not one a worker.
+The remote scheduler chooses, within the local rules: an answer that names an unknown, cordoned or
+full node, or one that a hard constraint forbids, is refused as a whole. Without a valid answer the
+policy decides: ask the local scheduler, or block with the reason. After a failure the remote is not
+asked for a while, so that a dead one costs one timeout and not one for every worker.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RemoteScheduler:
     """Asks ``POST <url>/v1/{eligible,allocate,deallocate}-nodes``.
 
     ``timeout`` and ``pause`` (after a failure) are seconds. ``fallback`` None means: block. The
-    session belongs to the caller. ``token`` is asked anew for each request and sent as a bearer.
+    session belongs to the caller. ``token`` is called for each request; its result is the bearer token.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class RemoteScheduler:
         self._failed_at = 0.0
 
     async def eligible_nodes(self, request: Request, view: FleetView) -> Eligibility:
-        """As the protocol; nodes that local rules refuse must not be in the answer."""
+        """See ``Scheduler``; nodes that local rules refuse must not be in the answer."""
 
         async def remote() -> Eligibility:
             body = await self._post("eligible-nodes", wire.question(request, view))
@@ -72,7 +72,7 @@ class RemoteScheduler:
         return await self._either(remote, lambda local: local.eligible_nodes(request, view))
 
     async def allocate_nodes(self, request: Request, count: int, view: FleetView) -> Allocation:
-        """As the protocol; every place is checked against the local hard rules."""
+        """See ``Scheduler``; every place is checked against the local hard rules."""
 
         async def remote() -> Allocation:
             body = await self._post("allocate-nodes", wire.question(request, view, count=count))
@@ -83,7 +83,7 @@ class RemoteScheduler:
     async def deallocate_nodes(
         self, request: Request, assignments: Collection[Assignment], view: FleetView
     ) -> Deallocation:
-        """As the protocol; the remote side must confirm exactly what was given back."""
+        """See ``Scheduler``; the remote side must confirm exactly the places that were given back."""
         places = tuple(sorted(set(assignments)))
 
         async def remote() -> Deallocation:
@@ -93,7 +93,7 @@ class RemoteScheduler:
             }
             if confirmed != {(place.node, place.instance) for place in places}:
                 raise RemoteAnswerInvalid(
-                    "remote scheduler's answer: assignments: not those that were given back"
+                    "remote scheduler's answer: assignments: expected exactly the places given back"
                 )
             return Deallocation(places, release(places, view))
 
@@ -102,7 +102,7 @@ class RemoteScheduler:
     async def _either(
         self, remote: Callable[[], Awaitable[T]], local: Callable[[Scheduler], Awaitable[T]]
     ) -> T:
-        """The remote answer, or what the policy puts in its place."""
+        """The remote answer, or the local one if the policy allows it."""
         failure = self._recent_failure()
         if failure is None:
             try:
@@ -167,10 +167,10 @@ async def _limited(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _eligibility(said: wire.EligibleAnswer, local: Eligibility, view: FleetView) -> Eligibility:
-    """The remote verdict, which may be stricter than the local one and never more generous.
+    """The remote verdict, which may refuse more nodes than the local one and never fewer.
 
-    The remote side cannot tell a label that is unknown from one that is missing: where an absent agent's
-    facts are unknown, pods stay (R21).
+    The remote side cannot tell an unknown label from a missing one: on a node whose facts are unknown, pods
+    stay (R21).
     """
     for field, names, allowed in (
         ("eligible", said.eligible, local.eligible),

@@ -1,6 +1,6 @@
-"""A request made ready: its rules compiled once, so that judging one node costs microseconds.
+"""A compiled request: its rules are compiled once, so that judging one node costs microseconds.
 
-Compiling is where a manifest that cannot work is refused; judging never fails.
+A manifest that cannot work is refused while it is compiled; judging never fails.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from store.nodes import Taint
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A compiled request. ``amounts`` holds only resources that are really asked for, sorted by name.
+    """A compiled request. ``amounts`` holds only resources with an amount above 0, sorted by name.
 
-    ``exclusive``: instances bear the pod's id, so a node can hold one of them. The node selector is
-    split into its equalities, which nearly all of them consist of, and the rest.
+    ``exclusive``: the instance's name is the pod id, so a node can hold only one. The node selector is
+    split into its equalities, which most selectors consist of, and the rest.
     """
 
     request: Request
@@ -32,7 +32,7 @@ class Requirement:
 
     @property
     def pod_id(self) -> str:
-        """The application's id, which instances are named after."""
+        """The manifest's id, from which instances get their names."""
         return self.request.manifest.id
 
 
@@ -61,7 +61,7 @@ def compile_request(request: Request) -> Requirement:
 
 
 def selects(requirement: Requirement, node: NodeView) -> bool:
-    """``request.selector.matches``, several times faster for the usual selector."""
+    """The same as ``request.selector.matches``, several times faster for selectors of equalities."""
     labels = node.labels
     for key, values in requirement.equalities:
         if labels.get(key) not in values:
@@ -76,7 +76,7 @@ def _is_equality(part: selectors.Requirement) -> bool:
 
 
 def tolerates(tolerations: list[Toleration], taint: Taint) -> bool:
-    """Whether any toleration accepts a taint; an empty value or effect accepts all of them."""
+    """Whether any toleration accepts a taint; an empty value or effect accepts every value or effect."""
     return any(
         accepted.key == taint.key
         and accepted.value in ("", taint.value)
@@ -88,8 +88,8 @@ def tolerates(tolerations: list[Toleration], taint: Taint) -> bool:
 def next_instance(requirement: Requirement, node: NodeView, start: int) -> tuple[str, int]:
     """The first free instance name on a node with a number of at least ``start``, and the next number.
 
-    A name with a reservation and no pod is free: whoever takes it takes the reservation over, so that
-    one left behind heals. Two who take it at once meet at the intent, which only one can create.
+    A name with a reservation and no pod is free: the new pod takes the reservation over, which repairs
+    a leftover one. If two workers take a name at once, only one of them can create the intent.
     """
     if requirement.exclusive:
         return requirement.pod_id, start

@@ -1,13 +1,13 @@
-"""Reservations as values: what one plan changes in ``reserved/<node>``, and the operation for it (R17).
+"""Reservations as values: the changes of one plan to ``reserved/<node>``, and their operations (R17).
 
-A reservation is a whole new record, compared with the index that the view was read at: two plans
-from the same reading cannot both succeed. It is a map from instance to amounts, so after an unknown
-outcome a reader can tell whether this very change happened.
+A reservation is a whole new record with the index of the record that the plan was made from: of two
+plans from the same record only one can be committed. The record maps instances to amounts, so after
+an unknown outcome a reader can tell whether a change was made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -18,7 +18,7 @@ from store.manifests import asked
 from store.nodes import Reserved
 
 _Book = dict[str, dict[str, float]]
-"""What each instance of a node has reserved, while one plan changes it."""
+"""The amounts that each instance of a node has reserved, while one plan changes them."""
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ def reserve(assignments: Iterable[Assignment], request: Request, view: FleetView
 
 
 def release(assignments: Iterable[Assignment], view: FleetView) -> tuple[Reservation, ...]:
-    """Take every assignment's instance off its node's map; nodes without it are left alone."""
+    """Remove every assignment's instance from its node's map; nodes without it stay as they are."""
     return change_reservations(view, remove=assignments)
 
 
@@ -55,10 +55,10 @@ def change_reservations(
     request: Request | None = None,
     remove: Iterable[Assignment] = (),
 ) -> tuple[Reservation, ...]:
-    """Removals and additions of one plan together, because a node's record changes once a transaction.
+    """Removals and additions of one plan together, because a transaction writes a node's record once.
 
-    Removing happens first, so an instance that is in both ends up with the new amounts: those of
-    ``request``. Nodes whose map would stay as it is, or that the view does not know, are left out.
+    Removals come first, so an instance in both gets the amounts of ``request``. Nodes whose map stays
+    the same, and nodes that are not in the view, are left out.
     """
     books: dict[str, _Book] = {}
     for place in remove:
@@ -70,7 +70,7 @@ def change_reservations(
         if wanted:
             book[place.instance] = wanted
         else:
-            book.pop(place.instance, None)  # a version that asks for nothing frees what the old one held
+            book.pop(place.instance, None)  # a manifest without resources frees those of the former one
     return _changes(books, view)
 
 
@@ -81,7 +81,7 @@ def _book(books: dict[str, _Book], view: FleetView, node: str) -> _Book:
 
 
 def _changes(books: Mapping[str, _Book], view: FleetView) -> tuple[Reservation, ...]:
-    """The nodes whose record is another one now."""
+    """The reservations of the nodes whose map has changed."""
     found = []
     for name, book in sorted(books.items()):
         node = view[name]
@@ -89,8 +89,3 @@ def _changes(books: Mapping[str, _Book], view: FleetView) -> tuple[Reservation, 
             record = Reserved(book, node.reserved.generation + 1)
             found.append(Reservation(name, record, node.reserved_index, node.reserved_raw))
     return tuple(found)
-
-
-def reservation_operations(reservations: Sequence[Reservation], keys: Keys) -> list[operations.Operation]:
-    """The operations of several reservations, in order of node."""
-    return [change.operation(keys) for change in sorted(reservations, key=lambda change: change.node)]

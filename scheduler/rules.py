@@ -1,4 +1,4 @@
-"""The rules across nodes of one request: its spreads and anti-affinities, having seen the whole fleet."""
+"""The rules across nodes of one request: its spreads and anti-affinities, with the fleet's pods counted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduler.spread import KEEPS_DOMAIN, spread_rules
 
 
 def domain_rules(requirement: Requirement, view: FleetView, count: int) -> list[DomainRule]:
-    """The rules across nodes of a request, having seen the whole fleet; often none."""
+    """The rules across nodes of a request, often none; they have counted the pods of the whole fleet."""
     rules: list[DomainRule] = [*spread_rules(requirement), *anti_affinity_rules(requirement)]
     if rules:
         suitable = frozenset(

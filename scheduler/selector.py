@@ -1,7 +1,7 @@
 """The scheduler that farms use: node selector, feasibility and ranking, all in this process.
 
-p2's bundled scheduler matched node labels and nothing else, and could not allocate (W25); this one
-answers all three calls, from the view alone.
+p2's bundled scheduler matched only node labels and could not allocate (W25); this one answers all
+three calls from the view alone.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from scheduler.protocol import Allocation, Deallocation, Eligibility
 
 
 class LabelSelectorScheduler:
-    """Satisfies ``Scheduler`` with pure functions; asynchronous only to fit the protocol."""
+    """Satisfies ``Scheduler`` with pure functions; its calls are asynchronous only for the protocol."""
 
     async def eligible_nodes(self, request: Request, view: FleetView) -> Eligibility:
-        """As ``scheduler.decide.eligibility``."""
+        """See ``scheduler.decide.eligibility``."""
         return eligibility(request, view)
 
     async def allocate_nodes(self, request: Request, count: int, view: FleetView) -> Allocation:
-        """As ``scheduler.decide.allocation``."""
+        """See ``scheduler.decide.allocation``."""
         return allocation(request, count, view)
 
     async def deallocate_nodes(
         self, request: Request, assignments: Collection[Assignment], view: FleetView
     ) -> Deallocation:
-        """As ``scheduler.decide.deallocation``."""
+        """See ``scheduler.decide.deallocation``."""
         return deallocation(request, assignments, view)

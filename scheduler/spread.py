@@ -1,8 +1,8 @@
-"""Spread: the pods of one owner evenly over the values of a node label, as a must or as a wish.
+"""Spread: the pods of one owner evenly over the values of a node label, as a hard or a soft rule.
 
-A value is a domain as long as some node with it fits the selector, the constraints and the taints
-and is neither cordoned, draining nor lost: a full node, or one whose agent is merely absent, keeps
-its domain, so a hard spread stops rather than piling up elsewhere for a hiccup.
+A value is a domain as long as one of its nodes fits the selector, the constraints and the taints
+and is neither cordoned, draining nor lost. A full node, or one whose agent is absent for a short
+time, keeps its domain: a hard spread then places nothing instead of placing too much elsewhere.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from scheduler.constraints import check_spread
-from scheduler.domains import Door
+from scheduler.domains import Admission
 from scheduler.model import NodeView, Reason
 from scheduler.requirement import Requirement
 from store.manifests import Spread
@@ -20,7 +20,7 @@ KEEPS_DOMAIN = frozenset({"agent_unknown"})
 
 
 class SpreadRule:
-    """Evenness over one label. Hard: no domain may lead the emptiest by more than ``max_skew``.
+    """Evenness over one label. Hard: no domain may exceed the emptiest by more than ``max_skew``.
 
     The soft value falls linearly with a domain's count and is 0 at twice the even share.
     """
@@ -40,7 +40,7 @@ class SpreadRule:
         self._double_share = 1.0
 
     def observe(self, node: NodeView, counts_as_domain: bool) -> None:
-        """Count the owner's pods by domain, and the nodes that make it one."""
+        """Count the owner's pods of a domain, and the nodes that make it a domain."""
         domain = node.labels.get(self._spread.label)
         if domain is None:
             return
@@ -55,7 +55,7 @@ class SpreadRule:
             )
 
     def seal(self, count: int) -> None:
-        """Fix the even share and find the emptiest domain."""
+        """Compute the even share and the count of the emptiest domain."""
         self.local = all(nodes == 1 for nodes in self._nodes.values())
         levels = [self._counts[domain] for domain in self._nodes]
         self._levels = Counter(levels)
@@ -66,14 +66,14 @@ class SpreadRule:
         """The node's value of the label."""
         return node.labels.get(self._spread.label)
 
-    def door(self, domain: str | None) -> Door:
-        """A soft spread is always open; a hard one waits for the emptiest domain to fill."""
+    def admission(self, domain: str | None) -> Admission:
+        """A soft spread is always open; with a hard one a domain that is ahead waits for the emptiest."""
         if not self._spread.hard:
-            return Door.OPEN
+            return Admission.OPEN
         if domain is None:
-            return Door.CLOSED
+            return Admission.CLOSED
         ahead = self._counts[domain] + 1 - self._least
-        return Door.OPEN if ahead <= self._spread.max_skew else Door.WAITING
+        return Admission.OPEN if ahead <= self._spread.max_skew else Admission.WAITING
 
     def value(self, domain: str | None) -> float:
         """1 for an empty domain, 0 for one with twice the even share, and for a node without the label."""
@@ -97,7 +97,7 @@ class SpreadRule:
         return True
 
     def reason(self, domain: str | None) -> Reason:
-        """Which domain leads, by how much, and what the limit is."""
+        """The counts of this domain and of the emptiest, and the limit."""
         label = self._spread.label
         if domain is None:
             return Reason("spread", f"has no label {label!r} to spread over")

@@ -1,7 +1,7 @@
-"""Checks an answer against the rules that no scheduler may break, one place after the other.
+"""Checks an allocation against the rules that no scheduler may break, one place after the other.
 
-Used on what a remote scheduler says. It shares the reasons with ``decide`` and nothing with
-``rank``, so it also serves the tests as an independent opinion.
+The answers of a remote scheduler are checked with it. It shares the reasons with ``decide`` and no
+code with ``rank``, so tests also use it to check the local scheduler.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scheduler.rules import domain_rules
 
 
 def violations(request: Request, assignments: Sequence[Assignment], count: int, view: FleetView) -> list[str]:
-    """What is wrong with an allocation, one line each; empty when it may be used.
+    """The violations of an allocation, one line each; empty if it may be used.
 
     Raises:
         PlacementInvalid: the manifest's placement block cannot work.
@@ -36,7 +36,7 @@ def violations(request: Request, assignments: Sequence[Assignment], count: int, 
             found.append(f"{place.node}: no such node")
             continue
         if request.among is not None and place.node not in request.among:
-            found.append(f"{place.node}: was not asked about")
+            found.append(f"{place.node}: not among the request's nodes")
         found += _wrong_instance(requirement, place, node)
         reasons = standing_reasons(requirement, node) + room_reasons(requirement, node)
         reasons += domain_reasons(rules, node)
@@ -48,7 +48,7 @@ def violations(request: Request, assignments: Sequence[Assignment], count: int, 
 
 
 def _wrong_instance(requirement: Requirement, place: Assignment, node: NodeView) -> list[str]:
-    """Names follow one rule, or uniqueness would no longer be that of a key."""
+    """Refuse an instance name that is wrong: the key of the intent is what makes an instance unique."""
     pod_id = requirement.pod_id
     if requirement.exclusive:
         if place.instance != pod_id:
@@ -67,7 +67,7 @@ def _wrong_instance(requirement: Requirement, place: Assignment, node: NodeView)
 
 
 def _after(requirement: Requirement, place: Assignment, node: NodeView) -> NodeView:
-    """The node as it is once the place is taken."""
+    """The node with the place taken."""
     request = requirement.request
     pods = {**node.pods, place.instance: PodView(request.owner, request.labels)}
     owners: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""Versions and ranges of them, as they occur in node labels: kernels, agents, operating systems.
+"""Versions and version ranges, as they occur in node labels: kernels, agents, operating systems.
 
-Lenient on purpose: ``5.10.0-8-amd64`` is a build of 5.10.0, not a pre-release of it. Only the words
-alpha, beta, pre, dev and rc make a version come before its release.
+Suffixes are tolerated: ``5.10.0-8-amd64`` is a build of 5.10.0, not a pre-release of it. Only the
+words alpha, beta, pre, dev and rc make a version a pre-release.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What travels between farmd and a remote scheduler: JSON, version 1.
+"""The messages between farmd and a remote scheduler: JSON, version 1.
 
-Questions carry what placement needs and nothing else: no command, environment or port of a manifest
-leaves the house. Answers are decoded strictly: an unknown field means that the other side speaks
-another language, and guessing where pods go is no option.
+A question carries only what placement needs: no command, environment or port of a manifest is sent.
+Answers are decoded strictly: an unknown field means that the remote side uses another version of the
+format, and a place must never be guessed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class PodQuestion(msgspec.Struct, frozen=True):
-    """The pod: its application's id, labels, amounts, placement block."""
+    """The pod to place: its manifest's id, labels, resources and placement block."""
 
     id: str
     owner: str
@@ -31,14 +31,14 @@ class PodQuestion(msgspec.Struct, frozen=True):
     system: bool
 
 
-class PodState(msgspec.Struct, frozen=True):
+class WirePod(msgspec.Struct, frozen=True):
     """A pod on a node."""
 
     owner: str
     labels: dict[str, str]
 
 
-class NodeState(msgspec.Struct, frozen=True):
+class WireNode(msgspec.Struct, frozen=True):
     """A node; ``used`` sums the reservations."""
 
     name: str
@@ -49,7 +49,7 @@ class NodeState(msgspec.Struct, frozen=True):
     presence: str
     capacity: dict[str, float]
     used: dict[str, float]
-    pods: dict[str, PodState]
+    pods: dict[str, WirePod]
 
 
 class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,11 +71,11 @@ class Question(msgspec.Struct, frozen=True):
     leaving: list[Place]
     count: int
     assignments: list[Place]
-    nodes: list[NodeState]
+    nodes: list[WireNode]
 
 
 class EligibleAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``eligible`` may take a pod, ``retained`` may keep theirs; ``refused`` says why, by node."""
+    """``eligible`` nodes may take a pod, ``retained`` nodes may keep theirs; ``refused``: reasons by node."""
 
     eligible: list[str]
     retained: list[str]
@@ -83,14 +83,14 @@ class EligibleAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AllocateAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Places in order of preference; ``why`` when they are fewer than asked for."""
+    """Places in order of preference; ``why`` tells why there are fewer than asked for."""
 
     assignments: list[Place]
     why: str = ""
 
 
 class DeallocateAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The places that were given back: all that were asked for."""
+    """The places that were given back, which must be all places of the question."""
 
     assignments: list[Place]
 
@@ -135,8 +135,8 @@ def answer(kind: type[T], body: bytes) -> T:
         raise RemoteAnswerInvalid(f"remote scheduler's answer: {error}") from error
 
 
-def _node(node: NodeView) -> NodeState:
-    return NodeState(
+def _node(node: NodeView) -> WireNode:
+    return WireNode(
         name=node.name,
         labels=dict(node.labels),
         taints=list(node.taints),
@@ -145,5 +145,5 @@ def _node(node: NodeView) -> NodeState:
         presence=node.presence,
         capacity=dict(node.capacity),
         used=dict(node.used),
-        pods={instance: PodState(pod.owner, dict(pod.labels)) for instance, pod in node.pods.items()},
+        pods={instance: WirePod(pod.owner, dict(pod.labels)) for instance, pod in node.pods.items()},
     )

@@ -128,7 +128,7 @@ async def test_giving_back_must_be_confirmed_exactly() -> None:
         answer = await scheduler.deallocate_nodes(request(), [place], VIEW)
         assert answer.assignments == (place,)
         server.answer = {"assignments": []}
-        with pytest.raises(RemoteAnswerInvalid, match="not those that were given back"):
+        with pytest.raises(RemoteAnswerInvalid, match="expected exactly the places given back"):
             await scheduler.deallocate_nodes(request(), [place], VIEW)
 
 

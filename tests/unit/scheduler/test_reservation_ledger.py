@@ -10,7 +10,7 @@ from scheduler.decide import allocation, deallocation
 from scheduler.errors import ReservationContended
 from scheduler.ledger import Ledger
 from scheduler.model import Assignment
-from scheduler.reservations import change_reservations, reservation_operations
+from scheduler.reservations import change_reservations
 from store.keys import Keys
 from store.operations import Verb
 from tests.fleets import fleet, node, placed, request
@@ -22,7 +22,8 @@ KEYS = Keys()
 def test_r17_a_reservation_is_one_compare_and_set_a_node_with_a_map_and_the_next_generation() -> None:
     view = fleet(node("a", capacity={"cpu": 4}, reserved={"db": {"cpu": 1}}, index=7), node("b"))
     answer = allocation(ASKED, 2, view)
-    [operation] = reservation_operations(answer.reservations, KEYS)
+    [reservation] = answer.reservations
+    operation = reservation.operation(KEYS)
     assert (operation.verb, operation.key, operation.index) == (Verb.CAS, "farmd/reserved/a", 7)
     assert json.loads(operation.value) == {
         "instances": {"db": {"cpu": 1}, "web~0": {"cpu": 1}, "web~1": {"cpu": 1}},
