@@ -1,1 +1,1 @@
-"""python-consul2 over one pooled aiohttp transport; errors mapped to types."""
+"""The Consul client: python-consul2 over one pooled aiohttp transport, with typed errors."""

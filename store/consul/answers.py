@@ -1,6 +1,6 @@
-"""Shapes of Consul's answers and their decoding, in one msgspec pass each.
+"""The types of Consul's answers and their decoding, in one msgspec pass each.
 
-Whatever does not decode is not Consul's: after a write that leaves the outcome unknown.
+An answer that does not decode did not come from Consul; after a write the outcome is then unknown.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class SessionCreated(msgspec.Struct):
 
 
 class AgentConfig(msgspec.Struct, rename="pascal"):
-    """The part of an agent's configuration that we read."""
+    """The fields of an agent's configuration that farmd reads."""
 
     node_name: str
     version: str
 
 
 class AgentLimits(msgspec.Struct, frozen=True):
-    """Limits that the agent was configured with; 0 where it does not say (bytes, and connections)."""
+    """The agent's configured limits (bytes, and connections); 0 where the agent does not tell."""
 
     http_max_conns_per_client: int = msgspec.field(name="HTTPMaxConnsPerClient", default=0)
     kv_max_value_size: int = msgspec.field(name="KVMaxValueSize", default=0)
@@ -79,7 +79,7 @@ def decode(decoder: msgspec.json.Decoder[T], op: Op, response: Response) -> T:
     """The body as the decoder's type.
 
     Raises:
-        UnexpectedAnswer: it is something else, or cut; ``OutcomeUnknown`` after a write.
+        UnexpectedAnswer: the body has another type, or is cut; ``OutcomeUnknown`` after a write.
     """
     try:
         return decoder.decode(response.body)
@@ -88,16 +88,16 @@ def decode(decoder: msgspec.json.Decoder[T], op: Op, response: Response) -> T:
 
 
 def results(response: Response) -> list[Entry]:
-    """What a committed transaction answers, in order; writes have no values, deletes no result."""
+    """The results of a committed transaction, in order; writes have no values, deletes no result."""
     found = decode(_RESULTS, Op.TRANSACTION, response).results or []
     return [Entry.of(result.entry) for result in found if result.entry is not None]
 
 
 def converted(found: Any, kind: type[T], op: Op) -> T:
-    """What the library returned, as a typed value.
+    """A result of the library as a typed value.
 
     Raises:
-        UnexpectedAnswer: it has another shape.
+        UnexpectedAnswer: the result has another shape.
     """
     try:
         return msgspec.convert(found, kind)
@@ -109,7 +109,7 @@ def index(op: Op, response: Response) -> int:
     """``X-Consul-Index``; 0 when absent.
 
     Raises:
-        UnexpectedAnswer: it is no number.
+        UnexpectedAnswer: the header is no number.
     """
     text = response.headers.get("x-consul-index", "0")
     if not text.isdecimal():

@@ -1,8 +1,8 @@
-"""Consul's key-value store, transactions and sessions, typed: what the rest of ``store`` is built on.
+"""A typed client of Consul's key-value store, transactions and sessions; ``store`` is built on it.
 
-Hot paths build requests and decode answers here with msgspec; rare calls go through the library's
-endpoint code (``library.py``). Every error is one of ``store.errors``; nothing is retried here,
-since only the caller knows whether a write may be repeated (R12).
+Frequent calls build requests and decode answers here with msgspec; rare calls go through the
+library's endpoint code (``library.py``). Every error is one of ``store.errors``. Nothing is retried
+here, because only the caller knows whether a write may be repeated (R12).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Params = tuple[tuple[str, str], ...]
 
 
 class ConsulClient:
-    """One Consul API over a ``Transport``. ``token`` is asked anew for each request."""
+    """One Consul API over a ``Transport``. ``token`` is called for each request."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ConsulClient:
     ) -> tuple[int, Entry | None]:
         """One key: (index to continue from, 0 if the server sent none; the entry, None if absent).
 
-        With ``index`` above 0 the answer waits for a change, at most about ``wait`` seconds.
+        With ``index`` above 0 the server answers at the next change, or after about ``wait`` seconds.
         """
         response = await self._read(Op.GET, key, (), index, wait, mode)
         if response.status == 404:
@@ -69,10 +69,10 @@ class ConsulClient:
     async def list(
         self, prefix: str, *, index: int = 0, wait: float = 0.0, mode: Mode = "default"
     ) -> Page[RawEntry]:
-        """All entries under a prefix, values undecoded. Each keeps the whole answer in memory.
+        """All entries under a prefix, values undecoded. Each entry keeps the whole answer in memory.
 
-        A wait that ended without a change is told by the header alone (``unchanged``): Consul sends a whole
-        tree at the end of each, and decoding those was most of what an idle farm did.
+        If a wait ended without a change (``unchanged``), only the header is read: Consul sends the whole
+        tree at the end of every wait, and decoding it was most of the work of an idle farm.
         """
         response = await self._read(Op.LIST, prefix, (("recurse", ""),), index, wait, mode)
         at = answers.index(Op.LIST, response)
@@ -114,11 +114,11 @@ class ConsulClient:
         release: str | None = None,
         flags: int = 0,
     ) -> bool:
-        """Write one key; Consul's answer: false means that the condition did not hold.
+        """Write one key; false means that the condition of the write did not hold.
 
         Raises:
             SessionGone: ``acquire`` names a session that does not exist.
-            OutcomeUnknown: it may or may not have been written.
+            OutcomeUnknown: the key may or may not have been written.
         """
         params: Params = ()
         if cas is not None:
@@ -146,11 +146,11 @@ class ConsulClient:
         """Commit all operations or none; results in Consul's order, without values for writes.
 
         Raises:
-            TransactionRejected: nothing was written; it lists every failing operation.
-            AccessDenied: the token may not do one of them; nothing was written.
+            TransactionRejected: nothing was written; the error lists every failing operation.
+            AccessDenied: the token does not allow one of the operations; nothing was written.
             TooLarge: more than 64 operations, or the body is over the limit.
-            OutcomeUnknown: it was sent, and may or may not have been applied.
-            StoreUnavailable: it never left.
+            OutcomeUnknown: the transaction was sent, and may or may not have been applied.
+            StoreUnavailable: the request never left.
         """
         if not items:
             return []
@@ -168,7 +168,7 @@ class ConsulClient:
     async def create_session(
         self, *, name: str, ttl: float, lock_delay: float = 0.001, behavior: str = "delete"
     ) -> str:
-        """A session kept by its TTL alone, never by the node's serf check (R1); times in seconds.
+        """Create a session that depends only on its TTL, not on the node's serf check (R1); in seconds.
 
         Raises:
             InvalidTTL: Consul accepts 10 s to 24 h.
@@ -186,17 +186,17 @@ class ConsulClient:
         return answers.decode(answers.CREATED, Op.SESSION_CREATE, response).id
 
     async def renew_session(self, session: str) -> None:
-        """Start the session's TTL anew. May simply be repeated when it fails.
+        """Start the session's TTL anew. A failed renewal may be repeated.
 
         Raises:
-            SessionGone: the server knows no such session, which proves nothing while it replays its log.
+            SessionGone: the server does not know the session; no proof while it replays its log.
         """
         request = Request("PUT", f"/v1/session/renew/{session}", lane=Lane.SESSION)
         response = await self._send(Op.SESSION_RENEW, request, self._renew_timeout)
         answers.decode(answers.SESSIONS, Op.SESSION_RENEW, response)
 
     async def destroy_session(self, session: str) -> None:
-        """End a session and free what it holds (R4); no error when there is none."""
+        """End a session and free its locks (R4); a session that does not exist is no error."""
         request = Request("PUT", f"/v1/session/destroy/{session}", lane=Lane.SESSION)
         response = await self._send(Op.SESSION_DESTROY, request, SHORT_SECONDS)
         answers.decode(answers.BOOLEAN, Op.SESSION_DESTROY, response)
@@ -218,7 +218,7 @@ class ConsulClient:
         return (await self._agent()).config.version
 
     async def limits(self) -> answers.AgentLimits:
-        """The limits that the server was configured with, as far as it tells."""
+        """The server's configured limits, as far as it tells them."""
         return (await self._agent()).debug_config
 
     async def node_name(self) -> str:
@@ -231,7 +231,7 @@ class ConsulClient:
 
     @property
     def _library(self) -> Library:
-        """Made when first needed: importing it takes longer than most command lines run."""
+        """The library, imported at its first use: the import takes longer than most commands run."""
         if self._library_made is None:
             from store.consul.library import Library
 

@@ -1,4 +1,4 @@
-"""A ``ConsulClient`` from the environment, for processes; tests build one over their own transport."""
+"""Builds a process's ``ConsulClient`` from the environment; tests use transports of their own."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from store.ports import Clock, Recorder
 def connect(
     env: Mapping[str, str], clock: Clock, recorder: Recorder | None = None, *, address: str | None = None
 ) -> ConsulClient:
-    """Read ``CONSUL_*`` and build a client; call it inside a running loop and close what it returns.
+    """Read ``CONSUL_*`` and build a client; call it inside a running loop and close the client.
 
-    Nothing is sent yet. ``address`` (a flag) wins over ``CONSUL_HTTP_ADDR``.
+    Nothing is sent yet. ``address`` (a flag) overrides ``CONSUL_HTTP_ADDR``.
 
     Raises:
-        InputInvalid: a variable is unusable, named in one line. What its file holds is looked at when a
-            request is sent: ``CredentialInvalid``.
+        InputInvalid: a variable is unusable; the message names it. The files that variables name are read
+            when a request is sent, which then raises ``CredentialInvalid``.
     """
     token = token_source(env)
     transport = AiohttpTransport(Address.from_environment(env, address))

@@ -1,7 +1,7 @@
-"""Where Consul is, from the ``CONSUL_*`` variables that its own tools read (Go client ``api/api.go``).
+"""The address of Consul, from the ``CONSUL_*`` variables of its own tools (Go client ``api/api.go``).
 
-The library's reading of these variables is never used: it fails on ``unix://``, IPv6 and port-less
-addresses and would override what we pass. A value that cannot be meant is one clear line.
+The library's code for these variables is never used: it fails on ``unix://``, IPv6 and port-less
+addresses, and overrides the values that it is given. A bad value is an error of one line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FALSE = {"0", "f", "false", "F", "FALSE", "False", ""}
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What certificates are used. Paths of PEM files; empty means: not given."""
+    """Which certificates are used. Paths of PEM files; empty means: not given."""
 
     verify: bool = True
     ca_file: str = ""
@@ -39,10 +39,10 @@ class Tls:
         return (self.ca_file, self.ca_path, self.certificate, self.key)
 
     def context(self) -> ssl.SSLContext:
-        """Load everything from disk.
+        """Load all files from disk.
 
         Raises:
-            CredentialInvalid: a file cannot be read or is no certificate or key, by variable.
+            CredentialInvalid: a file cannot be read, or is no certificate or key; names the variable.
         """
         context = ssl.create_default_context()
         if self.ca_file or self.ca_path:
@@ -83,17 +83,17 @@ class Address:
 
     @property
     def url(self) -> str:
-        """Base URL without a slash at its end; over a socket the host is only a name."""
+        """Base URL without a slash at its end; with a unix socket the host is not used to connect."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
     def __str__(self) -> str:
-        """For people: what to put into ``CONSUL_HTTP_ADDR``."""
+        """The value of ``CONSUL_HTTP_ADDR`` for this address, for people."""
         return f"unix://{self.unix_path}" if self.unix_path else self.url
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str], override: str | None = None) -> Address:
-        """Read all variables; ``override`` (a flag) wins over ``CONSUL_HTTP_ADDR``.
+        """Read all variables; ``override`` (a flag) overrides ``CONSUL_HTTP_ADDR``.
 
         Raises:
             InputInvalid: naming the variable, what was found and what was expected.
@@ -116,7 +116,7 @@ class Address:
 
 
 def _parse(text: str, variable: str, wants_tls: bool) -> dict[str, str]:
-    shown = text.rpartition("@")[2]  # a password in an address is refused, and must not be repeated
+    shown = text.rpartition("@")[2]  # a password in an address is refused, and must not be in the error
     scheme, separator, rest = text.partition("://")
     if not separator:
         scheme, rest = "http", text
@@ -125,7 +125,7 @@ def _parse(text: str, variable: str, wants_tls: bool) -> dict[str, str]:
     if scheme == "unix":
         if not rest.startswith("/"):
             raise _bad(variable, shown, "unix:// and an absolute path")
-        if wants_tls:  # dropping it silently would send what was meant to be encrypted
+        if wants_tls:  # without an error the data would be sent unencrypted
             raise _bad("CONSUL_HTTP_SSL", "true", "false beside a unix socket")
         return {"scheme": "http", "host": "localhost", "port": "80", "path": "", "unix_path": rest}
     scheme = "https" if wants_tls else scheme
@@ -147,7 +147,8 @@ def _tls(env: Mapping[str, str]) -> Tls:
     if bool(certificate) != bool(key):
         missing = "CONSUL_CLIENT_KEY" if certificate else "CONSUL_CLIENT_CERT"
         raise InputInvalid(
-            f"{missing}: found nothing, expected a path, since its other half is set", field=missing
+            f"{missing}: found nothing, expected a path, because certificate and key belong together",
+            field=missing,
         )
     return Tls(
         verify=_boolean(env, "CONSUL_HTTP_SSL_VERIFY", default=True),
@@ -181,7 +182,7 @@ def _boolean(env: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def _load(variable: str, path: str, load: Callable[[], object]) -> None:
-    """Call ``load``; what it fails with is told by variable and path."""
+    """Call ``load``; its error becomes one that names the variable and the path."""
     try:
         load()
     except (OSError, ValueError) as error:
@@ -190,7 +191,7 @@ def _load(variable: str, path: str, load: Callable[[], object]) -> None:
 
 
 def _encrypted() -> str:
-    """Instead of a question on the terminal, where nobody may sit."""
+    """Refuse an encrypted key; without this OpenSSL would ask for a password on the terminal."""
     raise ValueError("its key is encrypted")
 
 

@@ -1,8 +1,7 @@
-"""What Consul's answers mean, as the store's typed errors. Pure: an answer in, an error or nothing out.
+"""Maps Consul's answers to the store's typed errors, in pure functions.
 
-Consul tells most failures apart by text only: every server-side error is a 500. Whether a write's
-outcome is known is decided here and nowhere else (R12). Never more than 80 characters of a body get
-into a message.
+Most failures of Consul differ only in their text: every server-side error is a 500. Only this module
+decides whether a write's outcome is known (R12). A message holds at most 80 characters of a body.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from store.ports import Response
 
 
 class Op(enum.StrEnum):
-    """What is asked of Consul: the closed set of the metrics' label ``op``."""
+    """The kind of a request to Consul: the closed set of the metrics' label ``op``."""
 
     GET = "get"
     LIST = "list"
@@ -49,7 +48,7 @@ class Op(enum.StrEnum):
 
     @property
     def writes(self) -> bool:
-        """Whether an unanswered request leaves an unknown outcome. A renewal may simply be repeated."""
+        """Whether an unanswered request has an unknown outcome. A renewal has none: it may be repeated."""
         return self in _WRITES
 
 
@@ -71,9 +70,9 @@ _rejection = msgspec.json.Decoder(_TxnErrors)
 
 
 def problem(op: Op, response: Response, target: str = "") -> StoreError | None:
-    """The error that an answer stands for; None when it is a success or a proven absence.
+    """The error of an answer; None for a success or a proven absence.
 
-    ``target`` is the key that was asked for: whoever is denied must be told what.
+    ``target`` is the requested key, which the message of a denial names.
     """
     status = response.status
     if status == 200:
@@ -102,7 +101,7 @@ def problem(op: Op, response: Response, target: str = "") -> StoreError | None:
 
 
 def not_consul(op: Op, response: Response) -> StoreError:
-    """The answer is not Consul's; on a write that may have come through, the outcome is unknown."""
+    """The error of an answer that is not Consul's: of unknown outcome if a write may have been done."""
     kind = response.headers.get("content-type", "no content type").partition(";")[0]
     where = f"{op}: found {response.status} {kind} {first_words(response.body)!r}, expected Consul's answer"
     if op.writes and (response.status < 300 or response.status >= 500):
@@ -111,11 +110,11 @@ def not_consul(op: Op, response: Response) -> StoreError:
 
 
 def denied_operations(error: AccessDenied, tried: Sequence[Operation]) -> AccessDenied:
-    """A transaction's denial that says what the token may not do; all those keys are in the fields."""
+    """A transaction's denial that names the first denied operation; all denied keys are in the fields."""
     places = [place for place in error.fields.get("operations", ()) if place < len(tried)]
     if not places:
         return error
-    # What it wanted to change says more than what it only checked, which Consul denies as well.
+    # Consul also denies checks; a denied change tells people more.
     first = next(
         (tried[place] for place in places if not tried[place].verb.startswith("check")), tried[places[0]]
     )
@@ -129,7 +128,7 @@ def denied_operations(error: AccessDenied, tried: Sequence[Operation]) -> Access
 
 
 def failed_operations(error: TransactionRejected, tried: Sequence[Operation]) -> TransactionRejected:
-    """A rejection whose errors carry the operations that failed."""
+    """The rejection with the failed operations in its errors."""
     named = (
         OperationError(each.index, each.what, tried[each.index] if each.index < len(tried) else None)
         for each in error.errors
@@ -138,9 +137,9 @@ def failed_operations(error: TransactionRejected, tried: Sequence[Operation]) ->
 
 
 def unanswered(op: Op, error: OutcomeUnknown | UnexpectedAnswer) -> StoreError:
-    """What a request that left without a whole answer means for this operation.
+    """The error of a request that left and got no whole answer.
 
-    A read changed nothing; hung up on without a status, it met the limit of connections (R23).
+    A read changed nothing; if the server hung up without a status, its limit of connections is reached (R23).
     """
     if op.writes:
         return error if isinstance(error, OutcomeUnknown) else OutcomeUnknown(error.message, **error.fields)
@@ -156,7 +155,7 @@ def first_words(body: bytes) -> str:
 
 
 def _from_consul(op: Op, response: Response) -> bool:
-    """Whether a success looks like Consul's own: JSON, and a read bears one of its headers."""
+    """Whether a success is Consul's: it is JSON, and a read has one of Consul's headers."""
     if not response.headers.get("content-type", "").startswith("application/json"):
         return False
     return op not in _KV_READS or _has_consul_header(response)
@@ -172,7 +171,7 @@ def _is_page(response: Response) -> bool:
 
 
 def _absent(op: Op, response: Response, low: str) -> StoreError | None:
-    """A 404 proves absence only if Consul itself says so."""
+    """The error of a 404; None if it comes from Consul and proves that the key is absent."""
     if op in _KV_READS and _has_consul_header(response):
         return None
     if op is Op.SESSION_RENEW and low.startswith("session id"):
@@ -198,7 +197,7 @@ def _rejected(response: Response) -> StoreError:
 
 
 def _failed(op: Op, low: str, where: str, status: int) -> StoreError:
-    """A 5xx. Only texts that come from before the write was tried make a write's outcome known."""
+    """The error of a 5xx. A write's outcome is known only if the text proves that it was not tried."""
     if op is Op.PUT and "invalid session" in low:
         return SessionGone(where, status=status)
     if op is Op.SESSION_CREATE and "session ttl" in low:

@@ -1,7 +1,7 @@
 """One request and its answer: token, metrics and typed errors around a ``Transport``.
 
-Everything that is sent to Consul goes through here, the library's rare calls included, so that no
-error of aiohttp or of the library ever reaches a caller.
+Every request to Consul goes through here, the library's rare calls included, so that no error of
+aiohttp or of the library ever reaches a caller.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from store.consul.errors import Op
 from store.errors import OutcomeUnknown, StoreError, UnexpectedAnswer
 from store.ports import Clock, Recorder, Request, Response, Transport
 
-# Consul holds a read without a leader for 7 s before it answers 500: waiting less hides the reason.
+# Without a leader Consul answers a read with 500 after 7 s: a shorter limit would hide that reason.
 SHORT_SECONDS = 10.0
 RENEW_SECONDS = 3.0
 WATCH_MARGIN_SECONDS = 10.0
@@ -25,7 +25,7 @@ STATUSES = {200, 400, 401, 403, 404, 409, 413, 429, 500, 502, 503, 504}
 
 
 def blocking_limit(wait: float) -> float:
-    """Seconds that a blocking query may take: Consul adds up to 1/16 of the wait; 0 means its 5 min."""
+    """The time limit of a blocking query: Consul adds up to 1/16 to the wait; a wait of 0 is 5 min."""
     wait = wait or CONSUL_DEFAULT_WAIT
     return wait + wait / 16 + WATCH_MARGIN_SECONDS
 
@@ -50,7 +50,7 @@ class Exchange:
         """Send and return a success or a proven absence (404).
 
         Raises:
-            StoreError: everything else, as ``store.consul.errors`` tells.
+            StoreError: any other answer, or none; see ``store.consul.errors``.
         """
         start, code = self._clock.mono(), "cancelled"
         try:

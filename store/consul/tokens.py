@@ -1,4 +1,4 @@
-"""The ACL token that goes into each request's header, and nowhere else: no message, log or repr."""
+"""The ACL token for the header of each request; it must never be in a message, log or repr."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from store.errors import InputInvalid
 
 
 def token_source(env: Mapping[str, str]) -> Callable[[], str] | None:
-    """From ``CONSUL_HTTP_TOKEN_FILE``, which wins as in Consul's own tools, or ``CONSUL_HTTP_TOKEN``.
+    """The token of ``CONSUL_HTTP_TOKEN_FILE``, which is preferred as in Consul's own tools, or of
+    ``CONSUL_HTTP_TOKEN``.
 
     Raises:
-        InputInvalid: ``CONSUL_HTTP_TOKEN`` holds anything but a token.
+        InputInvalid: ``CONSUL_HTTP_TOKEN`` is no token.
     """
     path, given = env.get("CONSUL_HTTP_TOKEN_FILE", ""), env.get("CONSUL_HTTP_TOKEN", "").strip()
     if path:
         return CredentialFiles([path], lambda: token("CONSUL_HTTP_TOKEN_FILE", path))
     if given and not is_token(given.encode(errors="surrogateescape")):
         raise InputInvalid(
-            "CONSUL_HTTP_TOKEN: found what no token may hold, expected a token alone on one line",
+            "CONSUL_HTTP_TOKEN: found characters that no token may have, expected one token on one line",
             field="CONSUL_HTTP_TOKEN",
         )
     return (lambda: given) if given else None

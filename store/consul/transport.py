@@ -1,9 +1,8 @@
 """Requests to a real Consul, or to the embedded server, over pooled aiohttp connections.
 
-Each lane has its own pool, so that parked watches and slow transactions never keep a session's
-renewal waiting. Must never: send a write twice (aiohttp resends PUT and DELETE by itself when a kept
-connection turns out dead), follow a redirect, or mistake a request that may have left for one that
-did not.
+Each lane has its own pool, so that parked watches and slow transactions never delay a session's
+renewal. This module must never send a write twice (aiohttp resends PUT and DELETE when a kept
+connection is dead), follow a redirect, or report a request as unsent that may have left.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _NEVER_LEFT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aio
 async def _send_once(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Turn a broken connection into our error before aiohttp sends a write a second time."""
+    """Raise ``OutcomeUnknown`` for a broken connection before aiohttp sends a write a second time."""
     if request.method == "GET":
         return await handler(request)
     try:
@@ -82,16 +81,16 @@ class AiohttpTransport:
         await self.close()
 
     async def send(self, request: Request, timeout: float) -> Response:
-        """See ``store.ports.Transport``; ``timeout`` covers the wait for a connection too.
+        """See ``store.ports.Transport``; ``timeout`` includes the wait for a connection.
 
         Raises:
-            StoreUnavailable: the request never left; ``CredentialInvalid``: for want of a good certificate.
-            OutcomeUnknown: it left; no whole answer came. ``disconnected`` is set where the peer
-                hung up without any status.
-            UnexpectedAnswer: what came is not HTTP, or larger than allowed.
+            StoreUnavailable: the request never left; ``CredentialInvalid``: a certificate is not usable.
+            OutcomeUnknown: the request left, and no whole answer came. ``disconnected`` is set if the
+                peer hung up without any status.
+            UnexpectedAnswer: the answer is not HTTP, or larger than allowed.
         """
-        # The wait for a connection ends well before the whole limit does, so that running out of the
-        # whole limit always means that the request had left.
+        # The limit for the connection is well below the whole limit: if the whole limit is reached, the
+        # request has left.
         tls = self._tls() if self._address.scheme == "https" else True
         limit = aiohttp.ClientTimeout(total=timeout, connect=min(timeout / 2, 5.0))
         try:
@@ -132,7 +131,7 @@ class AiohttpTransport:
         return f"{url}?{urlencode(request.params)}" if request.params else url
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
-        """The whole body, unless it is larger than allowed."""
+        """The whole body; refused if it is larger than allowed."""
         limit = self._max_answer_bytes
         if answer.content_length is not None and answer.content_length <= limit:
             return await answer.read()
@@ -148,7 +147,7 @@ class AiohttpTransport:
 
 
 def _headers(address: Address) -> dict[str, str]:
-    """What goes with every request. Compressed answers cost more than they save in one data centre."""
+    """The headers of every request. In one data centre compression costs more than it saves."""
     headers = {"User-Agent": USER_AGENT, "Accept": "application/json", "Accept-Encoding": "identity"}
     if address.auth is not None:
         headers["Authorization"] = f"Basic {base64.b64encode(':'.join(address.auth).encode()).decode()}"
@@ -160,7 +159,7 @@ def _headers(address: Address) -> dict[str, str]:
 
 
 def _lost(method: str, path: str, error: BaseException) -> OutcomeUnknown:
-    """No whole answer came. A hang-up without a status is how Consul 1.8 limits connections."""
+    """The error of a missing answer. Consul 1.8 limits connections by a hang-up without a status."""
     hung_up = isinstance(error, aiohttp.ServerDisconnectedError | ConnectionError) or (
         isinstance(error, aiohttp.ClientOSError) and not isinstance(error.__cause__, ssl.SSLError)
     )
@@ -168,7 +167,7 @@ def _lost(method: str, path: str, error: BaseException) -> OutcomeUnknown:
 
 
 def reason(error: BaseException) -> str:
-    """Why no answer came, in the system's own words where it has some; aiohttp wraps them in its own."""
+    """Why no answer came, in the system's words if there are any; aiohttp wraps them in its own."""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, ConnectionError) and cause.errno:
         return os.strerror(cause.errno)

@@ -1,4 +1,4 @@
-"""How we name ourselves to Consul: its operators see it in their logs."""
+"""farmd's version in the header ``User-Agent``, which operators of Consul see in their logs."""
 
 from __future__ import annotations
 

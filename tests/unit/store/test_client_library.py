@@ -12,7 +12,7 @@ from store.consul.client import ConsulClient
 from store.consul.connect import connect
 from store.consul.environment import Address
 from store.consul.exchange import Exchange
-from store.consul.library import Library, limit
+from store.consul.library import Library
 from store.consul.transport import AiohttpTransport
 from store.errors import UnexpectedAnswer
 from store.ports import Request, Response
@@ -82,27 +82,16 @@ async def test_rare_calls_share_the_pooled_connection_of_the_others() -> None:
         assert consul.connections == 2, "what concerns sessions has a connection of its own (R1)"
 
 
-@pytest.mark.parametrize(
-    ("wait", "seconds"), [(None, 300 + 18.75), ("30s", 31.875), ("10m", 637.5), ("500ms", 0.53125)]
-)
-async def test_a_long_poll_may_take_longer_than_consul_holds_it(wait: str | None, seconds: float) -> None:
-    transport = Recording()
-    await library(transport).kv.get("a", index=5, wait=wait)
-    request, allowed = transport.sent[0]
-    assert allowed == pytest.approx(seconds + 10)
-    assert request.lane.value == "watch"
-    assert limit((("index", "5"), *((("wait", wait),) if wait else ()))) == allowed
-
-
-async def test_our_own_long_polls_have_the_same_limit_and_others_are_short() -> None:
+async def test_a_long_poll_may_take_longer_than_consul_holds_it_and_others_are_short() -> None:
     transport = Recording()
     client = ConsulClient(transport, clock=VirtualClock())
     await client.list("a", index=9, wait=600)
+    await client.list("a", index=9, wait=0.5)
     await client.list("a", index=9)
     await client.list("a")
     transport._response = Response(200, transport._response.headers, b'[{"ID":"s"}]')
     await client.renew_session("s")
-    assert [round(allowed, 3) for _, allowed in transport.sent] == [647.5, 328.75, 10.0, 3.0]
+    assert [round(allowed, 3) for _, allowed in transport.sent] == [647.5, 10.531, 328.75, 10.0, 3.0]
     assert dict(transport.sent[0][0].params) == {"recurse": "", "index": "9", "wait": "600000ms"}
 
 
@@ -111,7 +100,8 @@ async def test_an_index_is_a_number_and_its_absence_is_zero(header: dict[str, st
     page = await ConsulClient(Recording(header), clock=VirtualClock()).list("a")
     assert page.index == index
     assert isinstance(page.index, int)
-    assert (await library(Recording(header)).kv.get("a"))[0] == str(index)  # the library raises KeyError
+    found = await library(Recording(header)).session.info("s")  # the library itself raises KeyError
+    assert found == (str(index), None)
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1e3", "abc"])
@@ -130,7 +120,7 @@ async def test_404_keeps_the_index_and_is_absence() -> None:
 
 async def test_what_the_library_cannot_read_is_unexpected_and_not_its_own_error() -> None:
     with pytest.raises(UnexpectedAnswer):
-        await library(Recording(body=b"<html>")).kv.get("a")
+        await library(Recording(body=b"<html>")).status.leader()
     with pytest.raises(UnexpectedAnswer):
         await ConsulClient(Recording(body=b'{"Config":{}}'), clock=VirtualClock()).version()
 
