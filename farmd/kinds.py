@@ -125,6 +125,11 @@ def title(family: str, name: str) -> str:
     return f"{kind.noun if kind is not None and kind.noun else family}/{name}"
 
 
+def listed(family: str, name: str) -> str:
+    """An item where those of all kinds are listed: the main kind's by name alone."""
+    return name if KINDS[family].main else title(family, name)
+
+
 def family_of(word: str) -> str:
     """The family that a noun or an alias means; any other word itself."""
     words = {"pod": "pods"}  # which are nobody's work by themselves

@@ -162,6 +162,11 @@ def owners() -> tuple[Family[Any], ...]:
     return tuple(family for family in FAMILIES.values() if family.owns_pods)
 
 
+def of(record: object) -> Family[Any]:
+    """The family of a record that owns pods."""
+    return next(family for family in owners() if family.record is type(record))
+
+
 def owns_pods(name: str) -> bool:
     """Whether the records of a family, if this version knows it, own pods."""
     return name in FAMILIES and FAMILIES[name].owns_pods

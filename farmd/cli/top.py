@@ -15,12 +15,11 @@ from farmd.cli.options import command
 from farmd.cli.output import ago, document, emit, live, on_terminal, plain
 from farmd.cli.tables import clean
 from farmd.commands.mutation import registered
+from farmd.kinds import KINDS
 from farmd.overview import FarmRow, NodeRow, Row
 from store.audit import Audit, AuditReader, Filter
-from store.daemonsets import DaemonSet
 from store.errors import InputInvalid
 from store.failsafe import Failsafe
-from store.rcs import ReplicationController
 
 _RECENT = 8
 _MANY = 20
@@ -32,8 +31,7 @@ class Fleet(NamedTuple):
     now: float
     farms: list[FarmRow]
     nodes: list[NodeRow]
-    controllers: list[Row[ReplicationController]]
-    daemonsets: list[Row[DaemonSet]]
+    owners: dict[str, list[Row[Any]]]
     frozen: dict[str, Failsafe]
     recent: tuple[Audit, ...]
     broken: list[str]
@@ -61,38 +59,40 @@ async def _lines(invocation: Invocation) -> list[str]:
 async def _look(invocation: Invocation) -> Fleet:
     client, keys, now = invocation.client, invocation.keys, invocation.call.clock.now()
     nodes = await overview.nodes(client, keys)
-    controllers = await overview.controllers(client, keys)
-    daemonsets = await overview.daemonsets(client, keys)
-    if not (nodes.rows or controllers.rows or daemonsets.rows):
+    owners = await overview.owners(client, keys)
+    if not (nodes.rows or any(found.rows for found in owners.values())):
         await registered(invocation.call)
     return Fleet(
         now=now,
         farms=await overview.farm_rows(client, keys),
         nodes=nodes.rows,
-        controllers=controllers.rows,
-        daemonsets=daemonsets.rows,
+        owners={family: found.rows for family, found in owners.items()},
         frozen=await overview.freezes(client, keys, now),
         recent=await AuditReader(client, keys).read(Filter(), _RECENT),
-        broken=[*nodes.broken, *controllers.broken, *daemonsets.broken],
+        broken=[*nodes.broken, *(text for found in owners.values() for text in found.broken)],
     )
 
 
 def lines(fleet: Fleet) -> list[str]:
-    """The whole look as plain lines; daemon sets are shown where there are any."""
+    """The whole look as plain lines; other kinds than the main one are shown where there are any."""
     ready = sum(row.agent is not None for row in fleet.nodes)
-    sets = f"  daemon sets {len(fleet.daemonsets)}" if fleet.daemonsets else ""
+    owners = {
+        KINDS[family].label or KINDS[family].one: rows
+        for family, rows in fleet.owners.items()
+        if rows or KINDS[family].main
+    }
+    counts = "  ".join(f"{label}s {len(rows)}" for label, rows in owners.items())
     shown = [
-        f"farms {len(fleet.farms)}  nodes {ready}/{len(fleet.nodes)}  rcs {len(fleet.controllers)}{sets}"
+        f"farms {len(fleet.farms)}  nodes {ready}/{len(fleet.nodes)}  {counts}"
         f"  {_pods(fleet)}  {timestamp(fleet.now)}"
     ]
     shown += [f"FROZEN {kind}: {freeze.evidence}" for kind, freeze in sorted(fleet.frozen.items())]
     shown += [f"broken: {text}" for text in fleet.broken[:3]]
-    shown += _states("rcs", fleet.controllers) + _states("daemon sets", fleet.daemonsets)
+    shown += [line for label, rows in owners.items() for line in _states(f"{label}s", rows)]
     shown += ["", "FARM              ITEMS  UP"]
     shown += [_farm(row, fleet.now) for row in fleet.farms]
-    shown += ["", *_owners("RC", fleet.controllers)]
-    if fleet.daemonsets:
-        shown += ["", *_owners("DAEMON SET", fleet.daemonsets)]
+    for label, rows in owners.items():
+        shown += ["", *_owners(label.upper(), rows)]
     shown += ["", f"{'NODE':<24}  PODS  STATE"]
     troubled = sorted(fleet.nodes, key=lambda row: (row.state == "ready", row.name))
     shown += _some([f"{row.name:<24}  {row.pods:>4}  {row.state}" for row in troubled], "nodes")
@@ -111,17 +111,11 @@ def _some(shown: list[str], what: str) -> list[str]:
 
 
 def _pods(fleet: Fleet) -> str:
-    rows: list[Row[Any]] = [*fleet.controllers, *fleet.daemonsets]
+    rows = [row for found in fleet.owners.values() for row in found]
     told = [row.status for row in rows if row.status is not None]
-    desired = sum(_desired(row) for row in rows)
+    desired = sum(row.desired for row in rows)
     placed, healthy = sum(status.placed for status in told), sum(status.healthy for status in told)
     return f"pods {desired} desired, {placed} placed, {healthy} healthy"
-
-
-def _desired(row: Row[Any]) -> int:
-    if row.record.count is not None:
-        return int(row.record.count)
-    return row.status.desired if row.status is not None else 0
 
 
 def _states(what: str, rows: Sequence[Row[Any]]) -> list[str]:
@@ -145,7 +139,7 @@ def _owner(row: Row[Any]) -> str:
     placed = row.status.placed if row.status is not None else "-"
     healthy = row.status.healthy if row.status is not None else "-"
     reason = f": {row.reason}" if row.reason else ""
-    return f"{row.record.name:<24}  {_desired(row):>7}  {placed:>6}  {healthy:>7}  {row.state}{reason}"
+    return f"{row.record.name:<24}  {row.desired:>7}  {placed:>6}  {healthy:>7}  {row.state}{reason}"
 
 
 def _plain(fleet: Fleet) -> dict[str, Any]:
@@ -153,8 +147,10 @@ def _plain(fleet: Fleet) -> dict[str, Any]:
         "at": fleet.now,
         "farms": [{**plain(row.member), "items": row.items} for row in fleet.farms],
         "nodes": plain(fleet.nodes),
-        "controllers": [{**plain(row), "state": row.state} for row in fleet.controllers],
-        "daemonsets": [{**plain(row), "state": row.state} for row in fleet.daemonsets],
+        **{
+            KINDS[family].many.replace(" ", ""): [{**plain(row), "state": row.state} for row in rows]
+            for family, rows in fleet.owners.items()
+        },
         "frozen": plain(fleet.frozen),
         "recent": plain(fleet.recent),
         "broken": fleet.broken,

@@ -44,7 +44,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     state: str
     desired: int
-    noun: str = "rc"
+    noun: str
     placed: int = 0
     healthy: int = 0
     available: int = 0

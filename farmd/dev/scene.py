@@ -76,7 +76,7 @@ def place(pod: PodRow) -> tuple[str, str]:
 
 async def look(client: ConsulClient, keys: Keys, http: aiohttp.ClientSession) -> Scene:
     """Read the store, then ask every workload that it names."""
-    controllers = await overview.controllers(client, keys)
+    owners = (await overview.owners(client, keys)).values()
     pods = (await overview.pods(client, keys)).placed
     nodes = await overview.nodes(client, keys)
     told = await asyncio.gather(*(_answer(http, pod) for pod in pods))
@@ -85,11 +85,11 @@ async def look(client: ConsulClient, keys: Keys, http: aiohttp.ClientSession) ->
         row.record.name: Seen(
             name=row.record.name,
             owner=row.owner,
-            desired=row.record.replicas_desired,
+            desired=row.desired,
             pods=(mine := tuple(pod for pod in pods if pod.owner == row.record.id)),
             answers={place(pod): answers[place(pod)] for pod in mine},
         )
-        for row in sorted(controllers.rows, key=lambda row: row.record.name)
+        for row in sorted((row for found in owners for row in found.rows), key=lambda row: row.record.name)
     }
     farms = tuple(member.id for member in await overview.farms(client, keys))
     return Scene(seen, farms, sum(row.agent is not None for row in nodes.rows))

@@ -6,7 +6,7 @@ stands beside the others as broken, and hides none of them.
 
 from farmd.overview.members import farms
 from farmd.overview.nodes import NodeRow, Nodes, node_row, node_state, nodes
-from farmd.overview.owners import Row, Rows, controllers, daemonsets, row, rows
+from farmd.overview.owners import Row, Rows, owners, row, rows
 from farmd.overview.pods import PodRow, Pods, pods
 from farmd.overview.processes import FarmRow, farm_rows, freezes
 
@@ -18,14 +18,13 @@ __all__ = [
     "Pods",
     "Row",
     "Rows",
-    "controllers",
-    "daemonsets",
     "farm_rows",
     "farms",
     "freezes",
     "node_row",
     "node_state",
     "nodes",
+    "owners",
     "pods",
     "row",
     "rows",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from farmd import kinds
 from store import codec
 from store.errors import InputInvalid, RecordInvalid
 from store.farms import Member
@@ -38,7 +39,7 @@ def why_unowned(kind: str, record: Named, members: Sequence[Member]) -> str:
     claiming = [member for member in members if kind in member.kinds]
     if not claiming:
         return f"no farm that is alive claims {kind}: farm.kinds"
-    fitting = [member for member in claiming if _selects(member, record)]
+    fitting = [member for member in claiming if not kinds.selectable(kind) or _selects(member, record)]
     if not fitting:
         return "its labels fit the selector of no farm that is alive"
     needs: list[str] = getattr(record, "needs", [])

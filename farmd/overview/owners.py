@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from farmd.kinds import KINDS
 from farmd.overview.members import farms, why_unowned
-from store.daemonsets import DaemonSet, DaemonSetStore
-from store.families import FAMILIES
+from store import families
+from store.families import FAMILIES, Family
 from store.keys import Keys
 from store.locks import Holder
 from store.named import Named, NamedRecords
-from store.rcs import ReplicationController, ReplicationControllerStore
 from store.status import StatusStore
 
 if TYPE_CHECKING:
@@ -49,6 +49,12 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         return count is None or bool(self.status.desired == count)
 
     @property
+    def desired(self) -> int:
+        """How many pods there should be: by the record, or else by what its owner counted; 0 until it did."""
+        count = getattr(self.record, "count", None)
+        return int(getattr(self.status, "desired", 0) if count is None else count)
+
+    @property
     def state(self) -> str:
         """One word: what is happening, or why nothing is."""
         if getattr(self.record, "deleting", False):
@@ -74,14 +80,18 @@ class Rows(msgspec.Struct, Generic[T], frozen=True):
     broken: list[str]
 
 
-async def controllers(client: ConsulClient, keys: Keys) -> Rows[ReplicationController]:
-    """All controllers."""
-    return await rows(client, keys, ReplicationControllerStore(client, keys))
+def records_of(client: ConsulClient, keys: Keys, family: Family[Any]) -> NamedRecords[Any]:
+    """The records of one family that owns pods."""
+    assert family.record is not None
+    return NamedRecords(client, keys, family.name, family.record, KINDS[family.name].noun)
 
 
-async def daemonsets(client: ConsulClient, keys: Keys) -> Rows[DaemonSet]:
-    """All daemon sets."""
-    return await rows(client, keys, DaemonSetStore(client, keys))
+async def owners(client: ConsulClient, keys: Keys) -> dict[str, Rows[Any]]:
+    """All records that own pods, by family."""
+    return {
+        family.name: await rows(client, keys, records_of(client, keys, family))
+        for family in families.owners()
+    }
 
 
 async def rows(client: ConsulClient, keys: Keys, records: NamedRecords[T]) -> Rows[T]:

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from farmd import kinds
+from farmd.overview.owners import records_of
 from farmd.pods.state import Place, PodState
-from store import codec
-from store.daemonsets import DaemonSetStore
+from store import codec, families
 from store.entry import Entry, Stored
 from store.errors import RecordInvalid
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.pods import Pod
-from store.rcs import ReplicationController, ReplicationControllerStore
 from store.reality import Reality
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
-    from store.named import Named, Owner
+    from store.named import Owner
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -219,13 +219,12 @@ async def _records(
 
 async def _names(client: ConsulClient, keys: Keys) -> dict[str, str]:
     """Names of owners by id."""
-    controllers = await ReplicationControllerStore(client, keys).list()
-    sets = await DaemonSetStore(client, keys).list()
-    owners: list[Named] = [stored.record for stored in controllers.items]
-    owners += [stored.record for stored in sets.items]
-    return {owner.id: _title(owner) for owner in owners}
+    return {
+        stored.record.id: _title(stored.record)
+        for family in families.owners()
+        for stored in (await records_of(client, keys, family).list()).items
+    }
 
 
-def _title(owner: Named) -> str:
-    """What an owner is called: a daemon set's says what it is, because controllers may bear the same."""
-    return owner.name if isinstance(owner, ReplicationController) else f"daemonset/{owner.name}"
+def _title(owner: Owner) -> str:
+    return kinds.listed(families.of(owner).name, owner.name)

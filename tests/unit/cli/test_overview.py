@@ -116,7 +116,7 @@ async def test_a_status_of_an_earlier_record_is_shown_as_outdated() -> None:
         assert (row.state, row.reason) == ("converged", "all is well")
         newer = RC.file.parse(hello(replicas=0, pod_command=["sleep", "77"]), "test")
         await commit(call, await RC.update(call, newer, now=True))
-        (row,) = (await overview.controllers(call.client, KEYS)).rows
+        (row,) = (await overview.owners(call.client, KEYS))["rcs"].rows
         assert (row.state, row.reason) == ("pending", OUTDATED)
         assert (await look(call, RC, rc_id, Spells(call.clock))).state == "pending"
 

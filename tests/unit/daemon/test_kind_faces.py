@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,6 +32,9 @@ ASKED = [kind for kind in KINDS.values() if kind.noun]
 WITH_RECORDS = [family for family in FAMILIES.values() if family.record is not None]
 BY_FAMILY = {"ids": lambda one: getattr(one, "family", "") or one.name}
 ITEM = "0123456789abcdef"
+# How a shared file would name the kind; the names that p2's own code had may stand where they are.
+NAMED = {"rcs": r'"rcs"', "daemonsets": r"(?i)daemon[ _-]?set"}
+OF_P2 = {"store/labels.py", "store/locks.py"}
 
 
 async def put(call: Call, key: str, value: object) -> None:
@@ -61,6 +65,7 @@ def test_people_can_ask_for_it(kind: KindOfWork) -> None:
         verbs |= {"pods", "explain"} if families.owns_pods(kind.family) else set()
         assert verbs <= set(group.list_commands(click.Context(group)))
     assert kind.title
+    assert not families.named(kind.family) or kinds.load(kind.asked).kind == kind.family
 
 
 @pytest.mark.parametrize("kind", ASKED, **BY_FAMILY)
@@ -141,3 +146,27 @@ def test_the_policies_and_the_protocol_name_every_family_of_records(family: Fami
 def test_the_manual_has_a_row_of_its_commands(kind: KindOfWork) -> None:
     rows = (ROOT / "docs" / "cli.md").read_text().splitlines()
     assert any(row.startswith(f"| `{kind.noun} ") for row in rows)
+
+
+def test_every_kind_of_named_records_says_how_a_shared_file_would_name_it() -> None:
+    assert NAMED.keys() == {family.name for family in families.claimed() if family.named}
+
+
+@pytest.mark.parametrize("family", NAMED)
+def test_no_shared_file_names_a_kind(family: str) -> None:
+    kind = KINDS[family]
+    package = "/".join(kind.runs.split(".")[:2])
+    own = (
+        f"{package}/",
+        f"store/{family}.py",
+        f"farmd/cli/{kind.noun}",
+        "store/families.py",
+        "farmd/kinds.py",
+    )
+    naming = {
+        str(path.relative_to(ROOT))
+        for part in ("farmd", "store", "scheduler", "alerting")
+        for path in (ROOT / part).rglob("*.py")
+        if re.search(NAMED[family], path.read_text())
+    }
+    assert {path for path in naming if not path.startswith(own)} <= OF_P2

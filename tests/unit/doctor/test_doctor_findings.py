@@ -222,7 +222,7 @@ async def test_r11_what_no_farm_may_claim_is_told_with_the_reason(
         assert why in finding.explanation
         row = await overview.row(call.client, KEYS, ReplicationControllerStore(call.client, KEYS), "hello")
         assert (row.state, why in row.reason) == ("unowned", True)
-        assert (await overview.controllers(call.client, KEYS)).rows[0].reason == row.reason
+        assert (await overview.owners(call.client, KEYS))["rcs"].rows[0].reason == row.reason
 
 
 async def test_a_deletion_that_takes_long_is_told_with_what_it_waits_for() -> None:
