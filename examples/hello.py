@@ -1,4 +1,4 @@
-"""Answers every request with where it runs: the smallest workload that shows a fleet at work."""
+"""An HTTP server that answers every request with its node and instance: the smallest useful workload."""
 
 import os
 import signal
@@ -10,10 +10,10 @@ GREETING = os.environ.get("GREETING", "hello from")
 
 
 class Hello(BaseHTTPRequestHandler):
-    """One answer for every path."""
+    """Gives the same answer on every path."""
 
     def do_GET(self):
-        """``hello from web1/hello``."""
+        """Answer ``hello from web1/hello``."""
         body = f"{GREETING} {WHERE}\n".encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
@@ -22,7 +22,7 @@ class Hello(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_):
-        """A health check a second is nothing to read."""
+        """Write no line for each health check."""
 
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
