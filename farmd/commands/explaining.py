@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from farmd import overview
-from farmd.commands.noun import Noun, S, T, manifest_of
+from farmd.commands.bodies import manifest_of
+from farmd.commands.noun import Noun, S
+from farmd.commands.placing import T
 from scheduler.decide import explanation
 from scheduler.fleet import node_views
 from scheduler.model import Explanation, Request

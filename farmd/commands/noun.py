@@ -10,42 +10,26 @@ is set again by whoever refers to it (R24), and nothing deletes a record that ma
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from farmd.commands import difference
+from farmd.commands import bodies, difference
 from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, commit, guard, registered
+from farmd.commands.placing import Placing, T
 from farmd.commands.remains import move_room, pods_left, processes_left
 from farmd.commands.specs import Document, File, changed
 from farmd.kinds import KINDS, KindOfWork
-from scheduler.model import Request
-from store import manifests
 from store.entry import Stored
-from store.errors import Conflict, InputInvalid, NotFound, RecordInvalid
+from store.errors import Conflict, InputInvalid, NotFound
 from store.keys import Keys
-from store.manifests import Manifest
-from store.named import Named, NamedRecords
+from store.named import NamedRecords
 from store.operations import Operation
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
 
 
-class Record(Named, Protocol):
-    """A record that people create and delete. It may have ``disabled`` and ``managed_by``, too."""
-
-    @property
-    def deleting(self) -> bool:
-        """Whether a delete is under way, which its worker finishes."""
-
-
-T = TypeVar("T", bound=Record)
 S = TypeVar("S", bound=Document)
-
-
-def availability(min_healthy_time: float) -> tuple[str, str]:
-    """A fact of ``describe``: when a healthy pod counts."""
-    return "Available", f"a pod that is healthy for {min_healthy_time:g} s without a break"
 
 
 def _no_facts(_record: object, _status: object) -> Sequence[tuple[str, str]]:
@@ -54,30 +38,6 @@ def _no_facts(_record: object, _status: object) -> Sequence[tuple[str, str]]:
 
 def _no_fields(_record: object) -> Mapping[str, Scalar]:
     return {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placing(Generic[T]):
-    """What is particular to a noun whose records own pods.
-
-    Attributes:
-        request: what the scheduler is asked for one more pod.
-        wanted: whether its worker may add pods; only without may the record be deleted at once.
-        remains: what stands in the way of a deletion without ``--cascade``, given the number of its pods;
-            empty: nothing. ``emptied`` are the fields that a deletion sets so that none is wanted, and
-            ``way_out`` what a person may do.
-        shrinks: whether a change takes pods away or moves them.
-        in_place: how ``update --now`` goes, as a hint, and ``pace`` as a part of a sentence.
-    """
-
-    request: Callable[[T, Manifest], Request]
-    wanted: Callable[[T], bool]
-    remains: Callable[[T, int], str]
-    shrinks: Callable[[T, T], bool]
-    in_place: str
-    pace: str
-    emptied: Mapping[str, Any] = field(default_factory=dict)
-    way_out: str = "let --cascade remove the pods"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +81,7 @@ class Noun(Generic[S, T]):
             InputInvalid: the spec lacks what a new one cannot do without.
             NotRegistered: there is no cluster.
         """
-        sha, ensured = _ensured(call, spec)
+        sha, ensured = bodies.ensured(call, spec)
         wanted = self.file.build(spec, call.ids.new(), sha)
         cluster = await registered(call)
         records = self.records(call.client, call.keys)
@@ -161,15 +121,15 @@ class Noun(Generic[S, T]):
             hint = f"--now {self.pods.in_place}"
             raise InputInvalid(f"{self.words.noun} update: {text}", field="now", hint=hint)
         stored, held = await self.editable(call, spec.name, by_name=True)
-        sha, ensured = _ensured(call, spec)
+        sha, ensured = bodies.ensured(call, spec)
         before = stored.record
         wanted = self.file.build(spec, before.id, sha, before)
         if any(getattr(wanted, name) != getattr(before, name) for name in self.membership):
             self._refuse_managed(before)
-        _refuse_other_pod(before, wanted)
-        replaces = manifest_of(wanted) != manifest_of(before)
-        lost = not replaces and await _body_lost(call, before)
-        details = await _pod_lines(call, before, spec) if replaces else ()
+        bodies.refuse_other_pod(before, wanted)
+        replaces = bodies.manifest_of(wanted) != bodies.manifest_of(before)
+        lost = not replaces and await bodies.body_lost(call, before)
+        details = await bodies.pod_lines(call, before, spec) if replaces else ()
         return self.edit(
             call,
             stored,
@@ -276,6 +236,7 @@ class Noun(Generic[S, T]):
         if wanted.deleting and not record.deleting:
             before, after = {**before, "deleting": False}, {**after, "deleting": True}
         shrinks = self.pods is not None and self.pods.shrinks(record, wanted)
+        sha = bodies.manifest_of(wanted)
         change = self._change(
             record,
             action,
@@ -283,7 +244,7 @@ class Noun(Generic[S, T]):
             after={**after, **held.after},
             details=details,
             destructive=destructive or shrinks or bool(held.before),
-            manifest=manifest_of(wanted) if manifest_of(wanted) != manifest_of(record) else "",
+            manifest="" if sha == bodies.manifest_of(record) else sha,
         )
         if wanted == record and not anew:
             return Mutation(change)
@@ -332,7 +293,7 @@ class Noun(Generic[S, T]):
             return Mutation(self._change(record, "create"))
         names = [f"{name} ({before[name]} -> {after[name]})" for name in after if name != "pod"]
         if "pod" in after:
-            names += [line.partition(":")[0] for line in await _pod_lines(call, record, spec)]
+            names += [line.partition(":")[0] for line in await bodies.pod_lines(call, record, spec)]
         now = " --now" if self.pods is not None else ""
         raise Conflict(
             f"{noun} {wanted.name!r} exists and differs: {', '.join(names)}",
@@ -350,50 +311,3 @@ class Noun(Generic[S, T]):
                 managed_by=manager,
                 hint="change or end the rollout instead",
             )
-
-
-def manifest_of(record: Record) -> str:
-    """The digest of what its pods run, of an owner of pods."""
-    found: str = getattr(record, "manifest", "")
-    return found
-
-
-def _ensured(call: Call, spec: Document) -> tuple[str, tuple[Operation, ...]]:
-    """The digest of what a document's pods run, and the operation that stores it."""
-    pod: Manifest | None = getattr(spec, "pod", None)
-    if pod is None:
-        return "", ()
-    body = manifests.canonical(pod)
-    return manifests.digest(body), (manifests.ensure(call.keys, body),)
-
-
-def _refuse_other_pod(before: Record, wanted: Record) -> None:
-    found, expected = getattr(wanted, "pod_id", ""), getattr(before, "pod_id", "")
-    if found != expected:
-        raise InputInvalid(
-            f"{wanted.name}: pod.id: found {found!r}, expected {expected!r}, which its pods bear",
-            field="pod.id",
-        )
-
-
-async def _body_lost(call: Call, record: Record) -> bool:
-    """Whether the manifest that a record refers to is missing or corrupt, and must be written again."""
-    sha = manifest_of(record)
-    try:
-        if sha:
-            await manifests.read_body(call.client, call.keys, sha)
-    except (NotFound, RecordInvalid):
-        return True
-    return False
-
-
-async def _pod_lines(call: Call, record: Record, spec: Document) -> tuple[str, ...]:
-    """What a document's pod changes of the manifest that stands, a line a field."""
-    pod: Manifest | None = getattr(spec, "pod", None)
-    if pod is None:
-        return ()
-    try:
-        before = await manifests.read(call.client, call.keys, manifest_of(record))
-    except (NotFound, RecordInvalid):
-        before = None
-    return tuple(difference.manifest_lines(before, pod))

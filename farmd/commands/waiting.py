@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from farmd import overview
+from farmd.commands.bodies import manifest_of
 from farmd.commands.mutation import Call
-from farmd.commands.noun import Noun, S, T, manifest_of
+from farmd.commands.noun import Noun, S
+from farmd.commands.placing import T
 from farmd.errors import WaitTimeout
 from store import codec
 from store.errors import Conflict, NotFound, RecordInvalid

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from farmd.commands.noun import Noun, Placing, availability
+from farmd.commands.noun import Noun
+from farmd.commands.placing import Placing, availability
 from farmd.daemonset.eligibility import request
 from farmd.daemonset.spec import FILE, DaemonSetSpec
 from store.daemonsets import KIND, DaemonSet, DaemonSetStore

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from farmd.commands.mutation import Call, Mutation
-from farmd.commands.noun import Noun, Placing, availability
+from farmd.commands.noun import Noun
+from farmd.commands.placing import Placing, availability
 from farmd.commands.specs import changed, check_count
 from farmd.replication.spec import FILE, ControllerSpec
 from scheduler.model import Request

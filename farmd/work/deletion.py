@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from farmd.commands.mutation import Call, audited
-from farmd.commands.noun import Noun, S, T
+from farmd.commands.noun import Noun, S
+from farmd.commands.placing import T
 from farmd.commands.remains import pods_left
 from farmd.farm.caches import Caches
 from farmd.farm.world import World

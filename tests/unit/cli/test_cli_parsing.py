@@ -37,9 +37,10 @@ def all_commands(
 COMMANDS = all_commands(farmctl)
 
 
-def test_help_imports_nothing_heavy() -> None:
+@pytest.mark.parametrize("asked", [["--help"], ["rc", "--help"], ["daemonset", "--help"]], ids=" ".join)
+def test_help_imports_nothing_heavy(asked: list[str]) -> None:
     code = (
-        "import sys; from farmd.cli.main import run; assert run(['--help']) == 0;"
+        f"import sys; from farmd.cli.main import run; assert run({asked!r}) == 0;"
         f"print('loaded', sorted({HEAVY!r} & set(sys.modules)))"
     )
     done = subprocess.run(

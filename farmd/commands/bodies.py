@@ -1,0 +1,63 @@
+"""The manifests of pods that records refer to and that people's files hold, where they have one.
+
+A manifest is set again by whoever refers to it (R24), also where nothing of the record changes: it may be
+missing or corrupt.
+"""
+
+from __future__ import annotations
+
+from farmd.commands import difference
+from farmd.commands.mutation import Call
+from farmd.commands.placing import Record
+from farmd.commands.specs import Document
+from store import manifests
+from store.errors import InputInvalid, NotFound, RecordInvalid
+from store.manifests import Manifest
+from store.operations import Operation
+
+
+def manifest_of(record: Record) -> str:
+    """The digest of what its pods run, of an owner of pods."""
+    found: str = getattr(record, "manifest", "")
+    return found
+
+
+def ensured(call: Call, spec: Document) -> tuple[str, tuple[Operation, ...]]:
+    """The digest of what a document's pods run, and the operation that stores it."""
+    pod: Manifest | None = getattr(spec, "pod", None)
+    if pod is None:
+        return "", ()
+    body = manifests.canonical(pod)
+    return manifests.digest(body), (manifests.ensure(call.keys, body),)
+
+
+def refuse_other_pod(before: Record, wanted: Record) -> None:
+    found, expected = getattr(wanted, "pod_id", ""), getattr(before, "pod_id", "")
+    if found != expected:
+        raise InputInvalid(
+            f"{wanted.name}: pod.id: found {found!r}, expected {expected!r}, which its pods bear",
+            field="pod.id",
+        )
+
+
+async def body_lost(call: Call, record: Record) -> bool:
+    """Whether the manifest that a record refers to is missing or corrupt, and must be written again."""
+    sha = manifest_of(record)
+    try:
+        if sha:
+            await manifests.read_body(call.client, call.keys, sha)
+    except (NotFound, RecordInvalid):
+        return True
+    return False
+
+
+async def pod_lines(call: Call, record: Record, spec: Document) -> tuple[str, ...]:
+    """What a document's pod changes of the manifest that stands, a line a field."""
+    pod: Manifest | None = getattr(spec, "pod", None)
+    if pod is None:
+        return ()
+    try:
+        before = await manifests.read(call.client, call.keys, manifest_of(record))
+    except (NotFound, RecordInvalid):
+        before = None
+    return tuple(difference.manifest_lines(before, pod))

@@ -1,0 +1,51 @@
+"""What is particular to the records of a kind that own pods, among all that people name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from scheduler.model import Request
+from store.manifests import Manifest
+from store.named import Named
+
+
+class Record(Named, Protocol):
+    """A record that people create and delete. It may have ``disabled`` and ``managed_by``, too."""
+
+    @property
+    def deleting(self) -> bool:
+        """Whether a delete is under way, which its worker finishes."""
+
+
+T = TypeVar("T", bound=Record)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placing(Generic[T]):
+    """What is particular to a noun whose records own pods.
+
+    Attributes:
+        request: what the scheduler is asked for one more pod.
+        wanted: whether its worker may add pods; only without may the record be deleted at once.
+        remains: what stands in the way of a deletion without ``--cascade``, given the number of its pods;
+            empty: nothing. ``emptied`` are the fields that a deletion sets so that none is wanted, and
+            ``way_out`` what a person may do.
+        shrinks: whether a change takes pods away or moves them.
+        in_place: how ``update --now`` goes, as a hint, and ``pace`` as a part of a sentence.
+    """
+
+    request: Callable[[T, Manifest], Request]
+    wanted: Callable[[T], bool]
+    remains: Callable[[T, int], str]
+    shrinks: Callable[[T, T], bool]
+    in_place: str
+    pace: str
+    emptied: Mapping[str, Any] = field(default_factory=dict)
+    way_out: str = "let --cascade remove the pods"
+
+
+def availability(min_healthy_time: float) -> tuple[str, str]:
+    """A fact of ``describe``: when a healthy pod counts."""
+    return "Available", f"a pod that is healthy for {min_healthy_time:g} s without a break"
