@@ -1,1 +1,1 @@
-"""The built-in Consul-compatible server for one machine: pure state machine, two faces."""
+"""The built-in Consul-compatible server for one machine: a pure state machine with two faces."""

@@ -1,8 +1,8 @@
 """``python -m store.embedded``: the embedded server as a process of its own, for one machine.
 
-Prints the address that it listens on as its first line, so that a caller may ask for port 0. SIGTERM
-and SIGINT end it cleanly. As a process's outermost layer it may reach for the machine's clock and
-randomness; everything inside takes them by constructor.
+The first line of its output is its address, so that a caller may ask for port 0. SIGTERM and SIGINT
+end it cleanly. Only this module uses the machine's clock and randomness; all others get them through
+their constructors.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SystemIds:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve until a signal; 0 after a clean stop, 2 for bad arguments, 1 for what could not start."""
+    """Serve until a signal; 0 after a clean stop, 2 for bad arguments, 1 if the server cannot start."""
     options = _parser().parse_args(arguments)
     host, _, port = options.http_addr.rpartition(":")
     if not port.isdigit() or int(port) > 65535:

@@ -1,7 +1,7 @@
-"""Just enough of Consul's access control to see what a denied request looks like.
+"""The part of Consul's access control that tests need: it answers denied requests as Consul does.
 
-A policy is a list of key prefixes and what may be done under them; the longest prefix decides, and
-what no rule names is denied. Without policies everything is allowed, as in Consul with ACLs off.
+A policy maps key prefixes to access rights; the longest prefix decides, and a key without a rule is
+denied. Without policies everything is allowed, as in Consul with ACLs off.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ NOT_FOUND = "ACL not found"
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What one token may do.
+    """The access rights of one token.
 
     Attributes:
         keys: key prefix to "read", "write" or "deny".
-        sessions: whether it may create, renew and destroy sessions.
+        sessions: whether the token may create, renew and destroy sessions.
     """
 
     keys: Mapping[str, str] = field(default_factory=dict)
     sessions: bool = False
 
     def may_read(self, key: str) -> bool:
-        """Whether the value of ``key`` may be seen."""
+        """Whether the value of ``key`` may be read."""
         return self._rule(key) in {"read", "write"}
 
     def may_write(self, key: str) -> bool:
@@ -34,7 +34,7 @@ class Policy:
         return self._rule(key) == "write"
 
     def may_write_tree(self, prefix: str) -> bool:
-        """Whether everything under ``prefix`` may be deleted: no rule below may forbid it."""
+        """Whether everything under ``prefix`` may be deleted: every rule below must allow it."""
         below = [rule for key, rule in self.keys.items() if key.startswith(prefix)]
         return self.may_write(prefix) and all(rule == "write" for rule in below)
 

@@ -1,4 +1,4 @@
-"""The few answers about the server itself that clients ask for: leader, version, its one node."""
+"""The endpoints about the server itself: leader, version, and its one node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def peers(call: Call) -> Response:
 
 
 def this(call: Call) -> Response:
-    """``/v1/agent/self``: the part that says which Consul this imitates."""
+    """``/v1/agent/self``: the fields that clients read, such as the imitated version."""
     call.options()
     host, _, port = call.identity.address.rpartition(":")
     config = {

@@ -1,7 +1,7 @@
-"""How the server says things: Consul's headers, statuses and texts, and answers that can wait.
+"""The answers of the server: Consul's headers, statuses and texts, and blocking queries.
 
-A handler gives a ``Response`` at once, or a ``Query``: something that can be read again and again
-until its index has passed the caller's. Both faces send what they get from here unchanged.
+A handler returns a ``Response``, or a ``Query``, which is read again until its index has passed the
+caller's. Both faces send the responses unchanged.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _TEXT = {"content-type": "text/plain; charset=utf-8", "vary": "Accept-Encoding"}
 _encoder = msgspec.json.Encoder()
 
 
-class Complaint(Exception):
-    """A request that is answered with a status and one line of text."""
+class HttpError(Exception):
+    """An error that is answered with a status and one line of text."""
 
     def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
@@ -30,13 +30,13 @@ class Complaint(Exception):
         self.headers = headers or {}
 
     def response(self) -> Response:
-        """The answer."""
+        """The error as an answer."""
         return text(self.text, self.status, self.headers)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a query found: the index of it, and how to write it down."""
+    """The result of a query: its index, and a function that builds the response."""
 
     index: int
     render: Callable[[], Response]
@@ -44,11 +44,11 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question that can wait.
+    """A read that can block.
 
     Attributes:
-        read: answers it as things are now.
-        watch: arranges for a wake-up when the answer may have changed; returns what cancels that.
+        read: reads the present state.
+        watch: registers a wake-up for when the result may have changed; returns its cancellation.
     """
 
     read: Callable[[], Reading]
@@ -66,7 +66,7 @@ def text(line: str, status: int, headers: Mapping[str, str] | None = None) -> Re
 
 
 def nothing(status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """No body."""
+    """An answer without a body."""
     return Response(status, {"vary": "Accept-Encoding", **(headers or {})}, b"")
 
 
@@ -79,7 +79,7 @@ def pretty(response: Response) -> Response:
 
 
 def meta(index: int | None = None) -> dict[str, str]:
-    """Headers of every read: this server always leads and is never behind."""
+    """Headers of every read: this server is always the leader, so its data are never stale."""
     headers = {"x-consul-knownleader": "true", "x-consul-lastcontact": "0"}
     if index is not None:
         headers["x-consul-index"] = str(index)

@@ -1,7 +1,6 @@
-"""From a request to an answer: routes, methods and what is wrong with a path; shared by both faces.
+"""From a request to an answer: routes, methods and errors of paths; both faces share it.
 
-Pure but for ``new_id`` and the state that it changes. What it gives back may be a ``Query``, which
-``server.py`` waits for.
+No I/O: handlers change only the state. An answer may be a ``Query``, for which ``server.py`` waits.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 from store.embedded import acl, agent_api, answers, kv_api, session_api, transaction_api
 from store.embedded.acl import Policy
-from store.embedded.answers import Complaint, Query
+from store.embedded.answers import HttpError, Query
 from store.embedded.calls import Call
 from store.ports import Request, Response
 
@@ -23,7 +22,7 @@ Handler = Callable[[Call], Response | Query]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path, or everything under it where it ends in a slash."""
+    """A path; one that ends in a slash includes all paths under it."""
 
     path: str
     methods: tuple[str, ...]
@@ -51,7 +50,7 @@ _TREES = tuple(route for route in ROUTES if route.path.endswith("/"))
 
 
 def find(request: Request) -> tuple[Route, str] | Response:
-    """The route of a request and the path after it, or the answer where there is none."""
+    """The route of a request and the rest of the path; without a route, the answer."""
     path = request.path
     if not path.isprintable():
         return Response(400, {}, b"")
@@ -74,18 +73,18 @@ def find(request: Request) -> tuple[Route, str] | Response:
 
 
 def answer(route: Route, call: Call) -> Response | Query:
-    """What the handler says; complaints become answers."""
+    """The handler's answer; its errors become answers."""
     try:
         return route.handler(call)
-    except Complaint as complaint:
-        return complaint.response()
+    except HttpError as error:
+        return error.response()
 
 
 def policy(request: Request, policies: dict[str, Policy] | None) -> Policy:
-    """What the request's token may do.
+    """The access rights of the request's token.
 
     Raises:
-        Complaint: 403, the token is not known.
+        HttpError: 403, the token is not known.
     """
     if policies is None:
         return acl.EVERYTHING
@@ -95,7 +94,7 @@ def policy(request: Request, policies: dict[str, Policy] | None) -> Policy:
     if not token:
         return policies.get("", acl.ANONYMOUS)
     if token not in policies:
-        raise Complaint(403, acl.NOT_FOUND)
+        raise HttpError(403, acl.NOT_FOUND)
     return policies[token]
 
 
@@ -104,14 +103,14 @@ def _header(request: Request, name: str) -> str:
 
 
 def _clean(path: str) -> str:
-    """As Go's path cleaning: no double slashes, no dot segments, the trailing slash stays."""
+    """The path as Go cleans it: no double slashes, no dot segments; a trailing slash stays."""
     clean = posixpath.normpath(path)
     clean = f"/{clean.lstrip('/')}"
     return f"{clean}/" if path.endswith("/") and clean != "/" else clean
 
 
 def _moved(request: Request, path: str) -> Response:
-    """Consul's router sends unclean paths elsewhere, so such keys exist through transactions only."""
+    """The redirect to the clean path; so only transactions can write keys with an unclean path."""
     location = quote(path, safe="/:~.-_+&=$,@!*'()")
     if request.params:
         location += f"?{urlencode(request.params)}"

@@ -1,4 +1,4 @@
-"""One request, taken apart: what every handler is given, and the parameters that all of them share."""
+"""One parsed request, the input of every handler, and the parameters that all endpoints share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from store.embedded import acl, durations
 from store.embedded.acl import Policy
-from store.embedded.answers import Complaint
+from store.embedded.answers import HttpError
 from store.embedded.state import State
 from store.ports import Request
 
@@ -19,7 +19,7 @@ _UINT64 = 2**64
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who the server says it is."""
+    """The names, version and address that the server reports about itself."""
 
     node: str
     node_id: str
@@ -29,7 +29,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """How long to wait for an index above ``index``, in seconds; index 0 never waits."""
+    """A wait of at most ``wait`` seconds for an index above ``index``; index 0 never waits."""
 
     index: int
     wait: float
@@ -37,7 +37,7 @@ class Blocking:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request with the state it works on; ``rest`` is the path after the route."""
+    """A request with the server's state; ``rest`` is the path after the route."""
 
     state: State
     identity: Identity
@@ -49,20 +49,20 @@ class Call:
     new_session_id: str
 
     def query(self) -> str:
-        """The parameters sorted by name, as Consul repeats them in complaints."""
+        """The parameters sorted by name, as Consul repeats them in its errors."""
         return urlencode(sorted(self.params.items()))
 
     def options(self) -> Blocking:
-        """Check what Consul checks of every such request.
+        """Check the common parameters as Consul does.
 
         Raises:
-            Complaint: 400 or 500, with Consul's text.
+            HttpError: 400 or 500, with Consul's text.
         """
         blocking = Blocking(self._index(), self._wait())
         if "stale" in self.params and "consistent" in self.params:
-            raise Complaint(400, "Cannot specify ?stale with ?consistent, conflicting semantics.")
+            raise HttpError(400, "Cannot specify ?stale with ?consistent, conflicting semantics.")
         if self.params.get("dc", DATACENTER) not in {"", DATACENTER}:
-            raise Complaint(500, "No path to datacenter")
+            raise HttpError(500, "No path to datacenter")
         return blocking
 
     def _wait(self) -> float:
@@ -70,35 +70,35 @@ class Call:
         try:
             wait = durations.parse(text) / 1e9 if text else 0.0
         except durations.InvalidDuration as error:
-            raise Complaint(400, "Invalid wait time") from error
+            raise HttpError(400, "Invalid wait time") from error
         return min(wait, MAX_WAIT) if wait > 0 else DEFAULT_WAIT
 
     def _index(self) -> int:
         text = self.params.get("index", "")
         try:
             return uint(text) if text else 0
-        except Complaint as error:
-            raise Complaint(400, "Invalid index") from error
+        except HttpError as error:
+            raise HttpError(400, "Invalid index") from error
 
     def need_key_read(self, key: str) -> None:
-        """Raises Complaint 403 unless ``key`` may be read."""
+        """Raises HttpError 403 unless ``key`` may be read."""
         if not self.policy.may_read(key):
-            raise Complaint(403, acl.DENIED)
+            raise HttpError(403, acl.DENIED)
 
     def need_sessions(self) -> None:
-        """Raises Complaint 403 unless sessions may be changed."""
+        """Raises HttpError 403 unless sessions may be changed."""
         if not self.policy.sessions:
-            raise Complaint(403, acl.DENIED)
+            raise HttpError(403, acl.DENIED)
 
 
 def uint(text: str) -> int:
     """An unsigned 64-bit number in decimal.
 
     Raises:
-        Complaint: 500 with the text of Go's ``strconv``.
+        HttpError: 500 with the text of Go's ``strconv``.
     """
     if not (text.isascii() and text.isdigit()):
-        raise Complaint(500, f'strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise HttpError(500, f'strconv.ParseUint: parsing "{text}": invalid syntax')
     if int(text) >= _UINT64:
-        raise Complaint(500, f'strconv.ParseUint: parsing "{text}": value out of range')
+        raise HttpError(500, f'strconv.ParseUint: parsing "{text}": value out of range')
     return int(text)

@@ -1,4 +1,4 @@
-"""Durations as Go writes them ("10s", "1m30.5s", "500ns"), which is how Consul's API takes them."""
+"""Durations in Go's format ("10s", "1m30.5s", "500ns"), which Consul's API uses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class InvalidDuration(ValueError):
 
 
 def parse(text: str) -> int:
-    """Nanoseconds.
+    """The nanoseconds of a duration.
 
     Raises:
         InvalidDuration: with the text that Go's ``time.ParseDuration`` gives.

@@ -1,7 +1,7 @@
-"""JSON bodies read the way Consul's decoder reads them, down to its complaints.
+"""Decodes JSON bodies as Consul's decoder does, with the same errors.
 
-Field names fit in any case, ``null`` is a missing field, what follows the first value is ignored.
-Clients show these texts to people, so the common mistakes get the very text that Consul gives.
+Field names match in any case, ``null`` is a missing field, and text after the first value is ignored.
+Clients show these errors to people, so common mistakes get the same text as from Consul.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Malformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a field holds: ``kind`` is the JSON kind, ``go`` the name of the type in messages."""
+    """The type of a field: ``kind`` is the JSON kind, ``go`` the name of the type in messages."""
 
     kind: str
     go: str
@@ -38,7 +38,7 @@ def first_value(body: bytes) -> Any:
     """The first JSON value of a body.
 
     Raises:
-        Malformed: there is none.
+        Malformed: the body has no complete value.
     """
     text = body.decode("utf-8", errors="replace").lstrip(" \t\r\n")
     if not text:
@@ -54,7 +54,7 @@ def first_value(body: bytes) -> Any:
 
 
 def wrong_kind(value: Any, where: str) -> Malformed:
-    """Go's complaint about a value of the wrong kind; ``where`` follows "into Go"."""
+    """Go's error for a value of the wrong kind; ``where`` is the text after "into Go"."""
     return Malformed(f"json: cannot unmarshal {_kind(value)} into Go {where}")
 
 
@@ -64,11 +64,11 @@ def fields(
     """The known fields of an object, checked; absent and null ones are left out.
 
     Args:
-        value: what should be an object.
-        known: by their names.
-        owner: in messages, before the field's name.
+        value: the value, which should be an object.
+        known: the known fields by name.
+        owner: text of messages before the field's name.
         strict: refuse unknown fields instead of ignoring them.
-        whole: in the message where ``value`` is no object at all.
+        whole: text of the message if ``value`` is no object.
 
     Raises:
         Malformed: with Go's text.

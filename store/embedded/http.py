@@ -1,7 +1,7 @@
-"""The embedded server over HTTP, so that farmctl, curl and the consul CLI can talk to it.
+"""The embedded server over HTTP, for farmctl, curl and the consul CLI.
 
-Loopback only unless told otherwise: there is no TLS and, by default, no access control. Bodies that
-are too large by their own account are refused without being read.
+It listens on loopback by default, because it has no TLS and, by default, no access control. A body
+whose ``Content-Length`` is too large is refused without being read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from store.embedded import answers
 from store.embedded.server import EmbeddedServer
 from store.ports import Request
 
-# Beyond Consul's own limit, which is answered in its own words; this one bounds memory.
+# Above Consul's own limit, which has its own error; this one bounds memory.
 MAX_BODY_BYTES = 1024 * 1024
 STOP_SECONDS = 0.1
 
@@ -43,7 +43,7 @@ class HttpFace:
             OSError: the address cannot be listened on.
         """
         listener = web.Server(self._answer, handler_cancellation=True, access_log=None)
-        # Parked queries would hold a clean stop for minutes; clients come back by themselves.
+        # Blocking queries would delay a clean stop for minutes; clients reconnect by themselves.
         self._runner = web.ServerRunner(listener, shutdown_timeout=STOP_SECONDS)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
@@ -74,7 +74,7 @@ class HttpFace:
 
 
 async def _translated(request: web.BaseRequest) -> Request:
-    """The path decoded byte by byte: ``%2F`` is a slash, ``+`` is a plus."""
+    """The request as the server takes it; in the path ``%2F`` is a slash and ``+`` is a plus."""
     path, _, query = request.raw_path.partition("?")
     length = request.content_length
     headers = {name.lower(): value for name, value in request.headers.items()}

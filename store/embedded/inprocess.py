@@ -1,7 +1,7 @@
-"""The embedded server without a network: a ``store.ports.Transport`` for tests under virtual time.
+"""The embedded server without a network: a ``store.ports.Transport`` for tests in virtual time.
 
-Nothing here takes real time: a request is answered within one turn of the loop, and a blocking query
-by the server's clock.
+It takes no real time: a request is answered within one turn of the loop, and the wait of a blocking
+query is measured by the server's clock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from store.ports import Request, Response
 
 
 class InProcessTransport:
-    """Hands requests to a server in this process; several may share one."""
+    """Passes requests to a server in this process; several transports may share one server."""
 
     def __init__(self, server: EmbeddedServer) -> None:
         self._server = server
@@ -44,12 +44,12 @@ class InProcessTransport:
             over.cancel()
 
     async def close(self) -> None:
-        """Refuse everything from now on; the server itself goes on."""
+        """Refuse all further requests; the server keeps running."""
         self._closed = True
 
 
 async def _turn() -> None:
-    """Let everybody else run once, as a network would."""
+    """Let all other tasks run once, as they would during a network request."""
     loop = asyncio.get_running_loop()
     passed: asyncio.Future[None] = loop.create_future()
     loop.call_soon(_pass, passed)
@@ -57,6 +57,6 @@ async def _turn() -> None:
 
 
 def _pass(turn: asyncio.Future[None]) -> None:
-    """The end of a turn; the caller may have been cancelled in that very turn."""
+    """End the turn, unless the caller was cancelled during it."""
     if not turn.done():
         turn.set_result(None)

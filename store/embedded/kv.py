@@ -1,8 +1,8 @@
-"""The key-value table: pairs, tombstones and the indexes that blocking queries rest on.
+"""The key-value table: pairs, tombstones and the indexes of blocking queries.
 
-Every change happens at a raft index. It must never: let an index that somebody saw for a prefix go
-down while the tombstone of a deletion under it lives, or move an index for a write that changes
-nothing. Changes are kept in a journal until ``commit``, so that a transaction can be taken back.
+Every change has a raft index. The index of a prefix must never go down while the tombstone of a
+deletion under it exists, and a write that changes nothing must never move an index. A journal keeps
+the changes until ``commit``, so that a transaction can be rolled back.
 
 Source: Consul 1.8 ``agent/consul/state/kvs.go`` and ``graveyard.go``, behaviour only; each rule is
 measured by the contract cases.
@@ -16,7 +16,7 @@ from store.embedded.ordered import OrderedMap
 
 
 class Pair(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True, kw_only=True, gc=False):
-    """One pair in the order and form in which Consul sends it: no ``Session`` when nobody holds it."""
+    """One pair, with Consul's order of fields; ``Session`` is left out if no session holds the key."""
 
     lock_index: int
     key: str
@@ -28,7 +28,7 @@ class Pair(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True, kw_
 
 
 class KeyValues:
-    """The table. ``index`` is the last change."""
+    """The table. ``index`` is that of the last change."""
 
     def __init__(self) -> None:
         self.index = 0
@@ -54,15 +54,15 @@ class KeyValues:
         return sorted(self._held.get(session, ()))
 
     def index_of(self, key: str) -> int:
-        """The index of an answer about one key: its own, or the table's when it is not there."""
+        """The index of an answer about one key: the key's, or the table's if the key does not exist."""
         pair = self._pairs.get(key)
         return self.table_index() if pair is None else pair.modify_index
 
     def index_under(self, prefix: str, pairs: list[Pair]) -> int:
-        """The index of an answer about a prefix, given what is under it.
+        """The index of an answer about a prefix with the pairs under it.
 
-        The newest pair or tombstone; a prefix that never was answers with the table's index, which
-        moves with every write. The empty prefix is the table.
+        It is that of the newest pair or tombstone. A prefix without any has the table's index, which
+        moves with every write; so has the empty prefix.
         """
         newest = max((pair.modify_index for pair in pairs), default=0)
         if not prefix:
@@ -71,7 +71,7 @@ class KeyValues:
         return newest or self.table_index()
 
     def table_index(self) -> int:
-        """Never 0: that would mean not to block."""
+        """The table's index, at least 1, because a query with index 0 does not block."""
         return max(self.index, 1)
 
     def watched_for(self, key: str) -> str:
@@ -87,7 +87,7 @@ class KeyValues:
         self._buried.clear()
 
     def commit(self) -> list[str]:
-        """Keep the change; the keys that it touched, each once."""
+        """Keep the change and return the changed keys, each once."""
         return list(dict.fromkeys(key for key, _ in self._journal))
 
     def buried(self) -> bool:
@@ -103,10 +103,10 @@ class KeyValues:
         self.index = self._before
 
     def write(self, index: int, pair: Pair) -> Pair:
-        """Store ``pair``, whose indexes are filled in here; an equal pair changes nothing.
+        """Store ``pair`` with its indexes set here; an equal pair changes nothing.
 
         Returns:
-            What is stored now: the old pair, with its old index, if nothing changed.
+            The stored pair: the old one, with its old index, if nothing changed.
         """
         before = self._pairs.get(pair.key)
         if before is not None and _equal(before, pair):
@@ -119,7 +119,7 @@ class KeyValues:
         return pair
 
     def delete(self, index: int, key: str) -> None:
-        """Delete one key, leaving a tombstone; nothing happens if it is not there."""
+        """Delete one key and leave a tombstone; a missing key is ignored."""
         before = self._pairs.get(key)
         if before is None:
             return
@@ -128,9 +128,9 @@ class KeyValues:
         self._bury(index, key)
 
     def delete_under(self, index: int, prefix: str) -> None:
-        """Delete everything under a prefix, leaving one tombstone for all of it.
+        """Delete all keys under a prefix and leave one tombstone for the prefix.
 
-        Deleting the whole table leaves none: a query on the empty prefix has the table's index.
+        Deleting the whole table leaves none, because the empty prefix has the table's index.
         """
         gone = self._pairs.drop_under(prefix)
         if not gone:
@@ -143,7 +143,7 @@ class KeyValues:
             self._bury(index, prefix)
 
     def reap(self, index: int) -> None:
-        """Forget tombstones up to an index; they are kept for 15 minutes."""
+        """Drop the tombstones up to an index; they are kept for 15 minutes."""
         old = [key for key in self._tombstones if (self._tombstones.get(key) or 0) <= index]
         for key in old:
             self._tombstones.pop(key)

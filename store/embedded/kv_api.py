@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from store.embedded import acl, answers
-from store.embedded.answers import Complaint, Query, Reading
+from store.embedded.answers import HttpError, Query, Reading
 from store.embedded.calls import Call, uint
 from store.embedded.kv import Pair
 from store.embedded.state import Transaction
@@ -39,9 +39,9 @@ def handle(call: Call) -> Response | Query:
 
 
 def refusal(call: Call, operation: KvOperation) -> str | None:
-    """Why an operation is refused before it is tried: no key, no permission, lock-delay.
+    """Why an operation is refused before it is tried: no key, no permission, or lock-delay.
 
-    In Consul too these are checked before the replicated state is reached.
+    Consul also checks these before the operation reaches the replicated state.
     """
     key = operation.key
     if not key and operation.verb != "delete-tree":
@@ -91,7 +91,7 @@ def _tree(call: Call, render: _Render) -> Query:
 
 
 def _pairs(call: Call, pairs: list[Pair], index: int) -> Response:
-    """``?raw`` gives the value of one key alone; with ``?recurse`` it says nothing (measured)."""
+    """The pairs as JSON; ``?raw`` gives the value of one key, and has no effect with ``?recurse``."""
     headers = answers.meta(index)
     if not pairs:
         return answers.nothing(404, headers)
@@ -128,7 +128,7 @@ def _put(call: Call) -> Response:
         operation = KvOperation("unlock", key, operation.value, flags, session=call.params["release"])
     limit = call.state.limits.value_bytes
     if call.length > limit:
-        raise Complaint(
+        raise HttpError(
             413,
             f"Request body({call.length} bytes) too large, max size: {limit} bytes. "
             f"See {_LIMIT_PAGE}#kv_max_value_size.",
@@ -147,24 +147,24 @@ def _delete(call: Call) -> Response:
 
 
 def _apply(call: Call, operation: KvOperation) -> Response:
-    """``true``, ``false`` where somebody else was first, 500 where the request makes no sense."""
+    """``true``; ``false`` if the condition does not hold; 500 if the request is invalid."""
     reason = refusal(call, operation)
     if reason == acl.DENIED:
-        raise Complaint(403, reason)
+        raise HttpError(403, reason)
     if reason is not None:
         return answers.json(False)
     _, failures = call.state.commit(Transaction([operation]))
     if failures and not failures[0].quiet:
-        raise Complaint(500, failures[0].what)
+        raise HttpError(500, failures[0].what)
     return answers.json(not failures)
 
 
 def _key(call: Call) -> str:
     if not call.rest:
-        raise Complaint(400, "Missing key name")
+        raise HttpError(400, "Missing key name")
     return call.rest
 
 
 def _no_conflict(call: Call, *names: str) -> None:
     if sum(name in call.params for name in names) > 1:
-        raise Complaint(400, f"Conflicting flags: {call.query()}")
+        raise HttpError(400, f"Conflicting flags: {call.query()}")

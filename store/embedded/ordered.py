@@ -1,7 +1,7 @@
-"""A map from text keys to values that can be read by prefix; what both tables of the store stand on.
+"""A map from text keys to values that can be read by prefix; used for pairs and for tombstones.
 
-Keys are kept sorted beside a dictionary: a tree of 50,000 keys is found by two binary searches.
-Code-point order, which Python compares by, is the order of UTF-8 bytes, which Consul compares by.
+A sorted list of keys stands beside a dictionary: two binary searches find a tree of 50,000 keys.
+Python compares text by code points, which gives the same order as Consul's comparison of UTF-8 bytes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Generic, TypeVar
 V = TypeVar("V")
 
 _LAST = "\U0010ffff"
-_END = "\0"  # Consul's index ends each key with it, so that no key is a prefix of another
+_END = "\0"  # ends each key in Consul's index, so that no key is a prefix of another
 
 
 class OrderedMap(Generic[V]):
-    """Text keys in order; reading by prefix costs the size of the answer."""
+    """Text keys in order; the cost of reading by prefix grows with the answer only."""
 
     def __init__(self) -> None:
         self._keys: list[str] = []
@@ -40,7 +40,7 @@ class OrderedMap(Generic[V]):
         self._values[key] = value
 
     def pop(self, key: str) -> None:
-        """Remove a key that is there."""
+        """Remove a key, which must exist."""
         del self._values[key]
         del self._keys[bisect_left(self._keys, key)]
 
@@ -55,24 +55,24 @@ class OrderedMap(Generic[V]):
         return [values[key] for key in self.under(prefix)]
 
     def drop_under(self, prefix: str) -> list[tuple[str, V]]:
-        """Remove everything that starts with ``prefix``; what it was."""
+        """Remove all keys that start with ``prefix`` and return them with their values."""
         low, high = self._range(prefix)
         dropped = [(key, self._values.pop(key)) for key in self._keys[low:high]]
         del self._keys[low:high]
         return dropped
 
     def watched_for(self, absent: str) -> str:
-        """The prefix whose changes Consul reports to somebody who waits for a key that is not there.
+        """The prefix whose changes wake a watch on a missing key in Consul.
 
-        Consul's index is a radix tree and a watch on nothing hangs on the node where the search
-        ended: that node's whole subtree wakes it (so a watch on a missing key wakes for its
-        neighbours). ``absent`` is a missing key, or a prefix with nothing under it.
+        Consul's index is a radix tree, and a watch on a missing key is set on the node where the search
+        ended: changes in that node's whole subtree wake it, those of neighbouring keys included.
+        ``absent`` is a missing key, or a prefix with nothing under it.
         """
         text = absent + _END
         place = bisect_left(self._keys, absent)
         depth = max(self._shared(text, place - 1), self._shared(text, place))
         if depth == 0:
-            return ""  # the root is a node even where nothing branches
+            return ""  # the root is always a node
         low, high = self._range(absent[:depth])
         if depth == _common(self._keys[low] + _END, self._keys[high - 1] + _END):
             return absent[:depth]

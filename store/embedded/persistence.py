@@ -1,9 +1,9 @@
 """Optional durability for one machine: a snapshot and a log of commands, so that a restart keeps data.
 
-Each committed command is appended before its answer is sent and survives the end of the process. It
-is not synced to the disk: a power failure may cost the last moments, which is one of the reasons
-why this server is never presented as production. A cut last line is what a crash leaves and is
-dropped; any other damage stops the start, because guessing would lose data.
+Each committed command is appended before its answer is sent, so it survives the end of the process.
+It is not synced to the disk: a power failure may lose the last commands, which is one reason why this
+server is never presented as production. A cut last line is the result of a crash and is dropped; any
+other damage is an error at the start, because dropping more could lose data.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Log:
             raise DataDirectoryBroken(f"{folder}: another server uses this data directory") from error
 
     def load(self, timer: Timer, limits: Limits | None = None) -> State:
-        """The state as it was, with every session's time started again; appends follow from now on.
+        """The stored state, with the TTL of every session started anew; further commands are appended.
 
         Raises:
-            DataDirectoryBroken: something in the folder cannot be read.
+            DataDirectoryBroken: a file in the folder cannot be read.
         """
         state = State(timer, limits)
         self._read_snapshot(state)
@@ -78,7 +78,7 @@ class Log:
         return state
 
     def close(self) -> None:
-        """Give the folder back."""
+        """Close the log and release the folder."""
         if self._file is not None:
             self._file.close()
         self._lock.close()
@@ -92,8 +92,8 @@ class Log:
             self._write_snapshot(state)
 
     def _write_snapshot(self, state: State) -> None:
-        """Replace the snapshot by rename, then start the log again; a crash between the two is
-        harmless, because lines up to the snapshot's index are skipped."""
+        """Replace the snapshot by rename, then empty the log. A crash between the two is harmless,
+        because a replay skips the lines up to the snapshot's index."""
         assert self._file is not None
         pairs, tombstones = state.kv.dump()
         snapshot = _Snapshot(

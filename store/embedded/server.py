@@ -1,9 +1,9 @@
-"""One embedded server: the state behind both faces, and the waiting that blocking queries do.
+"""One embedded server: the state behind both faces, and the waits of blocking queries.
 
-Requests are answered in one step, without a pause, so each sees and leaves whole states. Only a
+A request is answered in one step without an await, so it sees and leaves a consistent state. Only a
 blocking query waits: for a wake-up from a commit, or for the end of its wait by the injected clock.
-While anybody waits, one task ends sessions in time; otherwise the next request does, which nobody
-can tell apart.
+While a query waits, one task ends sessions in time; otherwise the next request ends them first, and
+no client sees a difference.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from store.embedded import answers, api
 from store.embedded.acl import Policy
-from store.embedded.answers import Complaint, Query
+from store.embedded.answers import HttpError, Query
 from store.embedded.calls import Blocking, Call, Identity
 from store.embedded.state import Limits, State, Timer
 from store.ports import Ids, Request, Response, Rng
@@ -30,10 +30,10 @@ class EmbeddedServer:
     Args:
         timer: the clock; ``store.ports.Clock`` fits.
         rng: jitter of waits.
-        ids: session ids are made of two of them.
-        limits: Consul 1.8's, unless told otherwise.
-        policies: token to what it may do, ``""`` for none; None switches access control off.
-        state: to continue from, as ``persistence.load`` gives it.
+        ids: a session id is made of two of them.
+        limits: those of Consul 1.8 by default.
+        policies: access rights by token, ``""`` for requests without one; None: no access control.
+        state: the state to continue from, as ``persistence.load`` returns it.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class EmbeddedServer:
         self._earlier = asyncio.Event()
 
     async def handle(self, request: Request) -> Response:
-        """Answer one request; only a blocking query takes time.
+        """Answer one request; only a blocking query waits.
 
-        ``content-length`` among the headers counts where the body itself was not read.
+        The header ``content-length`` tells the size of a body that was not read.
         """
         self.state.expire()
         found = api.find(request)
@@ -71,8 +71,8 @@ class EmbeddedServer:
         route, rest = found
         try:
             call = self._call(request, rest)
-        except Complaint as complaint:
-            return complaint.response()
+        except HttpError as error:
+            return error.response()
         answer = api.answer(route, call)
         self._rearm()
         if isinstance(answer, Query):
@@ -92,7 +92,7 @@ class EmbeddedServer:
         )
 
     async def _wait(self, query: Query, blocking: Blocking) -> Response:
-        """Read until the index has passed the caller's, or the wait is over."""
+        """Read until the index is above the caller's, or the wait is over."""
         reading = query.read()
         if blocking.index == 0 or reading.index > blocking.index:
             return reading.render()
@@ -125,13 +125,13 @@ class EmbeddedServer:
             self._expiry = None
 
     def _rearm(self) -> None:
-        """A request may have brought a nearer deadline than the one that is slept for."""
+        """Wake the expiry task if a request set an earlier deadline than the one it sleeps for."""
         deadline = self.state.next_deadline()
         if deadline is not None and (self._armed is None or deadline < self._armed):
             self._earlier.set()
 
     async def _expire(self) -> None:
-        """End sessions when their time comes."""
+        """End each session at its deadline."""
         while True:
             self._earlier.clear()
             deadline = self._armed = self.state.next_deadline()

@@ -1,4 +1,4 @@
-"""``/v1/session/``: create, renew, destroy, and the lists that tell who lives."""
+"""``/v1/session/``: create, renew, destroy, and the lists of sessions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from store.embedded import answers, gojson
-from store.embedded.answers import Complaint, Query, Reading
+from store.embedded.answers import HttpError, Query, Reading
 from store.embedded.calls import Call
 from store.embedded.durations import InvalidDuration, parse
 from store.embedded.gojson import Field, Malformed
@@ -16,7 +16,7 @@ from store.embedded.verbs import Refused, check_session_id
 from store.ports import Response
 
 SERF_CHECK = "serfHealth"
-# Below this, a lock-delay is taken for seconds: people write 15 and mean that (measured).
+# Consul takes a smaller lock-delay for seconds, because people write 15 for 15 s (measured).
 _PROBABLY_SECONDS = 1000
 _FIELDS = {
     "ID": Field("any", ""),
@@ -37,7 +37,7 @@ def create(call: Call) -> Response:
     try:
         session = _decoded(call)
     except (Malformed, InvalidDuration) as error:
-        raise Complaint(400, f"Request decode failed: {error}") from error
+        raise HttpError(400, f"Request decode failed: {error}") from error
     call.need_sessions()
     _check(call, session)
     call.state.commit(CreateSession(session))
@@ -45,18 +45,18 @@ def create(call: Call) -> Response:
 
 
 def renew(call: Call) -> Response:
-    """``PUT /v1/session/renew/<id>``: leader memory only, no raft index."""
+    """``PUT /v1/session/renew/<id>``: changes the leader's memory only and uses no raft index."""
     call.options()
     session = call.state.sessions.get(_session_id(call).lower())
     if session is None:
-        raise Complaint(404, f"Session id '{call.rest}' not found")
+        raise HttpError(404, f"Session id '{call.rest}' not found")
     call.need_sessions()
     call.state.renew(session)
     return answers.json([session])
 
 
 def destroy(call: Call) -> Response:
-    """``PUT /v1/session/destroy/<id>``: true, also where there is nothing to destroy."""
+    """``PUT /v1/session/destroy/<id>``: true, also if the session does not exist."""
     call.options()
     session_id = _session_id(call).lower()
     call.need_sessions()
@@ -84,7 +84,7 @@ def of_node(call: Call) -> Query:
     """``GET /v1/session/node/<node>``."""
     call.options()
     if not call.rest:
-        raise Complaint(400, "Missing node name")
+        raise HttpError(400, "Missing node name")
     return _list(call, lambda session: session.node == call.rest)
 
 
@@ -109,16 +109,16 @@ def _reading(call: Call, found: list[Session]) -> Reading:
 
 def _session_id(call: Call) -> str:
     if not call.rest:
-        raise Complaint(400, "Missing session")
+        raise HttpError(400, "Missing session")
     try:
         check_session_id(call.rest)
     except Refused as error:
-        raise Complaint(500, error.what) from error
+        raise HttpError(500, error.what) from error
     return call.rest
 
 
 def _decoded(call: Call) -> Session:
-    """The body over Consul's defaults; an empty one is legal."""
+    """The session of the body, with Consul's defaults; an empty body is legal."""
     defaults: dict[str, Any] = {"Node": call.identity.node}
     if call.length > 0:
         value = gojson.first_value(call.request.body)
@@ -151,26 +151,26 @@ def _lock_delay(value: Any) -> int:
 
 
 def _check(call: Call, session: Session) -> None:
-    """What Consul checks before and while it stores a session; 500 with its text."""
+    """Check a session as Consul does before it stores one; errors are 500 with Consul's text."""
     limits = call.state.limits
     if not session.node:
-        raise Complaint(500, "Must provide Node")
+        raise HttpError(500, "Must provide Node")
     if session.behavior not in {"release", "delete"}:
-        raise Complaint(500, f"Invalid Behavior setting '{session.behavior}'")
+        raise HttpError(500, f"Invalid Behavior setting '{session.behavior}'")
     if session.ttl:
         try:
             ttl = parse(session.ttl)
         except InvalidDuration as error:
-            raise Complaint(500, f"Session TTL '{session.ttl}' invalid: {error}") from error
+            raise HttpError(500, f"Session TTL '{session.ttl}' invalid: {error}") from error
         if ttl and not limits.session_ttl_min <= ttl / NANOSECONDS <= limits.session_ttl_max:
-            raise Complaint(
+            raise HttpError(
                 500,
                 f"Invalid Session TTL '{ttl}', must be between "
                 f"[{limits.session_ttl_min:g}s={limits.session_ttl_max / 3600:g}h0m0s]",
             )
     if session.node != call.identity.node:
-        raise Complaint(500, "Missing node registration")
+        raise HttpError(500, "Missing node registration")
     named = [*session.node_checks, *(str(each.get("ID", "")) for each in session.service_checks or [])]
     for check in named:
         if check != SERF_CHECK:
-            raise Complaint(500, f"Missing check '{check}' registration")
+            raise HttpError(500, f"Missing check '{check}' registration")

@@ -1,9 +1,8 @@
-"""The session table: who may hold locks, and until when without a renewal.
+"""The session table: the sessions, which may hold locks, and their deadlines without a renewal.
 
-A session's time-to-live is doubled before it counts (measured: a TTL of 10 s ends after 20 s), and
-its lock-delay is capped at a minute when it applies, not when it is stored. Deadlines are this
-process's own: after a restart every session starts with its full time again, as after a change of
-Consul's leader.
+A session ends after twice its TTL (measured: a TTL of 10 s ends after 20 s), and its lock-delay is
+limited to a minute when it applies, not when it is stored. Deadlines are not persistent: after a
+restart every session has its full time again, as after a change of Consul's leader.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ NANOSECONDS = 1_000_000_000
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """One session in Consul's order and form; ``LockDelay`` is in nanoseconds."""
+    """One session, with Consul's order of fields; ``LockDelay`` is in nanoseconds."""
 
     id: str = msgspec.field(name="ID")
     name: str = msgspec.field(name="Name", default="")
@@ -33,12 +32,12 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     modify_index: int = msgspec.field(name="ModifyIndex", default=0)
 
     def lock_delay_seconds(self) -> float:
-        """How long its keys cannot be locked after it was invalidated or destroyed."""
+        """How long the session's keys cannot be locked after its end."""
         return min(self.lock_delay / NANOSECONDS, MAX_LOCK_DELAY)
 
 
 class Sessions:
-    """The table. ``index`` is the last creation or destruction."""
+    """The table. ``index`` is that of the last creation or destruction."""
 
     def __init__(self) -> None:
         self.index = 0
@@ -47,7 +46,7 @@ class Sessions:
         self._queue: list[tuple[float, str]] = []
 
     def table_index(self) -> int:
-        """Never 0: that would mean not to block."""
+        """The table's index, at least 1, because a query with index 0 does not block."""
         return max(self.index, 1)
 
     def get(self, session_id: str) -> Session | None:
@@ -66,7 +65,7 @@ class Sessions:
         return session
 
     def remove(self, index: int, session_id: str) -> None:
-        """Remove a session that is there."""
+        """Remove a session, which must exist."""
         del self._sessions[session_id]
         self._deadlines.pop(session_id, None)
         self.index = index
@@ -76,7 +75,7 @@ class Sessions:
         self._sessions = {session.id: session for session in sessions}
 
     def renew(self, session_id: str, now: float, ttl: float) -> None:
-        """Set the deadline from now; a ``ttl`` of 0 s sets none."""
+        """Set the deadline ``ttl`` and its multiplier after ``now``; a ``ttl`` of 0 s sets none."""
         if ttl <= 0:
             return
         deadline = now + ttl * TTL_MULTIPLIER
@@ -84,7 +83,7 @@ class Sessions:
         heapq.heappush(self._queue, (deadline, session_id))
 
     def next_deadline(self) -> float | None:
-        """When the first session ends unless it is renewed."""
+        """The earliest deadline of a session; None if there is none."""
         while self._queue:
             deadline, session_id = self._queue[0]
             if self._deadlines.get(session_id) == deadline:
@@ -93,6 +92,6 @@ class Sessions:
         return None
 
     def expired(self, now: float) -> list[str]:
-        """The sessions whose deadline has come, earliest first."""
+        """The sessions whose deadline is over, earliest first."""
         over = [(deadline, each) for each, deadline in self._deadlines.items() if deadline <= now]
         return [each for _, each in sorted(over)]

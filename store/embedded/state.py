@@ -1,8 +1,8 @@
-"""The server's state: every change is a command applied at the next raft index. No await in here.
+"""The server's state: every change is a command that is applied at the next raft index; without await.
 
-Holds what Consul keeps outside of its replicated tables too: lock-delays, the deadlines of sessions
-and the age of tombstones, all by the injected clock. It must never: change a table outside of
-``apply`` (the append log would miss it), or wake a watch before the change is whole.
+It also holds what Consul keeps outside of its replicated tables: lock-delays, the deadlines of
+sessions and the age of tombstones, all by the injected clock. A table must never change outside of
+``apply`` (the log would miss the change), and a watch must never wake before a change is complete.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Timer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the server refuses beyond; the defaults are those of Consul 1.8."""
+    """The limits of the server; the defaults are those of Consul 1.8."""
 
     operations: int = 64
     value_bytes: int = 512 * 1024
@@ -47,7 +47,7 @@ class Limits:
 
 
 class Transaction(msgspec.Struct, tag="txn", frozen=True):
-    """Several operations that all happen or none; a plain write is one of them, alone."""
+    """Operations that are applied together or not at all; a plain write is one with one operation."""
 
     operations: list[KvOperation]
 
@@ -59,13 +59,13 @@ class CreateSession(msgspec.Struct, tag="session", frozen=True):
 
 
 class DestroySession(msgspec.Struct, tag="destroy", frozen=True):
-    """Destroyed or expired: locks are freed by the session's behaviour and lock-delay starts."""
+    """A session that was destroyed or has expired: its behaviour frees its locks, lock-delay starts."""
 
     session_id: str
 
 
 class Reap(msgspec.Struct, tag="reap", frozen=True):
-    """Tombstones up to an index are forgotten."""
+    """Drops the tombstones up to an index."""
 
     up_to: int
 
@@ -85,8 +85,8 @@ class State:
     """Tables, raft index, deadlines and watches of one server.
 
     Args:
-        timer: deadlines are read from it.
-        limits: what to refuse beyond.
+        timer: the clock of the deadlines.
+        limits: larger requests are refused.
     """
 
     def __init__(self, timer: Timer, limits: Limits | None = None) -> None:
@@ -105,10 +105,10 @@ class State:
     # Commands
 
     def commit(self, command: Command) -> tuple[list[Pair], list[Failure]]:
-        """Apply a command at the next raft index, record it, wake who waits for it.
+        """Apply a command at the next raft index, log it, and wake the watches of its keys.
 
         Returns:
-            The results, and the failures: if there are any, nothing was changed.
+            The results, and the failures: with a failure nothing was changed.
         """
         self.raft_index += 1
         outcome = self.apply(self.raft_index, command)
@@ -117,7 +117,7 @@ class State:
         return outcome
 
     def apply(self, index: int, command: Command) -> tuple[list[Pair], list[Failure]]:
-        """Apply at that index; also used to replay a log."""
+        """Apply a command at ``index``; also used to replay a log."""
         self.raft_index = index
         match command:
             case Transaction(operations):
@@ -131,13 +131,13 @@ class State:
         return [], []
 
     def read(self, operations: Sequence[KvOperation]) -> tuple[list[Pair], list[Failure]]:
-        """Operations that write nothing: no raft index is used."""
+        """Run operations that write nothing; no raft index is used."""
         return self._run(self.raft_index, operations)
 
     # Lock-delay, deadlines
 
     def lock_delay(self, key: str) -> float:
-        """Seconds for which the key cannot be locked yet."""
+        """Seconds until the key can be locked again."""
         until = self._delays.get(key)
         if until is None:
             return 0.0
@@ -147,19 +147,19 @@ class State:
         return max(0.0, left)
 
     def renew(self, session: Session) -> None:
-        """Start the session's time again, from now."""
+        """Start the session's TTL anew."""
         ttl = parse(session.ttl) / NANOSECONDS if session.ttl else 0.0
         self.sessions.renew(session.id, self.timer.mono(), ttl)
 
     def next_deadline(self) -> float | None:
-        """When ``expire`` will have something to do."""
+        """The time of the next expiry of a session or tombstone; None if there is none."""
         graves = self._graves[0][0] if self._graves else None
         sessions = self.sessions.next_deadline()
         both = [each for each in (graves, sessions) if each is not None]
         return min(both) if both else None
 
     def expire(self) -> None:
-        """End what is over by now: sessions that were not renewed, old tombstones."""
+        """End the sessions that were not renewed in time, and drop old tombstones."""
         now = self.timer.mono()
         deadline = self.next_deadline()
         if deadline is None or deadline > now:
@@ -170,7 +170,7 @@ class State:
             self.commit(Reap(self._graves.popleft()[1]))
 
     def restart_deadlines(self) -> None:
-        """After a replay: full time for every session, no lock-delay, as after a leader change."""
+        """Give every session its full TTL and drop lock-delays, as after a change of the leader."""
         self._delays.clear()
         for session in self.sessions.all():
             self.renew(session)
@@ -187,7 +187,7 @@ class State:
         return results, []
 
     def _run(self, index: int, operations: Sequence[KvOperation]) -> tuple[list[Pair], list[Failure]]:
-        """Each operation sees what those before it did, failing ones leave nothing."""
+        """Each operation sees the effects of those before it; a failing one changes nothing."""
         results: list[Pair] = []
         failures: list[Failure] = []
         for place, operation in enumerate(operations):
@@ -225,13 +225,13 @@ class State:
         self.session_watches.changed([session_id])
 
     def _finish(self, index: int) -> None:
-        """A change is whole: note new tombstones, then wake."""
+        """End a complete change: note its tombstones, then wake the watches."""
         if self.kv.buried():
             self._note_grave(index)
         self.kv_watches.changed(self.kv.commit())
 
     def _note_grave(self, index: int) -> None:
-        """Tombstones of half a minute go together, at the time of the last."""
+        """Group the tombstones of half a minute; a group is dropped when its last one is old enough."""
         until = self.timer.mono() + TOMBSTONE_SECONDS + TOMBSTONE_GRANULARITY
         if self._graves and until - self._graves[-1][0] < TOMBSTONE_GRANULARITY:
             self._graves[-1] = (self._graves[-1][0], index)

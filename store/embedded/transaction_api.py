@@ -1,4 +1,4 @@
-"""``/v1/txn``: limits first, then what can be refused without trying, then all or nothing."""
+"""``/v1/txn``: first the limits, then refusals without a try, then all operations or none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from store.embedded import answers, gojson
-from store.embedded.answers import Complaint
+from store.embedded.answers import HttpError
 from store.embedded.calls import Call
 from store.embedded.gojson import Field, Malformed
 from store.embedded.kv import Pair
@@ -38,10 +38,10 @@ _fast = msgspec.json.Decoder(list[_Wire], strict=True)
 
 
 def handle(call: Call) -> Response:
-    """``PUT /v1/txn``; one that only reads uses no raft index and answers as a read."""
+    """``PUT /v1/txn``; a transaction that only reads uses no raft index and has a read's headers."""
     limit = call.state.limits.transaction_bytes
     if call.length > limit:
-        raise Complaint(
+        raise HttpError(
             413, f"Request body({call.length} bytes) too large, max size: {limit} bytes. See {_LIMIT_PAGE}."
         )
     operations = _operations(call)
@@ -49,7 +49,7 @@ def handle(call: Call) -> Response:
     for operation in operations:
         size = len(operation.value or b"")
         if size > most:
-            raise Complaint(413, f'Value for key "{operation.key}" is too large ({size} > {most} bytes)')
+            raise HttpError(413, f'Value for key "{operation.key}" is too large ({size} > {most} bytes)')
     if any(operation.verb in WRITES for operation in operations):
         return _answer(*_write(call, operations), extra={}, headers={})
     call.options()
@@ -58,7 +58,7 @@ def handle(call: Call) -> Response:
 
 
 def _operations(call: Call) -> list[KvOperation]:
-    """Decoded at once where the body is as our own clients write it, else the way Consul reads."""
+    """The operations of the body: decoded fast if farmd wrote it, else as Consul decodes."""
     try:
         wires = _fast.decode(call.request.body)
         operations = [wire.kv for wire in wires]
@@ -66,10 +66,10 @@ def _operations(call: Call) -> list[KvOperation]:
         try:
             operations = _slowly(call.request.body)
         except Malformed as error:
-            raise Complaint(400, f"Failed to parse body: {error}") from error
+            raise HttpError(400, f"Failed to parse body: {error}") from error
     most = call.state.limits.operations
     if len(operations) > most:
-        raise Complaint(413, f"Transaction contains too many operations ({len(operations)} > {most})")
+        raise HttpError(413, f"Transaction contains too many operations ({len(operations)} > {most})")
     return operations
 
 

@@ -1,8 +1,8 @@
-"""What each verb does to the tables; single requests and transactions share these.
+"""The effect of each verb on the tables, for single requests and transactions.
 
-A verb returns the pair that Consul would report, or raises ``Refused`` with Consul's text. Verbs
-never look at a clock: lock-delay is checked before (``state.py``), because in Consul it is not part
-of the replicated state.
+A verb returns the pairs that Consul reports, or raises ``Refused`` with Consul's text. A verb never
+uses a clock: lock-delay is checked before (``kv_api.refusal``), because in Consul it is not part of
+the replicated state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Unsigned = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Refused(Exception):
-    """The operation does not apply; the text is Consul's. ``quiet``: a plain request says ``false``."""
+    """The operation is refused; the text is Consul's. ``quiet``: a plain request answers ``false``."""
 
     def __init__(self, what: str, *, quiet: bool = False) -> None:
         super().__init__(what)
@@ -31,7 +31,7 @@ class Refused(Exception):
 class KvOperation(
     msgspec.Struct, rename="pascal", omit_defaults=True, frozen=True, forbid_unknown_fields=True
 ):
-    """One operation as it arrives; the verb is any text, because unknown ones are answered."""
+    """One operation of a request; the verb may be any text, because an unknown verb has its own error."""
 
     verb: str = ""
     key: str = ""
@@ -43,7 +43,7 @@ class KvOperation(
 
 
 class Tables(msgspec.Struct):
-    """What a verb works on."""
+    """The tables that a verb reads and changes."""
 
     kv: KeyValues
     sessions: Sessions
@@ -59,7 +59,7 @@ def apply(tables: Tables, index: int, operation: KvOperation) -> list[Pair]:
     """Apply one operation at a raft index.
 
     Returns:
-        What a transaction reports for it: nothing for deletions, any number for ``get-tree``.
+        The pairs that a transaction reports: none for deletions, any number for ``get-tree``.
 
     Raises:
         Refused: nothing was changed by this operation.
@@ -71,12 +71,12 @@ def apply(tables: Tables, index: int, operation: KvOperation) -> list[Pair]:
 
 
 def quoted(text: str) -> str:
-    """As Go's ``%q`` prints ordinary text."""
+    """Ordinary text as Go's ``%q`` prints it."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def check_session_id(session_id: str) -> None:
-    """Consul's complaint about something that cannot be a session's id.
+    """Refuse a text that cannot be a session's id, with Consul's error.
 
     Raises:
         Refused: the text is not 36 characters long.
@@ -98,7 +98,7 @@ def _pair(operation: KvOperation, before: Pair | None, *, session: str, lock_ind
 
 
 def _set(tables: Tables, index: int, operation: KvOperation) -> list[Pair]:
-    """A plain write keeps the holder but loses the count of locks (measured)."""
+    """A plain write keeps the holder and sets the lock index to 0 (measured)."""
     before = tables.kv.get(operation.key)
     holder = "" if before is None else before.session
     return [tables.kv.write(index, _pair(operation, before, session=holder, lock_index=0))]
@@ -149,7 +149,7 @@ def _delete(tables: Tables, index: int, operation: KvOperation) -> list[Pair]:
 
 
 def _delete_cas(tables: Tables, index: int, operation: KvOperation) -> list[Pair]:
-    """Deleting what is not there succeeds whatever the index."""
+    """The deletion of a missing key succeeds with any index."""
     before = tables.kv.get(operation.key)
     if before is not None and before.modify_index != operation.index:
         raise Refused(f"failed to delete key {quoted(operation.key)}, index is stale", quiet=True)

@@ -1,8 +1,8 @@
-"""Who waits for which keys: blocking queries register here and are woken once.
+"""The watches of blocking queries: a query registers here for keys or prefixes and is woken once.
 
-A wake-up says "look again", not what happened; the query decides by its index. Finding whom to wake
-costs the number of distinct lengths of watched prefixes, never the number of waiting queries. Who waits
-longer is woken first, so that a test on virtual time does the same in every run.
+A wake-up carries no data; the query reads again and compares the index. The cost of a change grows with the
+number of distinct lengths of watched prefixes, not with the number of queries. The query that waits longest
+is woken first, so that a test in virtual time is the same in every run.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ class Watches:
         self._lengths: dict[int, int] = {}
 
     def __len__(self) -> int:
-        """How many are waiting."""
+        """The number of registered watches."""
         return sum(map(len, self._exact.values())) + sum(map(len, self._prefixes.values()))
 
     def key(self, key: str, wake: Wake) -> Wake:
-        """Wake when that very key changes; returns what takes the watch back."""
+        """Call ``wake`` when this key changes; returns the cancellation."""
         self._exact.setdefault(key, {})[wake] = None
         return lambda: self._forget(self._exact, key, wake)
 
     def prefix(self, prefix: str, wake: Wake) -> Wake:
-        """Wake when any key under a prefix changes; returns what takes the watch back."""
+        """Call ``wake`` when any key under a prefix changes; returns the cancellation."""
         if prefix not in self._prefixes:
             self._lengths[len(prefix)] = self._lengths.get(len(prefix), 0) + 1
         self._prefixes.setdefault(prefix, {})[wake] = None
         return lambda: self._forget_prefix(prefix, wake)
 
     def changed(self, keys: Iterable[str]) -> None:
-        """Wake everybody who waits for one of these keys, each once."""
+        """Wake all watches of these keys, each once."""
         woken: dict[Wake, None] = {}
         for key in keys:
             woken |= self._exact.get(key, {})
