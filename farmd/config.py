@@ -23,6 +23,7 @@ from store.selectors import parse as parse_selector
 
 FARM_PORT = 7520
 AGENT_PORT = 7521
+_SELECTABLE = " and ".join(kind.many for kind in KINDS.values() if kind.selectable)
 RELOADABLE: dict[str, Any] = {"reloadable": True}
 
 
@@ -40,7 +41,11 @@ class FarmSection(Section):
         description="Kinds of work that it claims.",
         min_length=1,
     )
-    selector: str = Field("", description="Claims only controllers whose labels match (Kubernetes grammar).")
+    selector: str = Field(
+        "",
+        description=f"Claims only {_SELECTABLE} whose labels match (Kubernetes grammar); other work has"
+        " no labels.",
+    )
     ttl: float = Field(10.0, ge=10, le=60, description="Time to live of the session, in seconds.")
     lost_after: float = Field(
         60.0, ge=1, le=86400, description="Seconds that a node's agent may be absent before the node is lost."

@@ -142,6 +142,11 @@ def test_the_policies_and_the_protocol_name_every_family_of_records(family: Fami
     assert f"`{family.name}/" in (ROOT / "docs" / "protocol.md").read_text()
 
 
+@pytest.mark.parametrize("family", families.COMING)
+def test_whoever_repairs_may_prove_that_no_later_version_owns_it(family: str) -> None:
+    assert f'key_prefix "farmd/{family}/" {{ policy = "write" }}' in policy("operator")
+
+
 @pytest.mark.parametrize("kind", ASKED, **BY_FAMILY)
 def test_the_manual_has_a_row_of_its_commands(kind: KindOfWork) -> None:
     rows = (ROOT / "docs" / "cli.md").read_text().splitlines()
