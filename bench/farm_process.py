@@ -20,9 +20,9 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from bench.processes import Child, tell
-from farmd import daemon
-from farmd.config_sources import load
-from farmd.metrics import Metrics
+from farmd.config.sources import load
+from farmd.observe.metrics import Metrics
+from farmd.process import daemon
 
 CONFIG = """
 [farm]

@@ -12,7 +12,7 @@ import time
 from bench.fleet import RCS, fleet
 from bench.rig import Recording, median, note, report
 from bench.seeding import rc_id
-from farmd.farm.caches import OWN_TREES_PAUSE
+from farmd.cache.caches import OWN_TREES_PAUSE
 from farmd.kinds import KINDS
 from store import codec, operations
 from store.consul.client import ConsulClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from bench.rig import write_all
-from farmd.clock import SystemClock, SystemIds
+from farmd.runtime.clock import SystemClock, SystemIds
 from store import codec, manifests, operations
 from store.audit import Audit, AuditLogStore
 from store.consul.client import ConsulClient

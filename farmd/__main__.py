@@ -17,7 +17,7 @@ import click
 from farmd.version import version
 
 if TYPE_CHECKING:
-    from farmd.config_sources import Loaded, Values
+    from farmd.config.sources import Loaded, Values
 
 EXIT_CONFIG = 78
 _CONFIG = click.option(
@@ -54,7 +54,7 @@ def run(
         "web": {"farm_port": port},
     }
     loaded = _loaded(path, flags)
-    from farmd.daemon import run_farm
+    from farmd.process.daemon import run_farm
 
     sys.exit(run_farm(loaded, lambda: _load(path, flags), os.environ))
 
@@ -82,7 +82,7 @@ def agent(
         "web": {"agent_port": port},
     }
     loaded = _loaded(path, flags)
-    from farmd.daemon import run_agent
+    from farmd.process.daemon import run_agent
 
     sys.exit(run_agent(loaded, lambda: _load(path, flags), os.environ))
 
@@ -109,8 +109,8 @@ def dev(farms: int, agents: int, data_dir: Path | None, http_addr: str, log_leve
 def check_config(path: Path | None, show: bool, key: str | None) -> None:
     """Check the configuration; exit 78 if it cannot be used."""
     loaded = _loaded(path, {})
-    from farmd import config_report
-    from farmd.config_sources import ConfigInvalid
+    from farmd.config import report as config_report
+    from farmd.config.sources import ConfigInvalid
 
     try:
         lines = list(config_report.explained(loaded, key)) if key else []
@@ -138,13 +138,13 @@ def health(path: Path | None, port: int | None, role: str) -> None:
 
 
 def _load(path: Path | None, flags: Values) -> Loaded:
-    from farmd.config_sources import load
+    from farmd.config.sources import load
 
     return load(path, os.environ, flags)
 
 
 def _loaded(path: Path | None, flags: Values) -> Loaded:
-    from farmd.config_sources import ConfigInvalid
+    from farmd.config.sources import ConfigInvalid
 
     try:
         return _load(path, flags)

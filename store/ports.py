@@ -1,8 +1,8 @@
 """What the project needs from outside, as Protocols; everything is passed in by constructor.
 
-``farmd/clock.py`` and ``farmd/metrics.py`` satisfy the first four; ``store/consul/transport.py``
-and ``store/embedded/inprocess.py`` satisfy ``Transport``. Tests pass virtual ones. Nothing in the
-project reads a clock, draws a random number or makes an id in any other way.
+``farmd/runtime/clock.py`` and ``farmd/observe/metrics.py`` satisfy the first of them;
+``store/consul/transport.py`` and ``store/embedded/inprocess.py`` satisfy ``Transport``. Tests pass virtual
+ones. Nothing in the project reads a clock, draws a random number or makes an id in any other way.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class KeyReader(Protocol):
 
 
 class Recorder(Protocol):
-    """Metrics. Names and labels come from the closed set in ``farmd/metrics.py``; others raise."""
+    """Metrics. Names and labels come from the closed set in ``farmd/observe/metrics.py``; others raise."""
 
     def count(self, name: str, value: float = 1, /, **labels: str) -> None:
         """Add to a counter."""

@@ -8,14 +8,14 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from alerting.alerter import Alerter
-from farmd.farm.caches import Caches
-from farmd.farm.failsafe import RemovalBudget
-from farmd.farm.manifests import ManifestCache
+from farmd.cache.caches import Caches
+from farmd.cache.fleet import FleetIndex
+from farmd.cache.manifests import ManifestCache
+from farmd.failsafe.guard import RemovalBudget
 from farmd.farm.model import FarmSettings
-from farmd.farm.world import World
-from farmd.metrics import Metrics
+from farmd.observe.metrics import Metrics
+from farmd.observe.progress import Progress
 from farmd.pods.placement import Placement
-from farmd.progress import Progress
 from farmd.work.context import Context
 from scheduler.selector import LabelSelectorScheduler
 from store.audit import AuditLogStore
@@ -41,18 +41,18 @@ def context_on(
     rng = random.Random(1)
     progress = Progress(clock, Metrics(CollectorRegistry()))
     caches = Caches(client, keys, cluster, clock, rng, progress)
-    world, audit = World(caches, keys), AuditLogStore(keys, clock, ids)
+    fleet, audit = FleetIndex(caches, keys), AuditLogStore(keys, clock, ids)
     parts: dict[str, Any] = {
         "settings": FarmSettings(name),
         "cluster": cluster,
         "client": client,
         "keys": keys,
         "caches": caches,
-        "world": world,
+        "fleet": fleet,
         "scheduler": LabelSelectorScheduler(),
         "manifests": ManifestCache(client, keys),
         "audit": audit,
-        "placement": Placement(client, keys, caches, audit, clock, world.ledger),
+        "placement": Placement(client, keys, caches, audit, clock, fleet.ledger),
         "guards": {},
         "budget": lambda: RemovalBudget(clock, lambda: 1),
         "alerter": alerter or Inbox(),

@@ -23,7 +23,7 @@ from unittest.mock import patch
 import structlog
 
 from farmd.cli.main import run
-from farmd.clock import SystemClock, SystemIds
+from farmd.runtime.clock import SystemClock, SystemIds
 from store.consul.connect import connect
 from store.keys import Keys
 from store.registration import register_cluster, register_node

@@ -18,13 +18,13 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from alerting.alert import Alert
-from farmd.clock import SystemClock, SystemIds
 from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
 from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
-from farmd.metrics import Metrics
-from farmd.progress import Progress
-from farmd.wiring import build_farm
+from farmd.observe.metrics import Metrics
+from farmd.observe.progress import Progress
+from farmd.process.wiring import build_farm
+from farmd.runtime.clock import SystemClock, SystemIds
 from scheduler.protocol import Scheduler
 from store import codec, manifests, operations, registration
 from store.audit import Audit

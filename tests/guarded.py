@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from farmd.clock import SystemIds
+from farmd.runtime.clock import SystemIds
 from store import codec
 from store.consul.client import ConsulClient
 from store.entry import Entry

@@ -13,7 +13,7 @@ from farmd.housekeeping.kind import Housekeeping
 from farmd.housekeeping.manifests import ManifestCollection
 from farmd.housekeeping.model import HousekeepingSettings
 from farmd.housekeeping.worker import Housekeeper
-from farmd.wake import Wake
+from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from store import codec, manifests, operations
 from store.audit import Audit

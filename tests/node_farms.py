@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 
 from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
-from farmd.metrics import Metrics
-from farmd.progress import Progress
-from farmd.wiring import build_farm
+from farmd.observe.metrics import Metrics
+from farmd.observe.progress import Progress
+from farmd.process.wiring import build_farm
 from store import codec, operations, registration
 from store.audit import Audit
 from store.consul.client import ConsulClient

@@ -14,13 +14,13 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from farmd.farm.caches import Caches
+from farmd.cache.caches import Caches
 from farmd.farm.farm import Farm
 from farmd.farm.kind import Worker
 from farmd.farm.model import FarmSettings, Item
-from farmd.metrics import Metrics
-from farmd.progress import Progress
-from farmd.wake import Wake
+from farmd.observe.metrics import Metrics
+from farmd.observe.progress import Progress
+from farmd.runtime.wake import Wake
 from store import codec, registration
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport

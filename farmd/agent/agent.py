@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from farmd import tasks
 from farmd.agent.checks import Checker
 from farmd.agent.contact import Contact
 from farmd.agent.errors import AgentError
@@ -27,7 +26,8 @@ from farmd.agent.reality import RealityWriter
 from farmd.agent.state import StateDirectory
 from farmd.agent.supervisor import Supervisor
 from farmd.agent.watcher import HealthWatcher
-from farmd.progress import Progress
+from farmd.observe.progress import Progress
+from farmd.runtime import tasks
 from store.consul.client import ConsulClient
 from store.keys import Keys, valid_segment
 from store.ports import Clock, Ids, Recorder, Rng

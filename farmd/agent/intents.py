@@ -22,8 +22,8 @@ from farmd.agent.link import Link
 from farmd.agent.manifests import Manifests
 from farmd.agent.model import AgentConfig, Wanted
 from farmd.agent.pods import Pods
-from farmd.progress import Progress
-from farmd.wake import wait
+from farmd.observe.progress import Progress
+from farmd.runtime.wake import wait
 from store import codec
 from store.consul.client import ConsulClient
 from store.entry import Page, RawEntry

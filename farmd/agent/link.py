@@ -18,8 +18,8 @@ from farmd.agent.contact import Contact
 from farmd.agent.errors import AgentError, ForeignCluster, NodeTaken
 from farmd.agent.model import AgentConfig
 from farmd.agent.state import AgentIdentity, StateDirectory
+from farmd.runtime.wake import wait
 from farmd.version import version
-from farmd.wake import wait
 from store import codec, presence, registration
 from store.consul.client import ConsulClient
 from store.errors import AccessDenied, Conflict, StoreError

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 import structlog
 
 from farmd.agent.link import Link
-from farmd.progress import Progress
-from farmd.wake import wait
+from farmd.observe.progress import Progress
+from farmd.runtime.wake import wait
 from store import codec, families, operations
 from store.consul.client import ConsulClient
 from store.errors import RecordInvalid, StoreError

@@ -28,8 +28,8 @@ from farmd.agent.processes import Processes
 from farmd.agent.shim import trouble
 from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
-from farmd.progress import Progress
-from farmd.wake import wait
+from farmd.observe.progress import Progress
+from farmd.runtime.wake import wait
 from store.ports import Clock, Recorder
 from store.reality import Phase, Reality
 

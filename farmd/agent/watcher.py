@@ -18,7 +18,7 @@ from farmd.agent.manifests import Manifests
 from farmd.agent.model import SavedHealth
 from farmd.agent.pod import Pod
 from farmd.agent.state import StateDirectory
-from farmd.progress import Progress
+from farmd.observe.progress import Progress
 from store.manifests import HealthCheck, Manifest
 from store.ports import Clock, Recorder, Rng
 from store.reality import Health

@@ -15,7 +15,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.output import differences, document, emit
 from farmd.cli.tables import clean
 from farmd.commands.mutation import Change, Mutation, commit
-from farmd.errors import Declined, Unconfirmed
+from farmd.runtime.errors import Declined, Unconfirmed
 
 _DONE = {
     "create": "created",

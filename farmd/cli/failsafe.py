@@ -15,7 +15,7 @@ from farmd.cli.names import freezes
 from farmd.cli.options import Duration, command
 from farmd.cli.output import ago, plain, show
 from farmd.cli.tables import Column, Table
-from farmd.failsafe import clear as acknowledge
+from farmd.commands.failsafe import clear as acknowledge
 from store.failsafe import FailsafeStore, frozen
 
 

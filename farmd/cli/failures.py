@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from farmd import errors as ours
+from farmd.runtime import errors as ours
 from store import errors
 
 FAILURE, USAGE, NOT_FOUND, CONFLICT, DENIED, UNAVAILABLE, TIMEOUT, DECLINED = 1, 2, 4, 5, 6, 7, 8, 10

@@ -14,9 +14,9 @@ from typing import Any
 
 import click
 
-from farmd.cli.options import Settings
-from farmd.clock import SystemClock, SystemIds
+from farmd.cli.settings import Settings
 from farmd.commands.mutation import Call
+from farmd.runtime.clock import SystemClock, SystemIds
 from store.consul.client import ConsulClient
 from store.consul.connect import connect
 from store.errors import InputInvalid

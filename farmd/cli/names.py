@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from farmd.cli.options import Settings
+from farmd.cli.settings import Settings
 from farmd.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def findings(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[st
     """Codes and objects of what the doctor would remove."""
 
     async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
-        from farmd.clock import SystemClock
         from farmd.doctor.examine import examine
+        from farmd.runtime.clock import SystemClock
 
         found = (await examine(client, keys, SystemClock())).findings
         return {text for one in found if one.fixable for text in (one.code, one.object)}
@@ -116,7 +116,7 @@ def freezes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str
 
 
 def _complete(ctx: click.Context, source: _Source, incomplete: str) -> list[str]:
-    from farmd.errors import FarmdError
+    from farmd.runtime.errors import FarmdError
     from store.errors import StoreError
 
     try:
@@ -129,7 +129,7 @@ def _complete(ctx: click.Context, source: _Source, incomplete: str) -> list[str]
 
 async def _ask(settings: Settings, source: _Source) -> Iterable[str]:
     from farmd.cli.invocation import address, environment, prefix
-    from farmd.clock import SystemClock
+    from farmd.runtime.clock import SystemClock
     from store.consul.connect import connect
     from store.keys import Keys
 

@@ -8,38 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from farmd.cli.settings import META, Settings
+
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_META = "farmctl.settings"
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the shared options say. ``timeout`` in seconds; ``wait`` None: the command's own default."""
-
-    http_addr: str | None = None
-    token_file: str | None = None
-    output: str = "table"
-    quiet: bool = False
-    verbose: bool = False
-    no_color: bool = False
-    watch: bool = False
-    yes: bool = False
-    dry_run: bool = False
-    force: bool = False
-    reason: str = ""
-    wait: bool | None = None
-    timeout: float = 300.0
-
-    @classmethod
-    def of(cls, ctx: click.Context) -> Settings:
-        """What was given so far on this command line."""
-        return cls(**ctx.meta.get(_META, {}))
 
 
 class Duration(click.ParamType[float]):
@@ -61,7 +37,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     assert param.name is not None
     source = ctx.get_parameter_source(param.name)
     if source is not None and source is not click.core.ParameterSource.DEFAULT:
-        ctx.meta.setdefault(_META, {})[param.name] = value
+        ctx.meta.setdefault(META, {})[param.name] = value
 
 
 def _option(*names: str, **kwargs: Any) -> click.Option:

@@ -10,7 +10,7 @@ import click
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import pods
 from farmd.cli.options import command
-from farmd.errors import AgentUnavailable
+from farmd.runtime.errors import AgentUnavailable
 from store.consul.transport import reason
 from store.errors import Ambiguous, NotFound
 from store.keys import is_sentinel, valid_instance, valid_segment

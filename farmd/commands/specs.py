@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from farmd import documents
+from farmd.commands import documents
 from scheduler.constraints import check_placement
 from scheduler.errors import PlacementInvalid
 from store import codec, manifest_check, selectors

@@ -18,7 +18,7 @@ from farmd.commands.bodies import manifest_of
 from farmd.commands.mutation import Call
 from farmd.commands.noun import Noun, S
 from farmd.commands.placing import T
-from farmd.errors import WaitTimeout
+from farmd.runtime.errors import WaitTimeout
 from store import codec
 from store.errors import Conflict, NotFound, RecordInvalid
 from store.named import Owner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.daemonset.watch import Watch
 from farmd.daemonset.worker import DaemonSetWorker
-from farmd.wake import Wake
+from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.owner import OwnerKind
 from store.daemonsets import KIND

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from farmd.farm.caches import Caches
+from farmd.cache.caches import Caches
 from store.daemonsets import DaemonSet
 from store.entry import Stored
 from store.families import DAEMONSETS

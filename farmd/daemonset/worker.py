@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from alerting.alert import PREEMPTIVE_DS_CONTENTION, Alert
-from farmd.daemonset import changes, reasons
+from farmd.daemonset import actions as changes
 from farmd.daemonset import plan as planning
+from farmd.daemonset import reasons
 from farmd.daemonset.model import Need, Plan
-from farmd.daemonset.reading import Reader, Reading
+from farmd.daemonset.reader import Reader, Reading
 from farmd.daemonset.watch import Watch
 from farmd.pods.changes import NodeChanges
 from farmd.pods.state import Place
-from farmd.wake import Wake
+from farmd.runtime.wake import Wake
 from farmd.work.model import Ask
 from farmd.work.owner import OwnerKind, OwnerWorker
 from store.daemonsets import DaemonSet
@@ -66,9 +67,9 @@ class DaemonSetWorker(OwnerWorker[Reading, Plan]):
 
     def decided(self, snapshot: Reading, plan: Plan) -> None:
         """Changed reservations wake it while it waits for room, the thaw while it is held back."""
-        world, found = self.context.world, snapshot.snapshot
-        world.hunger(self.claim.item, bool(found.refused.get("contended") or found.cramped))
-        world.hold_back(self.claim.item, plan.blocked is not None and plan.blocked.frozen)
+        fleet, found = self.context.fleet, snapshot.snapshot
+        fleet.unschedulable(self.claim.item, bool(found.refused.get("contended") or found.cramped))
+        fleet.hold_back(self.claim.item, plan.blocked is not None and plan.blocked.frozen)
         if plan.empty or plan.contended:
             self._settled = self.index
 

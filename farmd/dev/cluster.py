@@ -20,9 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from farmd.clock import SystemClock
 from farmd.dev import tree
 from farmd.dev.plan import Plan, environment
+from farmd.runtime.clock import SystemClock
 
 STOP_SECONDS = 25.0
 READY_SECONDS = 20.0

@@ -20,12 +20,12 @@ import aiohttp
 import yaml
 from rich.console import Console
 
-from farmd.clock import SystemClock
 from farmd.dev import tree
 from farmd.dev.cluster import Cluster, ClusterFailed
 from farmd.dev.plan import environment
 from farmd.dev.scene import ANSWER_SECONDS, Scene, Seen, look
 from farmd.overview import PodRow
+from farmd.runtime.clock import SystemClock
 from store.consul.client import ConsulClient
 from store.consul.connect import connect
 from store.errors import StoreError

@@ -19,9 +19,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from farmd.clock import SystemClock
 from farmd.dev import tree
 from farmd.dev.plan import Plan, environment
+from farmd.runtime.clock import SystemClock
 
 STORE_SECONDS = 15.0
 WORKLOADS_SECONDS = 12.0

@@ -13,17 +13,17 @@ from contextlib import nullcontext
 
 import structlog
 
-from farmd.farm.caches import Caches
+from farmd.cache.caches import Caches
 from farmd.farm.held import LockTree
 from farmd.farm.kind import Kind
 from farmd.farm.locking import Locks
 from farmd.farm.members import Members
 from farmd.farm.model import ClaimPlan, FarmSettings, Peer, Situation
 from farmd.farm.plan import decide
-from farmd.farm.situation import Surroundings
+from farmd.farm.reader import ClaimReader
 from farmd.farm.supervisor import Supervisor
-from farmd.progress import Loop
-from farmd.wake import Wake, wait
+from farmd.observe.progress import Loop
+from farmd.runtime.wake import Wake, wait
 from store import registration
 from store.consul.client import ConsulClient
 from store.errors import NotRegistered, OutcomeUnknown, SchemaTooNew, StoreError
@@ -88,7 +88,7 @@ class ClaimLoop:
             recorder,
         )
         self._members = Members(kind.name, settings, caches.farms, clock)
-        self._around = Surroundings(kind, settings, keys, caches, held, self._members, clock, rng)
+        self._reader = ClaimReader(kind, settings, keys, caches, held, self._members, clock, rng)
         self._above_since: float | None = None
         self._draining = False
         self.drained = asyncio.Event()
@@ -127,7 +127,7 @@ class ClaimLoop:
             await self._held.refresh()
             await self._resumed()
             await self._drop_lost()
-            situation = await self._around.situation(
+            situation = await self._reader.situation(
                 self.supervisor.owned, above_since=self._above_since, draining=self._draining
             )
             plan = decide(situation)
@@ -229,7 +229,7 @@ class ClaimLoop:
         known = self.supervisor
         claims = [c for c in await self._locks.borne() if c.item not in known and c.item not in taken]
         items = self._kind.items()
-        unfit = [c for c in claims if c.item in items and not self._around.may_claim(items[c.item])]
+        unfit = [c for c in claims if c.item in items and not self._reader.may_claim(items[c.item])]
         await self._locks.free(unfit)
         claims = [claim for claim in claims if claim not in unfit]
         self._recorder.count("farmd_lock_events_total", len(claims), event="adopted")
@@ -254,7 +254,7 @@ class ClaimLoop:
             if position % STARTED_AT_ONCE == STARTED_AT_ONCE - 1:
                 await self._clock.sleep(0)
             work = self._caches.work.get(self._keys.work(self.kind, claim.item))
-            if (free_for := self._around.taken(claim.item)) is not None:
+            if (free_for := self._reader.taken(claim.item)) is not None:
                 self._recorder.observe("farmd_lock_failover_seconds", free_for)
             self.supervisor.start(claim, work.record if work else None)
         log.info("claims.taken", kind=self.kind, count=len(claims), owned=len(self.supervisor))

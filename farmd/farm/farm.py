@@ -18,16 +18,16 @@ from typing import Any
 import msgspec.structs
 import structlog
 
-from farmd import tasks
-from farmd.farm.caches import Caches
+from farmd.cache.caches import Caches
+from farmd.failsafe.guard import FailsafeGuard
+from farmd.farm.backoff import Backoffs
 from farmd.farm.claims import ClaimLoop
-from farmd.farm.failsafe import FailsafeGuard
 from farmd.farm.held import LockTree
 from farmd.farm.kind import Kind
 from farmd.farm.model import FarmSettings
-from farmd.farm.rests import Rests
-from farmd.progress import Progress
-from farmd.wake import wait
+from farmd.observe.progress import Progress
+from farmd.runtime import tasks
+from farmd.runtime.wake import wait
 from store import presence, registration
 from store.consul.client import ConsulClient
 from store.errors import (
@@ -111,7 +111,7 @@ class Farm:
         for kind in kinds:
             kind.subscribe(partial(self._records_changed, kind.name))
         caches.farms.subscribe(lambda _: self._claiming_changed())
-        Rests(caches.work, clock, self._claiming_changed)
+        Backoffs(caches.work, clock, self._claiming_changed)
 
     def _records_changed(self, kind: str, items: set[str], matters: bool) -> None:
         for loop in self.loops:

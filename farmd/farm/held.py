@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 import structlog
 
-from farmd.progress import Loop
-from farmd.wake import wait
+from farmd.observe.progress import Loop
+from farmd.runtime.wake import wait
 from store.consul.client import ConsulClient
 from store.entry import Page
 from store.errors import NotRegistered

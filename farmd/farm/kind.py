@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from farmd.farm.model import Item
-from farmd.wake import Wake
+from farmd.runtime.wake import Wake
 from store.locks import Claim
 from store.sessions import Session
 

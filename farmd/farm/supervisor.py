@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from farmd import tasks
 from farmd.farm.errors import ClaimLost, WorkerEnded
 from farmd.farm.kind import Kind, Worker
 from farmd.farm.writer import Write, Writer
-from farmd.wake import Wake
+from farmd.runtime import tasks
+from farmd.runtime.wake import Wake
 from store import codec
 from store.consul.client import ConsulClient
 from store.errors import StoreError

@@ -9,7 +9,7 @@ from farmd.housekeeping.audit import AuditPruning
 from farmd.housekeeping.manifests import ManifestCollection
 from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
 from farmd.housekeeping.worker import Housekeeper
-from farmd.wake import Wake
+from farmd.runtime.wake import Wake
 from farmd.work.kind import Kind
 from store.locks import Claim
 from store.sessions import Session

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
-from farmd.farm.caches import Caches
+from farmd.cache.caches import Caches
 from store import codec, families
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient

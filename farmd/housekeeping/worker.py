@@ -11,7 +11,7 @@ from typing import Protocol
 from farmd.farm.writer import Writer
 from farmd.housekeeping import references
 from farmd.housekeeping.model import HousekeepingSettings, Plan, Round, Snapshot
-from farmd.wake import Wake
+from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.kind import Kind
 from farmd.work.model import Outcome, frozen

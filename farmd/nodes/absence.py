@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import structlog
 
-from farmd.farm.caches import Caches
+from farmd.cache.caches import Caches
 from farmd.nodes.model import NOTICE_SECONDS
-from farmd.progress import Loop
-from farmd.wake import Wake, wait
+from farmd.observe.progress import Loop
+from farmd.runtime.wake import Wake, wait
 from store.keys import Keys
 from store.ports import Clock
 from store.sessions import Session

@@ -7,12 +7,12 @@ from typing import Any
 
 from farmd.farm.items import Items
 from farmd.farm.model import Item
-from farmd.nodes import reading
+from farmd.nodes import reader as reading
 from farmd.nodes.absence import Absences
 from farmd.nodes.leftovers import SystemPods
 from farmd.nodes.watch import Watch
 from farmd.nodes.worker import NodeWorker
-from farmd.wake import Wake
+from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.kind import Kind
 from store.locks import Claim

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from farmd import kinds
-from farmd.farm.manifests import ManifestCache
+from farmd.cache.manifests import ManifestCache
 from farmd.nodes.model import Leftover
 from store import codec, families
 from store.entry import RawEntry

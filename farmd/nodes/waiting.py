@@ -9,8 +9,8 @@ import msgspec
 from farmd import overview
 from farmd.commands.mutation import Call
 from farmd.commands.waiting import until
-from farmd.errors import WaitTimeout
 from farmd.nodes import leftovers
+from farmd.runtime.errors import WaitTimeout
 from store.errors import Conflict, NotRegistered
 from store.nodes import NodeStore
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from farmd.farm.caches import Caches
+from farmd.cache.caches import Caches
 from store.keys import Keys
 
 

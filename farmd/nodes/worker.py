@@ -12,12 +12,13 @@ import structlog
 from alerting.alert import Alert
 from farmd.farm.writer import Write
 from farmd.nodes import plan as planning
-from farmd.nodes import reading, reasons
+from farmd.nodes import reader as reading
+from farmd.nodes import reasons
 from farmd.nodes.absence import Absences
 from farmd.nodes.leftovers import SystemPods
 from farmd.nodes.model import Plan, Snapshot
 from farmd.nodes.watch import Watch
-from farmd.wake import Wake
+from farmd.runtime.wake import Wake
 from farmd.work.kind import Kind
 from farmd.work.model import Outcome
 from farmd.work.worker import Worker

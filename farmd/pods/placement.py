@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from farmd.farm.caches import Caches
+from farmd.cache.caches import Caches
 from farmd.farm.writer import Writer
 from farmd.pods.changes import Change, NodeChanges, audit_bytes, encoder, group, places
 from scheduler.errors import ReservationContended

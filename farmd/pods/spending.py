@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farmd.farm.failsafe import FailsafeGuard, RemovalBudget
-from farmd.farm.world import Place, World
+from farmd.cache.fleet import FleetIndex, Place
+from farmd.failsafe.guard import FailsafeGuard, RemovalBudget
 
 
 class Spending:
     """The budget's side of one worker's plan; ``settle`` is called once the outcome of the plan was read."""
 
-    __slots__ = ("_budget", "_guard", "_kind", "_owner", "_spent", "_world")
+    __slots__ = ("_budget", "_fleet", "_guard", "_kind", "_owner", "_spent")
 
     def __init__(
-        self, world: World, kind: str, owner: str, budget: RemovalBudget, guard: FailsafeGuard
+        self, fleet: FleetIndex, kind: str, owner: str, budget: RemovalBudget, guard: FailsafeGuard
     ) -> None:
-        self._world = world
+        self._fleet = fleet
         self._kind = kind
         self._owner = owner
         self._budget = budget
@@ -33,7 +33,7 @@ class Spending:
         A person who has acknowledged this very evidence lets them be removed all the same (R18).
         """
         nodes = [node for node, _ in places]
-        if not nodes or self._budget.allows(nodes, self._world.pods_here(self._kind)):
+        if not nodes or self._budget.allows(nodes, self._fleet.pods_here(self._kind)):
             self._spent += places
             return True
         self._guard.report(evidence)
@@ -42,6 +42,6 @@ class Spending:
 
     def settle(self) -> None:
         """Give back what was spent on pods that still stand."""
-        standing = self._world.pods(self._owner)
+        standing = self._fleet.pods(self._owner)
         self._budget.give_back(node for node, instance in self._spent if (node, instance) in standing)
         self._spent.clear()

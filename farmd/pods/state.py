@@ -19,7 +19,7 @@ from store.pods import Pod
 from store.reality import Glance, Reality, passes
 
 if TYPE_CHECKING:
-    from farmd.farm.world import World
+    from farmd.cache.fleet import FleetIndex
 
 Place = tuple[str, str]
 """(node, instance)."""
@@ -90,17 +90,19 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
         return self.intent is None or self.intent.record.manifest != self.pod.record.manifest
 
 
-def observe(world: World, place: Place, pod: Stored[Pod], min_healthy_time: float, mono: float) -> PodState:
+def observe(
+    fleet: FleetIndex, place: Place, pod: Stored[Pod], min_healthy_time: float, mono: float
+) -> PodState:
     """The state of one pod, looked up where it stands: the cost does not grow with the fleet."""
-    node, reality = place[0], world.reality(place)
-    drain = world.drain(node)
+    node, reality = place[0], fleet.reality(place)
+    drain = fleet.drain(node)
     return PodState(
         pod,
-        world.intent(place),
+        fleet.intent(place),
         reality,
-        unreadable=world.unreadable(place),
-        lost=world.lost_since(node) or None,
-        absent=not world.present(node),
+        unreadable=fleet.unreadable(place),
+        lost=fleet.lost_since(node) or None,
+        absent=not fleet.present(node),
         draining="" if drain is None else "forced" if drain.ignores_floor else "gentle",
         settles_in=0.0 if reality is None else reality.seen + min_healthy_time - mono,
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from farmd.farm.moves import Moves
 from farmd.replication.commands import RC
+from farmd.replication.moves import Moves
 from farmd.replication.worker import ReplicationController
-from farmd.wake import Wake
+from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.owner import OwnerKind
 from store.locks import Claim

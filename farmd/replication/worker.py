@@ -10,14 +10,15 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from alerting.alert import Alert
-from farmd.farm.moves import Moves
 from farmd.pods.changes import NodeChanges
 from farmd.pods.state import Place
-from farmd.replication import changes, healing, reasons
+from farmd.replication import actions as changes
+from farmd.replication import healing, reasons
 from farmd.replication import plan as planning
 from farmd.replication.model import Need, Plan, Snapshot, Step
-from farmd.replication.reading import Reader, Reading
-from farmd.wake import Wake
+from farmd.replication.moves import Moves
+from farmd.replication.reader import Reader, Reading
+from farmd.runtime.wake import Wake
 from farmd.work.model import Ask, Outcome
 from farmd.work.owner import OwnerKind, OwnerWorker
 from store import operations
@@ -55,7 +56,7 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
 
     def current_pods(self) -> list[Place]:
         """All pods managed by this RC, as (node, instance) (seed ``CurrentPods``)."""
-        return sorted(self.context.world.pods(self.claim.item))
+        return sorted(self.context.fleet.pods(self.claim.item))
 
     async def cycle(self) -> Outcome:
         """A turn to start a move is given back with each cycle: a start is known by its note."""
@@ -87,9 +88,9 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
 
     def decided(self, snapshot: Reading, plan: Plan) -> None:
         """Whatever makes room wakes it while it misses places, the thaw while it is held back."""
-        world, found = self.context.world, snapshot.snapshot
-        world.hunger(self.claim.item, bool(found.offer.missing or found.cramped))
-        world.hold_back(self.claim.item, plan.blocked is not None and plan.blocked.frozen)
+        fleet, found = self.context.fleet, snapshot.snapshot
+        fleet.unschedulable(self.claim.item, bool(found.offer.missing or found.cramped))
+        fleet.hold_back(self.claim.item, plan.blocked is not None and plan.blocked.frozen)
 
     def state(self, reading: Reading, plan: Plan) -> Status:
         """How many pods there are, of those that should be."""

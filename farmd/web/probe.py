@@ -8,7 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 
-from farmd.config import WebSection
+from farmd.config.sections import WebSection
 
 TIMEOUT_SECONDS = 4.0
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from alerting.alerter import Alerter
-from farmd.farm.caches import Caches
-from farmd.farm.failsafe import FailsafeGuard, RemovalBudget
-from farmd.farm.manifests import ManifestCache
+from farmd.cache.caches import Caches
+from farmd.cache.fleet import FleetIndex
+from farmd.cache.manifests import ManifestCache
+from farmd.failsafe.guard import FailsafeGuard, RemovalBudget
 from farmd.farm.model import FarmSettings
-from farmd.farm.turns import Turns
-from farmd.farm.world import World
+from farmd.observe.progress import Progress
 from farmd.pods.placement import Placement
-from farmd.progress import Progress
+from farmd.work.limiter import Limiter
 from scheduler.protocol import Scheduler
 from store.audit import AuditLogStore
 from store.consul.client import ConsulClient
@@ -35,7 +35,7 @@ class Context:
     client: ConsulClient
     keys: Keys
     caches: Caches
-    world: World
+    fleet: FleetIndex
     scheduler: Scheduler
     manifests: ManifestCache
     audit: AuditLogStore
@@ -49,7 +49,7 @@ class Context:
     recorder: Recorder
     progress: Progress
     sections: Mapping[str, Any] = field(default_factory=dict)
-    turns: Turns = field(default_factory=Turns)
+    limiter: Limiter = field(default_factory=Limiter)
 
     @property
     def farm(self) -> str:

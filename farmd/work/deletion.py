@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from farmd.cache.caches import Caches
+from farmd.cache.fleet import FleetIndex
 from farmd.commands.mutation import Call, audited
 from farmd.commands.noun import Noun, S
 from farmd.commands.placing import T
 from farmd.commands.remains import pods_left
-from farmd.farm.caches import Caches
-from farmd.farm.world import World
 from farmd.farm.writer import Writer
 from farmd.work.model import Outcome
 from store.entry import Stored
@@ -32,7 +32,7 @@ async def finish(
     noun: Noun[S, T],
     writer: Writer,
     caches: Caches,
-    world: World,
+    fleet: FleetIndex,
     block: Callable[[str], Awaitable[float | None]],
 ) -> Outcome:
     """Delete a record whose plan says so, after a look at what only the store knows for certain.
@@ -44,7 +44,7 @@ async def finish(
     item = stored.record.id
     # The copy of what nodes run rests between answers: a process may have begun that it does not show yet.
     await caches.reality.barrier()
-    if world.processes.of(item) or await pods_left(call, item):
+    if fleet.processes.of(item) or await pods_left(call, item):
         await caches.pods.barrier([call.keys.pods(item)])
         return Outcome("after", 0.0, "something of it is left")
     try:

@@ -9,14 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar
 
-from farmd.farm.failsafe import FailsafeGuard
+from farmd.failsafe.guard import FailsafeGuard
 from farmd.farm.items import Items
 from farmd.farm.kind import Worker
 from farmd.farm.model import Item
-from farmd.farm.sweep import StatusSweep
-from farmd.wake import Wake
+from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.status import Recollection
+from farmd.work.sweep import StatusSweep
 from store.families import FAMILIES
 from store.locks import Claim
 from store.sessions import Session

@@ -24,7 +24,7 @@ from farmd.pods.changes import NodeChanges
 from farmd.pods.placement import Subject
 from farmd.pods.spending import Spending
 from farmd.pods.state import Place, PodState, settled, settling
-from farmd.wake import Wake, earliest
+from farmd.runtime.wake import Wake, earliest
 from farmd.work import deletion
 from farmd.work.context import Context
 from farmd.work.kind import Kind
@@ -102,7 +102,7 @@ class OwnerKind(Kind):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.budget = context.budget()
-        self.guard.subscribe(context.world.freeze_changed)
+        self.guard.subscribe(context.fleet.freeze_changed)
 
     @property
     def tree(self) -> PrefixCache[Any]:
@@ -132,12 +132,12 @@ class OwnerWorker(Worker[R, P]):
         super().__init__(kind, claim, session, wake)
         self._owners = kind
         self._began = self.context.clock.mono()
-        self._spending = Spending(self.context.world, kind.name, claim.item, kind.budget, kind.guard)
+        self._spending = Spending(self.context.fleet, kind.name, claim.item, kind.budget, kind.guard)
 
     # -- what a kind says ------------------------------------------------------------------------
     @abstractmethod
     async def look(self, stored: Stored[Any]) -> R:
-        """The owner and its world."""
+        """The owner and its fleet."""
 
     @abstractmethod
     def state(self, reading: R, plan: P) -> Status:
@@ -168,11 +168,11 @@ class OwnerWorker(Worker[R, P]):
     # -- the frame's hooks -----------------------------------------------------------------------
     def attach(self) -> None:
         """Hear of the owner's pods, and of nodes that they stand on."""
-        self.context.world.attach(self.kind.name, self.claim.item, self.wake.set)
+        self.context.fleet.attach(self.kind.name, self.claim.item, self.wake.set)
 
     def detach(self) -> None:
         """Hear of nothing any more."""
-        self.context.world.detach(self.claim.item)
+        self.context.fleet.detach(self.claim.item)
 
     async def reread(self) -> None:
         """After an execution that did not end well: read its outcome (R12)."""
@@ -189,7 +189,7 @@ class OwnerWorker(Worker[R, P]):
             return await self.unreadable(stored, "the record")
         if stored is None:
             return await self.gone()
-        if (broken := self.context.world.broken_pod(self.claim.item)) is not None:
+        if (broken := self.context.fleet.broken_pod(self.claim.item)) is not None:
             return await self.unreadable(broken, "a pod")
         return await self.look(stored)
 
@@ -201,7 +201,7 @@ class OwnerWorker(Worker[R, P]):
         """Blocked, with the pods that there are."""
         known, item = self.status.known, self.claim.item
         desired = known.desired if isinstance(known, Status) else 0
-        placed = len(self.context.world.pods(item))
+        placed = len(self.context.fleet.pods(item))
         return Status(state="blocked", reason=reason, desired=desired, placed=placed)
 
     async def report(self, snapshot: R, plan: P) -> float | None:
@@ -255,14 +255,14 @@ class OwnerWorker(Worker[R, P]):
                 self._owners.noun,
                 self.writer,
                 context.caches,
-                context.world,
+                context.fleet,
                 self.block,
             )
         if plan.contended:
             return Outcome("rejected", None, plan.contended)
         if not self._spending.allows(self.unasked(snapshot, plan), self._owners.BUDGET_SPENT):
             return Outcome("frozen", context.rng.uniform(1.0, 2.0), "the removal budget is spent")
-        with context.world.expecting(self.claim.item, plan.arriving):
+        with context.fleet.expecting(self.claim.item, plan.arriving):
             return await self._execute(snapshot, plan)
 
     async def _execute(self, reading: R, plan: P) -> Outcome:

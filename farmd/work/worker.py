@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from farmd.farm.writer import Writer
-from farmd.wake import Wake, wait
+from farmd.runtime.wake import Wake, wait
 from farmd.work.kind import Kind
 from farmd.work.model import Ask, Outcome, Plan
 from farmd.work.status import STATUS_RETRY, StatusWriter
@@ -202,7 +202,7 @@ class Worker(ABC, Generic[S, P]):
         self.kind.sweep.attach(item, self._look_at_status)
         try:
             while True:
-                await context.turns.turn()
+                await context.limiter.turn()
                 self.wake.clear()
                 started = clock.mono()
                 outcome = await self._guarded()

@@ -20,7 +20,7 @@ RENEW_SECONDS = 3.0
 WATCH_MARGIN_SECONDS = 10.0
 CONSUL_DEFAULT_WAIT = 300.0
 _KV = "/v1/kv/"
-# The statuses that have a metric of their own; ``farmd/metrics.py`` declares the same.
+# The statuses that have a metric of their own; ``farmd/observe/metrics.py`` declares the same.
 STATUSES = {200, 400, 401, 403, 404, 409, 413, 429, 500, 502, 503, 504}
 
 

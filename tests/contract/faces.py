@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from farmd.clock import SystemClock, SystemIds
+from farmd.runtime.clock import SystemClock, SystemIds
 from store.consul.client import ConsulClient
 from store.consul.environment import Address
 from store.consul.transport import AiohttpTransport

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from farmd.config_sources import load
+from farmd.config.sources import load
 from tests import debian
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from farmd.metrics import TABLE
+from farmd.observe.metrics import TABLE
 from tests import debian
 
 ROOT = Path(__file__).resolve().parents[2]

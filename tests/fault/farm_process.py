@@ -23,11 +23,11 @@ from typing import Any, Self
 import structlog
 from prometheus_client import CollectorRegistry
 
-from farmd.clock import SystemIds
 from farmd.farm.model import FarmSettings
-from farmd.metrics import Metrics
-from farmd.progress import Progress
-from farmd.wiring import build_farm
+from farmd.observe.metrics import Metrics
+from farmd.observe.progress import Progress
+from farmd.process.wiring import build_farm
+from farmd.runtime.clock import SystemIds
 from store.keys import Keys
 from tests import reaper
 from tests.fleet import CLOCK, Inbox, client_of

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from farmd.clock import SystemIds
 from farmd.commands.mutation import Call
 from farmd.farm.preference import preferred
+from farmd.runtime.clock import SystemIds
 from store import codec, manifests, operations, registration
 from store.consul.client import ConsulClient
 from store.daemonsets import DaemonSet

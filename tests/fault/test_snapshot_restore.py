@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from farmd.agent.identity import start_ticks
-from farmd.clock import SystemIds
 from farmd.commands.mutation import Call, commit
 from farmd.nodes import commands
+from farmd.runtime.clock import SystemIds
 from store import manifests
 from store.entry import Entry
 from store.manifests import Manifest

@@ -19,9 +19,9 @@ from prometheus_client import CollectorRegistry
 from farmd.agent.agent import Agent
 from farmd.agent.model import AgentConfig, Identity
 from farmd.agent.state import StateDirectory
-from farmd.clock import SystemClock, SystemIds
-from farmd.metrics import Metrics
-from farmd.progress import Progress
+from farmd.observe.metrics import Metrics
+from farmd.observe.progress import Progress
+from farmd.runtime.clock import SystemClock, SystemIds
 from store import codec, manifests, operations, registration
 from store.consul.client import ConsulClient
 from store.entry import Entry

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 
 import pytest
 
-from farmd.clock import SystemIds
+from farmd.runtime.clock import SystemIds
 from store import families, operations
 from store.consul.client import ConsulClient
 from store.errors import AccessDenied

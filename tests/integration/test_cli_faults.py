@@ -11,7 +11,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from farmd.clock import SystemIds
+from farmd.runtime.clock import SystemIds
 from store.registration import register_cluster
 from tests.credentials import BAD, spoil
 from tests.farmctl import Farmctl, embedded

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import yaml
 from aiohttp import web
 
-from farmd.clock import SystemIds
+from farmd.runtime.clock import SystemIds
 from store import codec
 from store.nodes import Agent
 from store.registration import register_cluster

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from alerting.alert import PREEMPTIVE_DS_CONTENTION
-from farmd.clock import SystemIds
+from farmd.runtime.clock import SystemIds
 from scheduler.model import FleetView, Request
 from scheduler.protocol import Eligibility
 from scheduler.selector import LabelSelectorScheduler

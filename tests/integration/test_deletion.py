@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from farmd import overview
-from farmd.clock import SystemIds
 from farmd.commands.mutation import Call, commit
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.overview import PodRow
 from farmd.replication.commands import RC
+from farmd.runtime.clock import SystemIds
 from store import codec
 from store.failsafe import Failsafe
 from store.locks import Holder, MutationLocker

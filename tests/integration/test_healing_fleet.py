@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from farmd import failsafe
-from farmd.clock import SystemIds
+from farmd.commands import failsafe
 from farmd.commands.mutation import Call
+from farmd.runtime.clock import SystemIds
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.consul.environment import Address

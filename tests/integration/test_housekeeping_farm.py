@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from farmd.clock import SystemIds
 from farmd.farm.errors import ClaimLost
 from farmd.housekeeping.model import PATIENCE_SECONDS, HousekeepingSettings
+from farmd.runtime.clock import SystemIds
 from store import manifests
 from store.audit import AuditReader
 from store.checkpoint import replayed

@@ -14,7 +14,7 @@ import pytest
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
-from farmd.clock import SystemClock
+from farmd.runtime.clock import SystemClock
 from store.consul.client import ConsulClient
 from store.consul.connect import connect
 from store.errors import StoreError

@@ -11,8 +11,8 @@ from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
 from farmd.housekeeping.model import HousekeepingSettings
 from farmd.kinds import KINDS
-from farmd.progress import Progress
-from farmd.wiring import build_farm
+from farmd.observe.progress import Progress
+from farmd.process.wiring import build_farm
 from store.consul.client import ConsulClient
 from store.embedded.server import EmbeddedServer
 from store.errors import Conflict, Retry, StoreError

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from farmd import failsafe
+from farmd.commands import failsafe
 from farmd.commands.mutation import Mutation
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.nodes import commands as node_commands

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from farmd.commands.waiting import Look, convergence
-from farmd.errors import WaitTimeout
 from farmd.replication.commands import RC
+from farmd.runtime.errors import WaitTimeout
 from store import manifests
 from tests.people import hello
 from tests.stateful.fleet import KEYS

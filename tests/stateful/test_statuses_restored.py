@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from farmd.daemonset.commands import DAEMON_SET
-from farmd.farm.sweep import SWEEP_SECONDS
 from farmd.nodes import commands as node_commands
+from farmd.work.sweep import SWEEP_SECONDS
 from store import codec
 from store.status import Status
 from tests.people import hello

@@ -12,7 +12,7 @@ from farmd.agent.model import Record
 from farmd.agent.pod import Pod
 from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
-from farmd.progress import Progress
+from farmd.observe.progress import Progress
 from store.manifests import HealthCheck, Manifest
 from tests.recorders import CountingRecorder
 from tests.virtual import VirtualClock

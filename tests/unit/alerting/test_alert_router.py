@@ -13,7 +13,7 @@ from alerting.alert import Alert
 from alerting.errors import DeliveryFailed
 from alerting.router import LEAVING_KEPT, Route, Router
 from alerting.sinks.log import LogSink
-from farmd.metrics import TABLE
+from farmd.observe.metrics import TABLE
 from tests.recorders import CountingRecorder
 from tests.virtual import VirtualClock
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from farmd import documents
+from farmd.commands import documents
 from store.errors import InputInvalid
 
 

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from farmd import failsafe, overview
+from farmd import overview
 from farmd.cli.output import differences
+from farmd.commands import failsafe
 from farmd.commands.mutation import Call, commit
 from farmd.nodes import commands
 from store import codec

@@ -10,10 +10,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from farmd import errors as ours
 from farmd.cli.failures import exit_code, hint
 from farmd.cli.main import farmctl, run
-from farmd.cli.options import Duration, Settings, command
+from farmd.cli.options import Duration, command
+from farmd.cli.settings import Settings
+from farmd.runtime import errors as ours
 from store import errors
 
 ROOT = Path(__file__).parents[3]

@@ -11,8 +11,8 @@ import pytest
 
 from farmd.commands import waiting
 from farmd.commands.mutation import Call, commit
-from farmd.errors import WaitTimeout
 from farmd.replication.commands import RC, set_replicas
+from farmd.runtime.errors import WaitTimeout
 from store import codec, manifests
 from store.audit import AuditReader, Filter
 from store.errors import Conflict, InputInvalid, Locked, NotFound, NotRegistered

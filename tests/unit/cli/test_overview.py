@@ -7,9 +7,9 @@ import pytest
 from farmd import overview
 from farmd.commands.mutation import Call, commit
 from farmd.commands.waiting import Spells, convergence, look
-from farmd.errors import WaitTimeout
 from farmd.overview.owners import OUTDATED
 from farmd.replication.commands import RC
+from farmd.runtime.errors import WaitTimeout
 from store import codec
 from store.farms import Member
 from store.intent import Intent

@@ -16,8 +16,8 @@ from farmd.commands import waiting
 from farmd.commands.mutation import Call, commit
 from farmd.commands.noun import Noun
 from farmd.commands.specs import File, changed
-from farmd.errors import WaitTimeout
 from farmd.kinds import KINDS, KindOfWork
+from farmd.runtime.errors import WaitTimeout
 from store import codec
 from store.errors import Conflict, InputInvalid, Locked, NotFound
 from store.families import FAMILIES, Family

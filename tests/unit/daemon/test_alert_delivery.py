@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 
 from alerting.alert import Alert
 from alerting.signature import SIGNATURE_HEADER
-from farmd.alerts import Alerting
-from farmd.config import Config, SinkSection
+from farmd.config.sections import Config, SinkSection
+from farmd.process.alerts import Alerting
 from tests.credentials import mend, spoil
 from tests.fleet import eventually
 from tests.recorders import CountingRecorder

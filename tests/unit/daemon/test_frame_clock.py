@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from farmd.clock import SystemClock, SystemIds, system_rng
+from farmd.runtime.clock import SystemClock, SystemIds, system_rng
 
 
 async def test_mono_only_goes_forward_and_sleep_accepts_the_past():

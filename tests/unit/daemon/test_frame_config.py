@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from farmd import config_report, config_sources
-from farmd.config_sources import ConfigInvalid, changes, load
+from farmd.config import report as config_report
+from farmd.config import sources as config_sources
+from farmd.config.sources import ConfigInvalid, changes, load
 
 DOCS = Path(__file__).resolve().parents[3] / "docs/configuration.md"
 

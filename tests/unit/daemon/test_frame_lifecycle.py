@@ -8,12 +8,12 @@ import contextlib
 import pytest
 from prometheus_client import CollectorRegistry
 
-from farmd import lifecycle
-from farmd.config_sources import ConfigInvalid, load
-from farmd.lifecycle import Life
-from farmd.metrics import Metrics
-from farmd.progress import Progress
-from farmd.sdnotify import Notifier
+from farmd.config.sources import ConfigInvalid, load
+from farmd.observe.metrics import Metrics
+from farmd.observe.progress import Progress
+from farmd.process import lifecycle
+from farmd.process.lifecycle import Life
+from farmd.process.sdnotify import Notifier
 from tests.virtual import VirtualClock
 
 

@@ -10,7 +10,7 @@ import re
 import pytest
 import structlog
 
-from farmd import logging as logs
+from farmd.observe import logging as logs
 
 
 @pytest.fixture

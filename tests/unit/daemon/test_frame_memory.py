@@ -4,11 +4,11 @@ import gc
 import subprocess
 import sys
 
-from farmd.memory import COLLECT_AFTER, collect_rarely
+from farmd.process.memory import COLLECT_AFTER, collect_rarely
 
 PROGRAM = """
 import sys
-from farmd.memory import return_large_blocks
+from farmd.process.memory import return_large_blocks
 if sys.argv[1] == "yes":
     assert return_large_blocks()
 

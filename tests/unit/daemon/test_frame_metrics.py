@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from farmd.metrics import TABLE, Metrics, UnknownMetric, markdown
+from farmd.observe.metrics import TABLE, Metrics, UnknownMetric, markdown
 
 DOCS = Path(__file__).resolve().parents[3] / "docs/metrics.md"
 

@@ -8,8 +8,8 @@ import socket
 import pytest
 from structlog.testing import capture_logs
 
-from farmd.clock import systemd_clock_usec
-from farmd.sdnotify import Notifier
+from farmd.process.sdnotify import Notifier
+from farmd.runtime.clock import systemd_clock_usec
 from tests.processes import NotifySocket
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from farmd.metrics import LOOPS, TABLE
+from farmd.observe.metrics import LOOPS, TABLE
 
 ROOT = Path(__file__).resolve().parents[3]
 KIND = {"count": "counter", "observe": "histogram", "set": "gauge"}

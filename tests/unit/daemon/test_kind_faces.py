@@ -15,11 +15,11 @@ from farmd import kinds
 from farmd.cli import names
 from farmd.cli.main import farmctl
 from farmd.commands.mutation import Call
-from farmd.config import FarmSection
+from farmd.config.sections import FarmSection
 from farmd.doctor import presence, work
 from farmd.doctor.survey import survey
 from farmd.kinds import KINDS, KindOfWork
-from farmd.metrics import Metrics
+from farmd.observe.metrics import Metrics
 from store import codec, families
 from store.errors import RecordInvalid
 from store.families import FAMILIES, Family

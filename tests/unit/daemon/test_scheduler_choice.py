@@ -3,9 +3,9 @@
 import aiohttp
 import pytest
 
-from farmd.clock import SystemClock
-from farmd.config import SchedulerSection
-from farmd.services import choose_scheduler
+from farmd.config.sections import SchedulerSection
+from farmd.process.services import choose_scheduler
+from farmd.runtime.clock import SystemClock
 from scheduler.errors import SchedulerError
 from tests.credentials import BAD, spoil
 from tests.fleets import fleet, node, request

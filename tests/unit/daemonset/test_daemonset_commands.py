@@ -12,8 +12,8 @@ from farmd.commands import waiting
 from farmd.commands.mutation import Call, commit
 from farmd.commands.waiting import Spells, describe
 from farmd.daemonset.commands import DAEMON_SET
-from farmd.errors import WaitTimeout
 from farmd.replication.commands import RC
+from farmd.runtime.errors import WaitTimeout
 from store import codec, manifests
 from store.audit import AuditReader, Filter
 from store.daemonsets import DaemonSet, DaemonSetStore

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from farmd.farm.failsafe import FailsafeGuard, RemovalBudget, mass_loss, undecodable
-from farmd.farm.freezes import FreezeAlerts
-from farmd.metrics import Metrics
+from farmd.failsafe.alerts import FreezeAlerts
+from farmd.failsafe.guard import FailsafeGuard, RemovalBudget, mass_loss, undecodable
+from farmd.observe.metrics import Metrics
 from store import codec, failsafe
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from farmd.farm.failsafe import FailsafeGuard
-from farmd.farm.freezes import FreezeAlerts, incident_key
-from farmd.metrics import Metrics
+from farmd.failsafe.alerts import FreezeAlerts, incident_key
+from farmd.failsafe.guard import FailsafeGuard
+from farmd.observe.metrics import Metrics
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport

@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 from farmd.farm.held import LONGEST_REST, REFUSED_LIMIT, HeldLocks, LockTree
 from farmd.farm.model import FarmSettings
 from farmd.kinds import KINDS
-from farmd.metrics import Metrics
-from farmd.progress import Progress
-from farmd.wiring import build_farm
+from farmd.observe.metrics import Metrics
+from farmd.observe.progress import Progress
+from farmd.process.wiring import build_farm
 from store import codec
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farmd.farm.world import World
+from farmd.cache.fleet import FleetIndex
 from store.keys import Keys
 from store.pods import Pod
 from tests.toys import Farms
@@ -11,7 +11,7 @@ from tests.toys import Farms
 async def test_r19_pods_of_other_kinds_and_of_other_farms_raise_no_budget(farms: Farms) -> None:
     farm, keys = await farms.start("a"), Keys()
     await farms.clock.advance(1.0)
-    world = World(farm.caches, keys)
+    world = FleetIndex(farm.caches, keys)
     for owner in ("rc", "ds", "elsewhere"):
         places = [keys.pod(owner, f"n{n}", owner) for n in range({"rc": 2, "ds": 5}.get(owner, 9))]
         for index, key in enumerate(places, 1000):

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from farmd.farm.rests import Rests
+from farmd.farm.backoff import Backoffs
 from store import codec
 from store.cache import PrefixCache
 from store.keys import Keys
@@ -37,7 +37,7 @@ class Scene:
             rng=random.Random(1),
             keep_raw=True,
         )
-        Rests(self.work, self.clock, self._wake)
+        Backoffs(self.work, self.clock, self._wake)
 
     def _wake(self) -> None:
         self.woken += 1

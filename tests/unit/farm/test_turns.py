@@ -1,4 +1,4 @@
-"""Turns: a crowd that wakes at once neither stops the loop for others nor overtakes one another."""
+"""Limiter: a crowd that wakes at once neither stops the loop for others nor overtakes one another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from farmd.farm.turns import Turns
+from farmd.work.limiter import Limiter
 
 
 async def passes(begun: list[int], count: int) -> list[int]:
@@ -23,7 +23,7 @@ async def passes(begun: list[int], count: int) -> list[int]:
 def begin():
     """Starts workers that note their number at their turn."""
 
-    def start(turns: Turns, numbers: range, begun: list[int]) -> list[asyncio.Task[None]]:
+    def start(turns: Limiter, numbers: range, begun: list[int]) -> list[asyncio.Task[None]]:
         async def worker(number: int) -> None:
             await turns.turn()
             begun.append(number)
@@ -34,7 +34,7 @@ def begin():
 
 
 async def test_a_crowd_begins_a_few_at_a_time_and_in_order(begin):
-    turns, begun = Turns(at_once=5), list[int]()
+    turns, begun = Limiter(at_once=5), list[int]()
     begin(turns, range(100), begun)
     seen = await passes(begun, 100)
     assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) <= 5
@@ -42,7 +42,7 @@ async def test_a_crowd_begins_a_few_at_a_time_and_in_order(begin):
 
 
 async def test_one_alone_does_not_wait():
-    turns = Turns(at_once=1)
+    turns = Limiter(at_once=1)
     for _ in range(3):
         waiting = turns.turn()
         with pytest.raises(StopIteration):
@@ -52,7 +52,7 @@ async def test_one_alone_does_not_wait():
 
 
 async def test_who_comes_later_overtakes_nobody(begin):
-    turns, begun = Turns(at_once=3), list[int]()
+    turns, begun = Limiter(at_once=3), list[int]()
     begin(turns, range(20), begun)
     await asyncio.sleep(0)
     begin(turns, range(20, 40), begun)
@@ -61,7 +61,7 @@ async def test_who_comes_later_overtakes_nobody(begin):
 
 
 async def test_who_waits_for_the_store_keeps_nobody_back(begin):
-    turns, begun, store = Turns(at_once=2), list[int](), asyncio.Event()
+    turns, begun, store = Limiter(at_once=2), list[int](), asyncio.Event()
 
     async def hangs() -> None:
         await turns.turn()
@@ -76,7 +76,7 @@ async def test_who_waits_for_the_store_keeps_nobody_back(begin):
 
 
 async def test_who_is_cancelled_takes_no_turn(begin):
-    turns, begun = Turns(at_once=1), list[int]()
+    turns, begun = Limiter(at_once=1), list[int]()
     tasks = begin(turns, range(10), begun)
     await asyncio.sleep(0)
     for task in tasks[1:9]:

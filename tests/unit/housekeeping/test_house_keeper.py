@@ -12,7 +12,7 @@ import pytest
 from farmd.farm.errors import ClaimLost
 from farmd.housekeeping.kind import CHORES, Housekeeping
 from farmd.housekeeping.model import PATIENCE_SECONDS
-from farmd.metrics import TABLE
+from farmd.observe.metrics import TABLE
 from store import codec
 from store.errors import StoreUnavailable
 from store.failsafe import Failsafe

@@ -8,9 +8,9 @@ import pytest
 
 from farmd import overview
 from farmd.commands.mutation import Call, commit
-from farmd.errors import WaitTimeout
 from farmd.nodes import commands, waiting
 from farmd.nodes.waiting import Look
+from farmd.runtime.errors import WaitTimeout
 from store import codec, manifests, operations
 from store.daemonsets import DaemonSet
 from store.errors import Conflict, InputInvalid, NotFound

@@ -7,10 +7,10 @@ import random
 import pytest
 from prometheus_client import CollectorRegistry
 
-from farmd.farm.caches import Caches
-from farmd.farm.moves import Moves
-from farmd.metrics import Metrics
-from farmd.progress import Progress
+from farmd.cache.caches import Caches
+from farmd.observe.metrics import Metrics
+from farmd.observe.progress import Progress
+from farmd.replication.moves import Moves
 from store.keys import Keys
 from store.work import Transfer, Work
 from tests.virtual import VirtualClock, embedded_client

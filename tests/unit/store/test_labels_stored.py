@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from farmd.clock import SystemClock, SystemIds
+from farmd.runtime.clock import SystemClock, SystemIds
 from store import codec, families, operations, pods
 from store.consul.client import ConsulClient
 from store.consul.connect import connect

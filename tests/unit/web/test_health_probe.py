@@ -8,9 +8,9 @@ import contextlib
 import pytest
 from prometheus_client import CollectorRegistry
 
-from farmd.config import WebSection
-from farmd.metrics import Metrics
-from farmd.progress import Progress
+from farmd.config.sections import WebSection
+from farmd.observe.metrics import Metrics
+from farmd.observe.progress import Progress
 from farmd.web.app import Subject, build_app
 from farmd.web.probe import Unhealthy, ask
 from farmd.web.server import listening, serving

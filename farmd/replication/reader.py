@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from farmd.farm.failsafe import FailsafeGuard
-from farmd.farm.moves import Moves
+from farmd.failsafe.guard import FailsafeGuard
 from farmd.pods.state import Place, PodState, observe
 from farmd.replication.commands import request
 from farmd.replication.model import Fact, Need, Offer, Snapshot
+from farmd.replication.moves import Moves
 from farmd.work.context import Context
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, NodeView, Request
@@ -60,10 +60,10 @@ class Reader:
         """The RC and its world; what only sometimes matters is left for ``answer``."""
         context, rc = self._context, stored.record
         work = context.caches.work.get(context.keys.work("rcs", self._id))
-        mono, world = context.clock.mono(), context.world
+        mono, fleet = context.clock.mono(), context.fleet
         pods = {
-            place: observe(world, place, pod, rc.min_healthy_time, mono)
-            for place, pod in world.pods(self._id).items()
+            place: observe(fleet, place, pod, rc.min_healthy_time, mono)
+            for place, pod in fleet.pods(self._id).items()
         }
         known = work.record if work is not None else Work()
         frozen = self._guard.frozen()
@@ -79,7 +79,7 @@ class Reader:
             taken=self._taken(known),
             roomless=await self._roomless(rc, known),
             stop_after=0.0 if rc.deleting else await self._stop_after(pods),
-            running=world.processes.told(self._id) if rc.deleting and not pods else "",
+            running=fleet.processes.told(self._id) if rc.deleting and not pods else "",
             unread=UNREAD,
         )
         return Reading(stored, self._recalled(stored, snapshot), work)
@@ -93,7 +93,7 @@ class Reader:
 
     def _standing(self, index: int, snapshot: Snapshot) -> object:
         """What may send pods away that stand on their nodes: a judgement holds while this stays as it is."""
-        view = self._context.world.fleet()
+        view = self._context.fleet.view()
         return index, tuple((place, _standing(view.get(place[0]))) for place in snapshot.pods)
 
     def _retained(self, snapshot: Snapshot) -> Snapshot:
@@ -121,10 +121,10 @@ class Reader:
         elif need.fact == "room":
             # Never over capacity, in place either (R17).
             request = await self.request(snapshot.rc)
-            tight = cramped(snapshot.outdated, request, context.world.fleet())
+            tight = cramped(snapshot.outdated, request, context.fleet.view())
             snapshot = dataclasses.replace(snapshot, cramped=tight)
         else:
-            request, view = await self.request(snapshot.rc), context.world.fleet()
+            request, view = await self.request(snapshot.rc), context.fleet.view()
             snapshot = await self._with_offer(snapshot, need, request, view)
         return dataclasses.replace(reading, snapshot=snapshot, view=view)
 
@@ -141,9 +141,9 @@ class Reader:
         """Who has the place that a move reserved, if not this RC."""
         if work.transfer is None:
             return ""
-        (node, instance), view = work.transfer.new, self._context.world.fleet()
+        (node, instance), view = work.transfer.new, self._context.fleet.view()
         here = view[node].pods.get(instance) if node in view else None
-        intent = self._context.world.intent(work.transfer.new)
+        intent = self._context.fleet.intent(work.transfer.new)
         holders = [here.owner if here else "", intent.record.owner if intent else ""]
         return next((holder for holder in holders if holder not in ("", self._id)), "")
 
@@ -155,7 +155,7 @@ class Reader:
         if work.transfer is None or work.transfer.phase == "placed" or rc.deleting:
             return False
         wanted = asked(await self._context.manifests.get(rc.manifest))
-        node = self._context.world.fleet().get(work.transfer.new_node)
+        node = self._context.fleet.view().get(work.transfer.new_node)
         return node is not None and node.reserved.instances.get(work.transfer.new_instance, {}) != wanted
 
     async def _stop_after(self, pods: Mapping[Place, PodState]) -> float:
@@ -169,7 +169,7 @@ class Reader:
         request = await self.request(snapshot.rc)
         among = msgspec.structs.replace(request, among=frozenset(node for node, _ in snapshot.pods))
         standing = self._standing(index, snapshot)
-        answer = await self._context.scheduler.eligible_nodes(among, self._context.world.fleet())
+        answer = await self._context.scheduler.eligible_nodes(among, self._context.fleet.view())
         kept = {*answer.eligible, *answer.retained}
         self._leaving = frozenset(place for place in snapshot.pods if place[0] not in kept)
         self._judged = standing
@@ -189,7 +189,7 @@ class Reader:
             if snapshot.locked or snapshot.crowded:
                 return snapshot
         offer = await self._offer(snapshot.rc, need, request, view)
-        if offer.missing and (left := self._context.world.leftovers(self._id)):
+        if offer.missing and (left := self._context.fleet.leftovers(self._id)):
             offer = dataclasses.replace(offer, why=f"{_occupied(left)}; {offer.why}")
         return dataclasses.replace(snapshot, offer=offer)
 

@@ -14,7 +14,7 @@ from alerting.errors import DeliveryFailed
 from alerting.router import Route, Router
 from alerting.sinks.log import LogSink
 from alerting.sinks.webhook import WebhookSink
-from farmd.config import Config, SinkSection
+from farmd.config.sections import Config, SinkSection
 from store.credentials import CredentialFiles, content
 from store.errors import CredentialInvalid
 from store.ports import Clock, Recorder, Rng

@@ -20,7 +20,7 @@ from typing import Any, Literal, TextIO
 
 import structlog
 
-from farmd.clock import SystemClock
+from farmd.runtime.clock import SystemClock
 
 Level = Literal["debug", "info", "warning", "error", "critical"]
 Format = Literal["auto", "json", "pretty"]

@@ -10,19 +10,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from alerting.alerter import Alerter
-from farmd.farm import failsafe
-from farmd.farm.caches import OWN_TREES_PAUSE, Caches
-from farmd.farm.failsafe import FailsafeGuard
+from farmd.cache.caches import OWN_TREES_PAUSE, Caches
+from farmd.cache.fleet import FleetIndex
+from farmd.cache.manifests import ManifestCache
+from farmd.failsafe import guard as failsafe
+from farmd.failsafe.alerts import FreezeAlerts
+from farmd.failsafe.guard import FailsafeGuard
 from farmd.farm.farm import Farm
-from farmd.farm.freezes import FreezeAlerts
 from farmd.farm.kind import Kind
-from farmd.farm.manifests import ManifestCache
 from farmd.farm.model import FarmSettings
-from farmd.farm.world import World
 from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
 from farmd.kinds import KINDS, KindOfWork, load
+from farmd.observe.progress import Progress
 from farmd.pods.placement import Placement
-from farmd.progress import Progress
 from farmd.version import version
 from farmd.work.context import Context
 from scheduler.protocol import Scheduler
@@ -65,10 +65,10 @@ async def build_farm(
     """
     cluster = await registration.register_cluster(client, keys, ids)
     caches = Caches(client, keys, cluster, clock, rng, progress, own_trees_pause=own_trees_pause)
-    world = World(caches, keys)
+    fleet = FleetIndex(caches, keys)
 
     def failing() -> str | None:
-        return failsafe.mass_failure(*world.failing())
+        return failsafe.mass_failure(*fleet.failing())
 
     def present(farm: str) -> bool:
         return keys.farm(farm) in caches.farms.entries
@@ -103,11 +103,11 @@ async def build_farm(
         client=client,
         keys=keys,
         caches=caches,
-        world=world,
+        fleet=fleet,
         scheduler=scheduler or LabelSelectorScheduler(),
         manifests=ManifestCache(client, keys),
         audit=audit,
-        placement=Placement(client, keys, caches, audit, clock, world.ledger, world.ledger_changed),
+        placement=Placement(client, keys, caches, audit, clock, fleet.ledger, fleet.ledger_changed),
         guards=guards,
         budget=lambda: failsafe.RemovalBudget(clock, lambda: len(caches.farms.entries)),
         alerter=alerter,

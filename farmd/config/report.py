@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from farmd.config import sections, shown
-from farmd.config_fields import Section
-from farmd.config_sources import ConfigInvalid, Loaded, nearest
+from farmd.config.fields import Section
+from farmd.config.sections import sections, shown
+from farmd.config.sources import ConfigInvalid, Loaded, nearest
 
 
 def printed(loaded: Loaded) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from farmd.farm.freezes import FreezeAlerts
+from farmd.failsafe.alerts import FreezeAlerts
 from store import codec, failsafe, operations
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from farmd.daemonset.model import Plan
-from farmd.daemonset.reading import Reading
+from farmd.daemonset.reader import Reading
 from farmd.pods.changes import Change, NodeChanges, grouped
 from scheduler.model import Assignment, Request
 from scheduler.reservations import change_reservations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from farmd.farm.caches import Caches
+from farmd.cache.caches import Caches
 from store.families import owns_pods
 from store.keys import Keys
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from farmd.progress import Progress
+from farmd.observe.progress import Progress
 from store import families
 from store.cache import READ_AT_ONCE, PrefixCache
 from store.consul.client import ConsulClient

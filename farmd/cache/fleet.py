@@ -2,7 +2,7 @@
 of a decision grows with what changed, never with the fleet).
 
 It also knows whom a change concerns: the owner of a pod, of an intent, of a reality; for a changed node,
-the owners of its pods; and whoever is still hungry for a place, for whatever may have made room.
+the owners of its pods; and whoever is still unschedulable for a place, for whatever may have made room.
 
 An intent without a pod, somebody else's or one that does not decode, keeps its place for its owner, and so
 does a pod that does not decode: nobody else may have it.
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
-from farmd.farm.caches import Caches
-from farmd.farm.processes import Processes
+from farmd.cache.caches import Caches
+from farmd.cache.processes import Processes
 from scheduler.fleet import Fleet
 from scheduler.ledger import Ledger
 from scheduler.model import FleetView
@@ -41,7 +41,7 @@ def _drop(index: dict[str, dict[Place, T]], owner: str, place: Place) -> None:
             del index[owner]
 
 
-class World:
+class FleetIndex:
     """Indexes over a farm's caches, and the wakers of its workers."""
 
     def __init__(self, caches: Caches, keys: Keys) -> None:
@@ -53,7 +53,7 @@ class World:
         self._attached: dict[str, set[str]] = {}
         self._broken: dict[str, dict[Place, RecordInvalid]] = {}
         self._bare: dict[Place, str] = {}
-        self._hungry: set[str] = set()
+        self._unschedulable: set[str] = set()
         self._held_back: set[str] = set()
         self._blocked: set[str] = set()
         self._failing: set[str] = set()
@@ -103,7 +103,7 @@ class World:
         stored = self._caches.reality.get(self._keys.reality(*place))
         return stored.record if stored is not None else None
 
-    def fleet(self) -> FleetView:
+    def view(self) -> FleetView:
         """All nodes, with what stands on them, and what this process's own workers are changing (R17)."""
         return self.ledger.overlay(self._fleet.view())
 
@@ -152,7 +152,7 @@ class World:
         self._wakers.pop(owner, None)
         for owners in self._attached.values():
             owners.discard(owner)
-        self._hungry.discard(owner)
+        self._unschedulable.discard(owner)
         self._held_back.discard(owner)
         self._blocked.discard(owner)
         self.processes.forget(owner)
@@ -165,9 +165,9 @@ class World:
         """How many workers are blocked."""
         return len(self._blocked)
 
-    def hunger(self, owner: str, hungry: bool) -> None:
+    def unschedulable(self, owner: str, unschedulable: bool) -> None:
         """Whether the owner waits for places: whatever may make room then wakes it."""
-        (self._hungry.add if hungry else self._hungry.discard)(owner)
+        (self._unschedulable.add if unschedulable else self._unschedulable.discard)(owner)
 
     def hold_back(self, owner: str, held_back: bool) -> None:
         """Whether the owner waits for the end of a freeze."""
@@ -175,7 +175,7 @@ class World:
 
     def ledger_changed(self) -> None:
         """A worker's change of reservations is over: wake those that wait for places."""
-        self._wake(self._hungry)
+        self._wake(self._unschedulable)
 
     def freeze_changed(self) -> None:
         """The freeze came, went or has other evidence: wake those that it holds back."""
@@ -207,7 +207,7 @@ class World:
             elif self._broken:
                 _drop(self._broken, owner, place)
             owners.add(owner)
-        self._wake(owners | self._hungry if went else owners)
+        self._wake(owners | self._unschedulable if went else owners)
 
     def _intents_changed(self, changed: set[str]) -> None:
         owners, went = set[str](), False
@@ -221,7 +221,7 @@ class World:
                 self._fleet.set_pod(PodKey(bare, *place), None)
                 went = True
             self._keep_place(place)
-        self._wake(owners | self._hungry if went else owners)
+        self._wake(owners | self._unschedulable if went else owners)
 
     def _keep_place(self, place: Place) -> None:
         """Where no pod stands but an intent does, its owner has the place."""
@@ -262,7 +262,7 @@ class World:
     def _reserved_changed(self, changed: set[str]) -> None:
         for name in {self._keys.last_part(key) for key in changed}:
             self._fleet.set_reserved(name, self._caches.reserved.get(self._keys.reserved(name)))
-        self._wake(self._hungry)
+        self._wake(self._unschedulable)
 
     def _owners_changed(self, changed: set[str]) -> None:
         self._wake({self._keys.last_part(key) for key in changed})
@@ -282,4 +282,6 @@ class World:
 
     def _node_views_changed(self, names: set[str]) -> None:
         view = self._fleet.view()
-        self._wake({owner for name in names if name in view for owner in view[name].owners} | self._hungry)
+        self._wake(
+            {owner for name in names if name in view for owner in view[name].owners} | self._unschedulable
+        )

@@ -18,18 +18,18 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry
 
-from farmd import lifecycle
-from farmd import logging as logs
 from farmd.agent.errors import AgentError
-from farmd.clock import SystemClock, SystemIds, system_rng
-from farmd.config import Config
-from farmd.config_sources import ConfigInvalid, Loaded
-from farmd.lifecycle import Life
-from farmd.memory import collect_rarely, return_large_blocks
-from farmd.metrics import Metrics
-from farmd.progress import Progress
-from farmd.sdnotify import Notifier
-from farmd.services import Built, Frame, build_agent, build_farm
+from farmd.config.sections import Config
+from farmd.config.sources import ConfigInvalid, Loaded
+from farmd.observe import logging as logs
+from farmd.observe.metrics import Metrics
+from farmd.observe.progress import Progress
+from farmd.process import lifecycle
+from farmd.process.lifecycle import Life
+from farmd.process.memory import collect_rarely, return_large_blocks
+from farmd.process.sdnotify import Notifier
+from farmd.process.services import Built, Frame, build_agent, build_farm
+from farmd.runtime.clock import SystemClock, SystemIds, system_rng
 from farmd.version import version
 from farmd.web.app import Subject, build_app
 from farmd.web.server import CannotListen, listening, serving

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from farmd.farm.caches import Caches
+from farmd.cache.caches import Caches
 from farmd.nodes import leftovers
 from farmd.nodes.absence import Absences
 from farmd.nodes.leftovers import SystemPods

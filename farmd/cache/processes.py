@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from farmd.farm.caches import Caches
+from farmd.cache.caches import Caches
 from store.keys import Keys
 
 Place = tuple[str, str]

@@ -17,12 +17,12 @@ from typing import Protocol
 
 import structlog
 
-from farmd import logging as logs
-from farmd.clock import systemd_clock_usec
-from farmd.config import Config
-from farmd.config_sources import ConfigInvalid, Loaded, changes
-from farmd.progress import Progress
-from farmd.sdnotify import Notifier
+from farmd.config.sections import Config
+from farmd.config.sources import ConfigInvalid, Loaded, changes
+from farmd.observe import logging as logs
+from farmd.observe.progress import Progress
+from farmd.process.sdnotify import Notifier
+from farmd.runtime.clock import systemd_clock_usec
 from store.ports import Clock, Recorder
 
 log = structlog.get_logger()

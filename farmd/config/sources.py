@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
 
-from farmd.config import Config, SinkSection, sections, shown
+from farmd.config.sections import Config, SinkSection, sections, shown
 
 DEFAULT_PATH = Path("/etc/farmd/farmd.toml")
 CREDENTIAL = "consul-token"

@@ -16,19 +16,19 @@ import aiohttp
 import structlog
 from aiohttp import web
 
-from farmd import wiring
 from farmd.agent import http as agent_http
 from farmd.agent.agent import Agent
 from farmd.agent.model import AgentConfig
-from farmd.alerts import Alerting
-from farmd.config import Config, SchedulerSection
-from farmd.config_sources import ConfigInvalid
+from farmd.config.sections import Config, SchedulerSection
+from farmd.config.sources import ConfigInvalid
 from farmd.farm.farm import TRANSIENT, Farm
 from farmd.farm.model import FarmSettings
 from farmd.housekeeping.model import HousekeepingSettings
 from farmd.kinds import KINDS
-from farmd.lifecycle import Life, Service
-from farmd.progress import Progress
+from farmd.observe.progress import Progress
+from farmd.process import wiring
+from farmd.process.alerts import Alerting
+from farmd.process.lifecycle import Life, Service
 from scheduler.protocol import Scheduler
 from scheduler.remote import RemoteScheduler
 from scheduler.selector import LabelSelectorScheduler

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from farmd.config_fields import Labels, Section, Texts, as_value_error, tabled
+from farmd.config.fields import Labels, Section, Texts, as_value_error, tabled
 from farmd.kinds import KINDS
 from store.keys import valid_name, valid_segment
 from store.selectors import parse as parse_selector

@@ -16,7 +16,7 @@ from farmd.pods.changes import Change, NodeChanges, Note, grouped
 from farmd.pods.state import Place
 from farmd.replication import transfer
 from farmd.replication.model import Plan, Step
-from farmd.replication.reading import Reading
+from farmd.replication.reader import Reading
 from farmd.work.context import Context
 from scheduler.model import Assignment, FleetView, Request
 from scheduler.reservations import Reservation, change_reservations
@@ -32,7 +32,7 @@ CHANGES_A_NODE = 12
 
 async def units(reading: Reading, plan: Plan, request: Request, context: Context) -> Iterable[NodeChanges]:
     """What must happen together, one after the other."""
-    view = reading.view if reading.view is not None else context.world.fleet()
+    view = reading.view if reading.view is not None else context.fleet.view()
     if plan.step is not None:
         return [await _step(reading, plan.step, request, view, context)]
     changes = list(_changes(reading, plan, request, context.clock.now()))
@@ -153,7 +153,7 @@ def unclaimed(reading: Reading, step: Step, context: Context) -> list[Operation]
     bare = step.action in ("start", "rollback", "cancel") and step.new not in reading.snapshot.pods
     if not bare or reading.snapshot.taken:
         return []
-    key, standing = context.keys.intent(*step.new), context.world.intent(step.new)
+    key, standing = context.keys.intent(*step.new), context.fleet.intent(step.new)
     if standing is None:
         return [operations.check_not_exists(key)]
     return [operations.check_index(key, standing.index)]
@@ -170,7 +170,7 @@ async def _theirs(reading: Reading, step: Step, context: Context) -> bool:
 
 
 def _arrival(reading: Reading, step: Step, request: Request, context: Context) -> Change:
-    rc, standing = reading.snapshot.rc, context.world.intent(step.new)
+    rc, standing = reading.snapshot.rc, context.fleet.intent(step.new)
     pod = Pod(manifest=rc.manifest, labels=dict(request.labels), at=context.clock.now())
     intent = Intent(manifest=rc.manifest, owner=rc.id)
     ours = standing if standing is not None and standing.record.owner == rc.id else None

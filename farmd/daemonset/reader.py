@@ -15,7 +15,7 @@ from farmd.daemonset import eligibility
 from farmd.daemonset.eligibility import Verdicts, across_nodes, common
 from farmd.daemonset.model import Need, Snapshot
 from farmd.daemonset.watch import Watch
-from farmd.farm.failsafe import FailsafeGuard
+from farmd.failsafe.guard import FailsafeGuard
 from farmd.pods.state import Place, PodState, observe
 from farmd.work.context import Context
 from scheduler.errors import PlacementInvalid
@@ -63,7 +63,7 @@ class Reader:
         context, daemonset = self._context, stored.record
         request = await self.request(daemonset) if daemonset.wants_pods else None
         # From here on to the question nothing is awaited: a change that the view lacks is asked about later.
-        view, frozen = context.world.fleet(), self._guard.frozen()
+        view, frozen = context.fleet.view(), self._guard.frozen()
         snapshot = Snapshot(
             daemonset,
             {},
@@ -76,7 +76,7 @@ class Reader:
         if request is None:
             return self._unwanted(stored, snapshot, view)
         snapshot = await self._judged(stored, snapshot, request, view)
-        placed, wait = context.world.pods(self._id), daemonset.min_healthy_time
+        placed, wait = context.fleet.pods(self._id), daemonset.min_healthy_time
         pods = {place: self._state(place, pod, wait) for place, pod in placed.items()}
         vacant = self._verdicts.eligible() - {node for node, _ in pods}
         snapshot = dataclasses.replace(snapshot, pods=pods, vacant=tuple(sorted(vacant)))
@@ -84,15 +84,15 @@ class Reader:
 
     def _unwanted(self, stored: Stored[DaemonSet], snapshot: Snapshot, view: FleetView) -> Reading:
         """Disabled or being deleted: no verdict matters."""
-        world, daemonset = self._context.world, stored.record
+        fleet, daemonset = self._context.fleet, stored.record
         # Once it wants pods again its record is another, and all nodes are asked.
         self._watch.take(self._id)
         mono, wait = self._context.clock.mono(), daemonset.min_healthy_time
         observed = {
-            place: observe(world, place, pod, wait, mono) for place, pod in world.pods(self._id).items()
+            place: observe(fleet, place, pod, wait, mono) for place, pod in fleet.pods(self._id).items()
         }
         pods = {place: msgspec.structs.replace(state, draining="") for place, state in observed.items()}
-        running = world.processes.told(self._id) if daemonset.deleting and not pods else ""
+        running = fleet.processes.told(self._id) if daemonset.deleting and not pods else ""
         return Reading(stored, dataclasses.replace(snapshot, pods=pods, running=running), view)
 
     async def answer(self, reading: Reading, need: Need) -> Reading:
@@ -155,7 +155,7 @@ class Reader:
 
     def _state(self, place: Place, pod: Stored[Pod], min_healthy_time: float) -> PodState:
         context, node = self._context, place[0]
-        state = observe(context.world, place, pod, min_healthy_time, context.clock.mono())
+        state = observe(context.fleet, place, pod, min_healthy_time, context.clock.mono())
         retained = self._verdicts.keeps(node)
         draining = "gentle" if not retained and self._verdicts.draining(node) else ""
         return msgspec.structs.replace(state, retained=retained, draining=draining)

@@ -1,4 +1,4 @@
-"""Turns of workers: thousands that wake at the same moment must not stop the loop for everything else.
+"""Limiter of workers: thousands that wake at the same moment must not stop the loop for everything else.
 
 asyncio runs all tasks that are ready before it looks at a socket again. Ten thousand workers that start, or
 that one change wakes, would be two seconds in which no lock is seen to come free, no claim is made and no
@@ -15,7 +15,7 @@ from collections import deque
 AT_ONCE = 32
 
 
-class Turns:
+class Limiter:
     """Lets so many begin in each pass of the running loop."""
 
     __slots__ = ("_at_once", "_given", "_waiting")

@@ -16,7 +16,7 @@ from store.ports import Clock
 from store.work import Work
 
 
-class Rests:
+class Backoffs:
     """Follows the rests; ``called_off`` is called when one is over sooner than was said."""
 
     def __init__(self, work: PrefixCache[Work], clock: Clock, called_off: Callable[[], None]) -> None:

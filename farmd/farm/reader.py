@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
-from farmd.farm.caches import Caches
+from farmd.cache.caches import Caches
 from farmd.farm.held import HeldLocks
 from farmd.farm.kind import Kind
 from farmd.farm.members import Members
@@ -19,7 +19,7 @@ from store.ports import Clock, Rng
 from store.selectors import parse
 
 
-class Surroundings:
+class ClaimReader:
     """What a farm sees of one kind: items, who holds them, who is there to share them."""
 
     def __init__(

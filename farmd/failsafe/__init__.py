@@ -1,0 +1,1 @@
+"""Freeze, never panic: the guard of each kind, its evidence, the removal budget, alerts."""

@@ -1,0 +1,1 @@
+"""What a process is: daemon, services, wiring, lifecycle, signals, memory."""

@@ -1,0 +1,1 @@
+"""What every module may use: clock, wake-ups, tasks, errors."""
