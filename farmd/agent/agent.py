@@ -1,7 +1,7 @@
-"""The node agent: puts its parts together, runs their loops, and leaves the workloads when it leaves.
+"""The node agent: wires its parts and runs their loops.
 
-Losing the store, a bug in one loop or the end of the agent touches no workload (R27). Only two things
-end it: a second agent with a better right to the node or its directory, and being told to.
+Losing the store, a bug in one loop or the end of the agent touches no workload (R27). The agent ends only
+when it is told to stop, or when another agent holds the node's presence or the state directory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ QUIET_LOOK_SECONDS = 0.05
 
 
 class Agent:
-    """One node's agent. ``environ`` is what workloads inherit from, secrets left out."""
+    """One node's agent. Workloads inherit ``environ`` without its secrets."""
 
     def __init__(
         self,
@@ -134,17 +134,17 @@ class Agent:
         )
 
     def _doubt(self) -> None:
-        """The store may have been restored from a snapshot: look at this node's own records there."""
+        """Check this node's own records, because the store may have been restored from a snapshot."""
         self._link.doubt()
         self._reality.doubt()
 
     @property
     def present(self) -> bool:
-        """Whether the node's presence in the store is this agent's: what readiness asks."""
+        """Whether this agent holds the node's presence in the store; readiness depends on it."""
         return self._link.present.is_set()
 
     def reality(self) -> Mapping[str, Reality]:
-        """What the node runs, by instance, as reality records."""
+        """The reality records of all pods, by instance."""
         now = self._clock.mono()
         return {pod.instance: pod.report(now) for pod in self.pods}
 
@@ -152,9 +152,9 @@ class Agent:
         """Run until ``stop`` is set.
 
         Raises:
-            StateLocked: another agent works in the state directory.
-            StateInvalid: the directory is another node's, or cannot be used.
-            NodeTaken: a live agent elsewhere bears this node's name.
+            StateLocked: another agent uses the state directory.
+            StateInvalid: the directory belongs to another node, or cannot be used.
+            NodeTaken: a live agent elsewhere has this node's name.
         """
         with self.state.locked(self.config.node) as identity:
             self._link.identity = identity
@@ -195,7 +195,7 @@ class Agent:
             await self._clock.sleep(QUIET_LOOK_SECONDS)
 
     async def _kept_up(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        """The boundary of one loop: a bug in it is told and the loop begins again."""
+        """The error boundary of one loop: log a bug in the loop and start the loop again."""
         while True:
             try:
                 await run()

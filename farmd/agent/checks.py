@@ -1,4 +1,4 @@
-"""One health check of one pod: ask over HTTP or TCP, or run a command. Never longer than its timeout."""
+"""Runs one health check of one pod: HTTP, TCP or a command, never for longer than the check's timeout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Result = Literal["passing", "failing", "timeout"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is checked: its ports, and where a command runs as whom."""
+    """The checked pod: its ports, and the environment, directory and user of a check's command."""
 
     ports: Mapping[str, int]
     environment: Mapping[str, str]
@@ -30,7 +30,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How one check went; ``reason`` is one line for people."""
+    """The result of one check; ``reason`` is one line for people."""
 
     result: Result
     reason: str
@@ -65,7 +65,7 @@ class Checker:
 
     async def _ask(self, check: HealthCheck, target: Target) -> Answer:
         if self._http is None:
-            # A fresh connection each time: an old one would hide that nobody accepts any more.
+            # A new connection for each check: a kept one would hide that the pod accepts no more.
             connector = aiohttp.TCPConnector(force_close=True, limit=0)
             self._http = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         host = f"[{self._host}]" if ":" in self._host else self._host
@@ -99,7 +99,7 @@ async def _run(check: HealthCheck, target: Target) -> Answer:
     try:
         code = await process.wait()
     finally:
-        # Also what the command left behind, also when the check was cancelled or timed out.
+        # Kill the whole group: the command's children too, and also after a cancellation or a timeout.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()

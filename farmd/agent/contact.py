@@ -1,9 +1,9 @@
-"""How long the store has been out of reach: what ``stop_after`` is measured by (R27).
+"""How long the agent has had no contact with the store; ``stop_after`` is measured by this (R27).
 
 Contact is a proven answer to the intent watch or a good renewal of the session, on the monotonic
-clock. Between two renewals nobody is out of contact: the count begins when one is overdue, long before
-the TTL is over and with it anybody's right to replace the pod. It is written down from time to time, so
-that restarting the agent does not start the count anew.
+clock. The count begins when a renewal is overdue, so not between two regular renewals, and long before
+the TTL is over and farms may replace the pod. The last contact is saved from time to time, so that a
+restart of the agent does not reset the count.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FIRST_CHANCE = 10.0
 
 
 class Contact:
-    """Remembers the last contact; the next one is ``overdue`` that many seconds later."""
+    """Remembers the last contact; ``overdue`` is the seconds after it when the next one is overdue."""
 
     def __init__(self, clock: Clock, state: StateDirectory, overdue: float) -> None:
         self._clock = clock
@@ -27,25 +27,25 @@ class Contact:
         self._saved = float("-inf")
 
     def load(self) -> None:
-        """Go on from what an earlier agent of this node wrote down."""
+        """Continue from the contact that an earlier agent of this node saved."""
         at = self._state.saved_contact()
         self._began = self._clock.mono()
         self._last = self._began - (max(0.0, self._clock.now() - at) if at is not None else 0.0)
 
     def made(self, age: float = 0.0) -> None:
-        """There was contact ``age`` seconds ago."""
+        """Record a contact ``age`` seconds ago."""
         self._made = True
         self._last = max(self._last, self._clock.mono() - age)
 
     def age(self) -> float:
-        """Seconds since contact was overdue; 0 while a new agent has not had its chance to make any."""
+        """Seconds since contact became overdue; 0 in a new agent's first ``FIRST_CHANCE`` seconds."""
         now = self._clock.mono()
         if not self._made and now < self._began + FIRST_CHANCE:
             return 0.0
         return max(0.0, now - self._last - self._overdue)
 
     def save(self) -> None:
-        """Write the last contact down, now and then."""
+        """Save the last contact, at most every ``SAVE_SECONDS``."""
         if self._last >= self._saved + SAVE_SECONDS:
             self._saved = self._last
             self._state.save_contact(self._clock.now() - (self._clock.mono() - self._last))

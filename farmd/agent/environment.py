@@ -1,7 +1,7 @@
-"""From a manifest to what a shim needs to start it: environment, user, limits.
+"""Derives from a manifest what a shim needs to start it: environment, user, limits.
 
-What must never happen: a workload sees the agent's own credentials (Consul's, farmd's, systemd's
-sockets), or runs as root because its user could not be had.
+A workload must never see the agent's own credentials (Consul's, farmd's, systemd's sockets), and must
+never run as root because its own user could not be used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from farmd.agent.errors import StartFailed
 from store.manifests import Manifest
 
-# What the agent was given for itself: tokens, sockets of systemd, watchdogs, credentials.
+# Variables that are meant for the agent alone: tokens, systemd's sockets, watchdog, credentials.
 PRIVATE_PREFIXES = ("CONSUL_", "FARMD_", "WATCHDOG_", "LISTEN_", "SYSTEMD_", "KUBE")
 PRIVATE_NAMES = frozenset(
     {
@@ -51,7 +51,7 @@ class Account:
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """What of the agent's environment its workloads may see."""
+    """The part of the agent's environment that its workloads may see."""
     return {
         name: value
         for name, value in environ.items()
@@ -62,7 +62,7 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
 def environment(
     manifest: Manifest, environ: Mapping[str, str], node: str, instance: str, ports: Mapping[str, int]
 ) -> dict[str, str]:
-    """A workload's environment: inherited, its user's, the manifest's, and ours on top."""
+    """A workload's environment. Later parts win: inherited, the user's, the manifest's, the agent's."""
     built = inherited(environ)
     built.setdefault("PATH", os.defpath)
     found = account(manifest)
@@ -82,7 +82,7 @@ def account(manifest: Manifest) -> Account | None:
     """The manifest's user; None for the agent's own.
 
     Raises:
-        StartFailed: the user does not exist, or the agent may not become it.
+        StartFailed: the user does not exist, or the agent may not switch to it.
     """
     if not manifest.user:
         return None
@@ -126,7 +126,7 @@ def stop_signal(manifest: Manifest) -> signal.Signals:
     """The signal that asks a workload to stop.
 
     Raises:
-        StartFailed: there is no signal of that name.
+        StartFailed: no signal has that name.
     """
     name = manifest.stop.signal.upper().removeprefix("SIG")
     try:
@@ -139,7 +139,7 @@ def stop_signal(manifest: Manifest) -> signal.Signals:
 
 
 def preflight(manifest: Manifest) -> None:
-    """Refuse what cannot run on this node before anything that runs is stopped for it.
+    """Refuse a manifest that cannot run on this node, before a running process is stopped for it.
 
     Raises:
         StartFailed: naming the field, what was found and what was expected.

@@ -1,7 +1,7 @@
 """The agent's error tree: stable codes, one clear line each.
 
-``StartFailed`` concerns one pod, is shown as its reason and tried again with backoff. ``StateLocked``,
-``StateInvalid`` and ``NodeTaken`` end the agent, and never a workload (R27).
+``StartFailed`` concerns one pod: it becomes the pod's reason, and the start is retried with backoff.
+``StateLocked``, ``StateInvalid`` and ``NodeTaken`` end the agent, but no workload (R27).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AgentError(Exception):
 
 
 class StateLocked(AgentError):
-    """Another agent works in this state directory (R26)."""
+    """Another agent uses this state directory (R26)."""
 
     code = "state_locked"
 
@@ -42,27 +42,27 @@ class NodeTaken(AgentError):
 
 
 class ForeignCluster(AgentError):
-    """The store holds another cluster than the one that the workloads here belong to (R20)."""
+    """The store holds another cluster than the one that this node's workloads belong to (R20)."""
 
     code = "foreign_cluster"
     retry = Retry.BACKOFF
 
 
 class ManifestUnusable(AgentError):
-    """A manifest is missing, does not fit its digest, does not decode or cannot run on this node."""
+    """A manifest is missing, does not match its digest, does not decode or cannot run on this node."""
 
     code = "manifest_unusable"
     retry = Retry.BACKOFF
 
 
 class StartFailed(AgentError):
-    """A workload could not be started; the message is the reason that people see."""
+    """A workload could not be started; the message becomes the pod's reason."""
 
     code = "start_failed"
     retry = Retry.BACKOFF
 
 
 class StateUnsaved(StartFailed):
-    """The state directory cannot be written: nothing starts that could not be recognised again (R26)."""
+    """The state directory cannot be written, so a started process could not be found again (R26)."""
 
     code = "state_unsaved"

@@ -1,4 +1,4 @@
-"""Reading the ends of an instance's starts, which its shims recorded."""
+"""Reads the exits of an instance's starts, which its shims recorded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 def read(directory: Path) -> dict[str, Exit]:
-    """Recorded ends by the id of their start; a line cut by a crash is left out."""
+    """Recorded exits by the id of their start; an incomplete line (after a crash) is left out."""
     found = {}
     for line in _lines(directory):
         try:
@@ -34,7 +34,7 @@ def read(directory: Path) -> dict[str, Exit]:
 
 
 def trim(directory: Path) -> None:
-    """Keep the last few ends; called while no shim runs."""
+    """Keep the last few exits; call it only while no shim runs."""
     lines = _lines(directory)
     if len(lines) > LINES_KEPT * 2:
         write_atomically(directory / EXITS, b"\n".join(lines[-LINES_KEPT:]) + b"\n", sync=True)
@@ -45,5 +45,5 @@ def _lines(directory: Path) -> list[bytes]:
         lines = (directory / EXITS).read_bytes().splitlines()
     except FileNotFoundError:
         return []
-    # A shim leaves a blank line for the end that is to come.
+    # A shim reserves a blank line for the exit to come.
     return [line for line in lines if line.strip()]

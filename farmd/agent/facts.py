@@ -1,4 +1,4 @@
-"""What an agent says of its node by itself: labels and capacity. Labels that people set win over these."""
+"""The facts that an agent states of its node: labels and capacity. Labels that people set win over these."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What must stand in the agent's files, and in which of them it does not stand yet (R26).
+"""The intended content of the agent's files, and which files could not be written yet (R26).
 
-A disk that is full, read-only or gone ends no loop and no agent: what cannot be written is kept in memory
-and written as soon as that is possible. ``put`` is for what may wait; ``write`` is for what must be on disk
-before the act that it describes.
+A disk that is full, read-only or gone ends no loop and no agent: content that cannot be written is kept in
+memory and written as soon as that is possible. ``put`` is for content that may wait; ``write`` is for content
+that must be on disk before the action that it describes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ log = structlog.get_logger()
 
 
 class Files:
-    """The files of one agent below ``root``; ``make_folder`` makes a folder of its where there is none.
+    """The files of one agent below ``root``; ``make_folder`` creates a missing folder.
 
-    ``unsaved`` are those that could not be written, with the reasons.
+    ``unsaved`` has the files that could not be written, with the reasons.
     """
 
     def __init__(self, root: Path, make_folder: Callable[[Path], None]) -> None:
@@ -33,7 +33,7 @@ class Files:
         self.unsaved: dict[Path, str] = {}
 
     def put(self, path: Path, data: bytes, *, sync: bool) -> None:
-        """Write a file if it says something else, or keep its content until it can be written."""
+        """Write a file if its content differs, or keep the content in memory until it can be written."""
         known = self._kept.get(path)
         self._kept[path] = (data, sync)
         if known is None or known[0] != data or path in self.unsaved:
@@ -43,7 +43,7 @@ class Files:
         """Write a file now.
 
         Raises:
-            StateUnsaved: it cannot be written; the file stays as it was.
+            StateUnsaved: the file cannot be written; it stays as it was.
         """
         try:
             self._write(path, data, sync=sync)
@@ -53,27 +53,27 @@ class Files:
         self.unsaved.pop(path, None)
 
     def hold(self, path: Path, data: bytes) -> None:
-        """This stands in the file, written by others: it is written again if it gets lost."""
+        """Remember content that another process wrote, and write it again if the file gets lost."""
         self._kept[path] = (data, True)
 
     def require(self, path: Path) -> None:
-        """Refuse to go on while a file is not saved.
+        """Raise an error while a file is not saved.
 
         Raises:
-            StateUnsaved: it is not.
+            StateUnsaved: the file is not saved.
         """
         if path in self.unsaved:
             raise refusal(self._root, self.unsaved[path])
 
     def drop(self, *paths: Path) -> None:
-        """Forget files, or all files of folders; the disk is the caller's."""
+        """Forget files, or all files of folders; the caller removes them from the disk."""
         gone = set(paths)
         for path in [path for path in self._kept if path in gone or path.parent in gone]:
             self._kept.pop(path, None)
             self.unsaved.pop(path, None)
 
     def restore(self, *, all_files: bool = False) -> None:
-        """Write what is not saved and what other hands removed, or everything."""
+        """Write the files that are not saved or that somebody removed, or all files."""
         for path in list(self._kept):
             if all_files or path in self.unsaved or not os.path.lexists(path):
                 self._save(path)
@@ -97,12 +97,12 @@ class Files:
 
 
 def refusal(root: Path, why: str) -> StateUnsaved:
-    """The error of an act that must not happen while the state cannot be written."""
+    """The error of an action that must not happen while the state cannot be written."""
     return StateUnsaved(f"{why}: state_dir {root} cannot be written", path=str(root))
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool) -> None:
-    """Replace a file by another content, at once; ``sync``: also after a power failure."""
+    """Replace a file's content atomically; with ``sync`` it also survives a power failure."""
     fresh = path.with_name(path.name + ".new")
     try:
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -118,7 +118,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool) -> None:
             finally:
                 os.close(directory)
     except OSError:
-        # A cut file is of no use, and may hold the last bytes that were free.
+        # An incomplete file is useless, and may occupy the last free bytes.
         with contextlib.suppress(OSError):
             fresh.unlink()
         raise

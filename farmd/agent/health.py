@@ -1,8 +1,8 @@
-"""From single answers of a check to the health of one start: thresholds, and damping of flaps. Pure.
+"""Turns single answers of a check into the health of one start: thresholds, and damping of flaps. Pure.
 
-What people and gates see must be true and must not flood the store: every change costs a token, tokens
-come back slowly, and the last token is only for bad news. So a pod is never shown as passing because its
-changes are held back (p2 shows such a pod as unknown, which blocks rollouts without saying why).
+Published health must be true and must not flood the store. Every published change costs a token, tokens
+come back slowly, and the last token is only for a change to ill health. So a pod is never shown as passing
+because changes are held back (p2 shows such a pod as unknown, which blocks rollouts without a reason).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUICK_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Answers in a row so far, and what they amount to. ``counted``: when a bad one last counted."""
+    """Equal answers in a row, and the resulting state. ``counted``: when a bad answer last counted."""
 
     state: HealthState = "unknown"
     reason: str = ""
@@ -57,9 +57,9 @@ def pause(check: HealthCheck, verdict: Verdict) -> float:
 
 
 class Spell:
-    """Since when a start is without health. Who passes only for a moment in between was not well.
+    """Since when a start has been unhealthy; a short time of passing in between does not end that.
 
-    Farms replace what is critical for long. Without this a pod that flaps would never be.
+    Farms replace pods that are critical for long. Without this a pod that flaps would never be replaced.
     """
 
     def __init__(self, health: Health) -> None:
@@ -67,7 +67,7 @@ class Spell:
         self._passed = -math.inf
 
     def turned(self, state: HealthState, *, now: float, mono: float, settle: float) -> float:
-        """Since when it is in a state that it has just come to: ``now``, or since an earlier time when it
+        """Since when the start has the state that it just changed to: ``now``, or an earlier time if it
         had passed for less than ``settle`` seconds."""
         if state != "critical":
             self._passed = mono
@@ -90,12 +90,12 @@ class Damper:
         self.published = Health()
 
     def begin(self, health: Health) -> None:
-        """A new start (or one that was found again): what is true of it now is published as it is."""
+        """Publish the health of a new (or adopted) start without damping."""
         self._held = 0
         self._seen = self.published = health
 
     def offer(self, current: Health, now: float) -> Health:
-        """What to publish, given what is true now."""
+        """The health to publish, given the current health."""
         self._tokens = min(self._bucket, self._tokens + (now - self._filled) * self._refill)
         self._filled = now
         if current == self._seen == self.published:
@@ -112,7 +112,7 @@ class Damper:
         return self.published
 
     def retry_in(self) -> float:
-        """Seconds until what is held back can be published; infinity if nothing is."""
+        """Seconds until a held-back change can be published; infinity if there is none."""
         if _same(self._seen, self.published):
             return math.inf
         return max(0.0, self._price(self._seen) - self._tokens) / self._refill
@@ -127,5 +127,5 @@ class Damper:
 
 
 def _same(current: Health, published: Health) -> bool:
-    """A published reason may bear the note about flapping in front."""
+    """Whether both say the same; a published reason may begin with the note about flapping."""
     return current.state == published.state and published.reason.endswith(current.reason)

@@ -1,6 +1,6 @@
-"""The agent's part of the HTTP face: its pods and their logs, for ``farmctl`` and the dashboard.
+"""The agent's HTTP routes: its pods and their logs, for ``farmctl`` and the dashboard.
 
-Read-only. An instance is looked up among the pods and never becomes a path by itself.
+Read-only. An instance's name is looked up among the pods and never used as a path directly.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ async def _stream(
     pieces = logs.follow(directory, lines, clock)
     try:
         async for piece in pieces:
-            # A reader that left is noticed here also while nothing is written.
+            # The empty write shows that the reader left, also while the log does not grow.
             if closing.is_set() or request.transport is None or request.transport.is_closing():
                 break
             if piece:
                 await response.write(piece)
         await response.write_eof()
     except ConnectionResetError:
-        pass  # the reader left in the middle: nobody is there to be told
+        pass  # the reader closed the connection
     finally:
         await pieces.aclose()
     return response

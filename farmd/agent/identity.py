@@ -1,4 +1,4 @@
-"""Which process is meant: ids are used again, so a pid counts only with its start and the boot (R26)."""
+"""Whether a recorded process still lives: pids are reused, so boot id and start time count too (R26)."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def workload_lives(identity: Identity, boot: str) -> bool:
 
 
 def pid_exists(pid: int) -> bool:
-    """Whether any live process bears that id here."""
+    """Whether any live process has this id."""
     return pid > 0 and start_ticks(pid) is not None

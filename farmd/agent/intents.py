@@ -1,9 +1,9 @@
-"""What the store wants of this node: watched, proven, resolved, and only then obeyed (R16, R20).
+"""Watches this node's intents, proves and resolves each answer, and then obeys it (R16, R20).
 
-An answer counts only with the node's sentinel bearing our cluster's id. What it lacks is stopped, and a
-lower ModifyIndex than before is obeyed, only after a consistent read says the same: then the store was
-restored from a snapshot. ``doubt`` is called when that may be so. A record or manifest that cannot be used
-concerns its own instance alone, and is tried again from time to time.
+An answer counts only if the node's sentinel in it has our cluster's id. Before the agent stops an instance
+that is missing in an answer, or obeys a lower ModifyIndex than before, a consistent read must say the same;
+a lower index then means that the store was restored from a snapshot, and ``doubt`` is called. An unusable
+record or manifest affects only its own instance, and is tried again from time to time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RETRY_SECONDS = 1.0
 
 
 def proven(page: Page[RawEntry], sentinel: str, cluster: str) -> bool:
-    """Whether an answer bears the sentinel of our cluster: only then do its gaps mean anything."""
+    """Whether an answer has our cluster's sentinel: only then is a missing intent a removed one."""
     for raw in page.items:
         if raw.key == sentinel:
             try:
@@ -50,7 +50,7 @@ def proven(page: Page[RawEntry], sentinel: str, cluster: str) -> bool:
 
 
 class Intents:
-    """Follows ``intent/<node>/`` and hands what is proven to the pods."""
+    """Follows ``intent/<node>/`` and passes proven answers to the pods."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Intents:
         self._unproven = False
 
     async def run(self) -> None:
-        """Follow and obey for ever; starts once the node's presence is ours."""
+        """Follow and obey for ever; starts once this agent holds the node's presence."""
         await self._link.present.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
@@ -133,7 +133,7 @@ class Intents:
     async def _obey(self, page: Page[RawEntry]) -> None:
         wanted = await self._resolve(page)
         if wanted is not None and (self._pods.missing_from(wanted) or self._pods.older_than_known(wanted)):
-            # Never stop or go back on what may be a stale read.
+            # Never stop a pod or go back to an older intent because of a read that may be stale.
             page = await self._client.list(self._prefix, mode="consistent")
             wanted = await self._resolve(page)
             if wanted is not None:

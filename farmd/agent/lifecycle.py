@@ -1,8 +1,7 @@
-"""One pod's life: start, be found again, stop, end, be forgotten.
+"""The steps of one pod's life: start, adopt, stop, end, forget.
 
-The record is saved before the act. A process is attached only with its recorded identity, and what is
-attached is watched until its shim has written how it ended; an end that nobody wrote down is said to
-be one (R26).
+The record is saved before the action. A process is attached only with its recorded identity. An attached
+process is watched until its shim has recorded its exit; an exit without a record is reported as such (R26).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ LOST = -int(signal.SIGKILL)
 
 
 class Lifecycle:
-    """Acts on single pods; ``wake`` is called whenever one of them changed by itself."""
+    """Acts on single pods; ``wake`` is called whenever a process ended by itself."""
 
     def __init__(
         self,
@@ -58,10 +57,10 @@ class Lifecycle:
         self._wake = wake
 
     async def start(self, pod: Pod) -> None:
-        """Start the wanted manifest, once its record and who the agent is are on disk.
+        """Start the wanted manifest, after its record and the agent's identity are on disk.
 
         Raises:
-            StartFailed: with the reason that people see.
+            StartFailed: with the reason for people.
         """
         manifest = pod.target
         if manifest is None:
@@ -89,7 +88,7 @@ class Lifecycle:
         try:
             identity = await asyncio.to_thread(self._processes.start, launch)
         except ShimBusy:
-            # A shim that an earlier agent started last was quicker: it is adopted instead.
+            # A shim that an earlier agent started holds the instance: adopt it instead.
             found = self._processes.find(pod.instance)
             if found is None:
                 raise
@@ -101,7 +100,7 @@ class Lifecycle:
         self.attach(pod, identity)
 
     def attach(self, pod: Pod, identity: Identity) -> None:
-        """This process is the pod's now: watch its end and its health."""
+        """Attach a process to the pod: watch its end and its health."""
         pod.identity = identity
         if pod.record.start != identity.start:
             pod.change(
@@ -118,7 +117,7 @@ class Lifecycle:
         self._wake()
 
     def adopted(self, pod: Pod, identity: Identity) -> None:
-        """A process of an earlier agent was found: why it once did not run is history."""
+        """Attach a process of an earlier agent, and clear the reason of an earlier failure."""
         pod.change(reason="")
         self._count("adopted")
         log.info("pod.adopted", instance=pod.instance, pid=identity.pid, manifest=identity.manifest[:12])
@@ -141,7 +140,7 @@ class Lifecycle:
         self._signal(pod, number)
 
     def kill(self, pod: Pod) -> None:
-        """Its grace is over."""
+        """Send SIGKILL to the whole group, because the time to stop is over."""
         pod.killed = self._clock.mono()
         self._count("killed")
         log.warning("pod.killed", instance=pod.instance)
@@ -152,19 +151,19 @@ class Lifecycle:
             self._processes.signal(pod.identity, number)
 
     def ended(self, pod: Pod) -> None:
-        """The pod's last start has ended, seen or unseen: record how, and when the next may be."""
+        """Record how the pod's last start ended, and when the next start may be."""
         self.detach(pod)
         identity = pod.identity or self._state.identity(pod.instance)
         started = pod.record.start
         end = exits.read(self._state.directory(pod.instance)).get(started)
         if end is None and (identity is None or identity.start != started):
-            # The agent died between its note and the act: this start never was.
+            # The agent died between saving the record and the start: this start never happened.
             pod.change(start="")
             self._pods.save(pod)
             return
         told = self._processes.reap(identity) if identity is not None else None
         if end is None and told is not None:
-            # Its record could not be written, as on a disk that became read-only.
+            # The shim could not record the exit, for example because the disk became read-only.
             end = Exit(self._clock.now(), told)
         why = describe(end, pod.record.started) if end is not None else self._unrecorded(identity)
         self._state.release_identity(pod.instance)
@@ -182,10 +181,10 @@ class Lifecycle:
         return "its end was not recorded: its shim was lost"
 
     async def forget(self, pod: Pod) -> None:
-        """Remove every trace of a pod that nobody wants and that does not run.
+        """Remove all files of a pod that is not wanted and does not run.
 
         Raises:
-            ShimBusy: something holds the instance all the same.
+            ShimBusy: a shim still holds the instance.
         """
         if self._state.shim_holds(pod.instance):
             raise ShimBusy("a process of this instance is still there")
@@ -194,7 +193,7 @@ class Lifecycle:
         self._ports.release(pod.instance)
         pod.stored = False
         if pod.record.wanted:
-            # It became wanted again meanwhile.
+            # The pod became wanted again meanwhile.
             pod.change(running="", ports={}, exits=[], restarts=0, acted=0)
             self._pods.save(pod)
             return

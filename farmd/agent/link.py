@@ -1,8 +1,8 @@
-"""The agent's bond with the store: which cluster, which session, and the presence of its node (R21).
+"""Keeps the agent's cluster id, its session and the presence of its node in the store (R21).
 
-The session belongs to the node: its id lies in the state directory, a restart renews it, a stop does
-not destroy it. A second live agent under one name is refused. Only an agent without workloads registers
-its node or joins another cluster (R20): for one with workloads, missing sentinels mean a broken store.
+The session belongs to the node: its id is in the state directory, a restart renews it, a stop does
+not destroy it. A second live agent of the same name is refused. Only an agent without workloads registers
+its node or joins another cluster (R20); for an agent with workloads, missing sentinels mean a broken store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BACKOFF_LIMIT = 5.0
 
 
 class Link:
-    """Keeps session and presence; ``present`` is set while the node's presence is ours."""
+    """Keeps session and presence; ``present`` is set while this agent holds the node's presence."""
 
     def __init__(
         self,
@@ -74,14 +74,14 @@ class Link:
         return self.identity.session
 
     def doubt(self) -> None:
-        """Somebody found that the presence is not ours: look at once."""
+        """Check the presence at once, because another part found that it may not be this agent's."""
         self._doubt.set()
 
     async def run(self) -> None:
         """Join, stay, and join again when the session is lost.
 
         Raises:
-            NodeTaken: a live agent elsewhere bears this node's name.
+            NodeTaken: a live agent elsewhere has this node's name.
         """
         backoff = BACKOFF_START
         while True:
@@ -112,7 +112,7 @@ class Link:
                 expected=self.identity.cluster,
             )
         if not workloads:
-            # Before it is present: pods are sent to whoever is, and it could not be told of them.
+            # Before announcing presence: farms place pods on present nodes, and this one could not read them.
             await registration.check_node(self._client, self._keys, self._config.node)
         session = await Session.open(
             self._client,
@@ -136,7 +136,7 @@ class Link:
         return session
 
     async def _record_node(self) -> None:
-        """Let people know of the node at once; an agent whose token may not leaves that to a farm."""
+        """Create the node's record, unless the agent's token may not; a farm does it then."""
         node = self._keys.node(self._config.node)
         if await self._client.read(node) is None:
             try:
@@ -147,7 +147,7 @@ class Link:
     def _remember(self, **fields: str) -> None:
         changed = msgspec.structs.replace(self.identity, **fields)
         if changed != self.identity:
-            # First in memory: whatever happens next, the session is found again and not opened anew.
+            # First in memory, so that a failure of a later step does not lead to a second session.
             self.identity = changed
             self._state.save_identity(changed)
 
@@ -196,7 +196,7 @@ class Link:
         self._recorder.count("farmd_session_events_total", event="lost")
 
     async def _stay_present(self, session: str) -> None:
-        """Announce this agent again where its presence was deleted or overwritten."""
+        """Announce this agent again when its presence was deleted or overwritten."""
         try:
             if not await presence.stands(self._client, self._key, self._announced, session):
                 log.warning("agent.presence_lost", node=self._config.node)
@@ -205,7 +205,7 @@ class Link:
             self._say(error)
 
     def _say(self, error: StoreError | AgentError) -> None:
-        """Tell each kind of trouble once, not at each attempt."""
+        """Log each kind of error once, not at each attempt."""
         if error.code != self._said:
             self._said = error.code
             log.warning("agent.not_present", node=self._config.node, code=error.code, error=error.message)

@@ -15,11 +15,11 @@ log = structlog.get_logger()
 
 
 def take(root: Path) -> int:
-    """Lock a directory, even one that can only be read; returns the descriptor that holds the lock.
+    """Lock a directory, even a read-only one; returns the descriptor that holds the lock.
 
     Raises:
-        StateLocked: another agent holds it.
-        OSError: there is no lock, and none can be made.
+        StateLocked: another agent holds the lock.
+        OSError: there is no lock file, and none can be created.
     """
     path = root / "lock"
     try:
@@ -40,13 +40,13 @@ def take(root: Path) -> int:
     try:
         os.ftruncate(lock, os.pwrite(lock, f"{os.getpid()}\n".encode(), 0))
     except OSError as error:
-        # The process id is for people: the lock holds without it.
+        # The process id is for people only; the lock does not depend on it.
         log.warning("state.lock_unsigned", path=str(path), error=trouble(error))
     return lock
 
 
 def in_place(root: Path, lock: int) -> bool:
-    """Whether the lock that a descriptor holds is still the one of the directory."""
+    """Whether a descriptor's lock file is still the one in the directory."""
     try:
         found = (root / "lock").stat()
     except OSError:

@@ -1,8 +1,7 @@
-"""Reading the log files that shims write: the last lines, and what comes after them.
+"""Reads the log files that shims write: the last lines, and the output after them.
 
-A shim turns ``current.log`` into ``current.log.1`` when it is full; a reader that follows notices by
-the file's inode. Reading is bounded: the last lines come from the end of the files, never from all of
-them.
+A shim renames ``current.log`` to ``current.log.1`` when it is full; a following reader notices that by
+the file's inode. Reading is bounded: the last lines are read from the end of the files.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ def tail(directory: Path, lines: int) -> bytes:
 
 
 async def follow(directory: Path, lines: int, clock: Clock) -> AsyncGenerator[bytes, None]:
-    """The last lines, then what is written from there on, across rotations, until the pod is gone.
+    """The last lines, then all further output, across rotations, until the pod is gone.
 
-    An empty piece means that there is nothing new right now.
+    An empty piece means that there is no new output at present.
     """
     file = _open(directory / LOG)
     if file is not None:
@@ -48,7 +47,7 @@ async def follow(directory: Path, lines: int, clock: Clock) -> AsyncGenerator[by
                 yield data
                 continue
             elif _replaced(file, directory / LOG):
-                # What was written between the last read and the rotation is still in the old file.
+                # The old file still has the output between the last read and the rotation.
                 while data := file.read(CHUNK):
                     yield data
                 file.close()
@@ -65,7 +64,7 @@ async def follow(directory: Path, lines: int, clock: Clock) -> AsyncGenerator[by
 
 
 def _tail(directory: Path, lines: int, current: BinaryIO) -> bytes:
-    """The last lines up to the end of ``current``, which is left there."""
+    """The last lines up to the end of ``current``, whose position is then at its end."""
     data = _end_of(current, lines, MAX_TAIL_BYTES)
     for path in _older(directory):
         if _count(data) >= lines or len(data) >= MAX_TAIL_BYTES:
@@ -91,7 +90,7 @@ def _older(directory: Path) -> list[Path]:
 
 
 def _end_of(file: BinaryIO, lines: int, room: int) -> bytes:
-    """The last lines of one file, which is left at its end."""
+    """The last lines of one file, whose position is then at its end."""
     end = position = file.seek(0, os.SEEK_END)
     data = b""
     while lines > 0 and position > 0 and len(data) < room and data.count(b"\n", 0, -1) < lines:
@@ -113,7 +112,7 @@ def _count(data: bytes) -> int:
 
 def _open(path: Path) -> BinaryIO | None:
     try:
-        # Unbuffered: a buffered reader would remember an end that the shim has since moved.
+        # Unbuffered, because a buffered reader would keep an old end of the file while the shim appends.
         return path.open("rb", buffering=0)
     except FileNotFoundError:
         return None

@@ -1,6 +1,6 @@
-"""Manifests by digest: from memory, from disk, from the store; believed only if the digest fits.
+"""Manifests by digest: from memory, from disk, from the store; used only if the digest matches.
 
-Copies on disk let an agent that restarts while the store is away restart its workloads too.
+With the copies on disk an agent that restarts without the store can restart its workloads, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Manifests:
         self._known: dict[str, Manifest] = {}
 
     def cached(self, sha: str) -> Manifest | None:
-        """A manifest that is in memory or on disk; None if it is not, or no longer fits its digest."""
+        """A manifest from memory or disk; None if it is missing or does not match its digest."""
         found = self._known.get(sha)
         if found is None and _SHA.fullmatch(sha):
             try:
@@ -40,10 +40,10 @@ class Manifests:
         return found
 
     async def get(self, sha: str) -> Manifest:
-        """A manifest, fetched from the store if need be.
+        """A manifest, fetched from the store if necessary.
 
         Raises:
-            ManifestUnusable: it is missing, does not fit its digest or cannot work.
+            ManifestUnusable: it is missing, does not match its digest or cannot run on this node.
             StateUnsaved: its copy on disk cannot be written.
             StoreError: the store did not answer.
         """
@@ -68,10 +68,10 @@ class Manifests:
 
 
 def verified(sha: str, body: bytes) -> Manifest:
-    """The manifest of a body that was read.
+    """Decode and check a manifest's body.
 
     Raises:
-        ManifestUnusable: too large, not the digest's body, undecodable, or it cannot work.
+        ManifestUnusable: too large, does not match its digest, does not decode, or cannot run on this node.
     """
     name = f"manifest {sha[:12]}"
     if len(body) > manifests.MAX_MANIFEST_BYTES:

@@ -1,7 +1,7 @@
-"""What the agent knows of its pods: its configuration, and the record of one instance on disk.
+"""The agent's settings, and the record of one instance on disk.
 
-The record is what lets a restarted agent go on without the store: what is wanted, what was started,
-how often it failed. It is written before the act that it describes, so that a crash of the agent
+With the record a restarted agent continues without the store: it names the wanted manifest, the last
+start and the failures. It is written before the action that it describes, so that a crash of the agent
 between the two never leaves an unknown process behind (R26).
 """
 
@@ -23,10 +23,10 @@ EXITS_KEPT = 5
 class AgentConfig:
     """Settings of one agent. Times are seconds.
 
-    ``port_range`` (both ends included) is where dynamic ports come from; it lies below Linux' own range
-    for outgoing connections. ``address`` is where the agent's HTTP listens, as others reach it.
-    ``check_host`` is where health checks look for the pods. ``labels`` win over the agent's own facts.
-    ``watch_wait`` bounds how long a restore of the store from a snapshot may go unseen (R16).
+    Dynamic ports come from ``port_range`` (both ends included), which is below Linux' own range for
+    outgoing connections. ``address`` is the address of the agent's HTTP for other machines. Health checks
+    connect to ``check_host``. ``labels`` win over the agent's own facts. ``watch_wait`` bounds the time
+    until the agent notices a restore of the store from a snapshot (R16).
     """
 
     node: str
@@ -44,11 +44,11 @@ class AgentConfig:
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One instance, as the agent keeps it on disk.
 
-    ``manifest``, ``owner`` and ``intent`` (its ModifyIndex) are the newest intent that could be acted on;
-    ``acted`` is the one that was. ``running`` is the digest of the last start; ``start`` is that start's
-    id and empty once its end was recorded. ``fresh``: the next start is the first of its pod. ``failures``
-    counts ends in a row, ``failing_since`` is when the first of them came, ``not_before`` is when it may
-    start again; times are seconds since the epoch.
+    ``manifest``, ``owner`` and ``intent`` (its ModifyIndex) describe the newest intent that the agent can
+    act on; ``acted`` is the ModifyIndex of the intent that it acted on. ``running`` is the digest of the last
+    start; ``start`` is that start's id, empty once its end was recorded. ``fresh``: the next start is the
+    first of its pod. ``failures`` counts ends in a row, ``failing_since`` is the time of the first of them,
+    ``not_before`` the time of the next start at the earliest; times are seconds since the epoch.
     """
 
     instance: str
@@ -71,17 +71,17 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class SavedHealth(msgspec.Struct, frozen=True):
-    """Health as last published, beside the start that it belongs to: an adopted pod keeps it."""
+    """The last published health and the start that it belongs to; an adopted pod keeps it."""
 
     start: str
     health: Health
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a workload is, as its shim recorded it before the workload began (R26).
+    """A workload's identity, as its shim recorded it before the workload began (R26).
 
-    ``shim`` and ``pid`` mean what they say only together with their start ticks and the boot id: process
-    ids are used again.
+    ``shim`` and ``pid`` identify processes only together with their start ticks and the boot id, because
+    process ids are reused.
     """
 
     boot: str
@@ -98,7 +98,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One intent of a proven answer. Without ``manifest``, ``problem`` says why it cannot be acted on."""
+    """One intent of a proven answer. Without ``manifest``, ``problem`` says why it is unusable."""
 
     instance: str
     index: int

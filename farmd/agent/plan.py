@@ -1,7 +1,7 @@
-"""What to do next about one pod: pure, a table of its situation and the clock.
+"""Decides the next action for one pod, from its situation and the time. Pure.
 
-What it must never do: stop a process that is wanted as it runs, start one beside another, or forget
-an instance whose process may live. ``None`` for "no time limit"; times are monotonic seconds.
+The plan must never stop a process that is wanted as it runs, start a second process of an instance, or
+forget an instance whose process may live. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Situation:
     """One pod as the agent sees it now.
 
     ``running`` is the digest of the live process, empty if there is none. ``startable``: the wanted
-    manifest is known and may run here. ``stopping`` is when the stop signal was sent, ``killed`` when
-    SIGKILL last was. ``isolated`` is how long the store has been out of reach; ``halting``: the agent
-    was told to stop its workloads and leave.
+    manifest is known and may run here. ``stopping`` is the time of the stop signal, ``killed`` that of the
+    last SIGKILL. ``isolated`` is the time without contact to the store; ``halting``: the agent was told to
+    stop its workloads and end.
     """
 
     wanted: bool
@@ -57,12 +57,12 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Nothing runs and nothing is wanted: remove every trace."""
+    """The pod does not run and is not wanted: remove all its files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do before ``until``; infinity when only an event can change that."""
+    """Nothing to do before ``until``; infinity if only an event can change that."""
 
     until: float = math.inf
 
@@ -87,7 +87,7 @@ def decide(pod: Situation, now: float) -> Action:
 
 def _running(pod: Situation, now: float) -> Action:
     if pod.killed is not None:
-        # A process in an uninterruptible call outlives a SIGKILL for a while: ask again.
+        # A process in an uninterruptible call outlives a SIGKILL for a while: send it again.
         return Kill() if now >= pod.killed + RESEND_KILL else Wait(pod.killed + RESEND_KILL)
     if pod.stopping is not None:
         deadline = pod.stopping + pod.grace
@@ -99,7 +99,7 @@ def _running(pod: Situation, now: float) -> Action:
 
 
 def reason_to_stop(pod: Situation) -> str:
-    """Why a live process must go; empty if it must not."""
+    """Why a live process must be stopped; empty if it must not."""
     if pod.halting:
         return "the agent stops its workloads"
     if not pod.wanted:
@@ -112,12 +112,12 @@ def reason_to_stop(pod: Situation) -> str:
 
 
 def _cut_off(pod: Situation) -> bool:
-    """R27's one exception: a pod may ask to be stopped when its node is cut off."""
+    """Whether the pod's ``stop_after`` without contact to the store is over (R27)."""
     return pod.stop_after > 0 and pod.isolated >= pod.stop_after
 
 
 def failures_after(restart: Restart, failures: int, ran: float) -> int:
-    """Ends in a row, this one counted; a run of ``restart.reset`` seconds wipes the slate."""
+    """Ends in a row, including this one; a run of ``restart.reset`` seconds resets the count."""
     return 1 if ran >= restart.reset else failures + 1
 
 
@@ -125,5 +125,5 @@ def backoff(restart: Restart, failures: int) -> float:
     """Seconds until the next start after that many ends in a row."""
     if failures < 1:
         return 0.0
-    # The exponent is bounded: 2**1024 is no float any more.
+    # The exponent is bounded, because 2**1024 overflows a float.
     return min(restart.maximum, restart.initial * 2.0 ** min(failures - 1, 60))

@@ -1,4 +1,4 @@
-"""One pod while the agent runs: its record, its process, its health; and what reality says of it."""
+"""One pod in the agent's memory: its record, process and health, and its reality record."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from store.reality import Exit, Health, Phase, Reality, ending
 
 @dataclass(slots=True)
 class Pod:
-    """``target`` is the wanted manifest if it is known here, ``manifest`` that of the live process.
+    """``target`` is the wanted manifest if the node has it, ``manifest`` that of the live process.
 
-    ``problem`` is why a newer intent (of ModifyIndex ``refused``) cannot be acted on; ``not_before``,
-    ``stopping`` and ``killed`` are monotonic. ``stored``: the node remembers the record. ``unsaved``: why
-    what is known of the pod is not on disk; empty if it is.
+    ``problem`` says why the agent cannot act on a newer intent (of ModifyIndex ``refused``); ``not_before``,
+    ``stopping`` and ``killed`` are monotonic. ``stored``: the record is in the state directory. ``unsaved``
+    says why the pod's state is not on disk; empty if it is.
     """
 
     record: Record
@@ -59,7 +59,7 @@ class Pod:
         self.record = msgspec.structs.replace(self.record, **fields)
 
     def renew(self) -> None:
-        """Another pod has the instance from now on: what the former one did is no part of its history."""
+        """Clear the history, because another pod has the instance from now on."""
         goes_on = self.identity is not None and self.stopping is None
         self.change(
             restarts=0, exits=[], failures=0, failing_since=0.0, not_before=0.0, reason="", fresh=not goes_on
@@ -67,7 +67,7 @@ class Pod:
         self.not_before, self.start_failed = -math.inf, False
 
     def situation(self, *, isolated: float, halting: bool) -> Situation:
-        """What the plan decides from."""
+        """The input of the plan."""
         manifest = self.manifest or self.target
         return Situation(
             wanted=self.record.wanted,
@@ -85,7 +85,7 @@ class Pod:
         )
 
     def report(self, now: float) -> Reality:
-        """The pod as reality shows it; ``now`` is monotonic seconds."""
+        """The pod's reality record; ``now`` is monotonic seconds."""
         record = self.record
         alive = self.identity is not None
         return Reality(
@@ -121,7 +121,7 @@ class Pod:
         return f"cannot act on intent {self.refused}: {self.problem}" if self.record.acted else self.problem
 
     def ended(self, end: Exit, *, why: str, mono: float) -> None:
-        """The process ended: count it, and set when the next start may be."""
+        """Count an end of the process, and set when the next start may be."""
         restart = self.manifest.restart if self.manifest is not None else Restart()
         asked = self.stopping is not None
         failures = 0 if asked else failures_after(restart, self.record.failures, end.at - self.record.started)
@@ -138,7 +138,7 @@ class Pod:
         self.identity = self.manifest = self.stopping = self.killed = None
 
     def failed(self, reason: str, *, now: float, mono: float) -> None:
-        """A start failed: back off as after an exit."""
+        """Count a failed start, with the same backoff as after an exit."""
         restart = self.target.restart if self.target is not None else Restart()
         failures = self.record.failures + 1
         pause = backoff(restart, failures)
@@ -149,7 +149,7 @@ class Pod:
 
 
 def _failing_since(record: Record, failures: int, now: float) -> float:
-    """When the first of so many failures in a row came; 0 without any."""
+    """When the first of these failures in a row happened; 0 without any."""
     if failures == 0:
         return 0.0
     return now if failures == 1 else record.failing_since or now

@@ -1,8 +1,8 @@
-"""All pods of the node and what is wanted of each: the only place where an answer changes that (R20).
+"""All pods of the node and their intents: the only place where an answer changes what is wanted (R20).
 
-``obey`` takes a proven answer. An intent that cannot be acted on changes nothing but what is said
-about its pod. What an answer takes back (``missing_from``, ``older_than_known``) is obeyed only when a
-consistent read says the same (R16), which is the caller's to see to.
+``obey`` takes a proven answer. An intent that the agent cannot act on changes only its pod's reason.
+An answer that removes intents or has older ones (``missing_from``, ``older_than_known``) may be obeyed only
+when a consistent read says the same (R16); the caller checks that.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Pods:
         return self._pods.get(instance)
 
     def new(self, record: Record) -> Pod:
-        """A pod that was not there before; nothing is written yet."""
+        """Add a pod in memory; nothing is written yet."""
         pod = self._pods[record.instance] = Pod(record, Damper(self._clock.mono()))
         return pod
 
     def load(self, record: Record) -> Pod:
-        """A pod from its record on disk, with what this node knows of its manifest."""
+        """Add a pod from its record on disk, with its manifest if the node has it."""
         pod = self.new(record)
         pod.stored = True
         pod.target = self._manifests.cached(record.manifest)
@@ -60,7 +60,7 @@ class Pods:
             pod.problem = f"manifest {record.manifest[:12]}: no copy on this node"
         left = record.not_before - self._clock.now()
         longest = pod.target.restart.maximum if pod.target is not None else 0.0
-        # A clock that was set back must not hold a pod back for longer than its backoff.
+        # If the clock was set back, the pod must still not wait for longer than its backoff.
         pod.not_before = self._clock.mono() + min(max(left, 0.0), longest)
         return pod
 
@@ -69,21 +69,21 @@ class Pods:
         del self._pods[instance]
 
     def save(self, pod: Pod) -> None:
-        """Write a pod's record down, as soon as that is possible."""
+        """Save a pod's record as soon as that is possible."""
         self._state.save(pod.record)
         pod.stored = True
 
     def any_workloads(self) -> bool:
-        """Whether this node runs anything or remembers anything that it should run."""
+        """Whether this node runs a pod, or has the record of a pod that it should run."""
         return any(pod.stored or pod.identity is not None for pod in self._pods.values())
 
     def missing_from(self, wanted: Iterable[str]) -> list[str]:
-        """The instances that an answer with only these would stop."""
+        """The instances that would be stopped if an answer with only these were obeyed."""
         kept = set(wanted)
         return [name for name, pod in self._pods.items() if pod.record.wanted and name not in kept]
 
     def older_than_known(self, wanted: Mapping[str, Wanted]) -> list[str]:
-        """The instances of which an answer knows a lower ModifyIndex than one already trusted (R16)."""
+        """The instances whose ModifyIndex in an answer is lower than one already trusted (R16)."""
         return [
             name
             for name, pod in self._pods.items()
@@ -91,7 +91,7 @@ class Pods:
         ]
 
     def obey(self, wanted: Mapping[str, Wanted]) -> None:
-        """Take over a proven answer: each intent in it, and the absence of all others."""
+        """Adopt a proven answer: each intent in it, and the absence of all others."""
         for intent in wanted.values():
             self._want(intent)
         for name in self.missing_from(wanted):
@@ -100,7 +100,7 @@ class Pods:
             pod.change(wanted=False)
             pod.not_before = -math.inf
             if pod.stored:
-                # First the record: an agent that dies now must not start it again.
+                # Save the record first: after a crash the agent must not start the pod again.
                 self.save(pod)
         self._manifests.keep_only(
             sha for pod in self._pods.values() for sha in (pod.record.manifest, pod.record.running) if sha
@@ -125,7 +125,7 @@ class Pods:
         if record.running == intent.sha:
             pod.change(acted=intent.index)
         elif record.manifest != intent.sha:
-            # Another manifest deserves a first try of its own.
+            # Another manifest is tried at once, without the backoff of the former one.
             pod.change(failures=0, failing_since=0.0, not_before=0.0, reason="")
             pod.not_before, pod.start_failed = -math.inf, False
         try:
@@ -137,10 +137,10 @@ class Pods:
         pod.target, pod.problem, pod.stored = intent.manifest, "", True
 
     def _save_wanted(self, record: Record) -> None:
-        """Write down what an intent changed: at once if it means a start.
+        """Save the record that an intent changed; it must be on disk at once if the intent means a start.
 
         Raises:
-            StateUnsaved: it cannot be, so what runs must not be stopped for it.
+            StateUnsaved: it cannot be saved, so no running process may be stopped for the intent.
         """
         if record.running == record.manifest:
             self._state.save(record)
@@ -154,7 +154,7 @@ class Pods:
             self._recorder.count("farmd_pod_events_total", event="refused")
         pod.problem, pod.refused = intent.problem, intent.index
         if not pod.record.wanted:
-            # It was proven unwanted before: there is nothing old to go on with.
+            # The instance was proven unwanted before, so there is no older intent to continue with.
             pod.target = None
             pod.renew()
             pod.change(wanted=True, manifest=intent.sha, owner=intent.owner)

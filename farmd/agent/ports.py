@@ -1,7 +1,7 @@
-"""Dynamic ports: picked from the agent's range, kept across restarts, never given out twice.
+"""Dynamic ports: picked from the agent's range, kept across restarts, never assigned twice.
 
-A port counts as free when it can be bound right now. Between that and the workload's own bind anybody
-may take it; then the workload fails, and its next start finds the port taken and gets another.
+A port counts as free if the agent can bind it at that moment. Another process may take it before the
+workload binds it; then the workload fails, and its next start gets another port.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from store.ports import Rng
 
 
 def bindable(port: int) -> bool:
-    """Whether a server could listen on the port now; one that needs root counts as free."""
+    """Whether a server could listen on the port now; a port that needs root counts as free."""
     for family, host in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -41,15 +41,15 @@ class PortRange:
         self._held: dict[str, dict[str, int]] = {}
 
     def remember(self, instance: str, ports: Mapping[str, int]) -> None:
-        """An instance that was found has these ports."""
+        """Remember the ports of an adopted instance."""
         self._held[instance] = dict(ports)
 
     def release(self, instance: str) -> None:
-        """An instance is gone."""
+        """Free the ports of an instance that is gone."""
         self._held.pop(instance, None)
 
     def assign(self, instance: str, manifest: Manifest) -> dict[str, int]:
-        """Ports by name for a start: fixed ones as asked, dynamic ones as before where still free.
+        """Ports by name for a start: fixed ports as given, dynamic ports as before if still free.
 
         Raises:
             StartFailed: a fixed port is taken, or the range has no free port left.

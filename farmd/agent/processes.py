@@ -1,8 +1,7 @@
-"""The process runtime: start a workload under its shim, find it again, signal it (R26).
+"""The process runtime: starts a workload under its shim, finds it again, signals it (R26).
 
-A shim and its workload are nobody's children after the agent is gone, so nothing here relies on
-being their parent: ends are seen through pidfds where the kernel has them, and through the caller's
-own looking again where it has not.
+After a restart of the agent, shims and workloads are not its children, so no code here relies on being
+their parent: ends are seen through pidfds, and without pidfds by the caller's regular checks.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ SHIM_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 
 
 class ShimBusy(StartFailed):
-    """Another shim holds the instance: it must be adopted, not started."""
+    """Another shim holds the instance: the agent must adopt it instead of a new start."""
 
     code = "shim_busy"
 
@@ -68,7 +67,7 @@ class Processes:
         """Start a workload; blocks until it runs, so call it in a thread.
 
         Raises:
-            ShimBusy: the instance has a shim already.
+            ShimBusy: the instance already has a shim.
             StartFailed: with the reason.
         """
         spec = self._spec(launch)
@@ -130,13 +129,13 @@ class Processes:
         return True
 
     def kill_leftovers(self, identity: Identity | None) -> bool:
-        """Kill a workload that lost its shim: nobody would see its end or keep its output."""
+        """Kill a workload without a shim, because its exit and output would be lost."""
         return identity is not None and self.signal(identity, signal.SIGKILL)
 
     def reap(self, identity: Identity) -> int | None:
-        """Collect the shim if it was our child, and tell from its exit code how the workload ended.
+        """Reap the shim if it was a child of this agent; its exit code tells how the workload ended.
 
-        None if that says nothing: the shim was killed, left the workload behind, or was another agent's.
+        None if it tells nothing: the shim was killed, left the workload behind, or was another agent's.
         """
         try:
             pid, status = os.waitpid(identity.shim, os.WNOHANG)
@@ -148,9 +147,9 @@ class Processes:
         return 128 - code if code > 128 else code
 
     def watch(self, identity: Identity, gone: Callable[[], None]) -> Callable[[], None] | None:
-        """Call ``gone`` in the running loop when the shim ends; returns what cancels that.
+        """Call ``gone`` in the running loop when the shim ends; returns a function that cancels that.
 
-        None where the kernel has no pidfd: then the caller must look from time to time.
+        None if the kernel has no pidfd: then the caller must check from time to time.
         """
         try:
             fd = os.pidfd_open(identity.shim)
@@ -174,13 +173,13 @@ class Processes:
 
         loop.add_reader(fd, ended)
         if not self.lives(identity):
-            # The id was used again, or the shim ended just now.
+            # The process id was reused, or the shim ended just now.
             ended()
         return cancel
 
 
 def _run_shim(directory: Path, spec: bytes, environ: Mapping[str, str]) -> str:
-    """Start a shim, hand it its start, return what it says: ``ok``, ``busy`` or a reason."""
+    """Start a shim, send it its start, return its answer: ``ok``, ``busy`` or a reason."""
     spec_read, spec_write = os.pipe()
     status_read, status_write = os.pipe()
     try:

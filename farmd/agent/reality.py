@@ -1,8 +1,8 @@
-"""Writes what the node runs: one record an instance, on change only, by its one writer (R22).
+"""Writes the node's reality: one record for each instance, on change only, by one writer (R22).
 
-Every write is compare-and-set on the record that this writer wrote or read last, and fenced by the
-node's presence. After a rejection or an unknown outcome the records are read again before anything
-else is written (R12). From time to time they are read again anyway: another hand may have changed them.
+Every write is a compare-and-set on the record that this writer wrote or read last, and fenced by the
+node's presence. After a rejection or an unknown outcome the records are read again before the next
+write (R12). They are also read from time to time, because somebody else may have changed them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BACKOFF_LIMIT = 5.0
 
 
 class RealityWriter:
-    """Makes ``reality/<h>/<node>/`` equal to what it was told last."""
+    """Makes ``reality/<shard>/<node>/`` equal to the records that it got last."""
 
     def __init__(
         self,
@@ -59,18 +59,18 @@ class RealityWriter:
         self._written: dict[str, tuple[Reality | None, int]] | None = None
 
     def tell(self, wanted: Mapping[str, Reality]) -> None:
-        """This is what the node runs now."""
+        """Set the records that the store shall have from now on."""
         if wanted != self._wanted:
             self._wanted = dict(wanted)
             self._changed.set()
 
     def doubt(self) -> None:
-        """What stands in the store may not be what was written last: read it again."""
+        """Read the records again, because the store may not have what was written last."""
         self._looked = -math.inf
         self._changed.set()
 
     async def run(self) -> None:
-        """Write changes for ever, while the node's presence is ours."""
+        """Write changes for ever, while this agent holds the node's presence."""
         backoff = BACKOFF_START
         with self._progress.loop("reality", LOOK_AGAIN * 4) as loop:
             while True:
@@ -93,7 +93,7 @@ class RealityWriter:
                     backoff = min(backoff * 2, BACKOFF_LIMIT)
 
     async def _write(self) -> bool:
-        """Write what differs; False if it must be tried again."""
+        """Write the records that differ; False if the caller must try again."""
         if self._wanted is None:
             return True
         if self._written is None or self._clock.mono() >= self._looked + LOOK_AGAIN:

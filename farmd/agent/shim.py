@@ -1,10 +1,10 @@
-"""The parent of one workload: it outlives the agent, so that logs and exits do too (R26, R27).
+"""The parent process of one workload: it outlives the agent, so that logs and exits are kept (R26, R27).
 
-It runs alone (``python -I -S shim.py <instance directory>``), imports nothing of ours and as little of
-the standard library as it can: one stands beside every workload. That is also why it is one file, and
-longer than files here are. Its start comes marshalled through
-stdin; one line about how it went leaves through stdout. Before the workload's first instruction its
-identity is on disk and the instance's lock is held until both are gone: there is never a second one.
+The shim runs alone (``python -I -S shim.py <instance directory>``). It imports no other module of the
+project and as little of the standard library as possible, because every workload has a shim; for the same
+reason it is one long file. It reads its start, marshalled, from stdin and writes one line with the outcome
+to stdout. The identity is on disk before the workload's first instruction, and the shim holds the lock of
+the instance until both have ended, so there is never a second process of an instance.
 """
 
 # pathlib would cost more memory than the rest of this file:
@@ -40,9 +40,9 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class Log:
-    """Appends to ``current.log`` and turns it into ``current.log.1``, ``.2``, … when it is full.
+    """Appends to ``current.log`` and renames it to ``current.log.1``, ``.2``, … when it is full.
 
-    Trouble with the disk loses lines, and a line says so; it never blocks or ends the workload.
+    If the disk fails, lines are lost and a later line says so; the workload is never blocked or ended.
     """
 
     def __init__(self, directory: str, max_bytes: int, keep: int) -> None:
@@ -55,9 +55,9 @@ class Log:
         self.why = ""
 
     def write(self, data: bytes) -> None:
-        """Append, at line ends where possible split over several files."""
+        """Append; output that needs several files is split at line ends if possible."""
         if self.fd >= 0 and os.fstat(self.fd).st_nlink == 0:
-            self._close()  # somebody removed the file: what is written to it would be read by nobody
+            self._close()  # somebody removed the file: its output could not be read any more
         while data:
             if self.fd < 0 and not self._open():
                 self.lost += len(data)
@@ -113,7 +113,7 @@ class Log:
                 if os.path.exists(newer):
                     os.rename(newer, older)
         except OSError:
-            # Without the right to rename, starting over is the only way to stay within the limit.
+            # Without the right to rename, truncating is the only way to stay within the limit.
             try:
                 os.truncate(self.path, 0)
             except OSError:
@@ -121,14 +121,14 @@ class Log:
 
 
 def trouble(error: OSError) -> str:
-    """What is wrong with the disk, in the words that people see."""
+    """What is wrong with the disk, in words for people."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "disk full"
     return error.strerror or str(error)
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of it: a disk may take a part and refuse the rest."""
+    """Write all data; one write may take only a part of it."""
     while data:
         data = data[os.write(fd, data) :]
 
@@ -150,7 +150,7 @@ def read_all(fd: int) -> bytes:
 
 
 def tell(status: int, text: str) -> None:
-    """One line to the agent, if it still listens."""
+    """Write one line to the agent, if it still reads."""
     try:
         os.write(status, text.encode("utf-8", "replace")[:4000])
     except OSError:
@@ -159,7 +159,7 @@ def tell(status: int, text: str) -> None:
 
 
 def write_identity(directory: str, spec: dict[str, Any], pid: int) -> None:
-    """Put the identity in place at once; it is void after a reboot, so nothing is synced."""
+    """Write the identity atomically; it is void after a reboot, so it is not synced."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         boot = file.read().strip()
     me = os.getpid()
@@ -179,7 +179,7 @@ def write_identity(directory: str, spec: dict[str, Any], pid: int) -> None:
 
 
 def reserve_exit(directory: str) -> int:
-    """Open the record of exits at a blank line of its own: room that a full disk cannot take away."""
+    """Open the record of exits at a reserved blank line, so that a full disk cannot prevent the record."""
     fd = os.open(directory + "/" + EXITS, os.O_WRONLY | os.O_CREAT, 0o600)
     end = os.lseek(fd, 0, os.SEEK_END)
     write_all(fd, BLANK_LINE)
@@ -188,9 +188,9 @@ def reserve_exit(directory: str) -> int:
 
 
 def record_exit(fd: int, spec: dict[str, Any], code: int) -> None:
-    """Write how it ended; synced, because it may be read only after the machine failed.
+    """Write how the workload ended; synced, because it may be read after the machine failed.
 
-    Where that fails, our own exit code still tells an agent that is our parent.
+    If the write fails, the shim's exit code still tells an agent that is the shim's parent.
     """
     try:
         write_all(fd, f'{{"start":"{spec["start"]}","at":{time.time()!r},"code":{code}}}'.encode())
@@ -200,7 +200,7 @@ def record_exit(fd: int, spec: dict[str, Any], code: int) -> None:
 
 
 def become_subreaper() -> None:
-    """Make orphans of the workload ours, so that none outlives its start."""
+    """Adopt orphans of the workload, so that none of them outlives the start."""
     try:
         import ctypes
 
@@ -210,7 +210,7 @@ def become_subreaper() -> None:
 
 
 def workload(spec: dict[str, Any], output: int, go: int, failed: int) -> None:
-    """In the child: wait for the word, become the workload. Never returns."""
+    """In the child: wait for the parent's byte, then become the workload. Never returns."""
     step = "start"
     try:
         if os.read(go, 1) != b"g":
@@ -250,7 +250,7 @@ def exit_code(status: int) -> int:
 
 
 def reap(main: int) -> int | None:
-    """Collect whoever ended; the workload's exit code if it was among them, else None."""
+    """Reap all ended children; the workload's exit code if it is among them, else None."""
     code = None
     while True:
         try:
@@ -284,7 +284,7 @@ def serve(main: int, source: int, wake: int, log: Log) -> int:
 
 
 def sweep(main: int, source: int, log: Log) -> None:
-    """Kill what the workload left behind, in its group or adopted by us, and keep its last words."""
+    """Kill the workload's remaining processes (its group, adopted orphans), and log their last output."""
     forward(main, signal.SIGKILL)
     children = f"/proc/self/task/{os.getpid()}/children"
     for _ in range(100):
@@ -319,7 +319,7 @@ def forward(group: int, number: int) -> None:
 
 
 def main(directory: str) -> int:
-    """Start the workload, stay until it ends, record how; return its exit code as a shell would."""
+    """Start the workload, wait until it ends, record the exit; return its exit code as a shell would."""
     spec = marshal.loads(read_all(0))
     status = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 10)
     null = os.open("/dev/null", os.O_RDWR)
@@ -352,13 +352,13 @@ def main(directory: str) -> int:
         workload(spec, output, go, failed_write)
     for fd in (output, go, failed_write):
         os.close(fd)
-    # Somebody who stops the shim means the workload.
+    # A signal to the shim is meant for the workload.
     signal.signal(signal.SIGTERM, lambda *_: forward(pid, spec["stop_signal"]))
     try:
         write_identity(directory, spec, pid)
     except OSError as error:
         tell(status, f"failed {trouble(error)}: no process can be recorded in {directory}")
-        os.close(go_write)  # without the word the workload never begins
+        os.close(go_write)  # without the byte the workload never begins
         os.waitpid(pid, 0)
         return 1
     os.write(go_write, b"g")

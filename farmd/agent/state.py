@@ -1,8 +1,8 @@
-"""The agent's state directory: who it is, what it runs, and the lock that keeps a second agent out.
+"""The agent's state directory: its identity, its pods, and the lock that keeps a second agent out.
 
-Everything here is written whole and put in place at once, so that a crash leaves the old or the new.
-What must survive a power failure is synced. Nothing in it is needed to keep a workload running; it is
-needed to recognise the workload again. What cannot be written waits in memory (``files``).
+Every file is replaced atomically, so that a crash leaves the old or the new content. Content that must
+survive a power failure is synced. No file is needed to keep a workload running; the files are needed to
+find the workload again. Content that cannot be written waits in memory (``files``).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from store.keys import valid_instance
 
 log = structlog.get_logger()
 
-# Less than this is a full disk for whatever would have to start: its record, its shim's, and a little output.
+# With less free space no pod starts: its record, its shim's records and a little output need room.
 ROOM_BYTES = 1 << 20
 
 
 class AgentIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who the agent of this directory is: its node, the cluster of its workloads, its session (R21)."""
+    """The identity of this directory's agent: its node, the cluster of its workloads, its session (R21)."""
 
     node: str
     cluster: str = ""
@@ -52,11 +52,11 @@ class StateDirectory:
 
     @contextlib.contextmanager
     def locked(self, node: str) -> Iterator[AgentIdentity]:
-        """Hold the directory for this process; yields who the agent is.
+        """Lock the directory for this process; yields the agent's identity.
 
         Raises:
-            StateLocked: another agent holds it.
-            StateInvalid: it belongs to another node, or cannot be used.
+            StateLocked: another agent holds the lock.
+            StateInvalid: the directory belongs to another node, or cannot be used.
         """
         try:
             self._make_folder(self.root)
@@ -99,22 +99,22 @@ class StateDirectory:
         self._files.put(self.root / "agent.json", codec.encode(identity), sync=True)
 
     def saved_contact(self) -> float | None:
-        """Wall-clock time of the last contact with the store that was written down."""
+        """Wall-clock time of the last saved contact with the store."""
         try:
             return float((self.root / "contact").read_text(encoding="ascii"))
         except (FileNotFoundError, ValueError):
             return None
 
     def save_contact(self, at: float) -> None:
-        """Remember a contact with the store; ``stop_after`` counts on across restarts."""
+        """Save the time of a contact with the store; ``stop_after`` counts on across restarts."""
         self._files.put(self.root / "contact", repr(at).encode(), sync=False)
 
     # -- trouble with the disk -----------------------------------------------------------------
     def restore(self) -> None:
-        """Write what could not be written before, and what other hands removed.
+        """Write the files that could not be written before, and those that somebody removed.
 
         Raises:
-            StateLocked: the directory was removed, and another agent has made it anew.
+            StateLocked: the directory was removed, and another agent has created it again.
         """
         lost = not in_place(self.root, self._lock)
         if lost:
@@ -131,11 +131,11 @@ class StateDirectory:
 
     @property
     def unsaved(self) -> bool:
-        """Whether anything could not be written."""
+        """Whether any file could not be written."""
         return bool(self._files.unsaved)
 
     def unsaved_instances(self) -> dict[str, str]:
-        """Instances of which not everything is saved, with the reasons."""
+        """Instances with files that are not saved, with the reasons."""
         return {
             path.parent.name: why
             for path, why in self._files.unsaved.items()
@@ -143,7 +143,7 @@ class StateDirectory:
         }
 
     def require_room(self) -> None:
-        """Refuse a start on a disk that is as good as full.
+        """Refuse a start on a disk that is almost full.
 
         Raises:
             StateUnsaved: too little is free for a process to be recorded.
@@ -166,14 +166,14 @@ class StateDirectory:
         return self.directory(instance) / "logs"
 
     def work(self, instance: str) -> Path:
-        """The working directory of a workload that names none."""
+        """The working directory of a workload whose manifest names none."""
         return self.directory(instance) / "work"
 
     def known(self) -> list[str]:
         """Every instance that has a directory.
 
         Raises:
-            StateInvalid: the directories cannot be read, so that nothing may start beside what runs.
+            StateInvalid: the directories cannot be read, so no pod may start beside unknown processes.
         """
         names = []
         try:
@@ -188,17 +188,17 @@ class StateDirectory:
         return names
 
     def create(self, instance: str) -> None:
-        """Make an instance's directories; workloads of other users pass through, not into them."""
+        """Create an instance's directories; workloads of other users may traverse but not read them."""
         self.directory(instance).mkdir(exist_ok=True, mode=0o711)
         self.logs(instance).mkdir(exist_ok=True, mode=0o700)
         self.work(instance).mkdir(exist_ok=True, mode=0o700)
 
     def forget(self, instance: str) -> None:
-        """Write nothing of an instance any more, before its directory is removed."""
+        """Stop writing an instance's files; called before its directory is removed."""
         self._files.drop(self.directory(instance))
 
     def remove(self, instance: str) -> None:
-        """Remove an instance's directory with all that is in it, as far as the disk allows it."""
+        """Remove an instance's directory and its content, as far as the disk allows it."""
         directory = self.directory(instance)
         shutil.rmtree(directory, ignore_errors=True)
         if directory.exists():
@@ -209,16 +209,16 @@ class StateDirectory:
         self._files.put(self._record(record.instance), codec.encode(record), sync=True)
 
     def save_first(self, record: Record) -> None:
-        """Write an instance's record before the act that it describes.
+        """Write an instance's record before the action that it describes.
 
         Raises:
-            StateUnsaved: it, or who the agent is, cannot be written.
+            StateUnsaved: the record or the agent's identity cannot be written.
         """
         self._files.require(self.root / "agent.json")
         self._files.write(self._record(record.instance), codec.encode(record), sync=True)
 
     def load(self, instance: str) -> Record | None:
-        """An instance's record; None if it is missing or does not decode (said in the log)."""
+        """An instance's record; None if it is missing or does not decode (which is logged)."""
         return self._read(self._record(instance), Record, hold=True)
 
     def _record(self, instance: str) -> Path:
@@ -233,7 +233,7 @@ class StateDirectory:
         self._files.write(self.manifests / sha, body, sync=True)
 
     def keep_manifests(self, wanted: Set[str]) -> None:
-        """Remove all copies of manifests but these."""
+        """Remove all copies of manifests except these."""
         try:
             found = [path for path in self.manifests.iterdir() if path.name not in wanted]
             self._files.drop(*found)
@@ -243,11 +243,11 @@ class StateDirectory:
             log.warning("state.not_removed", path=str(self.manifests), error=shim.trouble(error))
 
     def save_health(self, instance: str, saved: SavedHealth) -> None:
-        """Write what was last published of an instance's health, as soon as that is possible."""
+        """Write an instance's last published health, as soon as that is possible."""
         self._files.put(self.directory(instance) / "health.json", codec.encode(saved), sync=False)
 
     def load_health(self, instance: str) -> SavedHealth | None:
-        """What was last published of an instance's health."""
+        """An instance's last published health."""
         return self._read(self.directory(instance) / "health.json", SavedHealth, hold=True)
 
     def identity(self, instance: str) -> Identity | None:
@@ -255,15 +255,15 @@ class StateDirectory:
         return self._read(self.directory(instance) / shim.IDENTITY, Identity)
 
     def hold_identity(self, identity: Identity) -> None:
-        """Keep the record of a live process in place: without it nobody would know the process again."""
+        """Keep the record of a live process on disk: without it no agent could find the process again."""
         self._files.hold(self.directory(identity.instance) / shim.IDENTITY, codec.encode(identity))
 
     def release_identity(self, instance: str) -> None:
-        """The process is over; the next shim writes its own."""
+        """Stop keeping the record of a process that ended; the next shim writes its own."""
         self._files.drop(self.directory(instance) / shim.IDENTITY)
 
     def shim_holds(self, instance: str) -> bool:
-        """Whether a shim holds the instance: it does from before the workload until after its end."""
+        """Whether a shim holds the instance: from before the workload's start until after its end."""
         try:
             lock = os.open(self.directory(instance) / shim.LOCK, os.O_RDONLY)
         except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""The heart of the agent: what is wanted and what runs, compared and made one (R26, R27).
+"""The agent's main loop: makes the running processes equal to the wanted pods (R26, R27).
 
-It works from its own records alone: with the store, the farm or the watch gone it goes on restarting,
-stopping and checking what it last knew to be wanted. One pod's trouble is that pod's reason and stops
-nothing else; with a disk that cannot be written only that does not start which could not be recorded.
-Cancelling it leaves every workload as it is.
+The supervisor needs only the agent's own records: without the store, the farms or the watch it continues to
+restart, stop and check the pods that were wanted last. An error of one pod becomes that pod's reason and
+stops no other pod. While the disk cannot be written, only starts wait, because they could not be recorded.
+Cancelling the supervisor leaves every workload as it is.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STATES: tuple[Phase, ...] = ("running", "starting", "backoff", "stopping", "fail
 
 
 class Supervisor:
-    """Runs the plan for all pods; ``reports`` is told what reality is after each round."""
+    """Runs the plan for all pods; ``reports`` gets the reality records after each round."""
 
     def __init__(
         self,
@@ -77,19 +77,19 @@ class Supervisor:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def adopt(self) -> None:
-        """Find every process of an earlier agent, and every end that nobody saw, before anything starts."""
+        """Adopt every process of an earlier agent, and record unseen ends, before any pod starts."""
         for instance in self._state.known():
             try:
                 await self._named(instance)
                 self._adopt(instance)
             except OSError as error:
-                # What cannot be read may live: it is left alone, and its shim keeps others from starting.
+                # An unreadable instance may live: leave it alone; its shim's lock prevents a second start.
                 log.warning("pod.unreadable", instance=instance, error=trouble(error))
 
     async def _named(self, instance: str) -> None:
-        """Wait for a shim that the earlier agent started in its last moment and that is about to name itself.
+        """Wait for a shim that an earlier agent started just before its end to write its identity.
 
-        One that never does keeps its lock, so nothing is started beside it or removed under it.
+        A shim that never does keeps its lock, so no second process starts and its files are not removed.
         """
         give_up = self._clock.mono() + NAMING_SECONDS
         while self._processes.find(instance) is None and self._state.shim_holds(instance):
@@ -106,7 +106,7 @@ class Supervisor:
             self._state.remove(instance)
             return
         if record is None and identity is not None:
-            # Its note is lost, its process is not: nothing changes until a proven answer says so.
+            # The record is lost, the process lives: keep it as it is until a proven answer changes it.
             record = Record(instance=instance, manifest=identity.manifest)
         assert record is not None
         pod = self._pods.load(record)
@@ -117,7 +117,7 @@ class Supervisor:
             self._lifecycle.ended(pod)
 
     def stop_all(self) -> None:
-        """Stop every workload, for an agent that was told to take them along."""
+        """Stop every workload, for an agent with ``stop_workloads_on_exit``."""
         self._halting = True
         self._wake.set()
 
@@ -135,7 +135,7 @@ class Supervisor:
                 await wait(self._wake, self._clock, max(0.0, until - self._clock.mono()))
 
     def round(self) -> float:
-        """One comparison of everything; returns the monotonic time of the next one at the latest."""
+        """Compare all pods once; returns the latest monotonic time of the next round."""
         now = self._clock.mono()
         until = now + LOOK_AGAIN
         isolated = self._contact.age()
@@ -153,7 +153,7 @@ class Supervisor:
         return min(until, self._restore_at)
 
     def _look(self, pod: Pod, now: float, isolated: float) -> float:
-        """One pod's part of a round, and its boundary: trouble such as a full disk is its own."""
+        """One pod's part of a round, and its error boundary: an error stops no other pod."""
         try:
             if pod.identity is not None and not self._processes.lives(pod.identity):
                 self._lifecycle.ended(pod)
@@ -161,7 +161,7 @@ class Supervisor:
             until = self._act(pod, action, now)
             if pod.identity is None:
                 return until
-            # Without a pidfd on this kernel the end must be looked for.
+            # Without pidfds on this kernel, check often whether the process ended.
             often = now + LOOK_OFTEN if pod.unwatch is None else math.inf
             return min(until, often, now + self._health.publish(pod, now))
         except Exception:
@@ -191,7 +191,7 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
 
     async def _guarded(self, pod: Pod, work: Coroutine[Any, Any, None]) -> None:
-        """The boundary of one pod: whatever goes wrong is that pod's reason."""
+        """The error boundary of one pod: an error becomes that pod's reason."""
         try:
             await work
         except AgentError as error:
@@ -222,7 +222,7 @@ class Supervisor:
         self._reports(reports)
 
     async def leave(self) -> None:
-        """Let go of all pods: what is being started is waited for, nothing is stopped."""
+        """Detach from all pods: wait for starts that are under way, stop no process."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for pod in self._pods:
             self._lifecycle.detach(pod)

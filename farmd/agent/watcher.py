@@ -1,7 +1,7 @@
-"""Checks the health of running pods, one task each, and publishes what changed, damped.
+"""Checks the health of running pods, one task each, and publishes changes, damped.
 
-Health belongs to one start: it begins as unknown with each (passing where there is no check), is kept
-when the agent restarts, and ends with the process (R22).
+Health belongs to one start: it begins as unknown (as passing without a check), is kept when the agent
+restarts, and ends with the process (R22).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 class HealthWatcher:
-    """Health of all pods of the node; ``wake`` is called when one changed."""
+    """The health of all pods of the node; ``wake`` is called when a pod's health changed."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class HealthWatcher:
         self._wake = wake
 
     def manifest(self, pod: Pod) -> Manifest | None:
-        """The manifest that the pod's process was started with, if this node still has it."""
+        """The manifest of the pod's running process, if this node still has it."""
         return self._manifests.cached(pod.record.running)
 
     def begin(self, pod: Pod) -> None:
-        """A start, or a process that was found again."""
+        """Begin to check a new start, or an adopted process."""
         check = pod.manifest.health if pod.manifest is not None else None
         saved = self._state.load_health(pod.instance)
         if saved is not None and saved.start == pod.record.start:
@@ -75,13 +75,13 @@ class HealthWatcher:
             pod.checking = asyncio.create_task(self._guarded(pod, pod.manifest, check))
 
     def end(self, pod: Pod) -> None:
-        """The process ended, or the agent leaves."""
+        """Stop checking, because the process ended or the agent stops."""
         if pod.checking is not None:
             pod.checking.cancel()
             pod.checking = None
 
     def publish(self, pod: Pod, now: float) -> float:
-        """Show what is true now, if a change may be shown; seconds until it may be, else infinity."""
+        """Publish the current health if damping allows it; seconds until it does, else infinity."""
         before = pod.damper.published
         if pod.damper.offer(pod.health, now) != before:
             self._save(pod)
@@ -91,7 +91,7 @@ class HealthWatcher:
         self._state.save_health(pod.instance, SavedHealth(pod.record.start, pod.damper.published))
 
     async def _guarded(self, pod: Pod, manifest: Manifest, check: HealthCheck) -> None:
-        """The boundary of one pod's checks: a bug in one is that pod's unknown health, until the next."""
+        """The error boundary of one pod's checks: after a bug the pod's health is unknown until the next."""
         with self._progress.loop("health", (check.interval + check.timeout) * 3 + 60) as loop:
             while True:
                 try:
@@ -107,7 +107,7 @@ class HealthWatcher:
     ) -> None:
         target = self._target(pod, manifest)
         verdict = Verdict(pod.health.state, pod.health.reason)
-        # Counted on the monotonic clock from here on: setting the time must not change a verdict.
+        # From here on the monotonic clock counts: setting the time must not change a verdict.
         began = self._clock.mono() - max(0.0, self._clock.now() - pod.record.started)
         while True:
             await self._clock.sleep(pause(check, verdict) * self._rng.uniform(0.5, 1.0))
