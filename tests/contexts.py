@@ -11,7 +11,7 @@ from alerting.alerter import Alerter
 from farmd.cache.caches import Caches
 from farmd.cache.fleet import FleetIndex
 from farmd.cache.manifests import ManifestCache
-from farmd.failsafe.guard import RemovalBudget
+from farmd.failsafe.budget import RemovalBudget
 from farmd.farm.model import FarmSettings
 from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress

@@ -8,9 +8,7 @@ while a person's acknowledgement names this very evidence and has not expired.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -28,87 +26,6 @@ log = structlog.get_logger()
 
 TICK_SECONDS = 1.0
 THAW_AFTER = 2 * WAIT_SECONDS
-UNDECODABLE_SHARE = 0.2
-LOST_SHARE = 0.5
-LOST_AT_LEAST = 4
-FAILING_SHARE = 0.5
-FAILING_AT_LEAST = 20
-REMOVALS_SHARE_PER_MINUTE = 0.3
-# Of small fleets, by all farms together; and a farm's part of it: what one worker may move at once.
-REMOVALS_AT_LEAST = 20
-REMOVALS_A_FARM_AT_LEAST = 8
-# Of the budget, while one node alone uses it up: that a pod elsewhere moves, too, is no mass removal.
-REMOVALS_BESIDE_ONE_NODE = 0.1
-
-
-def undecodable(tree: PrefixCache[Any]) -> str | None:
-    """Evidence: too large a share of a tree's records does not decode."""
-    broken, whole = len(tree.broken), len(tree.broken) + len(tree.entries)
-    if broken and broken > UNDECODABLE_SHARE * whole and broken > 1:
-        return f"{tree.family}: more than {UNDECODABLE_SHARE:.0%} of the records do not decode"
-    return None
-
-
-def mass_loss(registered: int, present: int) -> str | None:
-    """Evidence: more than half of the registered nodes have no agent; that is the network, not the nodes."""
-    absent = registered - present
-    if absent >= LOST_AT_LEAST and absent > LOST_SHARE * registered:
-        return f"agents: more than {LOST_SHARE:.0%} of the nodes are absent"
-    return None
-
-
-def mass_failure(failing: int, instances: int) -> str | None:
-    """Evidence: more than half of all instances fail; moving them about would mend nothing (R19)."""
-    if failing >= FAILING_AT_LEAST and failing > FAILING_SHARE * instances:
-        return f"health: more than {FAILING_SHARE:.0%} of the instances fail"
-    return None
-
-
-class RemovalBudget:
-    """How many removals that no person asked for a kind may make in a minute (R19).
-
-    All pods of one node may go, whatever share of a small fleet they are: one node that fails is what
-    healing is there for. What the budget is about are the removals on several. ``farms``: how many farms
-    are there, which share what is always allowed.
-    """
-
-    def __init__(self, clock: Clock, farms: Callable[[], int]) -> None:
-        self._clock = clock
-        self._farms = farms
-        self._spent: deque[tuple[float, str]] = deque()
-        self._nodes: Counter[str] = Counter()
-
-    def allows(self, nodes: Collection[str], population: int) -> bool:
-        """Whether one more removal on each of these nodes stays within the budget; spends them if so.
-
-        ``population`` is how many pods this farm owns: each has its own budget, and none sees the others'.
-        """
-        now = self._clock.mono()
-        while self._spent and now - self._spent[0][0] >= 60:
-            self._forget(self._spent.popleft()[1])
-        wanted, total = Counter(nodes), len(self._spent) + len(nodes)
-        at_least = max(REMOVALS_A_FARM_AT_LEAST, REMOVALS_AT_LEAST / max(1, self._farms()))
-        limit = max(at_least, REMOVALS_SHARE_PER_MINUTE * population)
-        if total > limit:
-            one_node = max((self._nodes + wanted).values(), default=0)
-            if total - one_node > max(1, REMOVALS_BESIDE_ONE_NODE * limit):
-                return False
-        self._nodes += wanted
-        self._spent.extend((now, node) for node in nodes)
-        return True
-
-    def give_back(self, nodes: Iterable[str]) -> None:
-        """What was allowed there was not done: others were faster."""
-        for node in nodes:
-            last = next((spent for spent in reversed(self._spent) if spent[1] == node), None)
-            if last is not None:
-                self._spent.remove(last)
-                self._forget(node)
-
-    def _forget(self, node: str) -> None:
-        self._nodes[node] -= 1
-        if not self._nodes[node]:
-            del self._nodes[node]
 
 
 class FailsafeGuard:

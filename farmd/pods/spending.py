@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farmd.cache.fleet import FleetIndex, Place
-from farmd.failsafe.guard import FailsafeGuard, RemovalBudget
+from farmd.failsafe.budget import RemovalBudget
+from farmd.failsafe.guard import FailsafeGuard
 
 
 class Spending:

@@ -6,16 +6,16 @@ Everything is passed by constructor from here, so this is the one place that sho
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from alerting.alerter import Alerter
 from farmd.cache.caches import OWN_TREES_PAUSE, Caches
 from farmd.cache.fleet import FleetIndex
 from farmd.cache.manifests import ManifestCache
-from farmd.failsafe import guard as failsafe
 from farmd.failsafe.alerts import FreezeAlerts
-from farmd.failsafe.guard import FailsafeGuard
+from farmd.failsafe.budget import RemovalBudget
+from farmd.failsafe.evidence import evidence, mass_failure
+from farmd.failsafe.guard import THAW_AFTER, FailsafeGuard
 from farmd.farm.farm import Farm
 from farmd.farm.kind import Kind
 from farmd.farm.model import FarmSettings
@@ -29,9 +29,7 @@ from scheduler.protocol import Scheduler
 from scheduler.selector import LabelSelectorScheduler
 from store import presence, registration
 from store.audit import AuditLogStore
-from store.cache import PrefixCache
 from store.consul.client import ConsulClient
-from store.errors import NoLeader
 from store.farms import Member
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
@@ -51,7 +49,7 @@ async def build_farm(
     scheduler: Scheduler | None = None,
     address: str = "",
     kinds: Sequence[str],
-    thaw_after: float = failsafe.THAW_AFTER,
+    thaw_after: float = THAW_AFTER,
     own_trees_pause: float = OWN_TREES_PAUSE,
     housekeeping: HousekeepingSettings = DEFAULTS,
 ) -> Farm:
@@ -68,7 +66,7 @@ async def build_farm(
     fleet = FleetIndex(caches, keys)
 
     def failing() -> str | None:
-        return failsafe.mass_failure(*fleet.failing())
+        return mass_failure(*fleet.failing())
 
     def present(farm: str) -> bool:
         return keys.farm(farm) in caches.farms.entries
@@ -109,7 +107,7 @@ async def build_farm(
         audit=audit,
         placement=Placement(client, keys, caches, audit, clock, fleet.ledger, fleet.ledger_changed),
         guards=guards,
-        budget=lambda: failsafe.RemovalBudget(clock, lambda: len(caches.farms.entries)),
+        budget=lambda: RemovalBudget(clock, lambda: len(caches.farms.entries)),
         alerter=alerter,
         clock=clock,
         rng=rng,
@@ -143,38 +141,3 @@ async def build_farm(
         recorder=recorder,
         progress=progress,
     )
-
-
-def evidence(caches: Caches, keys: Keys) -> list[Callable[[], str | None]]:
-    """What makes a farm doubt that it sees the truth (R19)."""
-    records: list[PrefixCache[Any]] = [*caches.owners(), caches.nodes, caches.agents]
-
-    def doubtful() -> str | None:
-        trees = [*records, caches.pods, caches.intent]
-        return next((tree.doubt for tree in trees if tree.ready.is_set() and tree.doubt), None)
-
-    def leaderless() -> str | None:
-        return "store: no leader" if any(isinstance(tree.error, NoLeader) for tree in records) else None
-
-    def broken() -> str | None:
-        return next((text for tree in records if (text := failsafe.undecodable(tree))), None)
-
-    def lost() -> str | None:
-        nodes, agents = caches.nodes, caches.agents
-        if not (nodes.ready.is_set() and agents.ready.is_set()):
-            return None
-        # An agent whose record does not decode is there.
-        present = len(agents.entries) + len(agents.broken)
-        absent = failsafe.mass_loss(len(nodes.entries), present)
-        if absent is None:
-            return None
-        # A node that was drained may be switched off: nobody misses it.
-        retired = sum(
-            stored.record.drain is not None
-            and stored.record.drain.stage == "done"
-            and not agents.holds(keys.agent(keys.last_part(key)))
-            for key, stored in nodes.entries.items()
-        )
-        return failsafe.mass_loss(len(nodes.entries) - retired, present)
-
-    return [doubtful, leaderless, broken, lost]

@@ -10,7 +10,8 @@ from alerting.alerter import Alerter
 from farmd.cache.caches import Caches
 from farmd.cache.fleet import FleetIndex
 from farmd.cache.manifests import ManifestCache
-from farmd.failsafe.guard import FailsafeGuard, RemovalBudget
+from farmd.failsafe.budget import RemovalBudget
+from farmd.failsafe.guard import FailsafeGuard
 from farmd.farm.model import FarmSettings
 from farmd.observe.progress import Progress
 from farmd.pods.placement import Placement

@@ -10,7 +10,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from farmd.failsafe.alerts import FreezeAlerts
-from farmd.failsafe.guard import FailsafeGuard, RemovalBudget, mass_loss, undecodable
+from farmd.failsafe.budget import RemovalBudget
+from farmd.failsafe.evidence import mass_loss, undecodable
+from farmd.failsafe.guard import FailsafeGuard
 from farmd.observe.metrics import Metrics
 from store import codec, failsafe
 from store.cache import PrefixCache

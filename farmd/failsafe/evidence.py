@@ -1,0 +1,75 @@
+"""What makes a farm doubt that it sees the truth (R19): evidence that freezes removals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from farmd.cache.caches import Caches
+from store.cache import PrefixCache
+from store.errors import NoLeader
+from store.keys import Keys
+
+UNDECODABLE_SHARE = 0.2
+LOST_SHARE = 0.5
+LOST_AT_LEAST = 4
+FAILING_SHARE = 0.5
+FAILING_AT_LEAST = 20
+
+
+def evidence(caches: Caches, keys: Keys) -> list[Callable[[], str | None]]:
+    """What makes a farm doubt that it sees the truth (R19)."""
+    records: list[PrefixCache[Any]] = [*caches.owners(), caches.nodes, caches.agents]
+
+    def doubtful() -> str | None:
+        trees = [*records, caches.pods, caches.intent]
+        return next((tree.doubt for tree in trees if tree.ready.is_set() and tree.doubt), None)
+
+    def leaderless() -> str | None:
+        return "store: no leader" if any(isinstance(tree.error, NoLeader) for tree in records) else None
+
+    def broken() -> str | None:
+        return next((text for tree in records if (text := undecodable(tree))), None)
+
+    def lost() -> str | None:
+        nodes, agents = caches.nodes, caches.agents
+        if not (nodes.ready.is_set() and agents.ready.is_set()):
+            return None
+        # An agent whose record does not decode is there.
+        present = len(agents.entries) + len(agents.broken)
+        absent = mass_loss(len(nodes.entries), present)
+        if absent is None:
+            return None
+        # A node that was drained may be switched off: nobody misses it.
+        retired = sum(
+            stored.record.drain is not None
+            and stored.record.drain.stage == "done"
+            and not agents.holds(keys.agent(keys.last_part(key)))
+            for key, stored in nodes.entries.items()
+        )
+        return mass_loss(len(nodes.entries) - retired, present)
+
+    return [doubtful, leaderless, broken, lost]
+
+
+def undecodable(tree: PrefixCache[Any]) -> str | None:
+    """Evidence: too large a share of a tree's records does not decode."""
+    broken, whole = len(tree.broken), len(tree.broken) + len(tree.entries)
+    if broken and broken > UNDECODABLE_SHARE * whole and broken > 1:
+        return f"{tree.family}: more than {UNDECODABLE_SHARE:.0%} of the records do not decode"
+    return None
+
+
+def mass_loss(registered: int, present: int) -> str | None:
+    """Evidence: more than half of the registered nodes have no agent; that is the network, not the nodes."""
+    absent = registered - present
+    if absent >= LOST_AT_LEAST and absent > LOST_SHARE * registered:
+        return f"agents: more than {LOST_SHARE:.0%} of the nodes are absent"
+    return None
+
+
+def mass_failure(failing: int, instances: int) -> str | None:
+    """Evidence: more than half of all instances fail; moving them about would mend nothing (R19)."""
+    if failing >= FAILING_AT_LEAST and failing > FAILING_SHARE * instances:
+        return f"health: more than {FAILING_SHARE:.0%} of the instances fail"
+    return None
