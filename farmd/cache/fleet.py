@@ -55,7 +55,6 @@ class FleetIndex:
         self._bare: dict[Place, str] = {}
         self._unschedulable: set[str] = set()
         self._held_back: set[str] = set()
-        self._blocked: set[str] = set()
         self._failing: set[str] = set()
         self.ledger = Ledger()
         self.processes = Processes(caches, keys, self.lost_since, self._wake)
@@ -67,8 +66,6 @@ class FleetIndex:
         caches.agents.subscribe(self._agents_changed)
         caches.reserved.subscribe(self._reserved_changed)
         caches.work.subscribe(self._work_changed)
-        for tree in caches.owners():
-            tree.subscribe(self._owners_changed)
 
     # -- looking things up ---------------------------------------------------------------------
     def pods(self, owner: str) -> Mapping[Place, Stored[Pod]]:
@@ -154,16 +151,7 @@ class FleetIndex:
             owners.discard(owner)
         self._unschedulable.discard(owner)
         self._held_back.discard(owner)
-        self._blocked.discard(owner)
         self.processes.forget(owner)
-
-    def block(self, owner: str, blocked: bool) -> None:
-        """Whether the owner's worker is blocked, for the metric."""
-        (self._blocked.add if blocked else self._blocked.discard)(owner)
-
-    def blocked(self) -> int:
-        """How many workers are blocked."""
-        return len(self._blocked)
 
     def unschedulable(self, owner: str, unschedulable: bool) -> None:
         """Whether the owner waits for places: whatever may make room then wakes it."""
@@ -263,9 +251,6 @@ class FleetIndex:
         for name in {self._keys.last_part(key) for key in changed}:
             self._fleet.set_reserved(name, self._caches.reserved.get(self._keys.reserved(name)))
         self._wake(self._unschedulable)
-
-    def _owners_changed(self, changed: set[str]) -> None:
-        self._wake({self._keys.last_part(key) for key in changed})
 
     def _work_changed(self, changed: set[str]) -> None:
         """A node was given up or came back (R21); an item's worker noted something down."""

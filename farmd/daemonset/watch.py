@@ -36,7 +36,6 @@ class Watch:
         self._keys = keys
         self._followers: dict[str, _Follower] = {}
         self._pod_ids: dict[str, str] = {}
-        self._blocked: set[str] = set()
         verdicts = keys.work("nodes", "")
         caches.nodes.subscribe(lambda changed: self._nodes(map(keys.last_part, changed)))
         caches.agents.subscribe(lambda changed: self._nodes(map(keys.last_part, changed)))
@@ -58,7 +57,6 @@ class Watch:
     def detach(self, item: str) -> None:
         """Its worker ended."""
         self._followers.pop(item, None)
-        self._blocked.discard(item)
 
     def follow(self, item: str, pod_id: str, *, resources: bool, pods: bool) -> None:
         """What the worker's verdicts depend on besides the nodes themselves."""
@@ -70,14 +68,6 @@ class Watch:
         follower = self._followers[item]
         changed, follower.changed = follower.changed, set()
         return changed
-
-    def block(self, item: str, blocked: bool) -> None:
-        """Whether its worker is blocked, for the metric."""
-        (self._blocked.add if blocked else self._blocked.discard)(item)
-
-    def blocked(self) -> int:
-        """How many workers are blocked."""
-        return len(self._blocked)
 
     # -- contention ----------------------------------------------------------------------------
     def elders(self, item: str) -> list[Stored[DaemonSet]]:

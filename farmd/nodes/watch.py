@@ -15,11 +15,7 @@ class Watch:
         self._wakers: dict[str, Callable[[], None]] = {}
         self._observed: set[str] = set()
         self._held_back: set[str] = set()
-        self._blocked: set[str] = set()
         verdicts = keys.work("nodes", "")
-
-        def of_nodes(changed: set[str]) -> None:
-            self.wake(map(keys.last_part, changed))
 
         def of_work(changed: set[str]) -> None:
             self.wake(keys.last_part(key) for key in changed if key.startswith(verdicts))
@@ -31,8 +27,6 @@ class Watch:
 
             return of_pods
 
-        caches.nodes.subscribe(of_nodes)
-        caches.agents.subscribe(of_nodes)
         caches.work.subscribe(of_work)
         # The node is the last part but one of every pod's key.
         for tree in (caches.pods, caches.intent, caches.reality):
@@ -45,21 +39,13 @@ class Watch:
     def detach(self, node: str) -> None:
         """The node's worker ended."""
         self._wakers.pop(node, None)
-        for members in (self._observed, self._held_back, self._blocked):
+        for members in (self._observed, self._held_back):
             members.discard(node)
 
     def follow(self, node: str, *, pods: bool, held_back: bool) -> None:
         """Whether the worker must hear of its node's pods, and whether it waits for a thaw."""
         (self._observed.add if pods else self._observed.discard)(node)
         (self._held_back.add if held_back else self._held_back.discard)(node)
-
-    def block(self, node: str, blocked: bool) -> None:
-        """Whether its worker is blocked, for the metric."""
-        (self._blocked.add if blocked else self._blocked.discard)(node)
-
-    def blocked(self) -> int:
-        """How many workers are blocked."""
-        return len(self._blocked)
 
     def freeze_changed(self) -> None:
         """The freeze came, went or has other evidence: wake those that it holds back."""
