@@ -22,6 +22,7 @@ _READING = {
 _OF_PODS = {
     "describe": ("farmd.cli.noun_show:describing", "One {one} with its pods, owner and history."),
     "pods": ("farmd.cli.noun_show:pods", "The pods of a {one}."),
+    "logs": ("farmd.cli.noun_logs:showing", "What the pods of a {one} wrote."),
     "explain": ("farmd.cli.noun_show:explaining", "Why each node does or does not get its pods."),
 }
 _CHANGING = {

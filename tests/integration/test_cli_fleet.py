@@ -12,6 +12,7 @@ from aiohttp import web
 from farmd.runtime.clock import SystemIds
 from store import codec
 from store.nodes import Agent
+from store.pods import Pod
 from store.registration import register_cluster
 from tests.farmctl import Farmctl, Result, embedded
 from tests.fleet import KEYS, Cluster, client_of, farm_on
@@ -150,4 +151,32 @@ async def test_logs_come_from_the_agent_of_the_node() -> None:
                 refused = await person.run("pod", "logs", pod)
                 assert refused.code == code, refused
                 assert named in refused.err.splitlines()[0]
+        await client.close()
+
+
+async def test_logs_of_an_owner_are_those_of_its_pods_and_a_silent_agent_hides_no_other() -> None:
+    async def answer(seen: Seen) -> web.StreamResponse | None:
+        return text_answer("one\ntwo\nthree" if seen.target == "/v1/pods/hello/logs?lines=100" else "", 200)
+
+    with embedded() as address:
+        client = client_of(address)
+        person = Person(address)
+        async with Scripted(answer) as http:
+            await register_cluster(client, KEYS, SystemIds())
+            made = await person.ok("rc", "create", "-f", "-", "-o", "json", stdin=HELLO)
+            rc_id = made.json["items"][0]["id"]
+            for node, where in (("web1", http.address), ("web2", http.address), ("web3", "127.0.0.1:1")):
+                agent = Agent(node=node, version="1", address=where)
+                await client.put(KEYS.agent(node), codec.encode(agent))
+            assert (await person.ok("rc", "logs", "hello")).out == ""
+            await client.put(KEYS.pod(rc_id, "web1", "hello"), codec.encode(Pod("0" * 64)))
+            assert (await person.ok("rc", "logs", "rc/hello")).out == "one\ntwo\nthree"
+            for node in ("web2", "web3"):
+                await client.put(KEYS.pod(rc_id, node, "hello"), codec.encode(Pod("0" * 64)))
+            shown = await person.run("rc", "logs", "hello")
+            assert shown.code == 7
+            lines = [f"{node}/hello: {line}" for node in ("web1", "web2") for line in ("one", "two", "three")]
+            assert shown.out.splitlines() == lines
+            assert "web3/hello: node 'web3': its agent does not answer" in shown.err
+            assert "the logs of 1 of 3 pods could not be read" in shown.err
         await client.close()

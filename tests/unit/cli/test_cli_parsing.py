@@ -61,6 +61,7 @@ def test_every_command_and_option_explains_itself(path: tuple[str, ...], item: c
 
 def test_the_promised_commands_exist() -> None:
     promised = """rc create, rc list, rc get, rc set-replicas, rc enable, rc disable, rc delete, rc pods,
+        rc logs, daemonset logs,
         rc update, rc describe, rc explain, node list, node describe, node register, node label,
         node cordon, node uncordon, pod list, pod logs,
         audit list, failsafe status, failsafe clear, top, completion"""

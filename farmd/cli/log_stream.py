@@ -1,0 +1,75 @@
+"""What pods wrote, read through the agents of their nodes: a workload's own bytes, passed on as they are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import click
+
+from farmd.cli.invocation import Invocation
+from farmd.runtime.errors import AgentUnavailable
+from store.consul.transport import reason
+from store.errors import NotFound
+from store.nodes import NodeStore
+
+_FOLLOW = click.option("-f", "--follow", is_flag=True, help="Go on until ^C.")
+_LINES = click.option(
+    "--lines", type=click.IntRange(0, 100_000), default=100, show_default=True, help="How many old lines."
+)
+
+
+def options(run: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of commands that show logs."""
+    return _FOLLOW(_LINES(run))
+
+
+async def stream(
+    invocation: Invocation, node: str, instance: str, *, follow: bool, lines: int, prefix: str = ""
+) -> None:
+    """Write what a pod wrote to stdout; with a prefix before each line.
+
+    Raises:
+        AgentUnavailable: its node's agent is absent or does not answer. NotFound: the pod has no logs.
+    """
+    view = await NodeStore(invocation.client, invocation.keys).get(node)
+    if view.agent is None or not view.agent.address:
+        why = view.unreadable or "its agent is not connected"
+        raise AgentUnavailable(
+            f"node {node!r}: {why}, so its logs cannot be read from here",
+            hint=f"they lie on the node itself; farmctl node describe {node} tells more",
+        )
+    url = f"http://{view.agent.address.removeprefix('http://').rstrip('/')}/v1/pods/{instance}/logs"
+    params = {"lines": str(lines), **({"follow": "1"} if follow else {})}
+    try:
+        await _read(url, params, node, instance, prefix.encode())
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise AgentUnavailable(
+            f"node {node!r}: its agent does not answer at {view.agent.address}: {reason(error)}"
+        ) from error
+
+
+async def _read(url: str, params: dict[str, str], node: str, instance: str, prefix: bytes) -> None:
+    limits = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=None if "follow" in params else 30)
+    async with aiohttp.ClientSession(timeout=limits) as http, http.get(url, params=params) as response:
+        if response.status == 404:
+            raise NotFound(f"pod {node}/{instance} has no logs", kind="pods", id=instance)
+        if response.status != 200:
+            raise AgentUnavailable(f"node {node!r}: its agent answered {response.status} {response.reason}")
+        rest = b""
+        async for chunk in response.content.iter_any():
+            if not prefix:
+                _write(chunk)
+                continue
+            # Lines of several pods come in turns: none is torn.
+            *whole, rest = (rest + chunk).split(b"\n")
+            _write(b"".join(prefix + line + b"\n" for line in whole))
+        if rest:
+            _write(prefix + rest + b"\n")
+
+
+def _write(text: bytes) -> None:
+    sys.stdout.buffer.write(text)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,51 @@
+"""``farmctl rc logs`` and the like: what the pods of one owner wrote."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from farmd import overview
+from farmd.cli import log_stream
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import objects, target
+from farmd.cli.options import command
+from farmd.cli.tables import clean
+from farmd.commands.noun import Noun
+from farmd.runtime.errors import AgentUnavailable, FarmdError
+from store.errors import StoreError
+
+
+def showing(noun: Noun[Any, Any]) -> click.Command:
+    """``logs``."""
+
+    async def run(invocation: Invocation, name: str, follow: bool, lines: int) -> None:
+        client, keys = invocation.client, invocation.keys
+        record = (await overview.row(client, keys, noun.records(client, keys), name)).record
+        pods = (await overview.pods(client, keys, record)).placed
+
+        async def show(pod: overview.PodRow) -> bool:
+            place = f"{pod.node}/{pod.instance}"
+            prefix = f"{place}: " if len(pods) > 1 else ""
+            try:
+                await log_stream.stream(
+                    invocation, pod.node, pod.instance, follow=follow, lines=lines, prefix=prefix
+                )
+            except (FarmdError, StoreError) as error:
+                click.echo(f"farmctl: {clean(f'{place}: {error}')}", err=True)
+                return False
+            return True
+
+        shown = await asyncio.gather(*map(show, pods)) if follow else [await show(pod) for pod in pods]
+        if not all(shown):
+            failed = len(shown) - sum(shown)
+            raise AgentUnavailable(f"the logs of {failed} of {len(shown)} pods could not be read")
+
+    run.__doc__ = (
+        f"What the pods of a {noun.words.one} wrote.\n\n"
+        "Where there are several, each line begins with NODE/INSTANCE. Logs that cannot be read are named on "
+        "stderr; the others are shown."
+    )
+    return command("logs")(target(noun.words.noun, objects(noun.kind))(log_stream.options(run)))
