@@ -1,7 +1,7 @@
 """``farmd``: the daemon, the node agent, the one-machine cluster, checks of configuration and health.
 
-Flags become the last layer of the configuration and nothing else happens here. Heavy imports stand
-inside the commands: ``farmd --version`` must be instant. Exit codes: 0 stopped cleanly, 1 crashed
+This module only turns flags into the last layer of the configuration and calls the command. Heavy imports
+are inside the commands, because ``farmd --version`` must be instant. Exit codes: 0 stopped cleanly, 1 crashed
 or unhealthy, 2 wrong usage, 75 try again later, 78 bad configuration.
 """
 
@@ -74,7 +74,7 @@ def agent(
     state_dir: str | None,
     port: int | None,
 ) -> None:
-    """Run a node's agent: make this machine run what the fleet wants of it."""
+    """Run a node's agent: run the pods that the farms place on this machine."""
     flags: Values = {
         "agent": {"node": node, "state_dir": state_dir},
         "store": {"address": consul},
@@ -96,7 +96,7 @@ def agent(
 @click.option("--http-addr", default="127.0.0.1:0", help="Where the store listens; default: a free port.")
 @click.option("--log-level", default="info", help="debug, info, warning, error or critical.")
 def dev(farms: int, agents: int, data_dir: Path | None, http_addr: str, log_level: str) -> None:
-    """Keep a whole cluster up on this machine until ^C: a store, farms and agents. Needs nothing else."""
+    """Run a whole cluster on this machine until ^C: a store, farms and agents."""
     from farmd.dev.command import run_dev
 
     sys.exit(run_dev(farms, agents, data_dir, http_addr, log_level))
@@ -126,7 +126,7 @@ def check_config(path: Path | None, show: bool, key: str | None) -> None:
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of its HTTP; default: the configured one.")
 @click.argument("role", type=click.Choice(["farm", "agent"]))
 def health(path: Path | None, port: int | None, role: str) -> None:
-    """Ask the farm or the agent of this machine whether it works; exit 1 if it does not."""
+    """Check the health of this machine's farm or agent; exit 1 if it is not healthy."""
     web = _loaded(path, {}).config.web
     from farmd.web.probe import Unhealthy, ask
 

@@ -1,7 +1,7 @@
-"""Files that people write: YAML or JSON text → plain documents, before any field is looked at.
+"""Parses files of people: YAML or JSON text → plain documents, before any field is checked.
 
-Guards against what YAML allows and nobody wants: custom tags, aliases that blow up, duplicate keys
-that silently win, endless input. Every refusal is one line that names the file.
+Refuses what YAML allows but a file must not have: custom tags, aliases that expand to huge documents,
+duplicate keys, input over the size limit. Every refusal is one line that names the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_DOCUMENTS = 1000
 
 
 def parse(text: str, source: str) -> list[tuple[str, Any]]:
-    """All documents of one file: (where it came from, parsed value). Empty documents are dropped.
+    """All documents of one file: (source, parsed value). Empty documents are dropped.
 
     Raises:
         InputInvalid: too large, not YAML or JSON, a duplicate key, too many aliases, or no document.
@@ -71,7 +71,7 @@ def _yaml(text: str, source: str) -> list[Any]:
 
 
 def _check_size(text: str, source: str) -> None:
-    """Count nodes as they would be with all aliases written out, without writing them out."""
+    """Count the nodes of the document with all aliases expanded, without expanding them."""
 
     def refuse(found: str, expected: str) -> InputInvalid:
         return InputInvalid(f"{source}: found {found}, expected {expected}", source=source)
@@ -103,7 +103,7 @@ def _check_size(text: str, source: str) -> None:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """The safe loader, which additionally refuses a key that stands twice in one mapping."""
+    """The safe loader, which also refuses a duplicate key in a mapping."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()

@@ -1,6 +1,6 @@
-"""What the sections of the configuration are made of: how a variable of the environment says what TOML says.
+"""Field types of the configuration, which accept TOML values and their form in environment variables.
 
-A list is ``a, b`` there, a table of texts ``zone=a,rack=7``, a list of tables JSON.
+In a variable a list is ``a, b``, a table of texts ``zone=a,rack=7``, a list of tables JSON.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 def _listed(value: Any) -> Any:
-    """``a, b`` in the environment means the same as a TOML list."""
+    """Split ``a, b`` from the environment into a list."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 def _mapped(value: Any) -> Any:
-    """``zone=a,rack=7`` in the environment means the same as a TOML table."""
+    """Split ``zone=a,rack=7`` from the environment into a table."""
     if not isinstance(value, str):
         return value
     pairs = [part.partition("=") for part in value.split(",") if part.strip()]
@@ -32,7 +32,7 @@ def _mapped(value: Any) -> Any:
 
 
 def tabled(value: Any) -> Any:
-    """A list of tables in the environment is JSON."""
+    """Decode a list of tables from the environment, which is JSON."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError as error:
@@ -44,13 +44,13 @@ Labels = Annotated[dict[str, str], BeforeValidator(_mapped)]
 
 
 class Section(BaseModel):
-    """What all sections have in common."""
+    """The base of all sections."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
 
 
 def as_value_error(check: Callable[[str], T], value: str) -> T:
-    """The store's checks raise ``InputInvalid``; pydantic wants ``ValueError``."""
+    """Run a check of the store; pydantic needs ``ValueError`` in place of its ``InputInvalid``."""
     try:
         return check(value)
     except InputInvalid as error:

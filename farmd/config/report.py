@@ -1,6 +1,6 @@
 """Shows the configuration to people: each value with its origin, one key explained, the manual's tables.
 
-Secrets never come out. What is printed under ``--print`` is TOML that reads back to the same values.
+Secrets are never printed. The output of ``--print`` is TOML that parses to the same values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from farmd.config.sources import ConfigInvalid, Loaded, nearest
 
 
 def printed(loaded: Loaded) -> Iterator[str]:
-    """All sections as TOML, each value's origin behind it."""
+    """All sections as TOML, with each value's origin after it."""
     for section, model in sections().items():
         yield f"[{section}]"
         found = getattr(loaded.config, section)

@@ -1,9 +1,9 @@
-"""The configuration: one frozen model a section; every field says its meaning and unit.
+"""The configuration: one frozen model for each section; every field states its meaning and unit.
 
-What this guards: a key that nobody knows is refused with the nearest known one, never ignored, and a
-value that does not fit is one line that names the key, what was found and what was expected. Where
-the values come from is ``config_sources``; ``docs/configuration.md`` is rendered from these models.
-``reloadable`` fields may change while the process runs (SIGHUP); the others need a restart.
+An unknown key must be refused with the nearest known one, never ignored. An invalid value is reported in one
+line with the key, what was found and what was expected. ``sources`` reads the values;
+``docs/configuration.md`` is rendered from these models. ``reloadable`` fields may change while the process
+runs (SIGHUP); the others need a restart.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class FarmSection(Section):
 
 
 class HousekeepingSection(Section):
-    """Tidying the store; whichever farm claims it does it for all. Times are seconds."""
+    """Removal of unused manifests and old audit records, by one farm at a time. Times are seconds."""
 
     interval: float = Field(3600.0, ge=1, description="Time between two rounds.")
     manifest_age: float = Field(
@@ -87,7 +87,7 @@ class HousekeepingSection(Section):
 
 
 class SchedulerSection(Section):
-    """Who chooses nodes: the built-in scheduler, or one that answers elsewhere over HTTP."""
+    """The scheduler that chooses nodes: the built-in one, or a remote one over HTTP."""
 
     url: str = Field("", description="Address of a remote scheduler; empty: the built-in one chooses.")
     timeout: float = Field(5.0, gt=0, le=60, description="How long an answer may take, in seconds.")
@@ -139,7 +139,7 @@ class AgentSection(Section):
 
 
 class StoreSection(Section):
-    """Where Consul is; the rest comes from the `CONSUL_*` variables."""
+    """The connection to Consul; TLS and the rest come from the `CONSUL_*` variables."""
 
     address: str = Field("", description="Address of Consul; CONSUL_HTTP_ADDR wins over a file's value.")
     prefix: str = Field("farmd/", description="All keys live under it; it ends in a slash.")
@@ -154,7 +154,7 @@ class StoreSection(Section):
 
 
 class LogSection(Section):
-    """What is logged, to stdout."""
+    """Logs, which go to stdout."""
 
     level: Literal["debug", "info", "warning", "error", "critical"] = Field(
         "info", description="Least level that is shown.", json_schema_extra=RELOADABLE
@@ -187,7 +187,7 @@ class SinkSection(Section):
 
 
 class AlertsSection(Section):
-    """Who is told when a human is needed."""
+    """The receivers of alerts."""
 
     sinks: Annotated[list[SinkSection], BeforeValidator(tabled)] = Field(
         [SinkSection(type="log")], description="Places that alerts go to.", json_schema_extra=RELOADABLE
@@ -203,7 +203,7 @@ class AlertsSection(Section):
 
 
 class Config(BaseSettings):
-    """The whole configuration, valid. Built only by ``config_sources.load``."""
+    """The whole valid configuration. Built only by ``sources.load``."""
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -230,7 +230,7 @@ class Config(BaseSettings):
         *_others: PydanticBaseSettingsSource,
         **_named: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what ``load`` merged: it must know where each value came from."""
+        """Use only the values that ``load`` merged, because ``load`` records their origins."""
         return (init_settings,)
 
 
@@ -240,7 +240,7 @@ def sections() -> dict[str, type[Section]]:
 
 
 def shown(value: object) -> str:
-    """A value as people may see it: secrets hidden, text as TOML would have it."""
+    """A value for people: secrets hidden, text in TOML's form."""
     if isinstance(value, SecretStr):
         return '"[hidden]"' if value.get_secret_value() else '""'
     if isinstance(value, BaseModel):
@@ -253,5 +253,5 @@ def shown(value: object) -> str:
 
 
 def _bare(name: str) -> str:
-    """A TOML key: quoted where it must be."""
+    """A TOML key, quoted if necessary."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)

@@ -1,8 +1,8 @@
-"""Reads the configuration from its places, in order, and remembers where each value came from.
+"""Reads the configuration from its places, in order, and records each value's origin.
 
 Order, later wins: defaults < ``/etc/farmd/farmd.toml`` < ``conf.d/*.toml`` beside it < systemd's
-credential < ``CONSUL_*`` < ``FARMD_SECTION__KEY`` < flags. A value replaces the earlier one whole.
-All mistakes are reported at once; nothing half-valid is ever returned.
+credential < ``CONSUL_*`` < ``FARMD_SECTION__KEY`` < flags. A value replaces the earlier one as a whole.
+All mistakes are reported at once; a partly valid configuration is never returned.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class ConfigInvalid(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Values from one place; ``name_of`` says how that place writes a key."""
+    """Values from one place; ``name_of`` gives a key in that place's form."""
 
     origin: str
     values: Values
 
     def name_of(self, section: str, key: str) -> str:
-        """For people: where to look."""
+        """The key as it is written in that place, for people."""
         if self.origin == "environment":
             return f"environment FARMD_{section.upper()}__{key.upper()}"
         if self.origin == "flag":
@@ -57,19 +57,19 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A valid configuration; ``origins`` maps ``section.key`` to its place, absent for defaults."""
+    """A valid configuration; ``origins`` maps ``section.key`` to its place, without the defaults."""
 
     config: Config
     origins: dict[str, str]
 
     def origin(self, dotted: str) -> str:
-        """Where a value came from."""
+        """The place that a value came from."""
         return self.origins.get(dotted, "default")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One value that a reload would change; both sides as people may see them."""
+    """One value that a reload would change; both values in a form for people."""
 
     key: str
     before: str
@@ -110,7 +110,7 @@ def load(path: Path | None, env: Mapping[str, str], flags: Values | None = None)
 
 
 def changes(before: Config, after: Config) -> list[Change]:
-    """What differs, key by key."""
+    """The differences, key by key."""
     return [
         Change(f"{name}.{key}", shown(old), shown(new), _reloadable(model.model_fields[key]))
         for name, model in sections().items()
@@ -157,7 +157,7 @@ def _file_layer(path: Path, mistakes: list[str]) -> Iterator[Layer]:
 
 
 def _is_file(path: Path, mistakes: list[str]) -> bool:
-    """Whether there is such a file; a place that may not even be looked at is a mistake, not an absence."""
+    """Whether the file exists; a folder that may not be read is a mistake, not an absent file."""
     try:
         return path.is_file()
     except OSError as error:
@@ -167,7 +167,7 @@ def _is_file(path: Path, mistakes: list[str]) -> bool:
 
 # -- the environment -------------------------------------------------------------------------------
 class _Environment(EnvSettingsSource):
-    """``FARMD_SECTION__KEY``. Text that is no JSON stays text: the field says what it expects."""
+    """``FARMD_SECTION__KEY`` variables. Text that is no JSON stays text, for the field's own check."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._ours = {name.lower(): value for name, value in env.items()}
@@ -177,7 +177,7 @@ class _Environment(EnvSettingsSource):
         return self._ours
 
     def decode_complex_value(self, field_name: str, field: Any, value: Any) -> Any:  # noqa: ARG002
-        """JSON if it is JSON."""
+        """Decode JSON; other text stays as it is."""
         try:
             return json.loads(value)
         except ValueError:
@@ -193,7 +193,7 @@ def _environment_layers(env: Mapping[str, str], mistakes: list[str]) -> Iterator
         yield Layer("environment CONSUL_HTTP_TOKEN_FILE", {"store": file})
     if env.get("CONSUL_HTTP_ADDR"):
         yield Layer("environment CONSUL_HTTP_ADDR", {"store": {"address": env["CONSUL_HTTP_ADDR"]}})
-    # Without "__" a name is somebody else's: FARMD_CONFIG, or a workload's FARMD_NODE.
+    # A name without "__" is no key: FARMD_CONFIG, or a workload's FARMD_NODE.
     ours = {name: value for name, value in env.items() if name.startswith("FARMD_") and "__" in name}
     for name in ours:
         section = name.removeprefix("FARMD_").partition("__")[0].lower()
@@ -206,7 +206,7 @@ def _environment_layers(env: Mapping[str, str], mistakes: list[str]) -> Iterator
 
 # -- mistakes --------------------------------------------------------------------------------------
 def _unknown(layer: Layer) -> Iterator[str]:
-    """Keys that no section has, each with the nearest known one."""
+    """One line for each unknown key, with the nearest known one."""
     known = sections()
     for section, values in layer.values.items():
         if section not in known:
@@ -219,13 +219,13 @@ def _unknown(layer: Layer) -> Iterator[str]:
 
 
 def nearest(found: str, known: list[str]) -> str:
-    """For a message: the known name that was probably meant, or all of them."""
+    """For a message: the most similar known name, or all of them."""
     near = difflib.get_close_matches(found, known, n=1, cutoff=0.5)
     return f", did you mean {near[0]!r}?" if near else f", expected one of {', '.join(known)}"
 
 
 def _line(error: Any, origins: Mapping[str, str]) -> str:
-    """One mistake as pydantic found it, in our words."""
+    """One mistake that pydantic found, as a line for people."""
     where = [str(part) for part in error["loc"]]
     dotted = ".".join(where[:2])
     inner = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in where[2:])
@@ -245,7 +245,7 @@ def _what(error: Any, where: list[str]) -> str:
 
 
 def _found(value: Any, where: list[str]) -> str:
-    """What somebody wrote, unless it might hold a secret."""
+    """The value that was found, unless it may contain a secret."""
     if where[-1] == "secret" or where == ["alerts", "sinks"]:
         return "[hidden]"
     if isinstance(value, dict | list):

@@ -1,7 +1,7 @@
-"""A cluster on this machine, from its user's side: start it, find its parts, kill one, end it all.
+"""A cluster on this machine for ``farmd dev``, the demo and tests: start, find, kill and end its processes.
 
-The work is the keeper's (``keeper.py``). Should the keeper itself be killed, this process inherits what
-is left and ends it. Linux only, like the agent.
+The keeper (``keeper.py``) starts and ends the processes. If the keeper itself is killed, this process
+inherits the remaining processes and ends them. Linux only, like the agent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ClusterFailed(Exception):
 
 
 class Cluster:
-    """A running cluster as a context manager; leaving it leaves no process and no folder behind."""
+    """A running cluster as a context manager; at its end no process and no folder is left."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Cluster:
         raise ClusterFailed("the cluster's keeper ended without a word")
 
     def events(self, seconds: float) -> list[dict[str, Any]]:
-        """What the keeper tells, waiting at most that long; empty when it told nothing."""
+        """The keeper's messages within that time; empty if there were none."""
         assert self._keeper is not None
         assert self._keeper.stdout is not None
         if b"\n" not in self._buffer:
@@ -99,7 +99,7 @@ class Cluster:
         return [json.loads(line) for line in lines]
 
     def url(self, name: str) -> str:
-        """Where a farm or an agent listens.
+        """The address of a farm's or an agent's HTTP.
 
         Raises:
             ClusterFailed: it does not listen (yet).
@@ -117,7 +117,7 @@ class Cluster:
         """Return once every farm and agent is ready.
 
         Raises:
-            ClusterFailed: one is not, with its reason.
+            ClusterFailed: one is not ready in time, with its reason.
         """
         deadline = self._clock.mono() + seconds
         while waiting := self.waiting():
@@ -153,7 +153,7 @@ class Cluster:
         return pid
 
     def close(self) -> None:
-        """End everything, and make sure of it."""
+        """End all processes, and check that none is left."""
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             assert keeper.stdin is not None
@@ -165,7 +165,7 @@ class Cluster:
                 keeper.kill()
                 keeper.wait()
             keeper.stdout.close()
-        # Nothing is left unless the keeper was killed: then its orphans are ours.
+        # If the keeper was killed, its orphans are now children of this process.
         if keeper is not None and keeper.returncode != 0:
             tree.end_all(self._clock, grace=3.0)
         if not self.plan.keep:

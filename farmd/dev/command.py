@@ -1,4 +1,4 @@
-"""``farmd dev``: a cluster on this machine until ^C, and how to talk to it."""
+"""``farmd dev``: runs a cluster on this machine until ^C, and prints its address."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLE = "examples/hello.yaml"
 
 
 class _Stopped(Exception):
-    """A signal asked for the end."""
+    """A signal asked the command to end."""
 
 
 def run_dev(farms: int, agents: int, data_dir: Path | None, http_addr: str, log_level: str) -> int:
@@ -41,14 +41,14 @@ def run_dev(farms: int, agents: int, data_dir: Path | None, http_addr: str, log_
 
 
 def _stop(_number: int, _frame: object) -> None:
-    # The first signal ends the cluster; more of them shall not disturb that.
+    # The first signal ends the cluster; further signals must not interrupt that.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     raise _Stopped
 
 
 def greeting(cluster: Cluster) -> list[str]:
-    """The three lines that a user needs, and where the rest is."""
+    """Three lines for the user's shell, and the name of the manual."""
     plan = cluster.plan
     return [
         f"{plan.farms} farms and {plan.agents} agents run; state and logs: {plan.folder}; ^C ends it all",
@@ -60,7 +60,7 @@ def greeting(cluster: Cluster) -> list[str]:
 
 
 def farmctl() -> str:
-    """How to call farmctl from here."""
+    """The command that runs farmctl in the current folder."""
     beside = Path(sys.executable).with_name("farmctl")
     if shutil.which("farmctl"):
         return "farmctl"
@@ -68,6 +68,6 @@ def farmctl() -> str:
 
 
 def example() -> str:
-    """The first example, as it can be reached from the current folder."""
+    """The path of the first example, from the current folder."""
     shipped = Path(__file__).resolve().parents[2] / EXAMPLE
     return EXAMPLE if Path(EXAMPLE).exists() or not shipped.exists() else str(shipped)

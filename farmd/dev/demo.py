@@ -1,8 +1,8 @@
 """``make demo``: a fleet on this machine, from a command to running processes, in under a minute.
 
-It does with ``farmctl`` what a person would, breaks things, and shows what the fleet makes of it. Every
-step has a time limit and is judged by what the store and the workloads say (``scene.py``); the first one
-that fails ends the demo non-zero with its reason. No process outlives it.
+The demo runs ``farmctl`` like a person, kills processes, and shows how the fleet recovers. Every step has a
+time limit and is judged by the store and the workloads' answers (``scene.py``). The first step that fails
+ends the demo non-zero with its reason. No process outlives the demo.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MOST_CONTROLLERS = 12
 
 
 class StepFailed(Exception):
-    """A step did not come to its end; one line with the reason."""
+    """A step did not succeed; one line with the reason."""
 
 
 class Demo:
@@ -61,7 +61,7 @@ class Demo:
         """All steps in order.
 
         Raises:
-            StepFailed: the first one that failed.
+            StepFailed: the first step that failed.
         """
         self.say("a replication controller, from its file")
         await self.farmctl("rc", "create", "-f", str(EXAMPLE))
@@ -89,7 +89,7 @@ class Demo:
         await self._no_workload_left()
 
     async def _share(self) -> Scene:
-        """Create small controllers until each farm owns one: which farm prefers an item is chance."""
+        """Create small controllers until each farm owns one, because an item's preferred farm is random."""
         self.say("more of them, until each farm has work of its own")
         for number in range(2, MOST_CONTROLLERS + 1):
             await self.farmctl("rc", "create", "-f", "-", text=_another(number))
@@ -138,7 +138,7 @@ class Demo:
         self.note(f"pid {before.pid} -> {now.pid}, restarts {before.restarts} -> {now.restarts}")
 
     async def _no_workload_left(self) -> None:
-        """The cluster's own processes are all that may run below the keeper."""
+        """Fail if a process other than the cluster's own runs below the keeper."""
         ours = set(self._cluster.pids.values())
         deadline = self._clock.mono() + STEP_SECONDS
         while True:
@@ -153,7 +153,7 @@ class Demo:
 
     # -- looking and telling -------------------------------------------------------------------
     async def until(self, what: str, done: Callable[[Scene], bool], seconds: float = STEP_SECONDS) -> Scene:
-        """Look again and again, show each change, return once it is done."""
+        """Read the scene repeatedly, show each change, return once ``done`` is true."""
         deadline = self._clock.mono() + seconds
         while True:
             scene = await self._look()
@@ -179,15 +179,15 @@ class Demo:
         self._shown = scene.lines()
 
     def say(self, text: str) -> None:
-        """A step begins."""
+        """Print the beginning of a step."""
         self._console.print(f"[bold]{self._clock.mono() - self._began:5.1f} s  {text}[/bold]")
 
     def note(self, text: str) -> None:
-        """Something was seen."""
+        """Print an observation."""
         self._console.print(f"         {text}")
 
     async def farmctl(self, *arguments: str, text: str = "") -> None:
-        """Run farmctl as a person would, and show its words."""
+        """Run farmctl like a person, and print its output."""
         self.note(f"$ farmctl {' '.join(_short(argument) for argument in arguments)}")
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -206,7 +206,7 @@ class Demo:
 
 
 def _another(number: int) -> str:
-    """The example under another name, once."""
+    """The example file with another name and one replica."""
     document = yaml.safe_load(EXAMPLE.read_text())
     document |= {"name": f"hello-{number}", "replicas": 1}
     document["pod"]["id"] = f"hello-{number}"
@@ -238,7 +238,7 @@ async def _run(cluster: Cluster) -> None:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """SIGTERM ends the demo as ^C does: through every ``finally``."""
+    """Handle SIGTERM like ^C, so that every ``finally`` runs."""
 
     def stop(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -252,7 +252,7 @@ def _signals() -> Iterator[None]:
 
 
 def main() -> int:
-    """Play the demo; 0 when every step came to its end and nothing is left behind."""
+    """Run the demo; 0 if every step succeeded and no process is left."""
     clock = SystemClock()
     began = clock.mono()
     with _signals():

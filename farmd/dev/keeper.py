@@ -1,8 +1,8 @@
 """The process that owns a one-machine cluster: ``python -m farmd.dev.keeper PLAN``.
 
-It starts everything, inherits every orphan, and when its standard input closes (its own parent ended,
-however) or it is told to stop, it ends all and removes the folder. So a kill -9 of ``farmd dev`` leaves
-nothing behind. It tells what happens as JSON lines on its standard output.
+The keeper starts all processes and inherits every orphan. When it is told to stop, or its standard input
+closes because its parent ended, it ends all processes and removes the folder. So even a kill -9 of ``farmd
+dev`` leaves no process behind. The keeper reports events as JSON lines on its standard output.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.2
 
 
 class CannotStart(Exception):
-    """One line: what did not start, and why."""
+    """A process did not start; one line with its name and the reason."""
 
 
 class Keeper:
@@ -42,7 +42,7 @@ class Keeper:
         self.told_to_stop = False
 
     def run(self) -> int:
-        """Until told to stop, or until standard input closes; returns the exit code."""
+        """Run until told to stop or until standard input closes; returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._stop)
         tree.adopt_orphans()
@@ -63,13 +63,13 @@ class Keeper:
         self.told_to_stop = True
 
     def _over(self) -> bool:
-        """Whether it is time to end; waits a moment for that."""
+        """Whether the keeper shall end; waits a moment for a command."""
         ready, _, _ = select.select([sys.stdin], [], [], LOOK_SECONDS)
         return self.told_to_stop or (bool(ready) and not os.read(sys.stdin.fileno(), 1024))
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[None]:
-        """The folder, ours alone; removed at the end unless it shall be kept."""
+        """Lock the folder, and remove it at the end unless the plan keeps it."""
         plan = self._plan
         plan.path("logs").mkdir(parents=True, exist_ok=True)
         with plan.path("lock").open("w") as lock:
@@ -95,7 +95,7 @@ class Keeper:
         tell(event="started", store=address, pids=pids)
 
     def _start(self, name: str, command: list[str]) -> None:
-        # A port file of an earlier life would send people to somebody else's port.
+        # A port file of an earlier run would name a port that another process may use now.
         self._plan.path(f"{name}.port").unlink(missing_ok=True)
         with self._log(name).open("wb") as log:
             self._running[name] = subprocess.Popen(
@@ -112,7 +112,7 @@ class Keeper:
         return self._plan.path("logs", f"{name}.log")
 
     def _store_address(self) -> str:
-        """The store's first line says where it listens."""
+        """Read the store's address from the first line of its output."""
         deadline = self._clock.mono() + STORE_SECONDS
         while self._clock.mono() < deadline and self._running["store"].poll() is None:
             line, end, _ = self._log("store").read_text().partition("\n")
@@ -123,7 +123,7 @@ class Keeper:
         raise CannotStart(f"the store did not start: {reason or 'it said nothing'}")
 
     def _look(self) -> None:
-        """Tell of processes that ended, and let go of orphans that did."""
+        """Report processes that ended, and reap orphans that ended."""
         for name, process in list(self._running.items()):
             code = process.poll()
             if code is not None:
@@ -132,7 +132,7 @@ class Keeper:
         tree.reap(spare=[process.pid for process in self._running.values()])
 
     def _end_all(self) -> None:
-        """Agents stop their workloads; farms free their locks; the store goes last; then what is left."""
+        """End agents (with their workloads), farms (which free their locks), the store, then the rest."""
         store = self._running.pop("store", None)
         working = list(self._running.values())
         tree.send((process.pid for process in working), signal.SIGTERM)
@@ -151,7 +151,7 @@ class Keeper:
 
 
 def tell(**fields: Any) -> None:
-    """One JSON line for the parent; it may be gone."""
+    """Write one JSON line for the parent, which may have ended."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.write(json.dumps(fields) + "\n")
         sys.stdout.flush()
@@ -160,7 +160,7 @@ def tell(**fields: Any) -> None:
 def main(arguments: list[str]) -> int:
     """Run the keeper of the plan that is given as the only argument."""
     code = Keeper(Plan.parse(arguments[0])).run()
-    # A parent that is gone must not turn the interpreter's last flush into an error.
+    # The interpreter's last flush must not fail because the parent has ended.
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return code

@@ -1,4 +1,4 @@
-"""What a one-machine cluster consists of: the store, farms, agents, and the file that configures each."""
+"""The processes of a one-machine cluster (store, farms, agents), and each one's configuration file."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import farmd
 
-# Each agent gets ports of its own: they all share one loopback address.
+# Each agent gets its own ports, because all agents share one loopback address.
 FIRST_PORT, PORTS_PER_AGENT = 20000, 400
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A cluster in ``folder``; ``keep`` leaves the folder and the store's data for a next time."""
+    """A cluster in ``folder``; with ``keep`` the folder and the store's data are kept at the end."""
 
     folder: str
     farms: int = 2
@@ -25,12 +25,12 @@ class Plan:
     log_level: str = "info"
 
     def text(self) -> str:
-        """As the keeper's argument."""
+        """The plan as the keeper's argument."""
         return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, text: str) -> Plan:
-        """From the keeper's argument."""
+        """The plan of a keeper's argument."""
         return cls(**json.loads(text))
 
     def farm_names(self) -> list[str]:
@@ -46,16 +46,16 @@ class Plan:
         return Path(self.folder, *parts)
 
     def store_command(self) -> list[str]:
-        """How to start the store."""
+        """The command that starts the store."""
         data = ["--data-dir", str(self.path("store"))] if self.keep else []
         return [sys.executable, "-m", "store.embedded", "--http-addr", self.http_addr, *data]
 
     def farm_command(self, name: str, store: str) -> list[str]:
-        """How to start a farm; writes its configuration."""
+        """The command that starts a farm; writes the farm's configuration file."""
         return self._command("run", name, {"farm": {"name": name}}, "farm_port", store)
 
     def agent_command(self, name: str, store: str) -> list[str]:
-        """How to start an agent; writes its configuration."""
+        """The command that starts an agent; writes the agent's configuration file."""
         place = self.node_names().index(name)
         first = FIRST_PORT + place * PORTS_PER_AGENT
         section = {
@@ -82,7 +82,7 @@ class Plan:
 
 
 def environment(inherited: dict[str, str]) -> dict[str, str]:
-    """What the processes see: nothing of another Consul, no other configuration, this very code."""
+    """The processes' environment: without variables of Consul and farmd, and with this source on the path."""
     root = str(Path(farmd.__file__).resolve().parents[1])
     kept = {name: value for name, value in inherited.items() if not name.startswith(("CONSUL_", "FARMD_"))}
     paths = [root, *kept.get("PYTHONPATH", "").split(":")]

@@ -1,7 +1,7 @@
-"""What the demo shows: the fleet as the store and the running processes tell it at one moment.
+"""The state of the fleet at one moment, as the demo shows it.
 
-Every figure is read back: controllers, pods and owners from the store, answers from the workloads
-themselves over HTTP. Nothing is remembered from what was asked for.
+All figures are measured: controllers, pods and owners are read from the store, answers from the workloads
+over HTTP. No figure is taken from the demo's own commands.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ANSWER_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One controller: who owns it, how many pods it wants, which it has, and what each of them answers."""
+    """One controller: its owner, its desired count, its pods, and each pod's answer."""
 
     name: str
     owner: str
@@ -37,16 +37,16 @@ class Seen:
 
     @property
     def answering(self) -> int:
-        """Pods whose process answers, and says that it is this very pod."""
+        """Pods whose process answers with this pod's own node and instance."""
         return sum(self.answers.get(place(pod), "").endswith("/".join(place(pod))) for pod in self.pods)
 
     @property
     def converged(self) -> bool:
-        """Whether as many pods as wanted stand, pass and answer."""
+        """Whether the desired number of pods exist, pass their checks and answer."""
         return len(self.pods) == self.healthy == self.answering == self.desired
 
     def line(self) -> str:
-        """For people."""
+        """One line for people."""
         nodes = ",".join(sorted(pod.node.removeprefix("node-") for pod in self.pods)) or "-"
         return (
             f"{self.name}: owner {self.owner or 'nobody'}, {self.desired} wanted, {len(self.pods)} placed"
@@ -63,7 +63,7 @@ class Scene:
     nodes: int
 
     def lines(self) -> list[str]:
-        """One line for the fleet, one a controller."""
+        """One line for the fleet, and one for each controller."""
         pods = Counter(pod.node for seen in self.controllers.values() for pod in seen.pods)
         first = f"farms {', '.join(self.farms) or 'none'}; {self.nodes} nodes; {pods.total()} pods"
         return [first, *(seen.line() for seen in self.controllers.values())]
@@ -75,7 +75,7 @@ def place(pod: PodRow) -> tuple[str, str]:
 
 
 async def look(client: ConsulClient, keys: Keys, http: aiohttp.ClientSession) -> Scene:
-    """Read the store, then ask every workload that it names."""
+    """Read the store, then send a request to every workload in it."""
     owners = (await overview.owners(client, keys)).values()
     pods = (await overview.pods(client, keys)).placed
     nodes = await overview.nodes(client, keys)
@@ -96,7 +96,7 @@ async def look(client: ConsulClient, keys: Keys, http: aiohttp.ClientSession) ->
 
 
 async def _answer(http: aiohttp.ClientSession, pod: PodRow) -> str:
-    """What a workload says, empty when it says nothing."""
+    """A workload's answer; empty without one."""
     if "http" not in pod.ports:
         return ""
     try:

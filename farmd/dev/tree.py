@@ -1,8 +1,8 @@
-"""A tree of processes that one process answers for: none may outlive it, whoever dies in between.
+"""A tree of processes that must not outlive its root process, even if a process in between is killed.
 
-A workload is nobody's child once its agent is killed. As "subreaper" a process inherits all orphans
-below it (prctl(2), Linux), so that everything it ever caused can be found and ended. Process ids are
-taken from the kernel's own table at the moment of use; nobody is ever ended by name.
+A workload becomes an orphan when its agent is killed. As a "subreaper" the root inherits all orphans
+below it (prctl(2), Linux), so that it can find and end every process that it caused. Process ids are
+read from the kernel's table at the moment of use; no process is ever ended by name.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ LOOK_SECONDS = 0.05
 
 
 def adopt_orphans() -> None:
-    """From now on orphans below this process become its children."""
+    """Make this process the parent of all future orphans below it."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent() -> None:
-    """Called in a child before it execs: it is killed when its parent ends, however that ends."""
+    """Called in a child before its exec: have the kernel kill the child when its parent ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def descendants(root: int) -> list[int]:
-    """Everything below a process, parents first, zombies left out."""
+    """All processes below a process, parents first, without zombies."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (parent := _parent(entry)) is not None:
@@ -46,9 +46,9 @@ def descendants(root: int) -> list[int]:
 
 
 def end_all(clock: Clock, grace: float, spare: Iterable[int] = ()) -> list[int]:
-    """End everything below this process: first kindly, after ``grace`` seconds for good.
+    """End all processes below this one: with SIGTERM, after ``grace`` seconds with SIGKILL.
 
-    Returns the processes that had to be killed. New ones that appear meanwhile are ended, too.
+    Returns the processes that were killed. Processes that start meanwhile are ended, too.
     """
     kept, killed = set(spare), list[int]()
     deadline = clock.mono() + grace
@@ -67,14 +67,14 @@ def end_all(clock: Clock, grace: float, spare: Iterable[int] = ()) -> list[int]:
 
 
 def send(pids: Iterable[int], number: int) -> None:
-    """Send a signal to processes that may be gone."""
+    """Send a signal to processes, some of which may have ended."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def reap(spare: Iterable[int] = ()) -> None:
-    """Let go of all dead children but ``spare``, whose exit somebody else will ask for."""
+    """Reap all dead children except ``spare``, whose exit the caller reads itself."""
     kept = set(spare)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) not in kept and _parent(entry, dead=True) == os.getpid():
@@ -83,7 +83,7 @@ def reap(spare: Iterable[int] = ()) -> None:
 
 
 def pause(seconds: float = LOOK_SECONDS) -> None:
-    """Wait a moment without an event loop."""
+    """Sleep for a moment, without an event loop."""
     select.select([], [], [], seconds)
 
 

@@ -1,4 +1,4 @@
-"""What makes a farm doubt that it sees the truth (R19): evidence that freezes removals."""
+"""The evidence that makes a farm doubt what it reads, and so freezes removals (R19)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAILING_AT_LEAST = 20
 
 
 def evidence(caches: Caches, keys: Keys) -> list[Callable[[], str | None]]:
-    """What makes a farm doubt that it sees the truth (R19)."""
+    """The checks for evidence that makes a farm doubt what it reads (R19)."""
     records: list[PrefixCache[Any]] = [*caches.owners(), caches.nodes, caches.agents]
 
     def doubtful() -> str | None:
@@ -35,12 +35,12 @@ def evidence(caches: Caches, keys: Keys) -> list[Callable[[], str | None]]:
         nodes, agents = caches.nodes, caches.agents
         if not (nodes.ready.is_set() and agents.ready.is_set()):
             return None
-        # An agent whose record does not decode is there.
+        # An agent whose record does not decode counts as present.
         present = len(agents.entries) + len(agents.broken)
         absent = mass_loss(len(nodes.entries), present)
         if absent is None:
             return None
-        # A node that was drained may be switched off: nobody misses it.
+        # A drained node may be switched off, so it does not count as missing.
         retired = sum(
             stored.record.drain is not None
             and stored.record.drain.stage == "done"

@@ -1,1 +1,1 @@
-"""What is seen of a process: logs, metrics, progress of its loops."""
+"""Observability of a process: logs, metrics, progress of its loops."""

@@ -1,9 +1,8 @@
 """Logs: one JSON object a line on stdout, or coloured lines on a terminal.
 
-Events are constant dotted names ("session.lost"); details are fields. What this module guards: a
-token never reaches a log, whatever field it hides in, and no body does (long text is cut). Lines of
-libraries (asyncio, aiohttp) take the same form. The level can change while the process runs, also
-for loggers that were bound long ago.
+Events are constant dotted names ("session.lost"); details are fields. A token must never reach a log,
+whatever field contains it, and no body may (long text is cut). Lines of libraries (asyncio, aiohttp)
+have the same form. The level can change while the process runs, for existing loggers, too.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _SECRET_KEY = re.compile(
     r"(?i)(token|secret|passw|credential|authorization|cookie|api_?key|private_?key|signature|routing_?key)"
 )
 _SECRET_TEXT = re.compile(r"(?i)(x-consul-token:\s*|authorization:\s*|bearer\s+|token=)[^\s&\"',]+")
-# Two forms of one secret: in a file's path nothing is secret, and people need to see which file.
+# A file's path is no secret, and people need to see which file is meant.
 _HARMLESS_KEY = re.compile(r"(?i)(_file|_path)$")
 _PRIORITY = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 
@@ -63,7 +62,7 @@ def configure(level: Level = "info", form: Format = "auto", stream: TextIO | Non
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(out)
-    # The level of a library's line is checked by the root logger before it comes here.
+    # The root logger checks the level of a library's line before the line comes here.
     foreign = [_foreign_logger, *shared[1:]]
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -77,7 +76,7 @@ def configure(level: Level = "info", form: Format = "auto", stream: TextIO | Non
 
 
 class _Lossy:
-    """A stream that loses what it cannot write: a full disk below the log ends nothing that it tells of."""
+    """A stream that drops output that it cannot write, so that a full disk for logs ends no process."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -96,16 +95,16 @@ class _Lossy:
 
 
 def set_level(level: Level) -> None:
-    """Change the least level that is shown; at once, for every logger."""
+    """Change the lowest level that is logged; at once, for every logger."""
     global _threshold
     _threshold = logging.getLevelNamesMapping()[level.upper()]
     root = logging.getLogger()
-    # Libraries at info tell of each request: their lines count from warning up unless debugging.
+    # Libraries log each request at info, so their lines are logged from warning up, except at debug.
     root.setLevel(_threshold if _threshold <= logging.DEBUG else max(_threshold, logging.WARNING))
 
 
 def redact(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Replace what looks like a secret, at any depth, and cut long text."""
+    """Replace values that look like secrets, at any depth, and cut long text."""
     return {key: _safe(key, value) for key, value in event.items()}
 
 
@@ -137,7 +136,7 @@ def _below_threshold(_logger: Any, method: str, event: EventDict) -> EventDict:
 
 
 def _timestamp(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    # Not injected: a log line is no decision, and libraries log before anything is built.
+    # The clock is not injected: no decision depends on a log line, and libraries log before wiring.
     now = datetime.datetime.fromtimestamp(_CLOCK.now(), tz=datetime.UTC)
     event["ts"] = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return event
@@ -167,7 +166,7 @@ def _pretty_renderer(out: TextIO) -> Any:
 
 
 def _in_journal(out: TextIO) -> bool:
-    """Whether ``out`` is the journal itself: systemd names its device and inode."""
+    """Whether ``out`` is the journal: systemd passes the journal's device and inode."""
     named = os.environ.get("JOURNAL_STREAM", "")
     if not named:
         return False

@@ -1,9 +1,9 @@
-"""Every metric of farmd, declared in one table, and the recorder that refuses anything else.
+"""All metrics of farmd, declared in one table, and the recorder, which refuses any other metric.
 
 Names follow Prometheus' conventions: one prefix, base units, ``_total`` for counters. A label takes
-its values from a closed set and never from an id, a node or a name: a fleet of ten thousand items
+its values from a closed set and never from an id, a node or a name, because a fleet of ten thousand items
 must not make ten thousand series. ``docs/metrics.md`` is rendered from this table and a test keeps
-both equal; dashboards and alert rules are checked against it.
+both equal; alert rules are checked against the table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from store.errors import StoreError
 Kind = Literal["counter", "gauge", "histogram"]
 Values = tuple[str, ...]
 
-# Waits on Consul: 1 ms on loopback, 30 s for an answer that hardly comes any more.
+# Requests to Consul: from 1 ms on loopback to 30 s for a store that hardly answers.
 REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 CYCLE_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)
 OPERATIONS = (1, 2, 4, 8, 16, 32, 48, 64, 128)
@@ -59,7 +59,7 @@ SINKS: Values = ("log", "webhook", "pagerduty", "slack", "alertmanager")
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row of the table; ``labels`` maps each label's name to its closed set of values."""
+    """One row of the table; ``labels`` maps each label to its closed set of values."""
 
     name: str
     kind: Kind
@@ -190,21 +190,21 @@ TABLE: tuple[Metric, ...] = (
     Metric("farmd_deprecated_use_total", "counter", "Uses of what will be removed.", {"feature": ("none",)}),
 )
 
-# ``farmd_build_info`` alone has a label that a build, not a fleet, gives its only value.
+# Only ``farmd_build_info`` has a label without a closed set: the version, which is one in each process.
 _OPEN_LABELS = {"version"}
 
 
 class UnknownMetric(Exception):
-    """Code asks for a metric, label or label value that the table does not have: a bug, never input."""
+    """Code used a metric, label or label value that is not in the table: a bug, never input."""
 
 
 class Metrics:
     """Records into one registry; satisfies ``store.ports.Recorder``.
 
-    A metric without labels shows from the start, so that "never happened" reads as 0.
+    A metric without labels is exported from the start, so that "never happened" is 0.
 
     Raises:
-        UnknownMetric: from all three methods, for what is not in ``TABLE``.
+        UnknownMetric: from all three methods, for a metric or label that is not in ``TABLE``.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:

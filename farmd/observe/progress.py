@@ -1,9 +1,9 @@
-"""Which loops still make progress: the watchdog, ``/health`` and a metric all ask here.
+"""Which loops still make progress, for the watchdog, ``/health`` and a metric.
 
-Silence is the worst failure: a task that hangs throws nothing and a process with a dead watch looks
-alive. So each long-running loop registers with the longest pause that is normal for it and beats
-whenever it got somewhere; systemd's watchdog is fed only while no loop is past its limit. A beat
-costs one clock reading: it may stand in the hottest loop. Nothing here acts on a stall.
+A task that hangs raises no error, and a process with a dead watch looks alive. So each long-running
+loop registers with the longest pause that is normal for it and beats whenever it makes progress;
+systemd's watchdog is fed only while no loop is past its limit. A beat costs one clock reading, so even
+the busiest loop may beat. This module only reports stalls.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Loop:
         group.add(self)
 
     def beat(self) -> None:
-        """Say that the loop got somewhere just now."""
+        """Record that the loop made progress just now."""
         self.last = self._clock.mono()
 
     def close(self) -> None:
-        """Say that the loop ended as it should; it is no longer expected to beat."""
+        """Record that the loop ended normally and will not beat any more."""
         self._group.discard(self)
 
     def __enter__(self) -> Self:
@@ -45,7 +45,7 @@ class Loop:
 
 
 class Progress:
-    """All loops of one process. Several loops may share a name; the slowest one speaks for it."""
+    """All loops of one process. Several loops may share a name; the slowest one counts for it."""
 
     def __init__(self, clock: Clock, recorder: Recorder) -> None:
         self._clock = clock
@@ -57,7 +57,7 @@ class Progress:
         return Loop(name, limit_seconds, self._clock, self._groups.setdefault(name, set()))
 
     def stalled(self) -> list[str]:
-        """Names of loops past their limit, sorted; empty while all is well."""
+        """Names of loops past their limit, sorted; empty if there are none."""
         now = self._clock.mono()
         return sorted(
             name

@@ -44,33 +44,33 @@ class Alerting:
         self._task = asyncio.create_task(self._deliver(), name="alerts")
 
     async def fire(self, alert: Alert) -> None:
-        """Tell somebody."""
+        """Send an alert to all sinks."""
         await self._router.fire(alert)
 
     async def resolve(self, incident_key: str) -> None:
-        """The incident is over."""
+        """Report the end of an incident."""
         await self._router.resolve(incident_key)
 
     async def adopt(self, alert: Alert) -> None:
-        """Somebody else has told it."""
+        """Take over an incident that another farm reported."""
         await self._router.adopt(alert)
 
     async def forget(self, incident_key: str) -> None:
-        """It is somebody else's to tell by now."""
+        """Drop an incident that another farm reports from now on."""
         await self._router.forget(incident_key)
 
     def owes(self, incident_key: str) -> bool:
-        """Whether somebody must still be told that the incident is over."""
+        """Whether the end of the incident is not delivered everywhere yet."""
         return self._router.owes(incident_key)
 
     def reload(self, config: Config) -> None:
-        """Use the new sinks; who heard of an incident by an old one also hears of its end."""
+        """Use the new sinks; a removed sink still gets the ends of the incidents that it knows."""
         if config.alerts.sinks != self._sections:
             self._sections = config.alerts.sinks
             self._router.exchange(self._routes())
 
     async def close(self) -> None:
-        """Deliver what is left, for a few seconds at most."""
+        """Deliver the remaining messages, for a few seconds at most."""
         await self._router.close()
         self._task.cancel()
         await asyncio.wait([self._task])
@@ -81,7 +81,7 @@ class Alerting:
         ]
 
     async def _deliver(self) -> None:
-        """The boundary of the router: a bug in it is told, and delivery begins again."""
+        """The router's error boundary: log a bug in the router and begin to deliver again."""
         while True:
             try:
                 await self._router.run()
@@ -103,7 +103,7 @@ class Alerting:
 
 
 def _secret_of(section: SinkSection) -> Callable[[], bytes]:
-    """The key of a webhook; an attempt to deliver fails while its file is not good."""
+    """The signing key of a webhook; while its file is invalid, each delivery fails and is retried."""
     path = section.secret_file
     if not path:
         return section.secret.get_secret_value().encode

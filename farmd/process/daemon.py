@@ -1,9 +1,9 @@
-"""The only place that builds concrete things: a farm's or an agent's process from its configuration.
+"""Runs a farm's or an agent's process from its configuration.
 
-``farmd run`` and ``farmd agent`` differ in one builder each; the frame around them (signals, HTTP,
-metrics, watchdog, reload) is the same. What it guards: each failure has its exit code (78 bad
-configuration, 75 temporary, 1 crash) and one clear line, and a store that cannot be reached is
-waited for with backoff, never a reason to exit.
+``farmd run`` and ``farmd agent`` differ only in the function that builds their service; signals, HTTP,
+metrics, watchdog and reload are the same. Each failure must have its exit code (78 bad configuration,
+75 temporary, 1 crash) and one clear line. A process never ends because the store cannot be reached: it
+tries again with backoff.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _process(
         log.exception("process.crashed")
         return lifecycle.EXIT_CRASH
     if not clean:
-        # What did not end when asked would keep the interpreter from ending, too.
+        # Threads that did not end would also keep the interpreter from ending.
         sys.stdout.flush()
         os._exit(lifecycle.EXIT_CRASH)
     log.info("process.stopped")
@@ -150,13 +150,13 @@ async def _serve(
 
 
 def consul_environment(config: Config, env: Mapping[str, str]) -> dict[str, str]:
-    """The ``CONSUL_*`` variables with the configuration's address and token file put in."""
+    """The ``CONSUL_*`` variables, with the address and the token file of the configuration."""
     ours = {"CONSUL_HTTP_ADDR": config.store.address, "CONSUL_HTTP_TOKEN_FILE": config.store.token_file}
     return {**env, **{name: value for name, value in ours.items() if value}}
 
 
 def advertised(config: Config, sock: socket.socket) -> str:
-    """``http://host:port`` for other machines; the host's name where it listens on all addresses."""
+    """``http://host:port`` for other machines; the host's name if it listens on all addresses."""
     bind, port = sock.getsockname()[:2]
     everywhere = bind in ("0.0.0.0", "::")
     host = config.web.advertise or (socket.gethostname() if everywhere else bind)

@@ -1,9 +1,9 @@
-"""A process's life around the work: signals, reload, watchdog, readiness, exit code.
+"""Runs a service with signals, reload, watchdog, readiness and exit code.
 
-It runs anything with ``run(stop)`` and ``is_ready()``. What it guards: a first SIGTERM or SIGINT stops
-cleanly and a second one at once; systemd's watchdog is fed only while every loop makes progress; an
-invalid configuration on reload changes nothing. ``READY=1`` is sent as soon as signals and HTTP work:
-a process that waits for Consul is up and says so in its status, while ``/ready`` tells the difference.
+A first SIGTERM or SIGINT must stop the service cleanly and a second one at once. systemd's watchdog is fed
+only while every loop makes progress. An invalid configuration changes nothing on reload. ``READY=1`` is sent
+as soon as signals and HTTP work: a process that waits for Consul counts as started, and shows in its status
+and in ``/ready`` that it waits.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Service(Protocol):
     """The work of a process: a farm or an agent."""
 
     def is_ready(self) -> bool:
-        """Whether it can do its work right now."""
+        """Whether the service can do its work at present."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set, then leave everything in order."""
+        """Work until ``stop`` is set, then end cleanly."""
 
 
 @dataclass(slots=True)
 class Life:
-    """What one process knows of itself. ``on_reload`` gets each valid new configuration."""
+    """The state of one process. ``on_reload`` gets each valid new configuration."""
 
     loaded: Loaded
     load: Callable[[], Loaded]
@@ -59,7 +59,7 @@ class Life:
     waiting_for: str = "starting"
 
     def say(self, status: str) -> None:
-        """Tell ``/ready`` and ``systemctl status`` why the process is not ready; "" when it is."""
+        """Set why the process is not ready, for ``/ready`` and ``systemctl status``; "" when it is."""
         self.waiting_for = status
         self.notifier.status(status or "ready")
 
@@ -71,7 +71,7 @@ class Life:
 
 @contextlib.asynccontextmanager
 async def signals(life: Life) -> AsyncIterator[None]:
-    """SIGTERM and SIGINT stop, twice force; SIGHUP reloads."""
+    """Handle signals: SIGTERM and SIGINT stop the process, a second one forces that; SIGHUP reloads."""
     loop = asyncio.get_running_loop()
 
     def stop(name: str) -> None:
@@ -100,7 +100,7 @@ def reload(life: Life) -> None:
         after = life.load()
     except ConfigInvalid as error:
         for line in error.lines:
-            log.error("config.refused", mistake=line)  # noqa: TRY400 - a mistake of people has no trace
+            log.error("config.refused", mistake=line)  # noqa: TRY400 - a mistake in the configuration needs no traceback
         life.recorder.count("farmd_config_reloads_total", result="refused")
     else:
         _apply(life, after)
@@ -121,7 +121,7 @@ def _apply(life: Life, after: Loaded) -> None:
 
 
 async def watch_over(life: Life) -> None:
-    """Feed the watchdog while all loops make progress; log when they stop or start to."""
+    """Feed the watchdog while all loops make progress; log when loops stall and when they recover."""
     notifier, known = life.notifier, list[str]()
     tick = min(TICK_SECONDS, notifier.watchdog_seconds / 2) if notifier.watchdog_seconds else TICK_SECONDS
     with life.progress.loop("daemon", LONGEST_TICK_SECONDS) as loop:
@@ -161,12 +161,12 @@ async def run(service: Service, life: Life) -> bool:
     finally:
         for task in (work, *others):
             task.cancel()
-        # A forced stop waits for nobody: what hangs dies with the process.
+        # A forced stop waits for no task: tasks that hang end with the process.
         await asyncio.wait([work, *others], timeout=1.0)
 
 
 async def _announce(service: Service, life: Life) -> None:
-    """Tell each time that the service becomes ready or stops being so."""
+    """Log and notify whenever the service becomes ready or stops being ready."""
     was_ready = False
     while True:
         if service.is_ready() != was_ready:

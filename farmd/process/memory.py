@@ -1,12 +1,12 @@
-"""Memory of a long-lived process: what it must tell glibc's allocator and Python's collector.
+"""Settings of glibc's allocator and Python's collector for a long-lived process.
 
 A farm reads trees of many megabytes now and then and keeps only a fraction of each. By default glibc raises
-the size from which it maps blocks on their own with every such block that is freed, until whole answers
-live in the heap and what is freed below newer things stays with the process for ever.
+its threshold for separately mapped blocks with every such block that is freed, until whole answers are in the
+heap, and memory that is freed below newer blocks never returns to the system.
 
-What it keeps, hundreds of thousands of records and thousands of waiting tasks, is no garbage. By default
-Python's collector looks through all of it again and again while a fleet is read in: that was a sixth of a
-cold start, and the loop stands still meanwhile.
+The farm keeps hundreds of thousands of records and thousands of waiting tasks, which are no garbage. By
+default Python's collector scans all of them again and again while a fleet is read: that took a sixth of a
+cold start, and blocked the event loop meanwhile.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ COLLECT_AFTER = (10_000, 5, 100)
 
 
 def return_large_blocks() -> bool:
-    """Have every large block mapped on its own, so that freeing it gives it back at once.
+    """Map every large block separately, so that freeing it returns it to the system at once.
 
-    Returns whether the C library took it; other libraries than glibc have their own ways.
+    Returns whether the C library accepted the setting; only glibc has it.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES) == 1
 
 
 def collect_rarely() -> None:
-    """Look for garbage cycles when many objects are new, not each few hundred of them."""
+    """Collect garbage cycles only after many new objects, not after every few hundred."""
     gc.set_threshold(*COLLECT_AFTER)

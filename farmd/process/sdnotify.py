@@ -1,8 +1,8 @@
-"""Tells systemd how the service is: ready, reloading, stopping, alive (sd_notify(3)).
+"""Tells systemd the service's state: ready, reloading, stopping, alive (sd_notify(3)).
 
-Without ``NOTIFY_SOCKET`` everything here does nothing. The variable is taken out of the environment,
-so that no child can speak for the service. A message that cannot be sent is logged once and never
-stops the work: systemd's own timeouts decide then.
+Without ``NOTIFY_SOCKET`` all methods do nothing. The variable is removed from the environment, so that no
+child can send messages for the service. A message that cannot be sent is logged once and never stops the
+work: then systemd's own timeouts decide.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 class Notifier:
-    """The service's side of sd_notify. ``watchdog_seconds`` is 0 where systemd expects no signs of life."""
+    """The service's side of sd_notify. ``watchdog_seconds`` is 0 if systemd has no watchdog for it."""
 
     def __init__(self, address: str = "", watchdog_seconds: float = 0.0) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
@@ -33,23 +33,23 @@ class Notifier:
         return cls(address, int(usec) / 1e6 if usec.isdigit() and ours else 0.0)
 
     def ready(self, status: str) -> None:
-        """Started, or reloaded."""
+        """Report that the service has started, or has reloaded."""
         self._send("READY=1", f"STATUS={status}")
 
     def reloading(self, usec: int) -> None:
-        """A reload began at ``usec`` of CLOCK_MONOTONIC; ``ready`` ends it."""
+        """Report a reload that began at ``usec`` of CLOCK_MONOTONIC; ``ready`` ends it."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={usec}", "STATUS=reloading")
 
     def stopping(self, status: str) -> None:
-        """A stop began."""
+        """Report that a stop began."""
         self._send("STOPPING=1", f"STATUS={status}")
 
     def status(self, text: str) -> None:
-        """One line for ``systemctl status``."""
+        """Set the line for ``systemctl status``."""
         self._send(f"STATUS={text}")
 
     def watchdog(self) -> None:
-        """A sign of life."""
+        """Feed the watchdog."""
         self._send("WATCHDOG=1")
 
     def _send(self, *assignments: str) -> None:

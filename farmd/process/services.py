@@ -1,7 +1,7 @@
 """The services that a process can run, built from its configuration: a farm, and an agent.
 
-A farm needs the store before it can be built, an agent must look after its workloads at once (R27):
-so the farm's service waits for Consul and says so, and the agent's starts without it.
+A farm needs the store before it can be built, so the farm's service waits for Consul first. An agent must
+supervise its workloads at once (R27), so the agent's service starts without Consul.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 15.0
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What every builder gets. ``address`` is where others reach this process's HTTP."""
+    """The parts that every builder gets. ``address`` is this process's HTTP address for other machines."""
 
     config: Config
     life: Life
@@ -62,7 +62,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A process's work, what it adds to the HTTP face, and what ``/v1/status`` says of it."""
+    """A process's service, its own HTTP routes, and its answer to ``/v1/status``."""
 
     service: Service
     mount: Callable[[web.Application], None] = lambda _: None
@@ -74,7 +74,7 @@ def build_farm(frame: Frame) -> Built:
     """A farm.
 
     Raises:
-        ConfigInvalid: it shall claim a kind of work that this version does not know.
+        ConfigInvalid: ``farm.kinds`` names a kind of work that this version does not know.
     """
     unknown = [kind for kind in frame.config.farm.kinds if kind not in KINDS]
     if unknown:
@@ -120,7 +120,7 @@ class AgentService:
         self._agent = agent
 
     def is_ready(self) -> bool:
-        """Whether the node is present in the store; its workloads are looked after in any case."""
+        """Whether the node is present in the store; its workloads are supervised in any case."""
         return self._agent.present
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -129,7 +129,7 @@ class AgentService:
 
 
 class FarmService:
-    """A farm as a process's work: it waits for the store, is built, runs, and sends its last alerts."""
+    """A farm as a process's service: waits for the store, builds the farm, runs it, sends its last alerts."""
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
@@ -140,13 +140,13 @@ class FarmService:
         return self._farm is not None and self._farm.ready.is_set()
 
     def status(self) -> Mapping[str, Any]:
-        """Name, and how many items of each kind it works on."""
+        """The farm's name, and how many items of each kind it owns."""
         loops = self._farm.loops if self._farm is not None else []
         owned = {loop.kind: len(loop.supervisor) for loop in loops}
         return {"farm": self._frame.config.farm.name, "owned": owned}
 
     def publish(self) -> None:
-        """Write the metrics that only a scrape asks for."""
+        """Write the metrics that are computed only for a scrape."""
         if self._farm is not None:
             self._farm.publish()
 
@@ -166,7 +166,7 @@ class FarmService:
                 await alerter.close()
 
     async def _built(self, alerter: Alerting, scheduler: Scheduler) -> Farm:
-        """The farm, once the store answers and knows the cluster."""
+        """Build the farm, once the store answers and has a usable cluster."""
         frame, section = self._frame, self._frame.config.farm
         wait = FIRST_WAIT_SECONDS
         while True:

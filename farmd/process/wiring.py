@@ -1,6 +1,6 @@
-"""Builds a farm out of concrete parts; ``daemon.py`` (and the tests) start what it returns.
+"""Builds a farm from its concrete parts; ``services.py`` and the tests run the result.
 
-Everything is passed by constructor from here, so this is the one place that shows what talks to what.
+All parts get their dependencies by constructor here, so this module shows which part uses which.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ async def build_farm(
 ) -> Farm:
     """A farm that is ready to run. Registers the cluster if there is none yet.
 
-    ``address`` is where its HTTP listens, for its presence record; ``own_trees_pause`` how many seconds
-    may pass until other hands' changes of pods and intents are seen.
+    ``address`` is the farm's HTTP address, for its presence record. ``own_trees_pause`` is the number of
+    seconds that may pass until the farm sees changes of pods and intents that others made.
 
     Raises:
         StoreError: Consul cannot be reached, or the cluster is unusable; try again later.

@@ -1,8 +1,8 @@
-"""The real clock, randomness and ids: the only module that may touch ``time``, ``random``, ``secrets``.
+"""The real clock, randomness and ids: the only module that may use ``time``, ``random``, ``secrets``.
 
-Everything else takes them by constructor (``store/ports.py``), so that tests run on virtual ones.
-``mono`` must never stand still while the world moves on: a session's validity is measured with it
-(R2), and a laptop's sleep or a frozen virtual machine counts against the TTL at Consul.
+All other code gets them by constructor (``store/ports.py``), so that tests pass virtual ones.
+``mono`` must also advance while the machine is suspended: a session's validity is measured with it
+(R2), and a laptop's sleep or a paused virtual machine counts against the TTL at Consul.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SystemClock:
         return time.time()
 
     def mono(self) -> float:
-        """Seconds that only go forward, suspend included."""
+        """Monotonic seconds, including the time of a suspend."""
         return time.clock_gettime(_MONO)
 
     async def sleep(self, seconds: float) -> None:

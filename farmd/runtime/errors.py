@@ -21,19 +21,19 @@ class FarmdError(Exception):
 
 
 class WaitTimeout(FarmdError):
-    """What was asked for is written, but did not come true in time."""
+    """The change is written, but did not take effect in time."""
 
     code = "timeout"
 
 
 class Declined(FarmdError):
-    """A person was asked and said no; nothing was written."""
+    """A person declined the change; nothing was written."""
 
     code = "declined"
 
 
 class Unconfirmed(FarmdError):
-    """A destructive change without ``-y`` where nobody can be asked; nothing was written."""
+    """A destructive change without ``-y`` and without a terminal; nothing was written."""
 
     code = "unconfirmed"
 

@@ -1,7 +1,7 @@
-"""Ending tasks: cancelled and awaited, and no error of theirs is lost.
+"""Ends tasks: cancels and awaits them, and loses no error.
 
-An error that a task raises while it is being cancelled reaches nobody, so it is logged here. The error of a
-task that had ended before is its caller's to raise.
+No caller sees an error that a task raises while it is being cancelled, so it is logged here. The error of a
+task that had ended before is not logged; the caller raises it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,6 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
 
 
 def cancelled() -> bool:
-    """Whether somebody cancels the current task, and not only something that it waited for."""
+    """Whether the current task itself is cancelled, and not only a task that it waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,7 +1,7 @@
-"""Waking a loop: by a call, or by time on the injected clock. The one way that loops pause.
+"""Wakes a loop by a call, or by time on the injected clock. All loops pause in this way.
 
 ``Wake`` is an event for one waiter. ``asyncio.Event`` would cost 700 bytes for each of ten thousand idle
-workers; this costs next to nothing until somebody waits.
+workers; ``Wake`` costs almost nothing until a task waits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Waitable(Protocol):
 
 
 class Wake:
-    """A flag that one task waits for; any number of calls before it looks count as one."""
+    """A flag that one task waits for; several calls before the task runs count as one."""
 
     __slots__ = ("_set", "_waiter")
 
@@ -57,7 +57,7 @@ class Wake:
 
 
 def earliest(*times: float | None) -> float | None:
-    """The smallest of these numbers of seconds; None where there is none."""
+    """The smallest of these numbers of seconds; None if all are None."""
     return min((seconds for seconds in times if seconds is not None), default=None)
 
 

@@ -1,7 +1,7 @@
-"""The HTTP face of a farm or an agent: ``/metrics``, ``/health``, ``/ready``, ``/v1/status``.
+"""The HTTP routes of a farm or an agent: ``/metrics``, ``/health``, ``/ready``, ``/v1/status``.
 
-It reads and changes nothing. ``/health`` answers 503 when a loop is stalled: restart the process.
-``/ready`` answers 503 while it waits for Consul: send people elsewhere, restart nothing. Both say why.
+No route changes anything. ``/health`` answers 503 if a loop is stalled: then restart the process.
+``/ready`` answers 503 while the process waits for Consul: then a restart does not help. Both give the reason.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What the pages speak about. ``status`` answers ``/v1/status``: plain values, no secrets."""
+    """The process that the routes describe. ``status`` answers ``/v1/status``: plain values, no secrets."""
 
     registry: CollectorRegistry
     progress: Progress
     ready: Callable[[], str]
-    """Empty when ready, else the reason why not."""
+    """Empty if the process is ready, else the reason."""
     status: Callable[[], Mapping[str, Any]]
     publish: Callable[[], None]
-    """Writes the metrics that only a scrape asks for."""
+    """Writes the metrics that are computed only for a scrape."""
 
 
 def build_app(subject: Subject) -> web.Application:
-    """The application; an agent adds its own routes to it before it is served."""
+    """Build the application; an agent adds its own routes before it is served."""
     app = web.Application(middlewares=[errors_as_json], client_max_size=1024 * 1024)
 
     async def metrics(_request: web.Request) -> web.Response:
@@ -70,7 +70,7 @@ def build_app(subject: Subject) -> web.Application:
 
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every error is one JSON object with a stable code; an unknown one is logged and never shown."""
+    """Answer every error as one JSON object with a stable code; log an unknown error, never show it."""
     try:
         return await handler(request)
     except web.HTTPException as error:

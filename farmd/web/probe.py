@@ -1,6 +1,6 @@
-"""Asking a farm or an agent of this machine whether it works: what a container's health check runs.
+"""Checks the health of a farm or an agent on this machine, as a container's health check does.
 
-It speaks HTTP to the configured port of this host and nothing else: an image needs no curl for it.
+The check sends HTTP to the configured port of this host, so an image needs no curl.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
 class Unhealthy(Exception):
-    """It does not answer, or says that it is stalled; one line for people."""
+    """The process does not answer, or reports a stalled loop; one line for people."""
 
 
 def ask(web: WebSection, port: int, *, timeout: float = TIMEOUT_SECONDS) -> str:
-    """One line of good news from ``/health``; ``timeout`` in seconds bounds each step.
+    """One line from a healthy process's ``/health``; ``timeout`` in seconds bounds each step.
 
     Raises:
-        Unhealthy: nobody answers there, or a loop is stalled.
+        Unhealthy: the process does not answer, or a loop is stalled.
     """
     host = EVERYWHERE.get(web.bind, web.bind)
     connection = http.client.HTTPConnection(host, port, timeout=timeout)

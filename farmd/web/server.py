@@ -1,7 +1,7 @@
-"""Serves an application on one address, loopback unless told otherwise, and says where it listens.
+"""Serves an application on one address, by default on loopback.
 
-The socket is bound before anything else is built: a port that is taken stops the process before it
-touches the store, and the chosen port can go into the presence record.
+The socket is bound before all other parts are built: a port in use stops the process before it
+touches the store, and the presence record can contain the chosen port.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class CannotListen(Exception):
-    """The address is taken or not ours; one line that names it."""
+    """The address is in use or not of this machine; one line that names it."""
 
 
 @contextlib.contextmanager
@@ -41,7 +41,7 @@ def listening(bind: str, port: int) -> Iterator[socket.socket]:
 async def serving(app: web.Application, sock: socket.socket, port_file: str = "") -> AsyncIterator[None]:
     """Serve until the block ends.
 
-    ``port_file`` gets the port once it listens: whoever waits for the file may connect at once.
+    ``port_file`` gets the port once the server listens, so a process that waits for the file can connect.
     """
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
@@ -59,12 +59,12 @@ async def serving(app: web.Application, sock: socket.socket, port_file: str = ""
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write so that no reader ever sees a part."""
+    """Write a file atomically, so that no reader sees a part of it."""
     part = path.with_name(path.name + ".part")
     part.write_text(text)
     part.replace(path)
 
 
 def remove(path: Path) -> None:
-    """Remove a file that may be gone."""
+    """Remove a file, if it exists."""
     path.unlink(missing_ok=True)
