@@ -1,7 +1,7 @@
-"""Audit: one record a transaction, in the change's own transaction (p2 ``pkg/audit``).
+"""The audit log: one record a transaction, written in that transaction (p2 ``pkg/audit``).
 
-Records hold counts before and after and the difference only. Keys sort by time within their UTC
-hour, so pruning is one ``delete-tree`` an hour (R25).
+A record holds counts before and after, and the pods that changed. Keys sort by time within their
+UTC hour, so pruning is one ``delete-tree`` an hour (R25).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from store.ports import Clock, Ids, KeyReader
 class Audit(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Who did what to which item and why; pods are written ``<node>/<instance>``.
 
-    ``before`` and ``after`` hold the fields that changed. Pods belong to the item ``id``; one of another
-    owner is written ``<owner>/<node>/<instance>``, so that replay knows whose it is (``checkpoint.py``). The
-    lists are exact. Counts are, too, but for a plan that takes several transactions at once: each of them
-    counts as if those before it had been made, whatever became of them.
+    ``before`` and ``after`` hold the fields that changed. Pods belong to the item ``id``; a pod of another
+    owner is written ``<owner>/<node>/<instance>``, so that replay knows its owner (``checkpoint.py``). The
+    lists are exact. Counts are exact too, except in a plan of several transactions: each of them counts as
+    if those before it were committed, also if they were not.
     """
 
     at: float
@@ -41,7 +41,7 @@ class Audit(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def utc_hour(at: float) -> str:
-    """The hour under which a record of that time is kept, ``2026-11-20T17``."""
+    """The UTC hour that holds a record of this time, ``2026-11-20T17``."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H")
 
 
@@ -54,20 +54,20 @@ class AuditLogStore:
         self._ids = ids
 
     def now(self) -> float:
-        """The time that records of this moment carry."""
+        """The present time, for the field ``at`` of a record."""
         return self._clock.now()
 
     def operation(self, record: Audit) -> operations.Operation:
-        """The operation that writes one record; it belongs into the change's own transaction."""
+        """The operation that writes one record; it belongs into the transaction of the change."""
         hour = utc_hour(record.at)
         record_id = f"{int(record.at * 1000):011x}-{self._ids.new()[:8]}"
         return operations.create(self._keys.audit(hour, record_id), codec.encode(record))
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which audit records to read; empty fields fit all. ``item`` is an id or a name.
+    """Which audit records to read; an empty field matches all records. ``item`` is an id or a name.
 
-    ``since`` and ``until`` are seconds since the epoch; whole hours outside of them are not read.
+    ``since`` and ``until`` are seconds since the epoch; hours outside of them are not read.
     """
 
     kind: str = ""
@@ -78,7 +78,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     until: float = float("inf")
 
     def fits(self, record: Audit) -> bool:
-        """Whether a record is asked for."""
+        """Whether a record matches."""
         return (
             self.kind in {"", record.kind}
             and self.item in {"", record.id, record.name}
@@ -89,13 +89,13 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditReader:
-    """Reads the audit log, newest first, one hour at a time, and no more hours than it must."""
+    """Reads the audit log, newest first, one hour at a time, and no more hours than needed."""
 
     def __init__(self, client: KeyReader, keys: Keys) -> None:
         self._client = client
         self._keys = keys
         self.broken: list[RecordInvalid] = []
-        """Records met so far that do not decode."""
+        """The errors of records that did not decode."""
 
     async def hours(self) -> tuple[str, ...]:
         """The hours that have records, newest first."""
@@ -105,7 +105,7 @@ class AuditReader:
         return tuple(sorted(found, reverse=True))
 
     async def read(self, wanted: Filter, limit: int) -> tuple[Audit, ...]:
-        """At most ``limit`` records that fit, newest first."""
+        """At most ``limit`` records that match, newest first."""
         found: list[Audit] = []
         earliest = utc_hour(wanted.since) if wanted.since > 0 else ""
         latest = utc_hour(wanted.until) if wanted.until < float("inf") else "~"
@@ -119,7 +119,7 @@ class AuditReader:
     async def _hour(self, hour: str) -> tuple[Audit, ...]:
         page = await self._client.list(self._keys.audit_hour(hour))
         records = []
-        # Records are never rewritten, so their creation is the order in which changes were committed.
+        # Records are never rewritten, so the order of their creation is that of the commits.
         for raw in sorted(page.items, key=lambda raw: raw.create_index, reverse=True):
             if not self._keys.is_audit_record(raw.key):
                 continue

@@ -1,8 +1,8 @@
 """A shared, typed copy of one tree of keys, kept fresh by parked queries (R15, R20, R23, R23a).
 
-One cache a tree and process; workers read it and subscribe to the keys that changed. A small tree takes one
-query, a large one 16, one for each first hex digit: a look at one digit tells at the start, and a tree that
-grows is divided later. What an answer does to the copy is ``store.tree``.
+There is one cache a tree and process; workers read it and subscribe to changed keys. A small tree takes one
+query, a large one 16, one for each first hex digit. The keys of one digit tell at the start whether a tree is
+large; a tree that grows is divided later. ``store.tree`` applies the answers to the copy.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 READ_AT_ONCE = 2
-# A large answer costs Consul and us about 5 us an entry: so no query takes more than a twentieth of a core,
-# however often its tree changes. The first change after a quiet time is seen at once all the same.
+# A large answer costs Consul and farmd about 5 us an entry. With this pause no query takes more than a
+# twentieth of a core, however often its tree changes. The first change after a quiet time comes at once.
 LARGE = SPLIT_ABOVE
 PAUSE_AN_ENTRY = 100e-6
 
@@ -37,16 +37,16 @@ class PrefixCache(TreeCopy[T]):
 
     Args:
         family: the tree, such as ``rcs``; sharded families split when they grow.
-        kind: record type of its values.
-        cluster: the id that its sentinels must bear.
-        pause: least seconds between two answers of one query; 0: at once while it is small.
+        kind: record type of the values.
+        cluster: the cluster id that the sentinels must have.
+        pause: least seconds between two answers of one query; 0: no pause while the tree is small.
         keep_raw: keep each value's bytes, for records that this process rewrites.
-        reading: shared by all trees of a process: whole trees are read a few at a time, because many
-            large answers at once would decide how much memory the process keeps for ever.
+        reading: limits how many whole trees a process reads at a time; all its caches share it, because
+            the memory for many large answers at once would stay with the process.
         compact: makes a decoded record smaller before it is kept, such as by sharing equal strings.
         on_restore: called at each sign that the store was restored from a snapshot.
-        dated: adds to a record when this process first saw it as it is, from the record that was kept
-            before and the monotonic time of the answer.
+        dated: adds to a record the time when this process first saw it in its present state, from the
+            record that was kept before and the monotonic time of the answer.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class PrefixCache(TreeCopy[T]):
     # -- reading -------------------------------------------------------------------------------
     @property
     def error(self) -> StoreError | None:
-        """What the last query of this tree failed with; None when it was answered."""
+        """The error of the last query of this tree; None if it was answered."""
         return self._error
 
     def staleness(self) -> float:
@@ -134,21 +134,21 @@ class PrefixCache(TreeCopy[T]):
                     self._forgotten.set()
 
     async def begin_anew(self) -> None:
-        """Read all of it again and believe nothing of before; returns when no answer of before can come.
+        """Read the whole tree again; returns when no query of before can still bring an answer.
 
-        ``ready`` is cleared until all of it was read. ``run`` must be running.
+        ``ready`` is cleared until the whole tree was read. ``run`` must be running.
         """
         self._forgotten.clear()
         self._outdated.set()
         await self._forgotten.wait()
 
     async def _begin(self) -> None:
-        """A tree that is surely large already is divided before it is read: a sixteenth of it tells."""
+        """Divide a tree before it is read if the keys of its first shard show that it is large."""
         first, *others = families.shards(self._keys, self.family)
         try:
             page = await self._client.keys(first)
         except StoreError:
-            return  # the query of the whole tree will say so, and go on asking
+            return  # the query of the whole tree will report the error and repeat
         if len(page.items) * (1 + len(others)) > 2 * SPLIT_ABOVE:
             async with self._barrier_lock:
                 if len(self._shards) == 1:
@@ -179,12 +179,12 @@ class PrefixCache(TreeCopy[T]):
         async for page in pages:
             await self._accept(shard, page, asked)
             size = len(page.items)
-            del page  # the next may take a minute to come, and a page is as large as its tree
+            del page  # frees the memory of a whole tree during the next wait
             if size > LARGE:
                 await self._clock.sleep(max(0.0, size * PAUSE_AN_ENTRY - self._pause))
 
     def _failed(self, error: StoreError) -> None:
-        """An outage is no stalled loop: the query goes on asking, and restarting helps nobody."""
+        """Note an error. The query repeats, so it counts as progress: a restart would not help."""
         self._error = error
         self._on_answer()
 
@@ -194,24 +194,24 @@ class PrefixCache(TreeCopy[T]):
         self._on_answer()
 
     async def barrier(self, keys: Iterable[str] | None = None) -> None:
-        """Return once the shards of these keys (None: all) were read by a request started after this call.
+        """Return when a request that started after this call has read the shards of these keys (None: all).
 
         One shared read serves all callers that wait for it (R15).
 
         Raises:
-            StoreError: the read failed; nothing may be planned from this copy.
+            StoreError: the read failed; this copy must not be used for a plan.
         """
         self._barrier_prefixes |= {self._shard_of(key).prefix for key in keys} if keys is not None else {""}
         if self._barrier is None:
             self._barrier = asyncio.create_task(self._read_barrier())
-            # Retrieved here too, for the case that every caller was cancelled meanwhile.
+            # Retrieves the error if every caller was cancelled meanwhile.
             self._barrier.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(self._barrier)
 
     async def _read_barrier(self) -> None:
         async with self._barrier_lock:
             prefixes, self._barrier_prefixes, self._barrier = self._barrier_prefixes, set(), None
-            # A prefix that is none of ours (any more): the tree was divided since it was asked for.
+            # An unknown prefix means that the tree was divided after the call.
             whole = not prefixes <= {shard.prefix for shard in self._shards} or not self.ready.is_set()
             shards = [shard for shard in self._shards if whole or shard.prefix in prefixes]
             await asyncio.gather(*(self._read(shard) for shard in shards))

@@ -1,10 +1,10 @@
 """Checkpoints of the pods tree, and replay of the audit log on top of the newest one (R25).
 
-A checkpoint lets old hours of the audit go: which pods exist still follows from it and the later
-records. Its ``index`` is that of a write made *before* the pods were read, so it holds the effect of
-every record up to there. Records after it may be in it already, which does no harm: the last record
-about a pod decides, and records are ordered by ModifyIndex, never by anybody's clock.
-The pointer ``audit/checkpoint`` is written last and names the only checkpoint that counts.
+With a checkpoint old hours of the audit log can be deleted: the existing pods follow from it and the
+later records. Its ``index`` is that of a write made *before* the pods were read, so it includes the
+effect of every record up to that index. It may include later records, too; that does no harm, because
+the last record of a pod decides, and records are ordered by ModifyIndex and not by a clock.
+The pointer ``audit/checkpoint`` is written last and names the only valid checkpoint.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ATTEMPTS = 3
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A complete checkpoint: ``chunks`` parts with ``pods`` pods, true for ``index`` and before.
+    """A complete checkpoint: ``chunks`` parts with ``pods`` pods; it includes all records up to ``index``.
 
-    ``at`` is when it was begun (seconds since the epoch), ``hour`` the UTC hour that its parts lie in.
+    ``at`` is the time of its start (seconds since the epoch), ``hour`` the UTC hour that holds its parts.
     """
 
     id: str
@@ -47,7 +47,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """The pods that the audit log says exist, and the checkpoint that it starts from, if there is one."""
+    """The pods that exist according to the audit log, and the checkpoint that the replay started from."""
 
     pods: frozenset[PodKey]
     checkpoint: Checkpoint | None
@@ -74,7 +74,7 @@ def replay(base: Iterable[PodKey], records: Mapping[int, Iterable[Audit]]) -> fr
     """The pods after these records, by ModifyIndex, on top of a checkpoint's pods.
 
     Raises:
-        RecordInvalid: a record names a pod in a way that nobody writes.
+        RecordInvalid: a record names a pod in an unknown form.
     """
     pods = set(base)
     for index in sorted(records):
@@ -98,7 +98,7 @@ def _key(text: str, source: str) -> PodKey:
 
 
 async def newest(client: KeyReader, keys: Keys) -> tuple[Checkpoint | None, int]:
-    """The checkpoint that counts and the index of its pointer; none and 0 before the first.
+    """The valid checkpoint and the index of its pointer; None and 0 before the first checkpoint.
 
     Raises:
         RecordInvalid: the pointer does not decode.
@@ -110,12 +110,12 @@ async def newest(client: KeyReader, keys: Keys) -> tuple[Checkpoint | None, int]
 
 
 async def replayed(client: KeyReader, keys: Keys) -> Replay:
-    """Which pods the stored audit log says there are.
+    """The pods that exist according to the stored audit log.
 
-    What is committed while it reads may or may not be in the answer.
+    The answer may include commits that happen during the read.
 
     Raises:
-        RecordInvalid: a part or a record does not decode, or is missing; nothing can be said then.
+        RecordInvalid: a part or a record does not decode, or is missing; there is no answer then.
         Conflict: checkpoints were replaced faster than they could be read.
     """
     for _ in range(ATTEMPTS):
@@ -127,7 +127,7 @@ async def replayed(client: KeyReader, keys: Keys) -> Replay:
             if (await newest(client, keys))[1] == pointer:
                 raise
             continue
-        # A newer one may have let records go that this one needs.
+        # After a newer checkpoint, records that this one needs may have been deleted.
         if (await newest(client, keys))[1] == pointer:
             return Replay(replay(base, records), checkpoint)
     raise Conflict(f"{keys.checkpoint}: replaced at each of {ATTEMPTS} tries to read it", key=keys.checkpoint)

@@ -1,7 +1,7 @@
-"""JSON in and out of records, with errors that name the field.
+"""Converts records from and to JSON, with errors that name the field.
 
-``rewrite`` keeps the fields that this version does not know; ``parse_input`` is for what people
-write and refuses unknown ones. Records themselves are lenient towards newer fields.
+``decode`` ignores fields that this version does not know, and ``rewrite`` keeps them. ``parse_input``
+is for input of people and refuses them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def decode(kind: type[T], value: bytes, key: str) -> T:
 
 
 def stored(kind: type[T], entry: Entry) -> Stored[T]:
-    """Decode an entry and keep what a compare-and-set needs.
+    """Decode an entry and keep the data that a compare-and-set needs.
 
     Raises:
         RecordInvalid: as ``decode``.
@@ -71,7 +71,7 @@ def rewrite(record: msgspec.Struct, raw: bytes) -> bytes:
 
 
 def parse_input(kind: type[T], data: Any, source: str) -> T:
-    """Convert what a person wrote (parsed YAML or JSON) into a record.
+    """Convert a person's input (parsed YAML or JSON) into a record.
 
     Raises:
         InputInvalid: unknown key (with the nearest known one), missing key or wrong type, by path.
@@ -102,7 +102,7 @@ def _readable(message: str, kind: Any) -> str:
 
 
 def _choices(kind: Any, path: str) -> list[str]:
-    """The values that the literal at a path may take, such as ``pod.health.type``."""
+    """The allowed values of the literal at a path such as ``pod.health.type``."""
     info: Any = msgspec.inspect.type_info(kind)
     for step in re.findall(r"\w+|\[[^]]*\]", path):
         for option in getattr(info, "types", [info]):
@@ -116,7 +116,7 @@ def _choices(kind: Any, path: str) -> list[str]:
 
 
 def _unknown_fields(kind: Any, data: Any, path: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield (path, unknown key, known keys) wherever data has a key that its type does not."""
+    """Yield (path, unknown key, known keys) for every key of the data that its type does not have."""
     info = msgspec.inspect.type_info(kind) if not isinstance(kind, msgspec.inspect.Type) else kind
     if isinstance(info, msgspec.inspect.UnionType):
         structs = [

@@ -1,7 +1,7 @@
 """Credentials in files: read again when a file changes, so that they rotate without a restart.
 
-Whatever a file holds, its holder lives on: with the last good content, or, before there was any, without an
-answer until the file is good. What a file holds must never reach a message, a log or a repr.
+A bad file ends no process: its last good content stays in use, and before there was any, each use raises
+``CredentialInvalid`` until the file is good. The content of a file must never be in a message, log or repr.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TOKEN = re.compile(rb"[!-~]+")
 
 
 class CredentialFiles(Generic[T]):
-    """Callable: what ``load`` makes of the files at ``paths``, called again when one of them changed."""
+    """Callable that returns the result of ``load``, which runs again when a file of ``paths`` changed."""
 
     def __init__(self, paths: Sequence[str], load: Callable[[], T]) -> None:
         self._paths = [Path(path) for path in paths if path]
@@ -34,10 +34,10 @@ class CredentialFiles(Generic[T]):
         self._trouble: CredentialInvalid | None = None
 
     def __call__(self) -> T:
-        """The last good content.
+        """The last good result.
 
         Raises:
-            CredentialInvalid: there was none yet.
+            CredentialInvalid: there was no good result yet.
         """
         marks = [_mark(path) for path in self._paths]
         if marks != self._marks:
@@ -63,19 +63,19 @@ class CredentialFiles(Generic[T]):
 
 
 def invalid(field: str, found: str, expected: str) -> CredentialInvalid:
-    """The error of one credential; ``found`` must not show the content."""
+    """The error of one credential; ``found`` must not contain the content."""
     return CredentialInvalid(f"{field}: found {found}, expected {expected}", field=field)
 
 
 def content(field: str, path: str) -> bytes:
-    """What a file holds, without white space around it.
+    """The content of a file, without white space around it.
 
     Raises:
-        CredentialInvalid: the file cannot be read, or holds nothing or too much.
+        CredentialInvalid: the file cannot be read, is empty or too large.
     """
     file = Path(path)
     try:
-        # Opening a pipe would wait for its writer.
+        # The opening of a pipe would wait for a writer.
         if file.exists() and not file.is_file():
             raise invalid(field, f"{path!r}, which is no file", "a readable file")
         with file.open("rb") as opened:
@@ -90,10 +90,10 @@ def content(field: str, path: str) -> bytes:
 
 
 def token(field: str, path: str) -> str:
-    """The token that a file holds.
+    """The token in a file.
 
     Raises:
-        CredentialInvalid: the file cannot be read, or holds anything but one token.
+        CredentialInvalid: the file cannot be read, or its content is not one token.
     """
     found = content(field, path)
     if not is_token(found):
@@ -104,12 +104,12 @@ def token(field: str, path: str) -> str:
 
 
 def is_token(text: bytes) -> bool:
-    """Whether a text may go into a request's header as a token."""
+    """Whether a text can be a token in a request's header."""
     return _TOKEN.fullmatch(text) is not None
 
 
 def _mark(path: Path) -> object:
-    """What changes when a file does, its rights and its absence included."""
+    """A value that changes when the file changes, also when its rights change or it is deleted."""
     try:
         state = path.stat()
     except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
 """Daemon sets, one pod on every eligible node: the record and its repository (p2 ``pkg/ds``, ``dsstore``).
 
-There is no count: the nodes are the count. What a mistake could make of that, an empty fleet or a
-selector that fits nothing, must never remove a pod; the worker sees to it (``farmd/daemonset/plan.py``).
+There is no count: the number of eligible nodes decides. An empty fleet, or a selector that matches no
+node, must never remove a pod: the worker's plan makes sure of that (``farmd/daemonset/plan.py``).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Floor = Annotated[int, msgspec.Meta(ge=0)] | Annotated[str, msgspec.Meta(pattern
 class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Keep one pod of ``manifest`` on every node that is eligible and matches ``node_selector``.
 
-    ``labels`` are the daemon set's own, ``pod_labels`` go onto its pods. While the manifest changes at
+    ``labels`` are the daemon set's own, ``pod_labels`` those of its pods. While the manifest changes, at
     least ``min_health`` pods stay healthy: a number, or a share such as ``"90%"``, rounded up; None: all
-    but one. ``rate`` is how many nodes may get a pod or another manifest in a minute (0: no limit),
-    ``max_in_progress`` how many may be on their way to being healthy at a time. ``needs`` are the features
-    that a farm must know to claim it (R11). ``deleting`` stands from the moment that a cascading delete
-    was asked for: it wants no pods then. ``min_healthy_time``: seconds that a pod must be healthy without a
-    break before it is available (R22).
+    but one. ``rate`` limits how many nodes get a pod or another manifest in a minute (0: no limit),
+    ``max_in_progress`` how many pods may become healthy at the same time. ``needs`` are the features that
+    a farm must know to claim the daemon set (R11). ``deleting`` is set when a cascading delete is asked
+    for; the daemon set wants no pods then. ``min_healthy_time``: seconds that a pod must be healthy without
+    a break before it is available (R22).
     """
 
     id: str
@@ -49,20 +49,20 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
     @property
     def wants_pods(self) -> bool:
-        """Whether its worker may add pods; only without may the record be deleted."""
+        """Whether its worker may add pods; only a record that wants no pods may be deleted."""
         return not self.disabled and not self.deleting
 
     @property
     def count(self) -> None:
-        """The nodes are the count."""
+        """None: the number of eligible nodes decides."""
 
     @property
     def stays(self) -> str:
-        """Why its worker takes no pod off a node; empty: it does."""
+        """Why its worker removes no pod from a node; empty if it does."""
         return "disabled, so its pods stay" if self.disabled else ""
 
     def floor(self, desired: int) -> int:
-        """How many pods must stay healthy on so many nodes."""
+        """How many pods must stay healthy on ``desired`` nodes."""
         if self.min_health is None:
             return max(0, desired - 1)
         if isinstance(self.min_health, int):
@@ -73,7 +73,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 class DaemonSetStore(NamedRecords[DaemonSet]):
     """Reads daemon sets and builds the operations that change them (p2 ``dsstore``).
 
-    ``delete`` is safe only for one that wants no pods.
+    ``delete`` is safe only for a daemon set that wants no pods.
     """
 
     def __init__(self, client: KeyReader, keys: Keys) -> None:

@@ -1,7 +1,7 @@
-"""What Consul's key-value API returns, decoded once; every reader shares these shapes.
+"""The entries of Consul's key-value API; every reader uses these types.
 
 ``RawEntry.value`` keeps the base64 text undecoded, so that a watch can skip entries whose index did
-not move (R23: decode only what changed).
+not change (R23: decode only what changed).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RawEntry(msgspec.Struct, rename="pascal", frozen=True, gc=False):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One pair with its value decoded. ``session`` is empty when nobody holds it."""
+    """One pair with its value decoded. ``session`` is empty if no session holds the key."""
 
     key: str
     value: bytes
@@ -53,8 +53,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 class Page(msgspec.Struct, Generic[T], frozen=True):
     """One answer: the index to continue a watch from (0 when the server sent none), and the items.
 
-    ``unchanged``: a wait ended at the index that it began with. Its items were not even decoded, there are
-    none here: they are those that came with that index before.
+    ``unchanged``: a wait ended with the index that it began with. ``items`` is empty then, because the items
+    are the same as in the former answer with this index and are not decoded again.
     """
 
     index: int
@@ -63,9 +63,9 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Stored(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """A decoded record with what a later compare-and-set and a faithful rewrite need.
+    """A decoded record with the data for a later compare-and-set.
 
-    ``raw`` is the value as it was read: fields that this version does not know survive in it.
+    ``raw`` is the value as it was read, with the fields that this version does not know.
     """
 
     key: str

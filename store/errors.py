@@ -1,7 +1,8 @@
-"""The store's error tree. Each class fixes a stable ``code`` and whether trying again can help.
+"""The store's error tree. Each class has a stable ``code`` and tells whether trying again can help.
 
-``StoreUnavailable`` means that nothing was written; ``OutcomeUnknown`` that it may have been: read,
-then plan again (R12). ``TransactionRejected`` is never repeated as it is. Messages are one line.
+After ``StoreUnavailable`` nothing was written. After ``OutcomeUnknown`` the write may have happened:
+read, then plan again (R12). A transaction that was rejected is never repeated unchanged. Messages are
+one line.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Throttled(StoreUnavailable):
 
 
 class CredentialInvalid(StoreUnavailable):
-    """A credential's file does not hold what it must: names the field, what was found and expected."""
+    """A credential's file has unusable content: names the field, what was found and expected."""
 
     code = "credential_invalid"
 
@@ -74,13 +75,13 @@ class OutcomeUnknown(StoreError):
 
 
 class SessionGone(StoreError):
-    """The session does not exist (any more)."""
+    """The session does not exist, or not any more."""
 
     code = "session_gone"
 
 
 class SessionSuspended(StoreError):
-    """By its own clock this process may not write now: the session might have expired (R2)."""
+    """This process may not write now: by its own clock the session might have expired (R2)."""
 
     code = "session_suspended"
     retry = Retry.BACKOFF
@@ -93,7 +94,7 @@ class InvalidTTL(StoreError):
 
 
 class AccessDenied(StoreError):
-    """Permission denied by ACL, also when it is found inside a rejected transaction."""
+    """Permission denied by ACL, also for an operation of a rejected transaction."""
 
     code = "access_denied"
 
@@ -107,7 +108,7 @@ class TooLarge(StoreError):
 class OperationError(StoreError):
     """One failed operation of a transaction: ``index`` is its place, ``what`` is Consul's text.
 
-    ``operation`` is the operation as it was sent; None where the answer names a place that was not sent.
+    ``operation`` is the operation as it was sent; None if the answer names a place that was not sent.
     """
 
     code = "operation_failed"
@@ -131,7 +132,7 @@ class TransactionRejected(StoreError):
         self.errors = errors
 
     def refused(self, operations: Collection[Operation]) -> bool:
-        """Whether one of these operations is among those that failed, wherever it stood."""
+        """Whether one of these operations is among those that failed."""
         return any(error.operation in operations for error in self.errors)
 
 
@@ -142,7 +143,7 @@ class RecordInvalid(StoreError):
 
 
 class InputInvalid(StoreError):
-    """Something that a person wrote does not fit: names the field, found and expected."""
+    """A person's input is unusable: names the field, what was found and expected."""
 
     code = "input_invalid"
 
@@ -154,7 +155,7 @@ class NotFound(StoreError):
 
 
 class Ambiguous(StoreError):
-    """A prefix or name fits more than one object."""
+    """A prefix or name matches more than one object."""
 
     code = "ambiguous"
 
@@ -167,19 +168,19 @@ class Conflict(StoreError):
 
 
 class Locked(Conflict):
-    """Somebody holds the object's mutation lock; ``fields`` name holder and since (R13)."""
+    """The object's mutation lock is held; ``fields`` name the holder (R13)."""
 
     code = "locked"
 
 
 class NotRegistered(StoreError):
-    """The cluster, a tree or a node has no sentinel here, or it bears another cluster's id (R20)."""
+    """The cluster, a tree or a node has no sentinel, or its sentinel has another cluster's id (R20)."""
 
     code = "not_registered"
     retry = Retry.BACKOFF
 
 
 class SchemaTooNew(StoreError):
-    """The cluster's schema no longer allows this version of farmd: it must be upgraded."""
+    """The cluster's schema no longer allows this version of farmd, which must be upgraded."""
 
     code = "schema_too_new"

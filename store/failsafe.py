@@ -12,11 +12,11 @@ from store.operations import Operation
 from store.ports import KeyReader
 
 ILLEGIBLE = "failsafe: the record of the freeze does not decode"
-"""The evidence of a freeze that nobody can read: it holds like any other, and a person acknowledges it so."""
+"""The evidence of a freeze whose record does not decode; it freezes, and people acknowledge this text."""
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A person's word that this very evidence is understood; it expires (seconds since the epoch)."""
+    """A person's acknowledgement of one evidence; ``until`` is its expiry (seconds since the epoch)."""
 
     evidence: str
     by: str
@@ -25,7 +25,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Failsafe(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Why removals stand still. ``evidence`` is a stable text that an acknowledgement must name."""
+    """Why removals are frozen. ``evidence`` is a stable text that an acknowledgement must name."""
 
     evidence: str
     detail: str = ""
@@ -35,7 +35,7 @@ class Failsafe(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def frozen(record: Failsafe | None, now: float) -> bool:
-    """Whether the record freezes its kind: it stands and no acknowledgement of its evidence is in force."""
+    """Whether the record freezes its kind: it exists, and no acknowledgement of its evidence is valid."""
     if record is None:
         return False
     word = record.acknowledgement
@@ -50,7 +50,7 @@ class FailsafeStore:
         self._keys = keys
 
     async def get(self, kind: str) -> Stored[Failsafe] | None:
-        """The freeze of one kind of work, or none."""
+        """The freeze of one kind of work; None without a freeze."""
         entry = await self._client.read(self._keys.failsafe(kind))
         return None if entry is None else _legible(entry)
 
@@ -64,14 +64,14 @@ class FailsafeStore:
         }
 
     def acknowledge(self, stored: Stored[Failsafe], word: Acknowledgement) -> Operation:
-        """Add an acknowledgement if the evidence is still the one that was read."""
+        """Add an acknowledgement if the freeze has not changed since it was read."""
         record = msgspec.structs.replace(stored.record, acknowledgement=word)
         value = codec.rewrite(record, stored.raw) if stored.raw else codec.encode(record)
         return operations.cas(stored.key, value, stored.index, flags=stored.flags)
 
 
 def _legible(entry: Entry) -> Stored[Failsafe]:
-    """A freeze from its entry. One that does not decode must not go unseen: it is told as what it is."""
+    """A freeze from its entry. One that does not decode has the evidence ``ILLEGIBLE``."""
     try:
         return codec.stored(Failsafe, entry)
     except RecordInvalid as error:

@@ -1,8 +1,8 @@
-"""The families of records in the store: one entry each, from which everything that walks them is derived.
+"""The registry of the families of records in the store: code that walks the families asks it.
 
-Which keys a record can have, which trees are watched and bear sentinels (R20, R23), what a farm keeps of
-them in memory, which may refer to manifests (R24), what owns pods, and what is claimed. To add a family is
-to add its entry to ``FAMILIES``.
+An entry tells which keys the records have, whether the tree is watched and has sentinels (R20, R23), what a
+farm keeps of it in memory, whether its records may refer to manifests (R24), own pods or are claimed. A new
+family needs a new entry in ``FAMILIES``.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ def _whole(record: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family(Generic[T]):
-    """One family of records; ``T`` is what a cache keeps of one.
+    """One family of records; ``T`` is the type that a cache keeps of a record.
 
     Attributes:
         name: the first part of its keys.
-        record: the type of its values; None: they are of several types, or no records at all.
-        parts: how many parts its keys have behind the name.
-        watched: whether processes watch the tree, which then has a sentinel: as a whole, or in 16 shards by
-            the first digit of an id or of a name's hash (R23), which have one each besides.
-        own: a farm learns of its own changes from their answers, so its cache may see other hands' late.
-        pause: least seconds between two answers of one of its queries; 0: at once.
+        record: the type of its values; None: the values have several types, or are no records.
+        parts: how many parts its keys have after the name.
+        watched: whether processes watch the tree: as a whole, or in 16 shards by the first digit of an id
+            or of a name's hash (R23). A watched tree has a sentinel, and each shard has one besides.
+        own: a farm applies its own changes from their answers, so its cache may learn of others' later.
+        pause: least seconds between two answers of one of its queries; 0: no pause.
         keep_raw: whether a cache keeps each value's bytes, for records that a farm rewrites.
-        compact: makes what a new cache uses to make a decoded record smaller.
-        dated: adds to such a record when this process saw it, by its own clock.
+        compact: called once a cache; returns the function that makes a decoded record smaller.
+        dated: adds to a compacted record the time when this process saw it, by its own clock.
         refers: its place in the order in which families are read for references to manifests (R24): a
-            source stands before what is derived from it; 0: its records never refer to one.
-        owner_label: the label with which pods of its records bear their owner's id; empty: they own none.
+            source comes before the records derived from it; 0: its records never refer to a manifest.
+        owner_label: the label of pods that holds the id of their owner; empty: its records own no pods.
         claimed: it is a kind of work: ``locks/``, ``work/`` and ``status/`` hold keys of its items.
-        status: what the status of such an item is.
-        named: people name its records: ``names/<family>/`` leads from each name to an id.
+        status: the type of the status of such an item.
+        named: people name its records: ``names/<family>/`` holds the id for each name.
     """
 
     name: str
@@ -154,7 +154,7 @@ FAMILIES: dict[str, Family[Any]] = {
 }
 
 COMING = ("rollouts", "services", "apps", "jobs")
-"""Families of later versions: this one reads none of their records, and takes what they own for owned."""
+"""Families of later versions: this version reads none of their records; their pods are never orphans."""
 
 
 def owners() -> tuple[Family[Any], ...]:
@@ -178,7 +178,7 @@ def named(name: str) -> bool:
 
 
 def reserved_labels() -> frozenset[str]:
-    """Labels of pods that nobody may choose."""
+    """Labels of pods that farmd sets and people may not choose."""
     return RESERVED_LABELS | {family.owner_label for family in owners()}
 
 
@@ -199,13 +199,13 @@ def spreading() -> tuple[Family[Any], ...]:
 
 
 def shards(keys: Keys, name: str) -> list[str]:
-    """The 16 prefixes of a sharded family; trees that are keyed by ids have no slash behind the digit."""
+    """The 16 prefixes of a sharded family; a tree that is keyed by ids has no slash after the digit."""
     end = "/" if FAMILIES[name].watched == "by name" else ""
     return [f"{keys.tree(name)}{digit}{end}" for digit in HEX_DIGITS]
 
 
 def sentinels(keys: Keys) -> list[str]:
-    """All sentinels that a new cluster is registered with."""
+    """The keys of all sentinels of a new cluster."""
     watched = [family for family in FAMILIES.values() if family.watched != "no"]
     trees = [keys.tree(family.name) for family in watched]
     divided = [shard for family in watched if family.sharded for shard in shards(keys, family.name)]
@@ -213,7 +213,7 @@ def sentinels(keys: Keys) -> list[str]:
 
 
 def well_formed(keys: Keys, name: str, key: str) -> bool:
-    """Whether a record of the family can have this key; anybody may write others into the store."""
+    """Whether a record of the family can have this key; other writers may create any key."""
     family = FAMILIES[name]
     below = key[len(keys.prefix) + len(name) :]  # with the slash in front
     if below.count("/") != family.parts or "//" in below or below[-1] == "/":
@@ -222,10 +222,10 @@ def well_formed(keys: Keys, name: str, key: str) -> bool:
 
 
 def decode(keys: Keys, name: str, entry: Entry) -> Any:
-    """One record of a family, by its entry.
+    """One record of a family, from its entry.
 
     Raises:
-        RecordInvalid: it does not decode, bears another id than its key, or no record can have such a key.
+        RecordInvalid: the record does not decode, its id is not that of its key, or the key is impossible.
     """
     if not well_formed(keys, name, entry.key):
         raise RecordInvalid(f"{entry.key}: no record of {name} has such a key", key=entry.key)

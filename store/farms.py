@@ -1,4 +1,4 @@
-"""Farm presence: ``farms/<id>``, held by the farm's session; the list of members (R7)."""
+"""Farm presence: ``farms/<id>``, held by the farm's session; these keys are the list of members (R7)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import msgspec
 
 
 class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One farm: what it can claim. ``draining`` farms give items away and take none.
+    """One farm and what it can claim. A ``draining`` farm hands its items over and takes none.
 
-    ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) tell which process it is.
+    ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) identify the process.
     """
 
     id: str

@@ -1,7 +1,6 @@
-"""Intent: what a node must run. Written by workers, obeyed by the node's agent.
+"""Intents: what a node must run. Workers write them, and the node's agent runs them.
 
-Creating an intent is always compare-and-set 0, which is the whole rule of uniqueness: one owner for
-an instance on a node.
+An intent is always created with compare-and-set 0, so an instance on a node has only one owner.
 """
 
 from __future__ import annotations
@@ -19,5 +18,5 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def shared(intent: Intent) -> Intent:
-    """The same intent with its strings shared by all that say the same."""
+    """The same intent with interned strings, which saves memory."""
     return Intent(sys.intern(intent.manifest), sys.intern(intent.owner))

@@ -1,10 +1,10 @@
-"""Every key path of farmd. Nothing else in the code base builds or takes apart a key.
+"""Every key path of farmd. No other module builds or parses a key.
 
-All keys live under one prefix, so one ACL rule covers them. Ids are random hex, so trees keyed by
-them split into 16 shards by the first digit; ``reality`` is keyed by node names and carries the
-first hex digit of the name's blake2b in front (R23). A watched prefix holds a sentinel
-``<prefix>.present`` with the cluster id (R20); ``is_sentinel`` tells it from a record. Which families
-there are, and which of their trees are watched, is in ``store.families``.
+All keys have one prefix, so one ACL rule covers them. Ids are random hex, so trees that are keyed by
+ids split into 16 shards by the first digit; ``reality`` is keyed by node names and has the first hex
+digit of the name's blake2b in front (R23). A watched prefix holds a sentinel ``<prefix>.present``
+with the cluster id (R20); ``is_sentinel`` tells it from a record. ``store.families`` lists the
+families and the trees that are watched.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INSTANCE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?(~[0-9]+)
 
 
 def _checked(pattern: re.Pattern[str], field: str, value: str, expected: str) -> str:
-    # A name that ends like a sentinel would be taken for one.
+    # A name with the ending of a sentinel would be taken for one.
     if not pattern.fullmatch(value) or ".." in value or value.endswith(SENTINEL):
         raise InputInvalid(f"{field}: found {value!r}, expected {expected}", field=field, found=value)
     return value
@@ -50,7 +50,7 @@ def valid_segment(value: str, field: str) -> str:
 
 
 def valid_instance(value: str, field: str = "instance") -> str:
-    """Return an instance name: a pod id, or ``<pod id>~<n>`` where several may stand on one node.
+    """Return an instance name: a pod id, or ``<pod id>~<n>`` if a node may have several.
 
     Raises:
         InputInvalid: anything else.
@@ -99,7 +99,7 @@ class Keys:
         return f"{self.prefix}manifests/{sha}"
 
     def name(self, family: str, name: str) -> str:
-        """Holds the id of the object that bears a name: what makes names unique."""
+        """Holds the id of the record with this name, which makes names unique."""
         return f"{self.prefix}names/{family}/{name}"
 
     def record(self, family: str, item_id: str) -> str:
@@ -107,7 +107,7 @@ class Keys:
         return f"{self.prefix}{family}/{item_id}"
 
     def node(self, node: str) -> str:
-        """What people say of a node."""
+        """A node's record, which people write."""
         return f"{self.prefix}nodes/{node}"
 
     def reserved(self, node: str) -> str:
@@ -164,7 +164,7 @@ class Keys:
         return f"{self.prefix}farms/{farm}"
 
     def lock(self, kind: str, item_id: str) -> str:
-        """Ownership of an item; exists only while held."""
+        """Ownership of an item; the key exists only while it is held."""
         return f"{self.prefix}locks/{kind}/{item_id}"
 
     def mutation_lock(self, kind: str, item_id: str) -> str:
@@ -184,7 +184,7 @@ class Keys:
         return f"{self.prefix}work/{kind}/{item_id}"
 
     def status(self, kind: str, item_id: str) -> str:
-        """What the owner last did, for people."""
+        """The status of an item, for people."""
         return f"{self.prefix}status/{kind}/{item_id}"
 
     def failsafe(self, kind: str) -> str:
@@ -201,17 +201,17 @@ class Keys:
         return f"{self.prefix}audit/{hour}/{record_id}"
 
     def is_audit_record(self, key: str) -> bool:
-        """Whether a key under ``audit/`` is a record; parts of checkpoints lie one level deeper."""
+        """Whether a key under ``audit/`` is a record; parts of checkpoints are one level deeper."""
         parts = key[len(self.prefix) + 6 :].split("/")
         return len(parts) == 2 and all(parts)
 
     @property
     def checkpoint(self) -> str:
-        """The newest complete checkpoint of the pods tree: from which hour and id its chunks are."""
+        """The newest complete checkpoint of the pods tree: the hour and id of its chunks."""
         return f"{self.prefix}audit/checkpoint"
 
     def checkpoint_parts(self, hour: str, checkpoint_id: str) -> str:
-        """The prefix of one checkpoint's parts; they go with their hour at the latest."""
+        """The prefix of one checkpoint's parts; they are deleted with their hour at the latest."""
         return f"{self.prefix}audit/{hour}/checkpoint/{checkpoint_id}/"
 
     def checkpoint_begin(self, hour: str, checkpoint_id: str) -> str:

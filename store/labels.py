@@ -1,8 +1,8 @@
-"""Labels of pods, nodes and replication controllers, and who matches a selector (p2 ``pkg/labels``).
+"""Labels of pods, nodes and replication controllers, and matches of a selector (p2 ``pkg/labels``).
 
-Labels live inside the records that they describe, so a change is a compare-and-set on that record and
-nothing of it may get lost: fields that this version does not know survive. A whole tree that lacks
-its sentinel is no evidence that nothing matches (R20); a tree with it may well be empty.
+Labels are a field of the records that they describe, so a change is a compare-and-set on the record,
+and keeps fields that this version does not know. An answer without the tree's sentinel does not prove
+that nothing matches (R20); an answer with it may be empty.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ RESERVED_LABELS = frozenset({RC_ID_LABEL, POD_ID_LABEL, CLUSTER_NAME_LABEL, AVAI
 
 
 class LabelType(enum.StrEnum):
-    """What bears labels. Ids: ``<owner>/<node>/<instance>`` of a pod, else the last part of the key."""
+    """The types of objects with labels. A pod's id is ``<owner>/<node>/<instance>``, any other's the last
+    part of the key."""
 
     POD = "pod"
     NODE = "node"
@@ -41,7 +42,7 @@ _FAMILIES = {LabelType.POD: "pods", LabelType.NODE: "nodes", LabelType.REPLICATI
 
 
 class Labeled(msgspec.Struct, frozen=True):
-    """One object's labels; ``index`` is its record's ModifyIndex, 0 when there is no record."""
+    """One object's labels; ``index`` is its record's ModifyIndex, 0 without a record."""
 
     label_type: LabelType
     id: str
@@ -60,17 +61,17 @@ class Labeler(LabelMatcher, Protocol):
     """Reads and changes labels. The ``_txn`` forms return operations and write nothing themselves."""
 
     async def get_labels(self, label_type: LabelType, item_id: str) -> Labeled:
-        """Labels of one object; none where it does not exist."""
+        """Labels of one object; none if the object does not exist."""
 
     async def set_labels_txn(
         self, label_type: LabelType, item_id: str, labels: Mapping[str, str]
     ) -> list[Operation]:
-        """Operations that merge these labels in, valid for the record as it was read."""
+        """Operations that add or replace these labels, valid for the record as it was read."""
 
     async def remove_labels_txn(
         self, label_type: LabelType, item_id: str, keys: Iterable[str]
     ) -> list[Operation]:
-        """Operations that take these keys away, valid for the record as it was read."""
+        """Operations that remove these labels, valid for the record as it was read."""
 
 
 class KeyValue(Protocol):
@@ -87,18 +88,18 @@ class KeyValue(Protocol):
 
 
 def pod_labels(rc: ReplicationController, manifest: Manifest) -> dict[str, str]:
-    """Labels of a pod that an RC places: the RC's own choice, then the reserved keys override."""
+    """Labels of a pod that an RC places: those of the RC's record; the reserved labels override them."""
     return {**rc.pod_labels, POD_ID_LABEL: manifest.id, RC_ID_LABEL: rc.id}
 
 
 class _Labels(msgspec.Struct):
-    """The part of any record that is read here; the rest need not decode."""
+    """The field of a record that is read here; the other fields need not decode."""
 
     labels: dict[str, str] = {}
 
 
 class StoreLabeler:
-    """A ``Labeler`` over the records themselves.
+    """A ``Labeler`` that reads and changes the records.
 
     ``retries`` is how often the plain forms read and try again when the record changed in between.
     ``cluster`` is the id that the sentinels must bear; empty accepts any.
@@ -111,10 +112,10 @@ class StoreLabeler:
         self._cluster = cluster
 
     async def get_labels(self, label_type: LabelType, item_id: str) -> Labeled:
-        """Labels of one object; none where it does not exist.
+        """Labels of one object; none if the object does not exist.
 
         Raises:
-            RecordInvalid: its record does not decode.
+            RecordInvalid: the record does not decode.
         """
         entry = await self._store.read(self._key(label_type, item_id))
         if entry is None:
@@ -129,8 +130,8 @@ class StoreLabeler:
         """All objects of a type that the selector matches, by id. Reads the whole tree.
 
         Raises:
-            NotRegistered: the tree has no sentinel, or another cluster's: nothing is known.
-            RecordInvalid: a record does not decode; leaving it out would pass for its absence.
+            NotRegistered: the tree has no sentinel, or another cluster's, so the answer proves nothing.
+            RecordInvalid: a record does not decode; without it the answer would be wrong.
         """
         tree = self._keys.tree(_FAMILIES[label_type])
         page = await self._store.list(tree)
@@ -147,11 +148,11 @@ class StoreLabeler:
     async def set_labels_txn(
         self, label_type: LabelType, item_id: str, labels: Mapping[str, str]
     ) -> list[Operation]:
-        """Operations that merge these labels in; none for no labels.
+        """Operations that add or replace these labels; none for no labels.
 
         Raises:
             InputInvalid: a key or a value that no label can have.
-            NotFound: a pod or RC that does not exist. A node's record is created.
+            NotFound: the pod or RC does not exist. A missing node's record is created.
         """
         valid_labels(labels, "labels")
         if not labels:
@@ -162,7 +163,7 @@ class StoreLabeler:
     async def remove_labels_txn(
         self, label_type: LabelType, item_id: str, keys: Iterable[str]
     ) -> list[Operation]:
-        """Operations that take these keys away; none where the object has none of them."""
+        """Operations that remove these labels; none if the object has none of them."""
         entry = await self._store.read(self._key(label_type, item_id))
         if entry is None:
             return []

@@ -1,8 +1,8 @@
-"""Locks on work items, and the fences that follow from them (R3, R8, R9, R12).
+"""Locks on work items, and the fences of their holders (R3, R8, R9, R12).
 
-A lock is a key that exists only while held: taken with ``check-not-exists`` + ``lock``, freed by
-deletion. Its value names the holder and a nonce of this very claim and is never rewritten, so the
-key's ModifyIndex identifies the claim: a worker of an earlier claim writes nothing.
+A lock is a key that exists only while it is held: ``check-not-exists`` and ``lock`` take it, its
+deletion frees it. Its value names the holder and a nonce of the claim and is never rewritten, so the
+key's ModifyIndex identifies the claim, and a worker of an earlier claim can write nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from store.operations import MAX_OPERATIONS, Operation
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A lock that is held. ``index`` is the lock key's ModifyIndex."""
+    """A held lock. ``index`` is the lock key's ModifyIndex."""
 
     kind: str
     item: str
@@ -30,20 +30,20 @@ class Claim:
     index: int
 
     def fence(self) -> list[Operation]:
-        """The operations that every write under this claim must carry (R12)."""
+        """The operations that every transaction under this claim must contain (R12)."""
         return [
             operations.check_session(self.key, self.session),
             operations.check_index(self.key, self.index),
         ]
 
     def refused(self, error: TransactionRejected) -> bool:
-        """Whether the fence refused a transaction: the lock is no longer this claim's."""
+        """Whether a transaction was rejected because the lock does not belong to this claim any more."""
         return error.refused(self.fence())
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who a lock's value names: ``<owner kind>/<owner id>/<claim nonce>``."""
+    """The holder in a lock's value: ``<owner kind>/<owner id>/<claim nonce>``."""
 
     kind: str
     id: str
@@ -51,7 +51,7 @@ class Holder:
 
     @classmethod
     def parse(cls, value: bytes) -> Holder:
-        """Read a lock's value; what does not parse is an unknown holder, never an error."""
+        """Parse a lock's value; a value that does not parse is an unknown holder, not an error."""
         parts = value.decode("utf-8", "replace").split("/")
         return cls(*parts) if len(parts) == 3 else cls("unknown", value.decode("utf-8", "replace"), "")
 
@@ -71,10 +71,10 @@ class Locker:
     async def take(
         self, items: Sequence[str], session: str, holder: Holder, schema_index: int
     ) -> tuple[list[Claim], list[str]]:
-        """Take as many of one batch as are free: (claims, refused items).
+        """Take the free locks of one batch: (claims, refused items).
 
-        One transaction for the batch; operations that Consul rejects are dropped and the rest is tried
-        again at once (R8). After an unknown outcome the keys are read before anything else (R3).
+        The batch is one transaction; items that Consul rejects are dropped, and the rest is tried again
+        at once (R8). After an unknown outcome the keys are read first (R3).
 
         Raises:
             NotRegistered: the schema changed; read it again before claiming.
@@ -134,7 +134,7 @@ class Locker:
         return self._claims(held, holder, session)
 
     async def borne_by(self, session: str) -> list[Claim]:
-        """Every lock of this kind that bears the session, such as those handed over to it (R9)."""
+        """Every lock of this kind that the session holds, also those that were handed over to it (R9)."""
         page = await self._client.list(self._keys.tree("locks") + self._kind + "/")
         claims = []
         for entry in (Entry.of(raw) for raw in page.items if raw.session == session):
@@ -148,7 +148,7 @@ class Locker:
         """Move locks to another session in one transaction, without a gap (R9).
 
         Raises:
-            TransactionRejected: nothing moved: a lock is no longer ours, or the receiver is dead.
+            TransactionRejected: no lock moved: the claim on one has ended, or the receiver's session has.
         """
         batch: list[Operation] = []
         for claim in claims:
@@ -162,10 +162,8 @@ class Locker:
     async def free(self, claims: Sequence[Claim]) -> None:
         """Delete up to ``MAX_OPERATIONS`` locks in one transaction, each only if its claim still holds it.
 
-        A lock that is gone is free already.
-
         Raises:
-            OutcomeUnknown: some may still be held.
+            OutcomeUnknown: some locks may still be held.
         """
         held = list(claims)
         while held:
@@ -181,7 +179,7 @@ class Locker:
 
 
 def batch_size() -> int:
-    """How many locks one transaction takes: two operations each, and the schema check."""
+    """How many locks one transaction can take: two operations for each, and one for the schema."""
     return (MAX_OPERATIONS - 1) // 2
 
 
@@ -193,7 +191,7 @@ class ReplicationControllerLocker(Locker):
 
 
 class MutationLocker:
-    """The mutation lock of an item: whoever holds it alone may change the item's record (R13)."""
+    """Takes mutation locks: only the holder of an item's mutation lock may change its record (R13)."""
 
     def __init__(self, client: ConsulClient, keys: Keys, kind: str) -> None:
         self._client = client
@@ -204,7 +202,7 @@ class MutationLocker:
         """Take the lock.
 
         Raises:
-            Locked: somebody else holds it; the fields name the holder.
+            Locked: another holder has the lock; the fields name it.
         """
         key = self._keys.mutation_lock(self._kind, item)
         batch = [operations.check_not_exists(key), operations.lock(key, holder.value(), session)]

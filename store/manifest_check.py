@@ -1,6 +1,7 @@
-"""What makes a manifest unusable although each field has its type: by field, in one line, before it is kept.
+"""Checks a manifest for values that cannot work although their types are right, before it is stored.
 
-The agent checks again what it reads: nobody may have written it through this.
+An error is one line that names the field. The agent checks a manifest again when it reads one, because
+a writer may have skipped this check.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Mistake = tuple[str, object, str]
 
 
 def parse(data: Any, source: str) -> Manifest:
-    """A manifest from what a person wrote (parsed YAML).
+    """A manifest from a person's input (parsed YAML).
 
     Raises:
         InputInvalid: an unknown key, a wrong type, or a value that cannot work, by field.
@@ -34,7 +35,7 @@ def parse(data: Any, source: str) -> Manifest:
 
 
 def check(manifest: Manifest, source: str, within: str = "") -> None:
-    """Check what types cannot say; ``within`` is put before field names, such as ``pod.``.
+    """Check the values; ``within`` is a prefix for the field names in errors, such as ``pod.``.
 
     Raises:
         InputInvalid: naming the first field that cannot work, what was found and what was expected.

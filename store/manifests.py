@@ -1,8 +1,8 @@
 """Pod manifests: what to run, immutable and content-addressed (R24).
 
-A manifest is stored once under the SHA-256 of its canonical JSON; every record refers to it by that
-digest and equality of digests is the only equality of manifests. Key order and comments of the file
-that a person wrote do not matter.
+A manifest is stored once under the SHA-256 of its canonical JSON. Every record refers to it by that
+digest, and manifests are equal if their digests are. The order of keys and the comments of a person's
+file do not matter.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Port(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HealthCheck(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the agent tells that a pod works. Times are seconds.
+    """How the agent checks that a pod works. Times are in seconds.
 
-    ``http`` asks ``path`` on the named ``port`` for a 2xx, ``tcp`` connects to it, ``command`` runs
-    and must exit 0. ``passes`` good answers in a row make a pod healthy, ``failures`` bad ones
-    unhealthy; during ``start_period`` after a start bad answers do not count.
+    ``http`` gets ``path`` from the named ``port`` and expects a 2xx, ``tcp`` connects to the port,
+    ``command`` runs a program that must exit with 0. ``passes`` good results in a row make a pod
+    healthy, ``failures`` bad ones unhealthy; bad results within ``start_period`` do not count.
     """
 
     type: Literal["http", "tcp", "command"]
@@ -49,7 +49,7 @@ class HealthCheck(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Restart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Seconds between restarts: doubles from ``initial`` to ``maximum``, forgotten after ``reset``."""
+    """Seconds before a restart, doubled from ``initial`` to ``maximum``; a run of ``reset`` s starts anew."""
 
     initial: float = 1.0
     maximum: float = 60.0
@@ -57,21 +57,21 @@ class Restart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Graceful stop: ``signal`` to the whole group, SIGKILL after ``grace`` seconds."""
+    """Graceful stop: ``signal`` to the whole process group, SIGKILL after ``grace`` seconds."""
 
     signal: str = "TERM"
     grace: float = 10.0
 
 
 class Logs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Log files of one instance: each at most ``max_bytes``, ``keep`` old ones beside the current."""
+    """Log files of one instance: at most ``max_bytes`` each, and ``keep`` old ones."""
 
     max_bytes: int = 10 * 1024 * 1024
     keep: int = 3
 
 
 class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node label that must fit; ``version`` takes ranges such as ``>=5.10, <7``."""
+    """A condition on a node label; ``version`` takes ranges such as ``>=5.10, <7``."""
 
     label: str
     operator: Operator = "="
@@ -79,7 +79,7 @@ class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Affinity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A preference for nodes whose label fits, with a weight of -100 to 100."""
+    """A preference for nodes whose label satisfies the condition, with a weight of -100 to 100."""
 
     label: str
     operator: Operator = "="
@@ -88,9 +88,9 @@ class Affinity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AntiAffinity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Keep away from pods whose labels match ``selector``.
+    """Avoid pods whose labels match ``selector``.
 
-    "Away" is within one value of ``topology``, a node label; empty means the node itself.
+    Avoided are all nodes with the same value of the node label ``topology``; empty: only the same node.
     """
 
     selector: str
@@ -109,7 +109,7 @@ class Spread(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Toleration(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Accept nodes with a taint; an empty ``value`` or ``effect`` fits any."""
+    """Accept nodes with a taint; an empty ``value`` or ``effect`` accepts any."""
 
     key: str
     value: str = ""
@@ -117,7 +117,7 @@ class Toleration(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a pod may and would rather stand, beyond its owner's node selector."""
+    """Conditions and preferences for a pod's node, in addition to its owner's node selector."""
 
     constraints: list[Constraint] = []
     affinity: list[Affinity] = []
@@ -129,8 +129,8 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One pod. ``id`` names the application, ``resources`` are amounts such as ``cpu: 0.5``.
 
-    ``user`` and ``working_directory`` empty mean the agent's own user and the instance's directory;
-    ``ulimits`` are the names of ``setrlimit`` without ``RLIMIT_``. ``stop_after`` (seconds, 0 = never):
+    An empty ``user`` or ``working_directory`` means the agent's own user or the instance's directory. The
+    keys of ``ulimits`` are the names of ``setrlimit`` without ``RLIMIT_``. ``stop_after`` (s, 0 = never):
     how long the agent may be out of contact before it stops the pod (R27). ``system`` pods are drained last.
     """
 
@@ -154,12 +154,12 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def asked(manifest: Manifest) -> dict[str, float]:
-    """What room a pod really asks for: none of something is nothing."""
+    """The resources that a pod requests, without amounts of 0."""
     return {name: amount for name, amount in manifest.resources.items() if amount > 0}
 
 
 def canonical(manifest: Manifest) -> bytes:
-    """The bytes that are stored and digested."""
+    """The canonical JSON of a manifest, which is stored and digested."""
     return codec.encode(manifest)
 
 
@@ -169,15 +169,15 @@ def digest(body: bytes) -> str:
 
 
 def ensure(keys: Keys, body: bytes) -> Operation:
-    """Set a manifest's body again, in the transaction that makes a record refer to it (R24).
+    """Write a manifest's body again, in the transaction that makes a record refer to it (R24).
 
-    Flags 0 defeat a condemnation: they move the index that the collector's ``delete-cas`` names.
+    Flags 0 cancel a condemnation: the write changes the index that the collector's ``delete-cas`` names.
     """
     return operations.put(keys.manifest(digest(body)), body, flags=0)
 
 
 async def read_body(client: KeyReader, keys: Keys, sha: str) -> bytes:
-    """The canonical bytes of a manifest, proven to be the ones that the digest names.
+    """The canonical bytes of a manifest, checked against the digest.
 
     Raises:
         NotFound: no such manifest.

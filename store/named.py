@@ -1,8 +1,8 @@
-"""Records that people name: found by name, id or the beginning of an id; shared by all such families.
+"""Records with names: found by name, id or the beginning of an id; all families with names use this.
 
-``names/<family>/<name>`` holds the id of the record that bears the name, which is what makes names
-unique: both keys are created together or not at all. A record that does not decode is reported beside
-the good ones and never poisons a listing.
+``names/<family>/<name>`` holds the id of the record with that name. This key makes names unique, because
+both keys are created together or not at all. A record that does not decode is reported beside the good
+ones and does not fail a listing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from store.ports import KeyReader
 
 
 class Named(Protocol):
-    """What a record of such a family has."""
+    """The fields of a record with a name."""
 
     @property
     def id(self) -> str:
@@ -28,15 +28,15 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call it; unique in its family."""
+        """The name that people gave it; unique in its family."""
 
 
 class Owner(Named, Protocol):
-    """What a record has that owns pods."""
+    """The fields of a record that owns pods."""
 
     @property
     def manifest(self) -> str:
-        """Digest of what its pods run."""
+        """Digest of the manifest that its pods run."""
 
     @property
     def pod_id(self) -> str:
@@ -56,7 +56,7 @@ class Owner(Named, Protocol):
 
     @property
     def node_selector(self) -> str:
-        """Where its pods may stand; empty: everywhere."""
+        """Which nodes its pods may be placed on; empty: all."""
 
     @property
     def disabled(self) -> bool:
@@ -68,18 +68,18 @@ class Owner(Named, Protocol):
 
     @property
     def count(self) -> int | None:
-        """How many pods it asks for; None: as many as there are nodes, so no pod moves to another."""
+        """How many pods it asks for; None: one on every eligible node, so pods never move."""
 
     @property
     def stays(self) -> str:
-        """Why its worker takes no pod off a node, in words for people; empty: it does."""
+        """Why its worker removes no pod from a node, as text for people; empty if it does."""
 
 
 T = TypeVar("T", bound=Named)
 
 
 class Listing(msgspec.Struct, Generic[T], frozen=True):
-    """All records that decode, by name, and what is wrong with the others."""
+    """All records that decode, by name, and the errors of the others."""
 
     items: list[Stored[T]]
     broken: list[RecordInvalid]
@@ -89,7 +89,7 @@ def decode_named(kind: type[T], keys: Keys, entry: Entry) -> Stored[T]:
     """One record from its entry.
 
     Raises:
-        RecordInvalid: it does not decode, or bears another id than its key.
+        RecordInvalid: the record does not decode, or its id is not that of its key.
     """
     stored = codec.stored(kind, entry)
     if stored.record.id != keys.last_part(entry.key):
@@ -116,8 +116,8 @@ class NamedRecords(Generic[T]):
         """One record by its whole id.
 
         Raises:
-            NotFound: there is none.
-            RecordInvalid: it does not decode.
+            NotFound: there is no such record.
+            RecordInvalid: the record does not decode.
         """
         entry = await self._client.read(self._keys.record(self.family, record_id))
         if entry is None:
@@ -125,7 +125,7 @@ class NamedRecords(Generic[T]):
         return decode_named(self._kind, self._keys, entry)
 
     async def named(self, name: str) -> tuple[Stored[T] | None, int]:
-        """The record that bears a name, and the index of the name's key (0: the name is free).
+        """The record with a name, and the index of the name's key (0: the name is free).
 
         Raises:
             RecordInvalid: the name's key or the record does not decode.
@@ -139,12 +139,12 @@ class NamedRecords(Generic[T]):
         return found, entry.modify_index
 
     async def find(self, text: str) -> Stored[T]:
-        """One record by its name, its id, or the beginning of its id if that fits only one.
+        """One record by its name, its id, or the beginning of its id if only one id begins so.
 
         Raises:
-            NotFound: nothing fits.
-            Ambiguous: the beginning fits several; ``fields["ids"]`` lists some.
-            RecordInvalid: its record does not decode.
+            NotFound: no record matches.
+            Ambiguous: several ids begin so; ``fields["ids"]`` lists some.
+            RecordInvalid: the record does not decode.
         """
         if text and "/" not in text:
             stored, _ = await self.named(text)
@@ -162,7 +162,7 @@ class NamedRecords(Generic[T]):
         raise self._missing(text)
 
     async def list(self) -> Listing[T]:
-        """All records, sorted by name; those that do not decode are reported, not raised."""
+        """All records, sorted by name, and the errors of those that do not decode."""
         page = await self._client.list(self._keys.tree(self.family))
         listing = Listing[T]([], [])
         for raw in page.items:
@@ -182,7 +182,7 @@ class NamedRecords(Generic[T]):
         return tuple(key[len(prefix) :] for key in page.items)
 
     def create(self, record: T, *, name_index: int = 0) -> tuple[Operation, ...]:
-        """Create the record and take its name; both belong into one transaction.
+        """Create the record and the key of its name; both operations belong into one transaction.
 
         ``name_index`` above 0 takes over a name whose record does not exist any more.
         """
@@ -192,15 +192,15 @@ class NamedRecords(Generic[T]):
         )
 
     def replace(self, stored: Stored[T], record: T) -> Operation:
-        """Replace a record if nobody changed it since; fields that are not known here survive."""
+        """Replace a record if it has not changed since; fields that this version does not know are kept."""
         assert isinstance(record, msgspec.Struct)
         return operations.cas(stored.key, codec.rewrite(record, stored.raw), stored.index, flags=stored.flags)
 
     def delete(self, stored: Stored[T]) -> tuple[Operation, ...]:
         """Delete a record at its index with its name, status and work, and the sentinel of its pods.
 
-        Safe only for a record that wants no pods, whose pods were listed, empty, *after* it was read:
-        every transaction that adds pods carries the index of a record that wants some (R12).
+        Safe only for a record that wants no pods, and if a listing *after* it was read shows no pods: a
+        transaction that adds pods checks the index of a record that wants some (R12).
         """
         record = stored.record
         return (

@@ -1,7 +1,7 @@
-"""Nodes: what people say of a node, and what its agent says of itself.
+"""Nodes: the record that people write, and the presence of the node's agent.
 
-``nodes/<node>`` is written by people and by the ``nodes`` kind of work; ``agents/<node>`` is the
-agent's session-bound presence: it vanishes with the session, its heartbeat is the renewal.
+People and the ``nodes`` kind of work write ``nodes/<node>``; the agent's session holds its presence
+``agents/<node>``, which is deleted with the session; the renewal of the session is the heartbeat.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Effect = Literal["no-schedule", "prefer-no-schedule"]
 
 
 class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Keeps pods away that do not tolerate it."""
+    """Keeps pods without a toleration for it off the node."""
 
     key: str
     value: str = ""
@@ -36,9 +36,9 @@ class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
 class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
     """A drain in progress: ``stage`` advances pods → system → done; times are seconds since the epoch.
 
-    ``overdue`` is set by the node's worker once the deadline has passed. ``force`` is a person's word that
-    the rest may then go even where its owner falls below its health floor. ``cordoned`` remembers a
-    cordon that was there before the drain.
+    The node's worker sets ``overdue`` once the deadline has passed. With ``force`` a person allows that the
+    rest is then removed even if an owner falls below its health floor. ``cordoned``: the node was cordoned
+    before the drain.
     """
 
     stage: Literal["pods", "system", "done"] = "pods"
@@ -52,16 +52,16 @@ class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def ignores_floor(self) -> bool:
-        """Whether pods must leave now although that leaves their owner with too few healthy ones."""
+        """Whether pods must leave now even if their owner falls below its health floor."""
         return self.force and self.overdue
 
 
 class NodeStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
-    """What a node's worker tells people; there is none while nothing is the matter.
+    """The status of a node, for people; a node without trouble has none.
 
     ``left`` counts the pods that a drain still waits for, ``left_system`` the system pods among them;
     ``waiting`` holds one reason a line, such as ``rc/web: would fall below its health floor``. ``record`` is
-    the ModifyIndex of the node's record that it speaks of; 0 in statuses of older farms.
+    the ModifyIndex of the node's record that the status is about; 0 in statuses of older farms.
     """
 
     state: Literal["absent", "lost", "draining", "drained", "blocked"]
@@ -72,7 +72,7 @@ class NodeStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What people say of a node; their labels win over the agent's facts."""
+    """A node's record, which people write; its labels and capacity override the agent's facts."""
 
     labels: dict[str, str] = {}
     taints: list[Taint] = []
@@ -83,9 +83,9 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Presence of a node's agent: its version, facts (labels, capacity) and where its HTTP listens.
+    """Presence of a node's agent: its version, facts (labels, capacity) and HTTP address.
 
-    ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) tell which process it is.
+    ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) identify the process.
     """
 
     node: str
@@ -102,7 +102,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Reserved(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Resources reserved on a node: instance → amounts, a map and not a sum (R17).
+    """Resources reserved on a node: a map from instances to amounts, not a sum (R17).
 
     ``generation`` counts placements.
     """
@@ -111,21 +111,21 @@ class Reserved(msgspec.Struct, frozen=True, omit_defaults=True):
     generation: int = 0
 
     def without(self, gone: Collection[str]) -> Reserved:
-        """The next record, in which these instances have nothing reserved."""
+        """The next record, without the reservations of these instances."""
         left = {name: amounts for name, amounts in self.instances.items() if name not in gone}
         return Reserved(left, self.generation + 1)
 
 
 def effective_labels(node: Node | None, agent: Agent | None) -> dict[str, str]:
-    """A node's labels: the agent's facts, and what people say over them."""
+    """A node's labels: the agent's facts, overridden by the node's record."""
     facts = agent.labels if agent is not None else {}
     return {**facts, **(node.labels if node is not None else {})}
 
 
-class NodeView(msgspec.Struct, frozen=True):
-    """One node as people see it: their record, the agent's presence, or both.
+class NodeRecords(msgspec.Struct, frozen=True):
+    """The records of one node: the node's record, the agent's presence, or both.
 
-    ``unreadable`` says why the record of an agent that is there does not decode.
+    ``unreadable`` is the error of an agent's presence that does not decode.
     """
 
     name: str
@@ -135,7 +135,7 @@ class NodeView(msgspec.Struct, frozen=True):
 
     @property
     def record(self) -> Node:
-        """What people say of it; nothing, as long as they said nothing."""
+        """The node's record, or an empty one."""
         return self.node.record if self.node is not None else Node()
 
     @property
@@ -145,7 +145,7 @@ class NodeView(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """What the farms say of a node: their verdict on its agent, and its worker's status.
+    """What the farms wrote about a node: whether its agent is absent or lost, and the node's status.
 
     Times are seconds since the epoch, 0 for never. ``status_index`` is the ModifyIndex of the status.
     """
@@ -155,8 +155,8 @@ class Condition(msgspec.Struct, frozen=True):
     status: NodeStatus | None = None
     status_index: int = 0
 
-    def outdated(self, view: NodeView) -> bool:
-        """Whether the status speaks of the node's record before its last change.
+    def outdated(self, view: NodeRecords) -> bool:
+        """Whether the status is about the node's record before its last change.
 
         A status is written in the transaction of that change, or in one that checks the record.
         """
@@ -165,25 +165,25 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class NodeListing(msgspec.Struct, frozen=True):
-    """All nodes by name, and what is wrong with the records that do not decode."""
+    """All nodes by name, and the errors of the records that do not decode."""
 
-    items: dict[str, NodeView]
+    items: dict[str, NodeRecords]
     broken: list[RecordInvalid]
 
 
 class NodeStore:
-    """Reads nodes and agents, and builds the operation that changes what people say of a node."""
+    """Reads nodes and agents, and builds the operation that changes a node's record."""
 
     def __init__(self, client: KeyReader, keys: Keys) -> None:
         self._client = client
         self._keys = keys
 
-    async def get(self, name: str) -> NodeView:
-        """One node that anybody knows: people, its agent, or its registration.
+    async def get(self, name: str) -> NodeRecords:
+        """One node with a record, an agent's presence or a registration.
 
         Raises:
-            NotFound: nobody ever heard of it.
-            RecordInvalid: people's record does not decode.
+            NotFound: the node has none of them.
+            RecordInvalid: the node's record does not decode.
         """
         node = await self._client.read(self._keys.node(name))
         agent = await self._client.read(self._keys.agent(name))
@@ -195,16 +195,16 @@ class NodeStore:
         try:
             stated = None if agent is None else codec.decode(Agent, agent.value, agent.key)
         except RecordInvalid as error:
-            return NodeView(name, people, unreadable=error.message)
-        return NodeView(name, people, stated)
+            return NodeRecords(name, people, unreadable=error.message)
+        return NodeRecords(name, people, stated)
 
     async def list(self) -> NodeListing:
-        """All nodes that people or agents know; records that do not decode are reported beside them."""
+        """All nodes with a record or an agent's presence, and the errors of those that do not decode."""
         nodes, broken = await self._tree(Node, "nodes")
         agents, more = await self._tree(Agent, "agents")
         unreadable = {self._keys.last_part(error.fields["key"]): error.message for error in more}
         views = {
-            name: NodeView(
+            name: NodeRecords(
                 name,
                 nodes.get(name),
                 agents[name].record if name in agents else None,
@@ -215,13 +215,13 @@ class NodeStore:
         return NodeListing(views, [*broken, *more])
 
     async def condition(self, name: str) -> Condition:
-        """What the farms say of one node."""
+        """What the farms wrote about one node."""
         work = await self._client.read(self._keys.work("nodes", name))
         status = await self._client.read(self._keys.status("nodes", name))
         return _condition(work, status)
 
     async def conditions(self) -> dict[str, Condition]:
-        """What the farms say, by node; those of which they say nothing are missing."""
+        """What the farms wrote, by node; nodes about which they wrote nothing are missing."""
         found: list[dict[str, Entry]] = []
         for prefix in (self._keys.work("nodes", ""), self._keys.status("nodes", "")):
             page = await self._client.list(prefix)
@@ -242,8 +242,8 @@ class NodeStore:
                 broken.append(error)
         return found, broken
 
-    def write(self, view: NodeView, record: Node) -> Operation:
-        """Create or replace what people say of a node, if nobody changed it since; unknown fields survive."""
+    def write(self, view: NodeRecords, record: Node) -> Operation:
+        """Create or replace a node's record if it has not changed since; unknown fields are kept."""
         if view.node is None:
             return operations.create(self._keys.node(view.name), codec.encode(record))
         stored = view.node
@@ -251,7 +251,7 @@ class NodeStore:
 
 
 def _condition(work: Entry | None, status: Entry | None) -> Condition:
-    """For people only, so what does not decode is left out: its owner reports it."""
+    """A condition is only for people, so records that do not decode are left out: doctor reports them."""
     said = _lenient(Work, work) or Work()
     told = _lenient(NodeStatus, status)
     absent = said.absent_since or (told.absent_since if told is not None else 0.0)

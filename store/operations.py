@@ -1,7 +1,7 @@
 """The operations of a Consul transaction, as values (Consul ``/v1/txn``).
 
-An operation encodes itself: ``bytes`` become base64 in msgspec. Fences are operations too
-(``check_session`` + ``check_index``), so they can only travel in the transaction that they guard.
+msgspec encodes an operation, with ``bytes`` as base64. A fence consists of operations too
+(``check_session`` and ``check_index``), which are part of the transaction that they guard.
 """
 
 from __future__ import annotations
@@ -12,18 +12,15 @@ import msgspec
 
 MAX_OPERATIONS = 64
 MAX_BODY_BYTES = 512 * 1024
-MAX_VALUE_BYTES = 512 * 1024
 
 
 class Verb(enum.StrEnum):
-    """Verbs that Consul 1.8 accepts in a transaction."""
+    """The verbs of transactions that farmd uses."""
 
     SET = "set"
     CAS = "cas"
     LOCK = "lock"
-    UNLOCK = "unlock"
     GET = "get"
-    GET_TREE = "get-tree"
     CHECK_INDEX = "check-index"
     CHECK_SESSION = "check-session"
     CHECK_NOT_EXISTS = "check-not-exists"
@@ -33,7 +30,7 @@ class Verb(enum.StrEnum):
 
 
 class Operation(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True, gc=False):
-    """One operation; fields that its verb does not use stay at their defaults and are not sent."""
+    """One operation; fields that its verb does not use have their defaults and are not sent."""
 
     verb: Verb
     key: str
@@ -43,7 +40,7 @@ class Operation(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True
     flags: int = 0
 
     def size(self) -> int:
-        """Bytes of this operation in a transaction's body, a little generous."""
+        """Bytes of this operation in a transaction's body, slightly overestimated."""
         return 96 + len(self.key) + (len(self.value) + 2) // 3 * 4 + len(self.session)
 
 
@@ -75,7 +72,7 @@ def create(key: str, value: bytes, *, flags: int = 0) -> Operation:
 
 
 def delete(key: str) -> Operation:
-    """Delete unconditionally; deleting what does not exist is no error."""
+    """Delete unconditionally; a missing key is no error."""
     return Operation(Verb.DELETE, key)
 
 
@@ -87,20 +84,15 @@ def delete_cas(key: str, index: int) -> Operation:
 def delete_tree(prefix: str) -> Operation:
     """Delete everything under a prefix.
 
-    Never in one transaction with a write under that prefix: Consul 1.8.7 then wakes no watch on a
-    single key there, and dies at its next write if the prefix is empty (both measured).
+    Never use it in one transaction with a write under that prefix: Consul 1.8.7 then wakes no watch on
+    a single key there, and crashes at its next write if the prefix is empty (both measured).
     """
     return Operation(Verb.DELETE_TREE, prefix)
 
 
 def lock(key: str, value: bytes, session: str) -> Operation:
-    """Acquire for a session. The same session may lock twice: add ``check_not_exists`` (R3)."""
+    """Acquire a key for a session, which may lock it twice: add ``check_not_exists`` (R3)."""
     return Operation(Verb.LOCK, key, value=value, session=session)
-
-
-def unlock(key: str, value: bytes, session: str) -> Operation:
-    """Release; the key stays. farmd deletes its locks instead."""
-    return Operation(Verb.UNLOCK, key, value=value, session=session)
 
 
 def check_session(key: str, session: str) -> Operation:

@@ -1,16 +1,16 @@
-"""Pods: who owns what. ``pods/<owner>/<node>/<instance>``, owner first, so that "my pods" is one read."""
+"""Pods by owner: ``pods/<owner>/<node>/<instance>``, owner first, so that one read finds all its pods."""
 
 from __future__ import annotations
 
 import sys
-from typing import Protocol
 
 import msgspec
 
 from store import codec
-from store.entry import Entry, Page, RawEntry, Stored
+from store.entry import Entry, Stored
 from store.errors import NotRegistered
 from store.keys import Keys
+from store.ports import KeyReader
 
 
 class Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -25,29 +25,19 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class PodKey(msgspec.Struct, frozen=True, order=True):
-    """Where a pod stands; ``owner`` is ``<id>`` of its controller."""
+    """The place of a pod; ``owner`` is the id of the record that owns it."""
 
     owner: str
     node: str
     instance: str
 
 
-class Reader(Protocol):
-    """What is needed of ``store.consul.client.ConsulClient``."""
-
-    async def read(self, key: str, /) -> Entry | None:
-        """One key."""
-
-    async def list(self, prefix: str, /) -> Page[RawEntry]:
-        """One tree."""
-
-
-async def current_pods(owner: str, client: Reader, keys: Keys) -> dict[PodKey, Stored[Pod]]:
+async def current_pods(owner: str, client: KeyReader, keys: Keys) -> dict[PodKey, Stored[Pod]]:
     """All pods of one owner, in the order of their keys (p2 ``CurrentPods``); one short prefix read.
 
     Raises:
-        NotRegistered: nothing was found and the pods tree has no sentinel: that proves no absence (R20).
-        RecordInvalid: a record does not decode; leaving it out would pass for its absence.
+        NotRegistered: there are no pods, and without the tree's sentinel that proves no absence (R20).
+        RecordInvalid: a record does not decode; without it the answer would be wrong.
     """
     page = await client.list(keys.pods(owner))
     if not page.items:
@@ -61,7 +51,7 @@ async def current_pods(owner: str, client: Reader, keys: Keys) -> dict[PodKey, S
 
 
 class SharedLabels:
-    """Keeps one copy of equal labels for the pods of a manifest: they nearly always are equal."""
+    """Keeps one copy of the labels of a manifest's pods, which are nearly always equal."""
 
     LIMIT = 20_000
 

@@ -1,8 +1,8 @@
-"""What the project needs from outside, as Protocols; everything is passed in by constructor.
+"""The project's dependencies on its environment, as Protocols; constructors take their instances.
 
-``farmd/runtime/clock.py`` and ``farmd/observe/metrics.py`` satisfy the first of them;
-``store/consul/transport.py`` and ``store/embedded/inprocess.py`` satisfy ``Transport``. Tests pass virtual
-ones. Nothing in the project reads a clock, draws a random number or makes an id in any other way.
+``farmd/runtime/clock.py`` and ``farmd/observe/metrics.py`` implement clock, randomness, ids and metrics;
+``store/consul/transport.py`` and ``store/embedded/inprocess.py`` implement ``Transport``; tests pass
+virtual ones. No module reads a clock, draws a random number or makes an id in another way.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Mode = Literal["default", "consistent", "stale"]
 
 
 class Clock(Protocol):
-    """Time. ``now`` is for records that people read; deadlines use ``mono`` only."""
+    """Time. ``now`` is for times in records; deadlines use only ``mono``."""
 
     def now(self) -> float:
         """Wall-clock seconds since the epoch, UTC."""
 
     def mono(self) -> float:
-        """Monotonic seconds; the start is arbitrary."""
+        """Monotonic seconds since an arbitrary start."""
 
     async def sleep(self, seconds: float) -> None:
         """Return after that many seconds of this clock."""
@@ -72,7 +72,7 @@ class Recorder(Protocol):
 
 
 class Lane(enum.Enum):
-    """Which pool of connections a request uses: a full pool of one lane never starves another."""
+    """Which pool of connections a request uses: a full pool never delays requests of other lanes."""
 
     READ = "read"
     WATCH = "watch"
@@ -94,7 +94,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer as it came; header names are lower case."""
+    """An answer, undecoded; header names are lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -102,14 +102,14 @@ class Response:
 
 
 class Transport(Protocol):
-    """Carries requests to one Consul API: aiohttp to a real or embedded server, or in-process."""
+    """Sends requests to one Consul API: over aiohttp to a real or embedded server, or in-process."""
 
     async def send(self, request: Request, timeout: float) -> Response:
-        """Send and await the whole answer, whatever its status.
+        """Send a request and return the whole answer, with any status.
 
         Raises:
-            store.errors.StoreUnavailable: the request never left; sending it again is safe.
-            store.errors.OutcomeUnknown: it may have been sent, and no complete answer came back.
+            store.errors.StoreUnavailable: the request never left; it is safe to send it again.
+            store.errors.OutcomeUnknown: the request may have left, and no complete answer came.
         """
 
     async def close(self) -> None:

@@ -1,9 +1,9 @@
 """Presence of a process under its name: a key that its session holds (R7, R21).
 
-The key vanishes with the session, so its existence means "alive, or dead for less than twice the TTL".
-A second live process under one name is refused. A leftover of a process that died on this very machine
-is recognised by boot id, process id and start time, and its session is destroyed; so is a session of this
-very process that lives on, or came back with a snapshot of Consul.
+Consul deletes the key with the session, so a key means that the process lives, or died less than twice the
+TTL ago. A second live process under one name is refused. The presence of a process that died on this machine
+is recognised by boot id, process id and start time, and its session is destroyed; so is an old session of
+this process, which may exist still, or again after Consul was restored from a snapshot.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOOK_SECONDS = 30.0
 
 
 class _Process(msgspec.Struct):
-    """The part of a presence record that tells which process wrote it."""
+    """The fields of a presence record that identify the process."""
 
     host: str = ""
     boot: str = ""
@@ -34,7 +34,7 @@ class _Process(msgspec.Struct):
 
 
 def this_process() -> dict[str, Any]:
-    """The fields of a presence record by which this process knows its own again."""
+    """The fields that identify this process in its presence record."""
     pid = os.getpid()
     return {"boot": boot_id(), "pid": pid, "ticks": start_ticks(pid) or 0}
 
@@ -50,9 +50,9 @@ async def announce(
     """Take the presence key for a session and return its ModifyIndex; a session that holds it rewrites it.
 
     Raises:
-        Conflict: another live process bears this name; the message says where it runs.
-        RecordInvalid: another session holds the key with a record that does not tell which process that is.
-        TransactionRejected: each attempt met a change: by another process, or the session has ended.
+        Conflict: another live process has this name; the message says where it runs.
+        RecordInvalid: another session holds the key, and its record does not decode.
+        TransactionRejected: the key changed at each attempt, or the session has ended.
     """
     value = codec.encode(record)
     for attempt in range(ATTEMPTS):
@@ -68,7 +68,7 @@ async def announce(
         try:
             entries = await client.transaction([*guard, operations.lock(key, value, session)])
         except TransactionRejected as error:
-            # Somebody was faster, or the lock-delay of an ended session is not over yet (R5).
+            # Another process was faster, or the lock-delay of an ended session is not over yet (R5).
             rejected = error
             await clock.sleep(PAUSE * 2**attempt)
             continue
@@ -77,13 +77,13 @@ async def announce(
 
 
 async def stands(client: ConsulClient, key: str, record: msgspec.Struct, session: str) -> bool:
-    """Whether the key still holds what this process announced; asked every ``LOOK_SECONDS``."""
+    """Whether the key still has the session and record of this process; called every ``LOOK_SECONDS``."""
     found = await client.read(key)
     return found is not None and (found.session, found.value) == (session, codec.encode(record))
 
 
 def _require_replaceable(key: str, value: bytes) -> None:
-    """Refuse to take the name from any process but this one and those that died on this machine."""
+    """Raise ``Conflict`` unless the other process is this one, or died on this machine."""
     other = codec.decode(_Process, value, key)
     if other.boot and other.boot == boot_id():
         mine = other.ticks and (other.pid, other.ticks) == (os.getpid(), start_ticks(os.getpid()))
@@ -105,5 +105,5 @@ def _alive(other: _Process) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        pass  # another user's, whose start may be hidden
+        pass  # a process of another user, whose start may be hidden
     return not other.ticks or start_ticks(other.pid) in (None, other.ticks)

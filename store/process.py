@@ -1,4 +1,4 @@
-"""Which process is meant: process ids are used again, so one counts only with its boot and its start."""
+"""The identity of a process: boot id, process id and start time, because process ids are used again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """This boot of this machine; empty where the kernel does not tell."""
+    """The id of this machine's present boot; empty if the kernel does not tell."""
     return _BOOT_ID.read_text(encoding="ascii").strip() if _BOOT_ID.exists() else ""
 
 
@@ -18,6 +18,6 @@ def start_ticks(pid: int) -> int | None:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name in parentheses may itself contain parentheses and spaces.
+    # The process name in parentheses may contain parentheses and spaces.
     fields = stat.rsplit(b")", 1)[1].split()
     return None if fields[0] in {b"Z", b"X"} else int(fields[19])

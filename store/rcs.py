@@ -1,7 +1,7 @@
 """Replication controllers: the record, and its repository (p2 ``pkg/rc/fields``, ``rcstore``).
 
-The desired count is required when a record is decoded: its absence is an error while 0 is legal, so
-that no slip of a schema can ever scale a fleet to nothing.
+A record without a desired count does not decode, although 0 is legal: a mistake in the schema must
+never scale a fleet to nothing.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ OnLost = Literal["replace", "wait"]
 class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Keep ``replicas_desired`` copies of one manifest on nodes that match ``node_selector``.
 
-    ``labels`` are the RC's own, for farms that select; ``pod_labels`` go onto its pods.
+    ``labels`` are the RC's own, for the selectors of farms; ``pod_labels`` are those of its pods.
     ``managed_by`` names the rollout that owns the membership (R14), ``needs`` the features that a
-    farm must know to claim it (R11). ``on_lost``: what happens to pods on a lost node (R21).
-    ``unhealthy_after``: seconds until a pod that stays unhealthy is replaced (0: never), and
-    ``transfer_timeout``: seconds that a pod on its new node has to become healthy. ``min_healthy_time``:
+    farm must know to claim the RC (R11). ``on_lost``: what happens to pods on a lost node (R21).
+    ``unhealthy_after``: seconds until a pod that stays unhealthy is replaced (0: never).
+    ``transfer_timeout``: seconds in which a pod on its new node must become healthy. ``min_healthy_time``:
     seconds that a pod must be healthy without a break before it is available (R22).
-    ``deleting`` stands from the moment that a cascading delete was asked for; the count is 0 then.
+    ``deleting`` is set when a cascading delete is asked for; the count is 0 then.
     """
 
     id: str
@@ -61,18 +61,18 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
 
     @property
     def stays(self) -> str:
-        """Why its worker takes no pod off a node; empty: it does."""
+        """Why its worker removes no pod from a node; empty if it does."""
         managed = f"managed by {self.managed_by}" if self.managed_by else ""
         return "disabled, so its pods stay" if self.disabled else managed
 
 
-# What most RCs leave out is one object for all of them; nobody changes a record in place.
+# Most RCs have these fields empty and share one object, which is safe: no record is changed in place.
 _NOTHING: dict[str, str] = {}
 _NEEDS: list[str] = []
 
 
 def small(rc: ReplicationController) -> ReplicationController:
-    """The same RC with its strings and empty parts shared: tens of thousands are kept in memory."""
+    """The same RC with shared strings and empty fields, which saves memory for tens of thousands of RCs."""
     return msgspec.structs.replace(
         rc,
         id=sys.intern(rc.id),

@@ -1,4 +1,4 @@
-"""Reality: what a node runs, with the health of that very start. One writer, the node's agent."""
+"""Reality: what a node runs, with the health of each start. Only the node's agent writes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One end of a workload: exit code, or minus the signal number; ``at`` in seconds since the epoch."""
+    """One end of a workload: its exit code, or minus the signal; ``at`` is seconds since the epoch."""
 
     at: float
     code: int
@@ -57,10 +57,10 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Glance(msgspec.Struct, frozen=True, gc=False):
-    """The part of a reality that decisions rest on; tens of thousands of them are kept in memory.
+    """The fields of a reality that decisions use; a farm keeps tens of thousands of them in memory.
 
-    ``since`` is when its health became what it is, by its agent's clock; ``seen`` when this process first saw
-    it in that start and that health, by its own monotonic clock.
+    ``since`` is the time of its last change of health, by its agent's clock; ``seen`` the time when this
+    process first saw it with this start and this health, by its own monotonic clock.
     """
 
     manifest: str
@@ -74,7 +74,7 @@ class Glance(msgspec.Struct, frozen=True, gc=False):
 
 
 def glance(reality: Reality) -> Glance:
-    """What decisions need to know of a reality."""
+    """The fields of a reality that decisions use."""
     return Glance(
         sys.intern(reality.manifest),
         sys.intern(reality.owner),
@@ -88,9 +88,9 @@ def glance(reality: Reality) -> Glance:
 
 
 def dated(now: Glance, before: Glance | None, at: float) -> Glance:
-    """The same with ``seen``: ``at``, or what it was before if start and health are still the same ones.
+    """The same with ``seen``: ``at``, or its former value if start and health have not changed.
 
-    The agent's times only tell one start from another here, so that its clock does not matter.
+    The agent's times are only compared for equality, so an error of its clock does no harm.
     """
     if before is not None and _spell(before) == _spell(now):
         at = before.seen
@@ -98,12 +98,12 @@ def dated(now: Glance, before: Glance | None, at: float) -> Glance:
 
 
 def _spell(seen: Glance) -> tuple[object, ...]:
-    """What stays the same as long as one start keeps its health."""
+    """The fields that stay the same while one start keeps its health."""
     return seen.manifest, seen.phase, seen.started, seen.state, seen.since
 
 
 def passes(seen: Reality | Glance | None, manifest: str) -> bool:
-    """Whether a pod runs that very manifest and passes its check (R22)."""
+    """Whether a pod runs this manifest and passes its check (R22)."""
     if seen is None or seen.manifest != manifest or seen.phase != "running":
         return False
     state = seen.state if isinstance(seen, Glance) else seen.health.state
@@ -111,5 +111,5 @@ def passes(seen: Reality | Glance | None, manifest: str) -> bool:
 
 
 def fails(seen: Glance) -> bool:
-    """Whether a pod is known not to work; one of which nobody knows is not meant."""
+    """Whether a pod is known not to work; a pod of unknown health does not fail."""
     return seen.state == "critical" or seen.phase in ("backoff", "failed")

@@ -1,8 +1,8 @@
-"""Registering a cluster and its nodes: the only place that creates sentinels (R20).
+"""Registration of a cluster and its nodes: only this module creates sentinels (R20).
 
-A sentinel ``<prefix>.present`` bears the cluster id. An answer that contains it is true even if it is
-otherwise empty; an answer without it proves nothing. A running process never registers anew: after a
-wipe of the store it must see the sentinels missing, and freeze.
+A sentinel ``<prefix>.present`` holds the cluster id. An answer with the sentinel is valid even if it
+is otherwise empty; an answer without it proves nothing. A running process never registers again: after
+the store was wiped it must find no sentinels, and freeze.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ OLDEST_ALLOWED = 1
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """Schema version that is written, and the oldest version of farmd's schema that may still run."""
+    """The schema version that is written, and the oldest schema version that may still run."""
 
     version: int
     oldest: int
 
 
 def sentinel_value(cluster: str) -> bytes:
-    """What a sentinel holds: the cluster id as a JSON string."""
+    """The value of a sentinel: the cluster id as a JSON string."""
     return msgspec.json.encode(cluster)
 
 
 def sentinel(key: str, cluster: str) -> Operation:
-    """The operation that creates one sentinel where there is none.
+    """The operation that creates one missing sentinel.
 
-    For a tree that is younger than the cluster, and only on a person's word that nothing ever was in it:
-    from then on an empty answer counts as true.
+    It is for a tree that is younger than the cluster, and only if a person confirms that the tree never had
+    records: from then on an empty answer is valid.
     """
     return operations.create(key, sentinel_value(cluster))
 
@@ -48,8 +48,8 @@ async def cluster_id(client: ConsulClient, keys: Keys) -> str:
     """The id of the registered cluster.
 
     Raises:
-        NotRegistered: no cluster lives under this prefix.
-        RecordInvalid: its id does not decode.
+        NotRegistered: no cluster is registered under this prefix.
+        RecordInvalid: the id does not decode.
     """
     entry = await client.read(keys.cluster)
     if entry is None:
@@ -60,9 +60,9 @@ async def cluster_id(client: ConsulClient, keys: Keys) -> str:
 
 
 async def register_cluster(client: ConsulClient, keys: Keys, ids: Ids) -> str:
-    """Return the cluster's id; register a new cluster if there is none. Never replaces one.
+    """Return the cluster's id; register a new cluster if there is none.
 
-    Several farms may call this at once: the transaction creates everything or nothing.
+    Several farms may call this at once: the transaction creates all keys or none.
     """
     try:
         return await cluster_id(client, keys)
@@ -83,9 +83,9 @@ async def read_schema(client: ConsulClient, keys: Keys) -> Entry:
     """The schema's entry; claims carry ``check-index`` on it.
 
     Raises:
-        NotRegistered: it is missing.
-        SchemaTooNew: it no longer allows this version of farmd.
-        RecordInvalid: it does not decode.
+        NotRegistered: the schema is missing.
+        SchemaTooNew: the schema no longer allows this version of farmd.
+        RecordInvalid: the schema does not decode.
     """
     entry = await client.read(keys.schema)
     if entry is None:
@@ -101,16 +101,16 @@ async def read_schema(client: ConsulClient, keys: Keys) -> Entry:
 
 
 async def check_node(client: ConsulClient, keys: Keys, node: str) -> None:
-    """Find out whether ``register_node`` would be allowed, before the node is said to be there.
+    """Check that ``register_node`` would be allowed, before the agent announces the node.
 
-    Consul asks for the right to write a key even where a transaction only checks that it is absent.
+    Consul demands the right to write a key even if a transaction only checks that it is absent.
 
     Raises:
-        AccessDenied: the node is not registered, and this token may not do it.
+        AccessDenied: the node is not registered, and this token may not register it.
     """
     sentinel = keys.sentinel(keys.intents(node))
     if await client.read(sentinel) is None:
-        with contextlib.suppress(TransactionRejected):  # somebody registered it meanwhile
+        with contextlib.suppress(TransactionRejected):  # the node was registered meanwhile
             await client.transaction([operations.check_not_exists(sentinel)])
 
 

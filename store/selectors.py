@@ -1,8 +1,8 @@
 """Label selectors in Kubernetes' set-based grammar; pure.
 
-``a=1, b!=2, c in (x,y), d notin (z), e, !f``: a comma is AND, nothing selects everything. The text of
-a selector is canonical: equal selectors written in another order give equal text, which is what
-records store and what caches share (p2 ``pkg/labels``).
+``a=1, b!=2, c in (x,y), d notin (z), e, !f``: a comma is AND, and an empty selector matches everything.
+The text of a selector is canonical: selectors that differ only in order have equal text, which records
+store and caches share (p2 ``pkg/labels``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """As in Kubernetes, ``!=`` and ``notin`` match where the key is absent."""
+        """Whether the labels match; as in Kubernetes, ``!=`` and ``notin`` match without the key."""
         match self.operator:
             case Operator.IN:
                 return labels.get(self.key) in self.values
@@ -69,17 +69,17 @@ class Selector:
 
     @classmethod
     def of(cls, requirements: Iterable[Requirement]) -> Selector:
-        """In canonical order, without repetitions."""
+        """A selector of these requirements, in canonical order and without repetitions."""
         return cls(tuple(sorted(set(requirements))))
 
     @classmethod
     def everything(cls) -> Selector:
-        """Matches all."""
+        """The selector that matches everything."""
         return cls()
 
     @classmethod
     def nothing(cls) -> Selector:
-        """Matches none, also after it was stored and parsed again."""
+        """A selector that matches nothing, also after it was stored and parsed again."""
         return cls.of(Requirement("x", Operator.IN, (value,)) for value in ("0", "1"))
 
     @classmethod
@@ -102,10 +102,10 @@ class Selector:
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str, field: str = "selector") -> Selector:
-    """A selector from its text; empty selects everything.
+    """A selector from its text; an empty text matches everything.
 
     Raises:
-        InputInvalid: with the position (from 1), what was found there and what was expected.
+        InputInvalid: names the position (from 1), what was found and what was expected.
     """
     return _Parser(text, field).selector()
 
@@ -161,7 +161,7 @@ _END = "the end"
 
 
 class _Parser:
-    """Recursive descent. ``in`` and ``notin`` are words like others wherever no operator can stand."""
+    """Recursive descent. ``in`` and ``notin`` are operators only where an operator can follow."""
 
     def __init__(self, text: str, field: str) -> None:
         self._field = field
@@ -173,7 +173,7 @@ class _Parser:
         self._next = 0
 
     def selector(self) -> Selector:
-        """The whole text."""
+        """Parse the whole text."""
         if self._peek().text == "":
             return Selector()
         found = [self._requirement()]
@@ -209,7 +209,7 @@ class _Parser:
         return valid_key(token.text, f"{self._field}: position {token.position}")
 
     def _value(self) -> str:
-        """A word, or nothing: ``a=`` is the empty value."""
+        """A word, or the empty value as in ``a=``."""
         token = self._peek()
         if token.is_word:
             self._next += 1

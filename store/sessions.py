@@ -1,10 +1,10 @@
-"""A Consul session that knows by its own clock when it may no longer be trusted (R1, R2).
+"""A Consul session whose validity is measured by the process's own clock (R1, R2).
 
-Consul promises only that a session lives *at least* its TTL after the last renewal that it saw. So
-validity is counted from when the last good renewal was *sent*, on the monotonic clock, and ends a
-margin before the TTL. A later good renewal resumes a suspended session. A 404 suspends it at once: a
-server that replays its log after a restart gives that answer for sessions that it will know in a moment.
-Only a consistent read, which waits for the end of the replay, proves that the session is lost.
+Consul promises only that a session lives *at least* its TTL after the last renewal that Consul received.
+So the session is valid from the time when the last good renewal was *sent*, on the monotonic clock, until
+a margin before the TTL. A later good renewal resumes a suspended session. A 404 suspends it at once: a
+server that replays its log after a restart does not know its sessions yet. Only a consistent read, which
+waits for the end of the replay, proves that the session is lost.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ RETRY_SECONDS = 1.0
 
 
 class Session:
-    """One session. ``run`` renews it until it is lost; ``lost`` is then set and stays so.
+    """One session. ``run`` renews it until it is lost; ``lost`` is then set and stays set.
 
-    ``epoch`` grows each time a suspended session resumes: what was read before is too old (R15). Whoever
-    planned from it is told by ``on_resume``, at once and before anybody can write again.
+    ``epoch`` grows each time a suspended session resumes: earlier reads are then too old (R15).
+    ``on_resume`` is called at once, before any task can write again, so that no old plan is written.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class Session:
         recorder: Recorder | None = None,
         on_resume: Callable[[], None] = lambda: None,
     ) -> Session:
-        """Renew ``session_id`` if it still lives, else create a session with ``Behavior=delete``.
+        """Renew ``session_id`` if it still exists, else create a session with ``Behavior=delete``.
 
-        ``ttl`` and ``lock_delay`` are seconds. The default lock-delay of 1 ms is for holders whose every
-        write is fenced inside Consul (R5); 0 would mean Consul's 15 s.
+        ``ttl`` and ``lock_delay`` are seconds. The default lock-delay of 1 ms is for holders that fence
+        all their writes in Consul (R5); 0 would mean Consul's default of 15 s.
         """
         if session_id:
             sent = clock.mono()
@@ -93,7 +93,7 @@ class Session:
         return self.remaining() > 0
 
     def require(self) -> None:
-        """Refuse a write that this session may no longer cover.
+        """Refuse a write that this session may not cover any more.
 
         Raises:
             SessionSuspended: the session might have expired.
@@ -126,7 +126,7 @@ class Session:
             if self._recorder is not None:
                 self._recorder.observe("farmd_session_renew_seconds", self._clock.mono() - sent)
         self._doubted = False
-        # Asked after the answer: validity may have ended while this very renewal was under way.
+        # Called after the answer, because validity may have ended while the renewal was under way.
         self._note_suspension()
         self._good = sent
         if self._suspended and self.valid():
@@ -152,17 +152,17 @@ class Session:
             self._recorder.count("farmd_session_events_total", event=event)
 
     async def destroy(self) -> None:
-        """Give the session up; Consul frees its locks at once where the lock-delay is 1 ms (R4)."""
+        """End the session; with a lock-delay of 1 ms Consul frees its locks at once (R4)."""
         self.lost.set()
         await self._client.destroy_session(self.id)
 
 
 async def _renew(client: ConsulClient, session: str, doubt: Callable[[], None] = lambda: None) -> None:
-    """Renew a session; ``doubt`` is called before a 404 is looked into.
+    """Renew a session; after a 404 ``doubt`` is called, and then a consistent read.
 
     Raises:
-        SessionGone: a consistent read does not find the session either.
-        StoreUnavailable: the read finds it: renew it again.
+        SessionGone: the consistent read does not find the session either.
+        StoreUnavailable: the read finds the session; renew it again.
     """
     try:
         await client.renew_session(session)

@@ -1,4 +1,4 @@
-"""Status: what an item's owner last did, for people. Written on change only; no decision reads it."""
+"""Status: the state of an item, for people. It is written only on change, and no decision reads it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from store.ports import KeyReader
 
 
 class ItemStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What the status of every kind's items says; ``blocked`` always comes with a reason.
+    """The fields of every kind's statuses; the state ``blocked`` always has a reason.
 
-    ``record`` is the ModifyIndex of the record that it speaks of; 0 in statuses of older farms, which did not
-    say it. ``alerts`` are the incident keys of the alerts that are open for the item: whoever takes it over
-    ends them, and fires none of them again.
+    ``record`` is the ModifyIndex of the record that the status is about; 0 in statuses of older farms.
+    ``alerts`` are the incident keys of the item's open alerts: a farm that takes the item over ends them and
+    does not fire them again.
     """
 
     state: str
@@ -31,10 +31,10 @@ class ItemStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Status(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
-    """The status of what owns pods.
+    """The status of a record that owns pods.
 
-    ``placed`` counts pods that exist, ``healthy`` those that pass on the right manifest,
-    ``outdated`` those that still run another one.
+    ``placed`` counts the pods that exist, ``healthy`` those that run the record's manifest and pass their
+    check, ``outdated`` those that still run another manifest.
     """
 
     state: Literal["converged", "progressing", "blocked", "frozen", "disabled"]
@@ -48,7 +48,7 @@ S = TypeVar("S", bound=ItemStatus)
 
 
 def open_alerts(entry: Entry | None) -> tuple[str, ...]:
-    """Incident keys of the alerts that a stored status calls open; none where it does not decode."""
+    """Incident keys of the open alerts in a stored status; none if it does not decode."""
     try:
         return () if entry is None else codec.decode(ItemStatus, entry.value, entry.key).alerts
     except RecordInvalid:
@@ -56,7 +56,7 @@ def open_alerts(entry: Entry | None) -> tuple[str, ...]:
 
 
 class StatusStore(Generic[S]):
-    """Reads what the owners of one kind's items last did; it decides nothing."""
+    """Reads the statuses of one kind's items, and builds the operation that writes one."""
 
     def __init__(self, client: KeyReader, keys: Keys, kind: str, model: type[S]) -> None:
         self._client = client
@@ -65,10 +65,7 @@ class StatusStore(Generic[S]):
         self._model = model
 
     async def get(self, item_id: str) -> S | None:
-        """The status of one item; none until an owner wrote one that decodes.
-
-        It is for people only, who can go without until its owner writes it anew.
-        """
+        """The status of one item; None if there is none that decodes."""
         entry = await self._client.read(self._keys.status(self._kind, item_id))
         try:
             return None if entry is None else codec.decode(self._model, entry.value, entry.key)
@@ -87,5 +84,5 @@ class StatusStore(Generic[S]):
         return found
 
     def write(self, item_id: str, status: S) -> Operation:
-        """The operation with which an item's owner replaces its status."""
+        """The operation that replaces an item's status."""
         return operations.put(self._keys.status(self._kind, item_id), codec.encode(status))

@@ -1,8 +1,9 @@
-"""From groups of operations to committed transactions (R12, R25; p2 ``pkg/store/consul/transaction``).
+"""Packs groups of operations into transactions and commits them (R12, R25; p2
+``pkg/store/consul/transaction``).
 
-Groups stay whole; many groups share a transaction; every transaction starts with the fence and ends
-with what the caller derives from its groups (the audit record). Several are in flight at once. A
-rejected transaction is never repeated as it is, an unanswered one never blindly.
+A transaction holds the fence, whole groups, and a trailer that is built from its groups (the audit
+record). Several are in flight at once. A rejected transaction is never repeated unchanged, and an
+unanswered one never without a read.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ATTEMPTS = 4
 
 
 class Group(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """Operations that must happen together, and what they are about."""
+    """Operations that must be committed together, and their subject."""
 
     operations: tuple[Operation, ...]
     subject: T
@@ -55,7 +56,7 @@ class Batch(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[T]):
-    """What became of one batch: committed, rejected with errors, or unknown."""
+    """The outcome of one batch: committed, rejected, or failed with an error."""
 
     batch: Batch[T]
     entries: list[Entry] = field(default_factory=list)
@@ -64,16 +65,16 @@ class Result(Generic[T]):
 
     @property
     def committed(self) -> bool:
-        """Whether everything in it was written."""
+        """Whether the batch was committed."""
         return self.rejected is None and self.error is None
 
     @property
     def index(self) -> int:
-        """The index of the commit: the same for all that it wrote."""
+        """The index of the commit, which all written keys share."""
         return max((entry.modify_index for entry in self.entries), default=0)
 
     def indexes(self) -> Mapping[str, int]:
-        """The index of each key: what was written as it stood keeps its own, a deletion has the commit's."""
+        """The index of each key: an unchanged key keeps its own, any other key has the commit's."""
         commit = self.index
         return defaultdict(lambda: commit, ((entry.key, entry.modify_index) for entry in self.entries))
 
@@ -87,10 +88,10 @@ def pack(
     max_operations: int = MAX_OPERATIONS,
     max_bytes: int = ROUTINE_BYTES,
 ) -> Iterator[Batch[T]]:
-    """Fill transactions with whole groups, in order; lazily, so that the first leaves while others fill.
+    """Fill transactions with whole groups, in order; lazily, so that the first is sent while others fill.
 
-    ``trailer`` builds the last operation of a transaction from its groups; ``trailer_bytes`` tells what
-    one group adds to it.
+    ``trailer`` builds the last operation of a transaction from its groups; ``trailer_bytes`` is the size
+    that one group adds to the trailer.
 
     Raises:
         TooLarge: a single group does not fit into a transaction.
@@ -131,11 +132,11 @@ async def submit(
     committed: Callable[[Result[T]], None] = lambda _: None,
     in_flight: int = IN_FLIGHT,
 ) -> list[Result[T]]:
-    """Commit batches, several at a time, and tell what became of each, in order.
+    """Commit batches, several at a time, and return the outcome of each, in order.
 
-    ``may_write`` is asked right before each send and raises to stop (R2); ``committed`` is called as
-    each commit is acknowledged. A request that never left is sent again, a few times; everything else
-    is the caller's to re-read and re-plan.
+    ``may_write`` is called right before each send and raises to stop (R2); ``committed`` is called after
+    each commit. A request that never left is sent again, a few times; after any other failure the
+    caller must read and plan again.
 
     Raises:
         StoreError: from ``may_write``, or a refusal that concerns all batches (access denied).
@@ -159,7 +160,7 @@ async def submit(
 
     tasks = [asyncio.create_task(drain()) for _ in range(in_flight)]
     try:
-        # Also after an error all that is under way is awaited: cut off, its outcome would be unknown.
+        # Also after an error the requests in flight are awaited: cancelled, their outcome would be unknown.
         await asyncio.wait(tasks)
     finally:
         for task in tasks:

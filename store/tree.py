@@ -1,15 +1,15 @@
-"""A typed copy of one tree of keys in memory: how answers of watches and own commits are taken in (R20, R23).
+"""A typed copy of one tree of keys in memory, and how answers and own commits change it (R20, R23).
 
-An answer without the tree's sentinel is no evidence of absence: it changes nothing and raises ``doubt``. Only
-entries whose ModifyIndex moved are decoded, in slices, so that a large tree does not stall the loop. A record
-that does not decode is kept aside in ``broken`` and poisons nothing else.
+An answer without the tree's sentinel is no proof of absence: it changes nothing and sets ``doubt``. Only
+entries whose ModifyIndex changed are decoded, in slices, so that a large tree does not stall the loop. The
+error of a record that does not decode is kept in ``broken``; other records are not affected.
 
-An answer may take back what is known here, because the store was restored from a snapshot: a record with a
-lower index than before is believed if the answer is as new as what was known. It proves the restore, and
-``on_restore`` is called.
+After the store was restored from a snapshot, an answer may hold older records than the copy: a record with a
+lower index is accepted if the answer's index is not below that of the known record. Such an answer proves the
+restore, and ``on_restore`` is called.
 
-A process applies its own commits at once (``wrote``, ``removed``); answers that are older than such a commit
-do not undo it.
+A process applies its own commits at once (``wrote``, ``removed``); an answer that is older than such a commit
+does not undo it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ SLICE = 500
 
 @dataclass(slots=True)
 class Shard:
-    """One parked query: its prefix, the index of its last answer, and what it last said of itself.
+    """One parked query: its prefix, the index of its last answer, and the state of the keys under it.
 
-    ``removed`` holds this process's deletions until an answer is as new as they are. ``anew``: what is known
-    here is of before a restore; the next answer replaces it all, and is told as changed.
+    ``removed`` holds this process's deletions until an answer is as new as they are. ``anew``: the known
+    records are of before a restore; the next answer replaces them all, and all its keys count as changed.
     """
 
     prefix: str
@@ -92,24 +92,24 @@ class TreeCopy(Generic[T]):
 
     # -- reading -------------------------------------------------------------------------------
     def get(self, key: str) -> Stored[T] | None:
-        """The record at a key, as last seen."""
+        """The record at a key, as it was last read."""
         return self.entries.get(key)
 
     def holds(self, key: str) -> bool:
-        """Whether a record stands at a key, be it one that does not decode."""
+        """Whether a key has a record, including one that does not decode."""
         return key in self.entries or key in self.broken
 
     @property
     def doubt(self) -> str | None:
-        """Why this copy is no evidence of absence right now; None when it is (R19, R20)."""
+        """Why this copy is no proof of absence now; None if it is (R19, R20)."""
         return next((f"{self.family}: {shard.doubt}" for shard in self._shards if shard.doubt), None)
 
     def subscribe(self, callback: Callable[[set[str]], None]) -> None:
-        """Call back with the keys that changed, appeared or vanished, after each change."""
+        """Call ``callback`` after each change, with the keys that were changed, added or removed."""
         self._subscribers.append(callback)
 
     def _divide(self) -> None:
-        """From one query to 16; what is known stays known."""
+        """Replace one query by 16; the known records stay."""
         (whole,) = self._shards
         self._shards = [
             Shard(prefix, answered=whole.answered) for prefix in families.shards(self._keys, self.family)
@@ -121,7 +121,7 @@ class TreeCopy(Generic[T]):
         self._split = asyncio.Event()
 
     def _forget(self) -> None:
-        """What is known stays known until the next answers replace it, and proves nothing any more."""
+        """Keep the known records until the next answers replace them, and clear ``ready``."""
         self._shards = [
             Shard(shard.prefix, anew=True, doubt=shard.doubt, count=shard.count, answered=shard.answered)
             for shard in self._shards
@@ -130,10 +130,10 @@ class TreeCopy(Generic[T]):
 
     # -- applying answers ----------------------------------------------------------------------
     async def _accept(self, shard: Shard, page: Page[RawEntry], asked: int) -> None:
-        """Apply an answer. ``asked`` is the shard's index when the request left.
+        """Apply an answer. ``asked`` is the shard's index at the time of the request.
 
-        An index below that went back at the server. One that is merely below what came in meanwhile
-        belongs to an answer that was overtaken: it is older than what is here, and says nothing new.
+        An index below ``asked`` means that the server's index went back. An index that is only below that of
+        an answer that came meanwhile belongs to an older answer, which is ignored.
         """
         async with shard.lock:
             if asked <= page.index < shard.index:
@@ -168,10 +168,10 @@ class TreeCopy(Generic[T]):
         return "the answer lacks the sentinel"
 
     async def _apply(self, shard: Shard, page: Page[RawEntry], until: float) -> None:
-        """Take in what an answer says, in slices, and tell of it at once: nobody may plan on half an answer.
+        """Apply an answer in slices, and notify once at its end: no plan may be made from half an answer.
 
-        Only the first answer is told slice by slice; nobody plans before that is complete. What is known with
-        an index above ``until`` is this process's own commit, which the answer does not have yet.
+        Only the first answer notifies after each slice; no plan is made before it is complete. A known record
+        with an index above ``until`` is this process's own commit, which is newer than the answer.
         """
         seen, changed = set[str](), set[str]()
         try:
@@ -192,11 +192,11 @@ class TreeCopy(Generic[T]):
                 if families.well_formed(self._keys, self.family, key):
                     changed.add(key)
         finally:
-            # Also when cancelled halfway: what is applied by then will not look changed the next time.
+            # Also after a cancellation: the keys applied so far will not look changed the next time.
             self._tell(changed)
 
     def _taken_back(self, shard: Shard, key: str) -> None:
-        """An answer is as new as what is known of a key, and knows less of it."""
+        """Report a restore: the answer is as new as a known record and has an older one, or none."""
         if not shard.anew:
             log.warning("cache.taken_back", tree=self.family, key=key)
             self._on_restore()
@@ -204,7 +204,7 @@ class TreeCopy(Generic[T]):
     def _see(
         self, shard: Shard, items: list[RawEntry], seen: set[str], changed: set[str], until: float
     ) -> None:
-        """One slice of an answer: nearly all of it is known already, and costs one comparison."""
+        """Apply one slice of an answer; most entries are unchanged and cost one comparison."""
         entries, numbers = self.entries, dict[int, int]()
         for raw in items:
             key, index = raw.key, raw.modify_index
@@ -230,7 +230,7 @@ class TreeCopy(Generic[T]):
                 self._set_aside(raw, RecordInvalid(f"{key}: no record of {self.family} has such a key"))
 
     def _gone(self, shard: Shard, seen: set[str]) -> set[str]:
-        """Keys of a shard that an answer does not have; searched for only when the numbers differ."""
+        """Keys of a shard that are missing in an answer; searched for only if the numbers differ."""
         gone = {key for key in self.broken if key.startswith(shard.prefix)} - seen
         if shard.count != sum(key in self.entries for key in seen):
             gone |= {key for key in self.entries if key.startswith(shard.prefix)} - seen
@@ -254,13 +254,13 @@ class TreeCopy(Generic[T]):
             return
         self.broken.pop(raw.key, None)
         kept = value if self._keep_raw else b""
-        # One number for all that a transaction wrote, and for both indexes of what was never rewritten.
+        # Keys of one transaction, and both indexes of a record that was never rewritten, share a number.
         index = numbers.setdefault(raw.modify_index, raw.modify_index)
         created = numbers.setdefault(raw.create_index, raw.create_index)
         self._insert(shard, Stored(raw.key, record, index, kept, raw.flags, created))
 
     def _kept(self, shard: Shard, key: str, record: Any) -> T:
-        """What is kept of a record; one that is dated gets the time of the answer that brought it."""
+        """The compacted record; if the family is dated, with the time of the answer."""
         compacted = self._compact(record)
         if self._dated is None:
             return compacted
@@ -293,7 +293,7 @@ class TreeCopy(Generic[T]):
         self._shard_of(key).removed[key] = index
 
     def notify(self, keys: set[str]) -> None:
-        """Tell subscribers of own commits that others must react to."""
+        """Call the subscribers for own commits to which other workers must react."""
         self._tell(keys)
 
     def _shard_of(self, key: str) -> Shard:

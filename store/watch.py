@@ -1,16 +1,16 @@
 """Blocking queries by the index rules (Consul ``features/blocking``; R23).
 
-One parked query a prefix; the first wait after a whole read is shorter, each its own, so that a process's
-queries do not all end at once: what comes at the end of a wait is the whole prefix again. An index lower
-than before starts again from 0; an unchanged index yields nothing; a missing index never spins. Waits are
-at most 60 s, because a frozen server answers nothing. Errors are told to the caller, and retried with
-jittered backoff for ever: silence is its to judge.
+There is one parked query a prefix. The end of a wait brings the whole prefix again; so the first wait after a
+whole read is shorter by chance, and the queries of a process do not end at the same time. A lower index
+starts again from 0; an unchanged index yields nothing; after a missing index there is a pause. Waits are at
+most 60 s, because a frozen server answers nothing. Errors are reported to the caller and retried with
+jittered backoff without limit; the caller must judge how long a silence may last.
 
-A server whose data were restored from a snapshot knows lower indexes than before, and would keep a query
-with an index of before parked for all of its wait. The restore ends every parked query before its wait is
-over, with the index that it began with. So does a server that allows no such long waits: what tells them
-apart is that the index is another one right after. After such an answer, after one that came too late to
-tell, and after an error, the whole prefix is read at once.
+A server that was restored from a snapshot has lower indexes than before, and would park a query with an old
+index until the end of its wait. The restore ends every parked query early, with the index that it began
+with. So does a server that does not allow such long waits; but after a restore the next read has another
+index. So the whole prefix is read at once after such an answer, after an answer that came too late to tell,
+and after an error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BACKOFF_LIMIT = 5.0
 NO_INDEX_PAUSE = 1.0
 FIRST_WAIT_LEAST = 0.25
 LONGEST_SHARE = 17 / 16  # Consul's own jitter
-EARLY_SHARE = 0.995  # of a wait: two clocks may differ by that much
+EARLY_SHARE = 0.995  # of a wait: the two clocks may differ by so much
 LATE_SECONDS = 10.0
 
 
@@ -49,12 +49,12 @@ async def follow(
     on_answer: Callable[[], None] = lambda: None,
     on_restore: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Page[T]]:
-    """Yield a page each time the index moves; the first one at once. Never ends by itself.
+    """Yield a page each time the index changes, the first one at once. Never ends by itself.
 
     ``query(index, wait)`` is one blocking query. ``pause`` is the least time between two pages, in
-    seconds: what changed meanwhile comes as one page. ``on_answer`` is called for every good answer, also
-    an unchanged one, so that the caller can see a watch that went silent; ``on_restore`` when the server's
-    data were restored from a snapshot. After that or an error the next page is yielded in any case.
+    seconds; all changes within it come as one page. ``on_answer`` is called for every good answer, also
+    an unchanged one, so that the caller can detect a silent watch; ``on_restore`` is called when the
+    server was restored from a snapshot. After a restore or an error the next page is always yielded.
     """
     index, backoff, spread, ended_early = 0, BACKOFF_START, False, 0
     while True:

@@ -8,11 +8,11 @@ import msgspec
 
 
 class Transfer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A pod on its way to another node, make before break: whoever owns its RC goes on from here.
+    """The move of a pod to another node, make before break; the present owner of the RC continues it.
 
-    ``phase`` is ``reserved`` until the new pod stands beside the old one, then ``placed``. ``since`` and
-    ``deadline`` are seconds since the epoch; ``cause`` says why the old place is left. Older versions wrote
-    ``preempted``, too: such a move is called off where the old node may keep its pod.
+    ``phase`` is ``reserved`` until the new pod exists beside the old one, then ``placed``. ``since`` and
+    ``deadline`` are seconds since the epoch; ``cause`` says why the pod leaves its node. Older versions also
+    wrote ``preempted``: such a move is cancelled if the old node may keep its pod.
     """
 
     id: str
@@ -27,27 +27,27 @@ class Transfer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def old(self) -> tuple[str, str]:
-        """(node, instance) that is left."""
+        """(node, instance) that the pod leaves."""
         return self.old_node, self.old_instance
 
     @property
     def new(self) -> tuple[str, str]:
-        """(node, instance) that takes over."""
+        """(node, instance) that the pod moves to."""
         return self.new_node, self.new_instance
 
 
 class Work(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Crashes in a row, the earliest next try (seconds since the epoch), and why it is blocked.
+    """Crashes in a row, the earliest next try (seconds since the epoch), and why the worker is blocked.
 
-    ``record`` is the ModifyIndex of the record that it was blocked over: another one is a new chance.
+    ``record`` is the ModifyIndex of the record that the worker was blocked with; it retries with another one.
 
-    ``transfer_failures`` counts moves that failed in a row, ``transfer_failed`` is the cause of the last of
-    them: a drain does not wait for what only an unhealthy pod could not do.
+    ``transfer_failures`` counts failed moves in a row, ``transfer_failed`` is the cause of the last one: a
+    drain does not wait because the move of an unhealthy pod failed.
 
-    For a node also the fleet's verdict on it (R21), in seconds since the epoch: ``lost_since`` is when its
-    agent was given up (0: it is not), ``absent_since`` when the absence was first seen. The agent lost
-    contact before ``absent_since``, so what it stops on its own after ``t`` seconds without contact (R27)
-    is being stopped at ``lost_since + t`` by any clock that is wrong by less than the grace period.
+    For a node it also holds when its agent was found missing (R21), in seconds since the epoch:
+    ``absent_since`` is when the absence was first seen, ``lost_since`` when the node became lost (0: it is
+    not). The agent lost contact before ``absent_since``. So at ``lost_since + t`` it has begun to stop a pod
+    whose ``stop_after`` is ``t`` (R27), if its clock is wrong by less than the grace period.
     """
 
     crashes: int = 0

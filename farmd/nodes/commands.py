@@ -17,7 +17,7 @@ from farmd.nodes import leftovers
 from store import registration
 from store.errors import InputInvalid, NotRegistered
 from store.keys import valid_segment
-from store.nodes import Drain, Node, NodeStore, NodeView
+from store.nodes import Drain, Node, NodeRecords, NodeStore
 from store.operations import Operation
 from store.selectors import valid_key, valid_labels
 
@@ -63,7 +63,7 @@ async def register(call: Call, name: str) -> Mutation:
         cluster_id = await registration.cluster_id(call.client, keys)
         writes.append(registration.sentinel(sentinel, cluster_id))
     if node is None and agent is None:  # where an agent is, a farm makes the record
-        writes.append(NodeStore(call.client, keys).write(NodeView(name, None, None), Node()))
+        writes.append(NodeStore(call.client, keys).write(NodeRecords(name, None, None), Node()))
     change = Change(KIND, name, name, "node.register")
     if not writes:
         return Mutation(change)
@@ -184,11 +184,11 @@ async def _move(call: Call, owner_id: str, names: str, system: bool) -> str:
     return f"{verb}{' last, a system pod' if system else ''}: {names} ({owner.title})"
 
 
-async def _view(call: Call, name: str) -> NodeView:
+async def _view(call: Call, name: str) -> NodeRecords:
     return await NodeStore(call.client, call.keys).get(valid_segment(name, "node"))
 
 
-async def _edit(call: Call, view: NodeView, record: Node, action: str) -> Mutation:
+async def _edit(call: Call, view: NodeRecords, record: Node, action: str) -> Mutation:
     before, after = _difference(view.record, record)
     if not before and not after:
         return Mutation(Change(KIND, view.name, view.name, action))

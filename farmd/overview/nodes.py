@@ -8,7 +8,7 @@ import msgspec
 
 from farmd.overview.owners import OUTDATED
 from store.keys import Keys, is_sentinel
-from store.nodes import Agent, Condition, Drain, NodeListing, NodeStore, NodeView, Taint
+from store.nodes import Agent, Condition, Drain, NodeListing, NodeRecords, NodeStore, Taint
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -57,7 +57,7 @@ async def nodes(client: ConsulClient, keys: Keys) -> Nodes:
     return Nodes(rows, [error.message for error in listing.broken])
 
 
-def node_row(view: NodeView, condition: Condition, pods: int) -> NodeRow:
+def node_row(view: NodeRecords, condition: Condition, pods: int) -> NodeRow:
     """One node's row."""
     record, status = view.record, condition.status
     there = view.agent is not None or bool(view.unreadable)
@@ -80,7 +80,7 @@ def node_row(view: NodeView, condition: Condition, pods: int) -> NodeRow:
     )
 
 
-def node_state(view: NodeView, *, lost: bool) -> str:
+def node_state(view: NodeRecords, *, lost: bool) -> str:
     """One or two words: ``ready``, ``unreadable``, ``absent`` or ``lost``, and ``cordoned``, ``draining`` or
     ``drained``. The record of an unreadable agent does not decode."""
     record = view.record
