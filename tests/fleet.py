@@ -12,7 +12,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -40,8 +40,11 @@ from store.reality import Health, Reality
 from store.sessions import Session
 from store.status import Status
 
+T = TypeVar("T")
 KEYS = Keys()
 CLOCK = SystemClock()
+# What takes this long is broken: on a loaded machine a second's work may well take ten.
+LIMIT = 90.0
 HELLO = Manifest(id="hello", command=["sleep", "1000"])
 
 
@@ -82,7 +85,7 @@ class Inbox:
 
 
 async def eventually(
-    condition: Callable[[], Awaitable[Any]], *, within: float = 20.0, what: str = "the condition"
+    condition: Callable[[], Awaitable[Any]], *, within: float = LIMIT, what: str = "the condition"
 ) -> Any:
     """Return the first true answer of ``condition``; fails with its last answer."""
     answer = None
@@ -93,6 +96,11 @@ async def eventually(
     except TimeoutError:
         raise AssertionError(f"{what} did not come true within {within} s; last: {answer!r}") from None
     return answer
+
+
+async def in_time(what: Awaitable[T]) -> T:
+    """Await what must come, and fail when it does not."""
+    return await asyncio.wait_for(what, LIMIT)
 
 
 @dataclass
@@ -231,7 +239,7 @@ class RunningFarm:
     async def close(self) -> None:
         """A clean stop, awaited."""
         self.stop.set()
-        await asyncio.wait_for(self.task, 30)
+        await in_time(self.task)
 
     def metric(self, name: str, **labels: str) -> float:
         """A sample of this farm's metrics; 0 where there is none."""
@@ -278,7 +286,7 @@ async def start_farm(
     stop = asyncio.Event()
     running = RunningFarm(farm, stop, asyncio.create_task(farm.run(stop)), alerts, client, registry)
     ready = asyncio.create_task(farm.ready.wait())
-    await asyncio.wait([ready, running.task], return_when=asyncio.FIRST_COMPLETED, timeout=20)
+    await asyncio.wait([ready, running.task], return_when=asyncio.FIRST_COMPLETED, timeout=LIMIT)
     ready.cancel()
     if running.task.done():
         running.task.result()

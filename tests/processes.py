@@ -25,8 +25,7 @@ from typing import Any, Self
 
 from farmd.dev.plan import environment
 from tests import reaper
-
-LIMIT = 30.0
+from tests.fleet import LIMIT
 
 
 class Program:
@@ -124,7 +123,7 @@ class Program:
 def get(url: str) -> tuple[int, str]:
     """Status and body."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=LIMIT) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

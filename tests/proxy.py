@@ -23,6 +23,8 @@ from tests.proxy_holds import Hold, Match, Seen, reset, transactions
 __all__ = ["Hold", "Proxy", "Seen", "transactions"]
 
 HEAD_LIMIT = 1 << 20
+# A connection that the kernel has accepted is refused by us so many turns of the loop later, at the most.
+TURNS = 10
 
 
 class Proxy:
@@ -111,6 +113,8 @@ class Proxy:
         assert self._server is not None
         self._server.close()
         self.refuse()
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -30,7 +30,7 @@ from farmd.process.wiring import build_farm
 from farmd.runtime.clock import SystemIds
 from store.keys import Keys
 from tests import reaper
-from tests.fleet import CLOCK, Inbox, client_of
+from tests.fleet import CLOCK, LIMIT, Inbox, client_of
 
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
@@ -65,7 +65,7 @@ class FarmProcess:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
             os.kill(self.pid, signal.SIGCONT)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT):
             while self.alive():
                 await asyncio.sleep(0.005)
 

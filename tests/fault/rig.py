@@ -29,10 +29,9 @@ from store.rcs import ReplicationController
 from store.status import Status
 from tests.fault.farm_process import FAST, FarmProcess, Nursery
 from tests.fault.invariants import Dump, unfinished, violations
-from tests.fleet import CLOCK, Cluster, RunningFarm, client_of, eventually, start_farm
-from tests.proxy import Hold
+from tests.fleet import CLOCK, LIMIT, Cluster, RunningFarm, client_of, eventually, start_farm
+from tests.proxy import Hold, Seen
 
-WITHIN = 60.0
 ASKING = Manifest(id="app", command=["sleep", "1000"], resources={"cpu": 1.0})
 PLAIN = Manifest(id="app", command=["sleep", "1000"])
 
@@ -56,11 +55,17 @@ def keys_of(hold: Hold) -> list[str]:
     return [operation["KV"]["Key"] for operation in json.loads(hold.seen.body) if "KV" in operation]
 
 
+def sessions_of(seen: Seen) -> set[str]:
+    """The sessions under which a transaction locks keys."""
+    found = {operation.get("KV", {}).get("Session") for operation in json.loads(seen.body)}
+    return {session for session in found if session}
+
+
 async def came(hold: Hold, done: Coroutine[Any, Any, None]) -> bool:
     """Whether the request to hold came before something else was done."""
     waiters = [asyncio.create_task(hold.reached.wait()), asyncio.create_task(done)]
     try:
-        async with asyncio.timeout(WITHIN):
+        async with asyncio.timeout(LIMIT):
             await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for waiter in waiters:
@@ -196,11 +201,15 @@ class Rig:
         entry = await self.client.read(self.keys.farm(farm), mode="consistent")
         return "" if entry is None else codec.decode(Member, entry.value, entry.key).session
 
-    async def expire(self, farm: str) -> None:
-        """End a farm's session, as Consul would at twice its TTL."""
+    async def expire(self, farm: str, hold: Hold | None = None) -> None:
+        """End a farm's session, as Consul would at twice its TTL.
+
+        Until the farm is announced, only the transaction in ``hold``, which announces it, names the session.
+        """
         entry = await self.client.read(self.keys.farm(farm), mode="consistent")
-        if entry is not None:
-            await self.client.destroy_session(entry.session)
+        held = sessions_of(hold.seen) if hold is not None and hold.seen is not None else set()
+        for session in held | ({entry.session} if entry is not None else set()):
+            await self.client.destroy_session(session)
 
     async def owner(self, item: str, kind: str = "rcs") -> str:
         """Which farm holds an item's lock; empty: nobody."""
@@ -218,7 +227,7 @@ class Rig:
     async def until(self, condition: Callable[[], Awaitable[object]], what: str) -> None:
         """Wait for a condition; its failure tells the whole story."""
         try:
-            await eventually(condition, within=WITHIN, what=what)
+            await eventually(condition, what=what)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{await self._story()}") from None
 
@@ -246,7 +255,7 @@ class Rig:
             return not last
 
         try:
-            await eventually(done, within=WITHIN, what="convergence")
+            await eventually(done, what="convergence")
         except AssertionError as error:
             raise AssertionError(f"{context}: {error}: {last}\n{await self._story()}") from None
         return await self.well(context)

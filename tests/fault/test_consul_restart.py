@@ -21,7 +21,6 @@ from tests.integration.agent_rig import Rig, alive, rig_on, shell
 from tests.proxy import Proxy
 from tests.servers import ConsulServer
 
-WITHIN = 90.0
 NODES = ("n1", "n2", "n3")
 FREEZE = {"no_rcs_found", "failsafe_the_answer_lacks_the_sentinel"}
 SLEEPER = shell("exec sleep 1000")
@@ -78,7 +77,7 @@ async def running(rig: Rig, count: int) -> dict[str, Reality]:
                 (found[node],) = mine
         return len(found) == count and not unfinished(await dump(rig))
 
-    await eventually(so, within=WITHIN, what=f"{count} running pods")
+    await eventually(so, what=f"{count} running pods")
     return found
 
 
@@ -110,7 +109,7 @@ async def test_after_a_restart_of_consul_all_goes_on_and_nothing_was_removed(
         async def owned() -> bool:
             return farm.owned == {rc.id} and rig.keys.lock("rcs", rc.id) in (await dump(rig)).entries
 
-        await eventually(owned, within=WITHIN, what="the lock, kept or taken again")
+        await eventually(owned, what="the lock, kept or taken again")
 
 
 async def test_r2_a_server_that_replays_its_log_ends_no_session(
@@ -163,7 +162,7 @@ async def test_r20_a_wiped_consul_removes_nothing_and_nobody_registers_it_anew(
         async def frozen() -> set[str]:
             return FREEZE & farm.alerts.firing.keys()
 
-        await eventually(frozen, within=WITHIN, what="the alert of the freeze")
+        await eventually(frozen, what="the alert of the freeze")
         await everybody_looked(proxy, rig, start)
         assert all(alive(reality) for reality in before.values())
         assert farm.alerts.firing.keys() <= FREEZE
@@ -199,7 +198,7 @@ async def test_r20_nobody_takes_another_cluster_for_the_one_that_was_wiped(
         async def frozen() -> bool:
             return bool(farm.alerts.firing)
 
-        await eventually(frozen, within=WITHIN, what="the alert of the freeze")
+        await eventually(frozen, what="the alert of the freeze")
         await everybody_looked(proxy, rig, start)
         assert rig.cluster != former
         assert all(alive(reality) for reality in before.values())
@@ -219,7 +218,7 @@ async def everybody_looked(proxy: Proxy, rig: Rig, start: int) -> None:
         return all(sum(path.startswith(each) for path in asked) >= 2 for each in wanted)
 
     try:
-        await eventually(so, within=WITHIN, what="looks at the store")
+        await eventually(so, what="looks at the store")
     except AssertionError as error:
         asked = {each: sum(s.path.startswith(each) for s in proxy.requests[start:]) for each in wanted}
         raise AssertionError(f"{error}: {asked}") from None

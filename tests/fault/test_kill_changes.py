@@ -22,7 +22,7 @@ from store.nodes import Drain, Node
 from tests.fault.farm_process import Nursery
 from tests.fault.invariants import Dump, unfinished
 from tests.fault.rig import ASKING, Rig, came, id_preferring, named, rig_on
-from tests.fleet import CLOCK
+from tests.fleet import CLOCK, in_time
 from tests.proxy import Proxy
 
 KINDS = ("rcs", "nodes", "daemonsets")
@@ -157,12 +157,12 @@ async def kill_at(k: int, name: str, fate: Fate, consul: str, nursery: Nursery) 
             hold.drop()
         elif fate == "arrives before the take-over":
             hold.release()
-            await asyncio.wait_for(hold.finished.wait(), 30)
+            await in_time(hold.finished.wait())
         await rig.expire("victim")
         await settled(rig, context)
         if fate == "arrives after it":
             hold.release()
-            await asyncio.wait_for(hold.finished.wait(), 30)
+            await in_time(hold.finished.wait())
             await settled(rig, context)
     return True
 

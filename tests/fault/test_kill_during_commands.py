@@ -20,12 +20,11 @@ from store.keys import is_sentinel
 from tests.fault.farm_process import Nursery
 from tests.fault.invariants import Dump
 from tests.fault.rig import Rig, rig_on
-from tests.fleet import eventually
+from tests.fleet import LIMIT, eventually
 from tests.people import hello
 from tests.proxy import Hold, Proxy
 
 PODS = 4
-LIMIT = 60.0
 AT_ONCE = 5
 
 Fate = Literal["arrives", "never arrives", "is never answered"]
@@ -85,7 +84,7 @@ async def converged(rig: Rig, rc_id: str) -> None:
         status = await rig.status(rc_id)
         return status is not None and status.state == "converged"
 
-    await eventually(so, within=LIMIT, what="the first convergence")
+    await eventually(so, what="the first convergence")
 
 
 async def first(hold: Hold, asked: asyncio.Future[None]) -> bool:
@@ -115,7 +114,7 @@ async def until_nothing_is_left(rig: Rig, rc_id: str, context: str) -> None:
         return not await left()
 
     try:
-        await eventually(nothing, within=LIMIT, what="the end of all its keys")
+        await eventually(nothing, what="the end of all its keys")
     except AssertionError as error:
         raise AssertionError(f"{context}: {error}: {await left()}") from None
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.fault.farm_process import Nursery
 from tests.fault.rig import ASKING, Rig, came, id_preferring, rig_on
+from tests.fleet import in_time
 from tests.proxy import Proxy
 
 PODS = 200
@@ -49,12 +50,13 @@ async def kill_at(k: int, fate: Fate, consul: str, nursery: Nursery) -> bool:
             hold.drop()
         elif fate == "arrives before the take-over":
             hold.release()
-        await rig.expire("victim")
+            await in_time(hold.finished.wait())  # it may announce the farm whose session ends next
+        await rig.expire("victim", hold)
         await rig.owned_by("survivor", rc.id)
         if fate == "arrives after it":
             await rig.settled(context)
             hold.release()
-            await asyncio.wait_for(hold.finished.wait(), 30)
+            await in_time(hold.finished.wait())
         dump = await rig.settled(context)
         assert len(dump.pods) == len(dump.intents) == PODS, context
         assert await rig.owner(rc.id) == "survivor", context

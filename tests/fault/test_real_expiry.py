@@ -15,10 +15,10 @@ from functools import partial
 import pytest
 
 from tests.fault.farm_process import Nursery
-from tests.fault.rig import ASKING, WITHIN, Rig, id_preferring, rig_on
+from tests.fault.rig import ASKING, Rig, id_preferring, rig_on
 from tests.fault.test_storms import lock_index, renewals
 from tests.fault.test_zombie import is_a_healthy_member_again, nothing_was_written, write_in_hand
-from tests.fleet import RunningFarm
+from tests.fleet import RunningFarm, in_time
 from tests.proxy import Proxy, Seen
 from tests.servers import ConsulServer
 
@@ -33,12 +33,12 @@ async def killed_in_the_middle(consul: str, nursery: Nursery) -> None:
         rc = await rig.rc(200, manifest=ASKING, id=id_preferring("victim", "survivor"))
         hold = proxy.hold_transaction(5)
         victim = rig.process("victim", proxy.address)
-        await asyncio.wait_for(hold.reached.wait(), WITHIN)
+        await in_time(hold.reached.wait())
         await rig.farm("survivor")
         await victim.end()
         await rig.owned_by("survivor", rc.id)
         hold.release()
-        await asyncio.wait_for(hold.finished.wait(), WITHIN)
+        await in_time(hold.finished.wait())
         dump = await rig.settled("killed in the middle")
         assert len(dump.pods) == len(dump.intents) == 200
 
@@ -53,7 +53,7 @@ async def stopped_past_its_ttl(consul: str, nursery: Nursery) -> None:
         lock = await lock_index(rig, rc_id)
         victim.resume()
         hold.release()
-        await asyncio.wait_for(hold.finished.wait(), WITHIN)
+        await in_time(hold.finished.wait())
         await is_a_healthy_member_again(rig, former)
         await nothing_was_written(rig, hold, rc_id, lock)
 

@@ -12,8 +12,8 @@ from typing import Literal
 
 import pytest
 
-from tests.fault.rig import ASKING, WITHIN, Rig, came, rig_on
-from tests.fleet import RunningFarm, eventually
+from tests.fault.rig import ASKING, Rig, came, rig_on
+from tests.fleet import RunningFarm, eventually, in_time
 from tests.proxy import Hold, Proxy
 
 PODS = 60
@@ -31,7 +31,7 @@ async def told(rig: Rig, rc_id: str, placed: int) -> None:
         status = await rig.status(rc_id)
         return status is not None and (status.placed, status.desired) == (placed, placed)
 
-    await eventually(so, within=WITHIN, what=f"a status of {placed} pods")
+    await eventually(so, what=f"a status of {placed} pods")
 
 
 async def meet(hold: Hold, fate: Fate, rig: Rig, proxy: Proxy, context: str) -> None:
@@ -43,12 +43,12 @@ async def meet(hold: Hold, fate: Fate, rig: Rig, proxy: Proxy, context: str) -> 
     hold.cut()
     if fate == "arrives just before the next":
         # The farm has read again and planned: exactly now that reading becomes wrong.
-        await asyncio.wait_for(following.reached.wait(), WITHIN)
+        await in_time(following.reached.wait())
     else:
         following.release()
         await rig.settled(context)
     hold.release()
-    await asyncio.wait_for(hold.finished.wait(), WITHIN)
+    await in_time(hold.finished.wait())
     following.release()
 
 
@@ -97,7 +97,7 @@ async def test_r12_what_a_person_changed_meanwhile_stops_what_was_planned_before
         holds = [proxy.hold_transaction(k) for k in (1, 2)]
         await rig.change(rc.id, replicas_desired=PODS)
         for hold in holds:
-            await asyncio.wait_for(hold.reached.wait(), WITHIN)
+            await in_time(hold.reached.wait())
         await rig.change(rc.id, replicas_desired=5)
         for hold in holds:
             hold.release()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from tests.fault.farm_process import FarmProcess, Nursery
-from tests.fault.rig import WITHIN, Rig, id_preferring, keys_of, named, rig_on
-from tests.fleet import eventually
-from tests.proxy import Hold, Proxy, Seen, transactions
+from tests.fault.rig import Rig, id_preferring, keys_of, named, rig_on, sessions_of
+from tests.fleet import eventually, in_time
+from tests.proxy import Hold, Proxy, transactions
 
 PODS = 60
 
@@ -33,12 +31,12 @@ async def write_in_hand(
         await rig.farm("survivor")
         hold = proxy.hold_transaction()
         await rig.change(rc.id, replicas_desired=PODS)
-        await asyncio.wait_for(hold.reached.wait(), WITHIN)
+        await in_time(hold.reached.wait())
         if not any("/audit/" in key for key in keys_of(hold)):
             # That was a status; what is wanted is a change of pods.
             first, hold = hold, proxy.hold_transaction()
             first.release()
-            await asyncio.wait_for(hold.reached.wait(), WITHIN)
+            await in_time(hold.reached.wait())
         await rig.shun(hold)
         yield rig, proxy, victim, hold, rc.id
 
@@ -66,7 +64,7 @@ async def is_a_healthy_member_again(rig: Rig, former: str) -> None:
     async def present() -> bool:
         return await rig.session_of("victim") not in ("", former)
 
-    await eventually(present, within=WITHIN, what="the return of the zombie")
+    await eventually(present, what="the return of the zombie")
     rc = await rig.rc(5, name="later", manifest=named("later"), id=id_preferring("victim", "survivor"))
     await rig.owned_by("victim", rc.id)
     await rig.settled("work of the returned")
@@ -88,7 +86,7 @@ async def test_w2_a_stopped_farm_writes_nothing_after_its_session_ended(
             victim.resume()
             await is_a_healthy_member_again(rig, former)
         hold.release()
-        await asyncio.wait_for(hold.finished.wait(), WITHIN)
+        await in_time(hold.finished.wait())
         await nothing_was_written(rig, hold, rc_id, lock)
         if order != "wakes first":
             victim.resume()
@@ -105,16 +103,16 @@ async def test_r2_a_lost_session_ends_all_work_before_the_next_begins(consul_dev
         holds = [proxy.hold(transactions, k) for k in range(1, 9)]
         for rc in rcs:
             await rig.change(rc.id, replicas_desired=3)
-        await asyncio.wait_for(holds[3].reached.wait(), WITHIN)
+        await in_time(holds[3].reached.wait())
         for hold in holds[:4]:
             await rig.shun(hold)
+        before = len(proxy.requests)
         await rig.expire("alive")
 
         async def reopened() -> bool:
             return any(seen.path == "/v1/session/create" for seen in proxy.requests[before:])
 
-        before = len(proxy.requests)
-        await eventually(reopened, within=WITHIN, what="a new session")
+        await eventually(reopened, what="a new session")
         created = next(
             at for at, seen in enumerate(proxy.requests) if at >= before and seen.path == "/v1/session/create"
         )
@@ -123,17 +121,13 @@ async def test_r2_a_lost_session_ends_all_work_before_the_next_begins(consul_dev
         await rig.settled("after")
         await rig.owned_by("alive", *(rc.id for rc in rcs))
         assert farm.owned == {rc.id for rc in rcs}
-        late = [seen for seen in proxy.requests[created:] if transactions(seen) and former in sessions(seen)]
+        late = [
+            seen for seen in proxy.requests[created:] if transactions(seen) and former in sessions_of(seen)
+        ]
         assert late == [], "nothing of the old session is sent once the new one is asked for"
         dump = await rig.well("end")
         for hold in holds:
-            if hold.seen is not None and former in sessions(hold.seen):
+            if hold.seen is not None and former in sessions_of(hold.seen):
                 assert not [key for key in keys_of(hold) if "/audit/" in key and key in dump.entries]
         entries = [dump.entries[rig.keys.lock("rcs", rc.id)] for rc in rcs]
         assert {entry.session for entry in entries} == {await rig.session_of("alive")}
-
-
-def sessions(seen: Seen) -> set[str]:
-    """Sessions that a transaction names; also in values, as a presence does."""
-    found = {operation.get("KV", {}).get("Session") for operation in json.loads(seen.body)}
-    return {session for session in found if session}

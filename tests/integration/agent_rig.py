@@ -31,7 +31,7 @@ from store.manifests import HealthCheck, Manifest, Port, Restart, Stop
 from store.nodes import Agent as Presence
 from store.process import start_ticks
 from store.reality import Reality
-from tests.fleet import client_of, eventually
+from tests.fleet import LIMIT, client_of, eventually, in_time
 
 CLOCK = SystemClock()
 FAST = Restart(initial=0.05, maximum=0.2, reset=60)
@@ -82,7 +82,7 @@ class Running:
         """A clean stop, awaited."""
         self.stop.set()
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(LIMIT):
                 await self.task
         finally:
             await self.client.close()
@@ -245,7 +245,7 @@ class AgentProcess:
 
     async def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
-        return await asyncio.wait_for(self.process.wait(), 30)
+        return await in_time(self.process.wait())
 
     async def __aexit__(self, *_: object) -> None:
         if self.process.returncode is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fleet import in_time
 from tests.integration.agent_rig import AgentProcess, Rig, alive, rig_on, web
 from tests.servers import ConsulServer
 
@@ -70,6 +70,6 @@ async def test_a_second_agent_under_one_name_ends_with_a_clear_refusal(rig: Rig,
         await rig.want(web())
         before = await rig.until(lambda r: r.health.state == "passing")
         async with AgentProcess(rig, FARMD_AGENT__STATE_DIR=str(tmp_path / "elsewhere")) as second:
-            assert await asyncio.wait_for(second.process.wait(), 30) != 0
+            assert await in_time(second.process.wait()) != 0
         assert first.process.returncode is None
         assert alive(before)

@@ -55,7 +55,7 @@ async def until_contact_lost(running: Running) -> None:
     async def lost() -> bool:
         return not running.agent.present
 
-    await eventually(lost, within=60, what="loss of presence")
+    await eventually(lost, what="loss of presence")
 
 
 # -- restarts of the agent ---------------------------------------------------------------------

@@ -9,8 +9,6 @@ import pytest
 from store.reality import Exit, Health, Reality
 from tests.fleet import CLOCK, Cluster, RunningFarm, cluster_on, eventually, start_farm
 
-WITHIN = 15.0
-
 
 @pytest.fixture
 async def cluster(consul_dev: str) -> AsyncIterator[Cluster]:
@@ -34,14 +32,14 @@ async def test_the_worst_pods_exit_is_in_the_status_and_a_crash_loop_is_one_aler
     async def placed() -> bool:
         return len(await cluster.intents()) == 2
 
-    await eventually(placed, within=WITHIN)
+    await eventually(placed)
 
     async def says(state: str, reason: str) -> None:
         async def so() -> bool:
             status = await cluster.status(rc)
             return (status.state, status.reason) == (state, reason)
 
-        await eventually(so, within=WITHIN, what=f"status {state} {reason!r}")
+        await eventually(so, what=f"status {state} {reason!r}")
 
     await says("progressing", "2 of 2 pods are not healthy; node1/hello: not yet")
     entries = await cluster.entries(cluster.keys.tree("intent"))

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.farmctl import Farmctl, Result
-from tests.fleet import Cluster, cluster_on, farm_on
+from tests.fleet import Cluster, cluster_on, farm_on, in_time
 
 FILE = {
     "name": "logs",
@@ -48,7 +48,7 @@ async def cluster(consul_dev: str) -> AsyncIterator[Cluster]:
         async with farm_on(made.client, keys=made.keys, kinds=("rcs", "daemonsets")):
             yield made
         stop.set()
-        await asyncio.wait_for(obeying, 10)
+        await in_time(obeying)
 
 
 async def test_a_daemon_sets_life_in_commands(consul_dev: str, cluster: Cluster, tmp_path: Path) -> None:

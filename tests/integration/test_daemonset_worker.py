@@ -21,7 +21,7 @@ from store.nodes import Agent, Drain, Node, Reserved
 from store.pods import Pod
 from store.status import Status
 from store.work import Work
-from tests.fleet import HELLO, Cluster, RunningFarm, cluster_on, eventually, start_farm
+from tests.fleet import HELLO, Cluster, RunningFarm, cluster_on, eventually, in_time, start_farm
 
 GOOD, BAD = {"nodeQuality": "good"}, {"nodeQuality": "bad"}
 SELECTOR = "nodeQuality=good"
@@ -48,7 +48,7 @@ async def agents(cluster: Cluster) -> AsyncIterator[None]:
     obeying = asyncio.create_task(cluster.obey(stop))
     yield
     stop.set()
-    await asyncio.wait_for(obeying, 10)
+    await in_time(obeying)
 
 
 async def create(
@@ -85,7 +85,7 @@ async def on(cluster: Cluster, daemonset: DaemonSet, *nodes: str) -> None:
     async def there() -> bool:
         return [node for node, _ in await cluster.pods(daemonset.id)] == sorted(nodes)
 
-    await eventually(there, within=8, what=f"pods on {nodes}")
+    await eventually(there, what=f"pods on {nodes}")
 
 
 async def status(cluster: Cluster, daemonset: DaemonSet) -> Status:
@@ -100,7 +100,7 @@ async def said(cluster: Cluster, daemonset: DaemonSet, state: str, text: str = "
         found = await status(cluster, daemonset)
         return found if found.state == state and text in found.reason else None
 
-    return await eventually(says, within=8, what=f"status {state} {text!r}")  # type: ignore[no-any-return]
+    return await eventually(says, what=f"status {state} {text!r}")  # type: ignore[no-any-return]
 
 
 async def consistent(cluster: Cluster, daemonset: DaemonSet) -> None:
@@ -229,7 +229,7 @@ async def test_a_lost_intent_is_repaired(cluster: Cluster, farm: RunningFarm, ag
     async def back() -> bool:
         return ("node1", "hello") in await cluster.intents()
 
-    await eventually(back, within=8)
+    await eventually(back)
 
 
 # -- contention ----------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ async def test_the_younger_of_two_that_claim_a_node_is_blocked_and_named_and_com
     async def over() -> bool:
         return farm.alerts.firing == {}
 
-    await eventually(over, within=5)
+    await eventually(over)
 
 
 async def test_daemon_sets_of_one_pod_on_different_nodes_do_not_contend(
@@ -281,7 +281,7 @@ async def test_a_node_where_a_controller_has_the_instance_is_left_out(
     async def placed() -> bool:
         return len(await cluster.pods(rc.id)) == 1
 
-    await eventually(placed, within=8)
+    await eventually(placed)
     ((taken, _),) = await cluster.pods(rc.id)
     daemonset = await create(cluster)
     await on(cluster, daemonset, *({"node1", "node2"} - {taken}))
@@ -315,7 +315,7 @@ async def test_a_new_manifest_reaches_every_node_in_place(
             renewed.manifest
         }
 
-    await eventually(everywhere, within=20)
+    await eventually(everywhere)
     replaced = [a for a in await cluster.audits() if a.action == "pods.replace"]
     # All but one stay healthy, so it is one after the other.
     assert [len(audit.relabelled) for audit in replaced] == [1] * 5
@@ -329,7 +329,7 @@ async def test_min_health_holds_back_what_nobody_proved(cluster: Cluster, farm: 
     obeying = asyncio.create_task(cluster.obey(stop))
     await said(cluster, daemonset, "converged")
     stop.set()
-    await asyncio.wait_for(obeying, 10)
+    await in_time(obeying)
     # From now on nodes take nothing up: half of the pods may be changed, and not one more.
     renewed = await renew(cluster, daemonset)
     found = await said(cluster, renewed, "progressing", "min_health keeps 2")
@@ -360,7 +360,7 @@ async def test_frozen_removes_nothing_unless_a_person_said_so_since(
     async def frozen() -> bool:
         return await cluster.client.read(cluster.keys.failsafe("daemonsets")) is not None
 
-    await eventually(frozen, within=10)
+    await eventually(frozen)
     await cluster.put(cluster.keys.node("node0"), Node(labels=BAD))
     await said(cluster, daemonset, "frozen", "agents")
     assert len(await cluster.pods(daemonset.id)) == 8
@@ -385,7 +385,7 @@ async def test_r19_a_fleet_that_loses_its_labels_at_once_is_no_reason_to_empty_i
     async def told() -> bool:
         return any(key.startswith("failsafe_daemon_sets_would_remove") for key in farm.alerts.firing)
 
-    await eventually(told, within=10, what="the alert of the freeze")
+    await eventually(told, what="the alert of the freeze")
     for name in names:
         await cluster.put(cluster.keys.node(name), Node(labels=GOOD))
     await said(cluster, daemonset, "converged")
@@ -419,7 +419,7 @@ async def test_daemon_sets_that_reserve_on_the_same_nodes_at_once_all_get_there(
         counts = [len(await cluster.pods(daemonset.id)) for daemonset in made]
         return sum(counts) == 4 * 8
 
-    await eventually(all_placed, within=15, what="four pods on each of eight nodes")
+    await eventually(all_placed, what="four pods on each of eight nodes")
     reserved = await cluster.entries(cluster.keys.tree("reserved"))
     for entry in reserved.values():
         book = codec.decode(Reserved, entry.value, entry.key)
@@ -441,7 +441,7 @@ async def test_a_pod_stays_on_a_node_that_is_given_up(
         found = await status(cluster, daemonset)
         return (found.state, found.desired, found.placed) == ("converged", 2, 2)
 
-    await eventually(uncounted, within=8)
+    await eventually(uncounted)
     assert len(await cluster.pods(daemonset.id)) == 3
 
 

@@ -28,7 +28,6 @@ from tests.obedient import Obedient, obedient
 from tests.people import hello
 
 KINDS = ("rcs", "daemonsets")
-WITHIN = 20.0
 
 
 @dataclass
@@ -60,7 +59,7 @@ class Owner:
             realities = await self.cluster.entries(self.cluster.keys.tree("reality"))
             return len(await self.cluster.pods(self.id)) == len(realities) == 2
 
-        await eventually(so, within=WITHIN, what="two pods that run")
+        await eventually(so, what="two pods that run")
 
     async def mark(self) -> None:
         """``delete --cascade --no-wait``."""
@@ -75,13 +74,13 @@ class Owner:
             found = await self.status()
             return found is not None and found.state == state and text in found.reason
 
-        await eventually(so, within=WITHIN, what=f"status {state} {text!r}")
+        await eventually(so, what=f"status {state} {text!r}")
 
     async def pods_gone(self) -> None:
         async def so() -> bool:
             return not await self.cluster.pods(self.id)
 
-        await eventually(so, within=WITHIN, what="the removal of the pods")
+        await eventually(so, what="the removal of the pods")
 
     async def row(self) -> Any:
         client, keys = self.call.client, self.call.keys
@@ -99,7 +98,7 @@ class Owner:
         async def so() -> bool:
             return not await left()
 
-        await eventually(so, within=WITHIN, what="the end of all its keys")
+        await eventually(so, what="the end of all its keys")
         assert await self.cluster.client.read(keys.sentinel(keys.pods(self.id))) is None
         (end,) = [audit for audit in await self.cluster.audits() if audit.action.endswith(".delete")]
         assert (end.id, end.actor, end.after) == (self.id, f"farm/{by}", {"exists": False})
@@ -182,7 +181,7 @@ async def test_r18_a_freeze_after_the_mark_keeps_the_pods_and_the_record_until_i
     async def seen() -> bool:
         return farm.metric("farmd_frozen", kind=owner.kind) == 1
 
-    await eventually(seen, within=WITHIN, what="the freeze in the farm")
+    await eventually(seen, what="the freeze in the farm")
     agents.deaf.clear()
     await owner.says("frozen", "agents: a test")
     assert await cluster.client.read(cluster.keys.record(owner.kind, owner.id)) is not None

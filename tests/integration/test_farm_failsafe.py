@@ -38,13 +38,13 @@ class Fleet:
         async def so_many() -> bool:
             return len(await self.cluster.pods(rc.id)) == count
 
-        await eventually(so_many, within=6, what=f"{count} pods of {rc.name}")
+        await eventually(so_many, what=f"{count} pods of {rc.name}")
 
     async def state(self, rc: ReplicationController, state: str) -> None:
         async def so() -> bool:
             return (await self.cluster.status(rc)).state == state
 
-        await eventually(so, within=6, what=f"{rc.name} {state}")
+        await eventually(so, what=f"{rc.name} {state}")
 
     async def freeze(self) -> Failsafe | None:
         entry = await self.cluster.client.read(self.cluster.keys.failsafe("rcs"))
@@ -55,13 +55,13 @@ class Fleet:
             record = await self.freeze()
             return record if record is not None and text in record.evidence else None
 
-        return await eventually(so, within=6, what="the freeze")  # type: ignore[no-any-return]
+        return await eventually(so, what="the freeze")  # type: ignore[no-any-return]
 
     async def thawed(self) -> None:
         async def so() -> bool:
             return await self.freeze() is None
 
-        await eventually(so, within=8, what="the thaw")
+        await eventually(so, what="the thaw")
 
     async def delete_sentinel(self, family: str) -> None:
         await self.cluster.client.delete(self.sentinel(family))
@@ -90,7 +90,7 @@ class Fleet:
         async def so() -> bool:
             return bool(self.farm.alerts.fired)
 
-        await eventually(so, within=10, what="an alert")
+        await eventually(so, what="an alert")
         fired = [(alert.urgency, alert.incident_key) for alert in self.farm.alerts.fired]
         assert fired == [("high", incident_key)]
 
@@ -142,7 +142,7 @@ async def test_r18_a_removal_that_nobody_asked_for_since_waits_for_the_thaw(flee
     async def over() -> bool:
         return fleet.farm.alerts.firing == {}
 
-    await eventually(over, within=5)
+    await eventually(over)
 
 
 async def test_r18_an_acknowledgement_of_the_evidence_lets_removals_go_on(fleet: Fleet) -> None:
@@ -197,7 +197,7 @@ async def test_w4_r19_a_count_of_zero_and_the_last_deletion_are_meant(fleet: Fle
     async def released() -> bool:
         return fleet.farm.owned == set()
 
-    await eventually(released, within=5)
+    await eventually(released)
     assert await fleet.freeze() is None
     assert fleet.farm.alerts.fired == []
     again = await fleet.cluster.create_rc("again", 2)
@@ -219,7 +219,7 @@ async def test_w4_r18_a_wiped_store_removes_nothing_registers_nothing_and_ends_n
     async def frozen() -> bool:
         return fleet.farm.metric("farmd_frozen", kind="rcs") == 1
 
-    await eventually(frozen, within=5)
+    await eventually(frozen)
     assert not fleet.farm.task.done()
     left = await fleet.cluster.client.list(fleet.cluster.keys.prefix)
     assert [raw.key for raw in left.items if raw.key.endswith(".present")] == []

@@ -13,7 +13,7 @@ from store.errors import TransactionRejected
 from store.intent import Intent
 from store.locks import Claim, Holder
 from store.rcs import ReplicationController
-from tests.fleet import Cluster, RunningFarm, client_of, cluster_on, eventually, start_farm
+from tests.fleet import Cluster, RunningFarm, client_of, cluster_on, eventually, in_time, start_farm
 from tests.proxy import Proxy, Seen
 
 ITEMS = 24
@@ -40,7 +40,7 @@ class Fleet:
         made = [await self.cluster.create_rc(f"rc{prefix}-{number}", 0, **fields) for number in range(count)]
         return {rc.id for rc in made}
 
-    async def all_owned(self, items: set[str], *farms: RunningFarm, within: float = 5.0) -> None:
+    async def all_owned(self, items: set[str], *farms: RunningFarm) -> None:
         """Each item has one worker, under the lock that stands."""
 
         async def owned() -> bool:
@@ -52,7 +52,7 @@ class Fleet:
                 and all(locks[claim.item].modify_index == claim.index for claim in claims)
             )
 
-        await eventually(owned, within=within, what="every item owned once")
+        await eventually(owned, what="every item owned once")
 
     async def close(self) -> None:
         for farm in self.farms:
@@ -80,7 +80,7 @@ async def fleet(consul_dev: str) -> AsyncIterator[Fleet]:
 
 # -- sharing -------------------------------------------------------------------------------------
 async def test_r7_two_farms_claim_their_own_first(fleet: Fleet) -> None:
-    a, b = await fleet.start("a", patience=30.0), await fleet.start("b", patience=30.0)
+    a, b = await fleet.start("a", patience=3600.0), await fleet.start("b", patience=3600.0)
 
     async def know_each_other() -> bool:
         known = [len(farm.farm._caches.farms.entries) for farm in (a, b)]
@@ -123,7 +123,7 @@ async def test_r9_a_third_farm_gets_its_share_without_a_gap(fleet: Fleet) -> Non
     async def shared() -> bool:
         return len(c.owned) >= 9
 
-    await eventually(shared, within=10)
+    await eventually(shared)
     await fleet.all_owned(items, a, b, c)
     stop.set()
     await looking
@@ -163,23 +163,23 @@ async def test_w1_idle_items_of_a_destroyed_session_are_taken_over(fleet: Fleet)
     async def taken() -> bool:
         return theirs <= b.owned
 
-    await eventually(taken, within=5, what="takeover; nobody edits anything")
+    await eventually(taken, what="takeover; nobody edits anything")
     # R12: what the zombie still has in hand is refused, claim by claim.
     for claim in before.values():
         write = operations.put(fleet.cluster.keys.prefix + "zombie", b"")
         with pytest.raises(TransactionRejected):
             await a.client.transaction([*claim.fence(), write])
     # R2: it comes back under a new session, and the items are shared anew.
-    await fleet.all_owned(items, a, b, within=15)
+    await fleet.all_owned(items, a, b)
 
 
 async def test_w3_r4_a_clean_stop_frees_all_at_once_and_the_other_takes_all(fleet: Fleet) -> None:
     items = await fleet.items(60)
-    a, b = await fleet.start("a", patience=30.0), await fleet.start("b", patience=30.0)
-    await fleet.all_owned(items, a, b, within=10)
+    a, b = await fleet.start("a", patience=3600.0), await fleet.start("b", patience=3600.0)
+    await fleet.all_owned(items, a, b)
     await a.close()
     assert a.owned == set()
-    await fleet.all_owned(items, b, within=3)
+    await fleet.all_owned(items, b)
 
 
 async def test_r4_after_a_clean_stop_nothing_of_the_farm_is_left(fleet: Fleet) -> None:
@@ -203,14 +203,14 @@ async def test_r12_a_changed_record_rejects_a_plan_that_is_under_way(fleet: Flee
         hold = proxy.hold(places_pods)
         await fleet.start("a", address=proxy.address)
         rc = await fleet.cluster.create_rc("web", 5)
-        await asyncio.wait_for(hold.reached.wait(), 5)
+        await in_time(hold.reached.wait())
         await fleet.cluster.change_rc(rc, replicas_desired=2)
         hold.release()
 
         async def placed() -> bool:
             return len(await fleet.cluster.pods(rc.id)) == 2
 
-        await eventually(placed, within=5)
+        await eventually(placed)
         audits = [audit for audit in await fleet.cluster.audits() if audit.action == "pods.place"]
         assert [len(audit.placed) for audit in audits] == [2], "nothing of the old plan was written"
         await fleet.farms[0].close()
@@ -222,16 +222,16 @@ async def test_w2_r12_a_claim_that_is_lost_under_a_write_writes_nothing(fleet: F
         hold = proxy.hold(places_pods)
         a = await fleet.start("a", address=proxy.address)
         rc = await fleet.cluster.create_rc("web", 3)
-        await asyncio.wait_for(hold.reached.wait(), 5)
+        await in_time(hold.reached.wait())
         await fleet.cluster.client.destroy_session(session_of(a))
         b = await fleet.start("b")
 
         async def taken() -> bool:
             return b.owned == {rc.id} and len(await fleet.cluster.pods(rc.id)) == 3
 
-        await eventually(taken, within=8)
+        await eventually(taken)
         hold.release()
-        await eventually(lambda: _is(rc.id not in a.owned), within=8)
+        await eventually(lambda: _is(rc.id not in a.owned))
         audits = [audit for audit in await fleet.cluster.audits() if audit.action == "pods.place"]
         assert [(audit.actor, len(audit.placed)) for audit in audits] == [("farm/b", 3)]
         await a.close()
@@ -242,16 +242,16 @@ async def test_r12_after_an_unknown_outcome_it_reads_before_it_plans(fleet: Flee
     await fleet.cluster.add_nodes({f"n{number}": {} for number in range(9)})
     async with Proxy(fleet.address) as proxy:
         hold = proxy.hold(places_pods, answer=applied)
-        a = await fleet.start("a", address=proxy.address, own_trees_pause=30.0)
+        a = await fleet.start("a", address=proxy.address, own_trees_pause=3600.0)
         rc = await fleet.cluster.create_rc("web", 4)
-        await asyncio.wait_for(hold.reached.wait(), 5)
+        await in_time(hold.reached.wait())
         hold.drop()
 
         async def placed() -> bool:
             status = await fleet.cluster.status(rc)
             return status.placed == 4
 
-        await eventually(placed, within=8)
+        await eventually(placed)
         pods = await fleet.cluster.pods(rc.id)
         assert len(pods) == 4
         assert set(await fleet.cluster.intents()) == set(pods)
@@ -268,9 +268,9 @@ async def test_r3_a_claim_with_an_unknown_outcome_is_never_taken_twice(fleet: Fl
     async with Proxy(fleet.address) as proxy:
         hold = proxy.hold(claims, answer=applied)
         a = await fleet.start("a", address=proxy.address)
-        await asyncio.wait_for(hold.reached.wait(), 5)
+        await in_time(hold.reached.wait())
         hold.drop()
-        await fleet.all_owned(items, a, within=8)
+        await fleet.all_owned(items, a)
         nonces = {Holder.parse(lock.value).nonce for lock in (await fleet.cluster.locks()).values()}
         assert len(nonces) == 1
         assert all(lock.lock_index == 1 for lock in (await fleet.cluster.locks()).values())
@@ -289,10 +289,10 @@ async def test_r9_a_hand_over_with_an_unknown_outcome_loses_no_item(fleet: Fleet
         await fleet.all_owned(items, a)
         hold = proxy.hold(hands_over, answer=applied)
         b = await fleet.start("b")
-        await asyncio.wait_for(hold.reached.wait(), 8)
+        await in_time(hold.reached.wait())
         hold.drop()
-        await eventually(lambda: _is(len(b.owned) >= 6), within=8)
-        await fleet.all_owned(items, a, b, within=8)
+        await eventually(lambda: _is(len(b.owned) >= 6))
+        await fleet.all_owned(items, a, b)
         await a.close()
 
 
@@ -309,7 +309,7 @@ async def test_w6_keys_made_by_hand_end_no_farm(fleet: Fleet) -> None:
     async def placed() -> bool:
         return await fleet.cluster.pods(rc.id) == [("n1", "hello")]
 
-    await eventually(placed, within=5)
+    await eventually(placed)
     assert a.owned == {rc.id}
     assert not a.task.done()
 
@@ -328,7 +328,7 @@ async def test_a_mutation_lock_that_outlived_its_holder_keeps_no_worker_from_its
     async def placed() -> bool:
         return bool(await fleet.cluster.pods(rc.id))
 
-    await eventually(placed, within=5)
+    await eventually(placed)
     await client.destroy_session(session)
 
 
@@ -337,9 +337,9 @@ async def test_w10_the_place_of_another_owners_intent_is_never_written(fleet: Fl
     await fleet.cluster.add_nodes({"n1": {}, "n2": {}})
     async with Proxy(fleet.address) as proxy:
         hold = proxy.hold(places_pods)
-        a = await fleet.start("a", address=proxy.address, own_trees_pause=30.0)
+        a = await fleet.start("a", address=proxy.address, own_trees_pause=3600.0)
         rc = await fleet.cluster.create_rc("web", 1)
-        await asyncio.wait_for(hold.reached.wait(), 5)
+        await in_time(hold.reached.wait())
         foreign = {}
         for node in ("n1", "n2"):
             foreign[node, "hello"] = Intent(manifest="0" * 64, owner="somebody")
@@ -350,7 +350,7 @@ async def test_w10_the_place_of_another_owners_intent_is_never_written(fleet: Fl
             status = await fleet.cluster.status(rc)
             return status.state == "blocked" and "belongs to another owner" in status.reason
 
-        await eventually(blocked, within=8)
+        await eventually(blocked)
         assert await fleet.cluster.intents() == foreign
         assert await fleet.cluster.pods(rc.id) == []
         await a.close()

@@ -55,7 +55,7 @@ async def says(cluster: Cluster, rc: ReplicationController, state: str, text: st
         found = await status(cluster, rc)
         return found if found.state == state and text in found.reason else None
 
-    await eventually(so, within=10, what=f"{state} {text}")
+    await eventually(so, what=f"{state} {text}")
 
 
 async def on(cluster: Cluster, rc: ReplicationController) -> list[str]:
@@ -89,7 +89,7 @@ async def leaves(cluster: Cluster, rc: ReplicationController, *nodes: str) -> No
         stand = await on(cluster, rc)
         return len(stand) == rc.replicas_desired and not set(stand) & set(nodes)
 
-    await eventually(left, within=15, what=f"{nodes} left")
+    await eventually(left, what=f"{nodes} left")
     assert not {node for node, _ in await cluster.intents()} & set(nodes)
     books = await cluster.entries(cluster.keys.tree("reserved"))
     held = [k for k, e in books.items() if codec.decode(Reserved, e.value, k).instances]
@@ -125,7 +125,7 @@ async def test_r21_absence_alone_replaces_nothing(cluster: Cluster, agents: Obed
         async def four() -> bool:
             return len(await on(cluster, rc)) == 4
 
-        await eventually(four, within=10)
+        await eventually(four)
         assert set(stand) < set(await on(cluster, rc))
         before = await on(cluster, waits)
         for node in before[:1]:
@@ -152,7 +152,7 @@ async def test_r27_a_pod_that_stops_by_itself_is_replaced_after_it_did(
             stand = await on(cluster, rc)
             return len(stand) == 3 and old not in stand
 
-        await eventually(left, within=10)
+        await eventually(left)
 
 
 @pytest.mark.parametrize("strategy", ["static", "dynamic"])
@@ -238,7 +238,7 @@ async def test_r19_replacements_beyond_the_budget_of_a_minute_freeze(
             states = [(await status(cluster, rc)).state for rc in rcs]
             return "frozen" in states
 
-        await eventually(frozen, within=15)
+        await eventually(frozen)
         removed = sum(len(audit.removed) for audit in await cluster.audits())
         assert 0 < removed <= 36  # 30 % of 120 pods
         await acknowledge(cluster, "rcs", "than the removal budget allows")
@@ -246,7 +246,7 @@ async def test_r19_replacements_beyond_the_budget_of_a_minute_freeze(
         async def healed() -> bool:
             return not {node for rc in rcs for node in await on(cluster, rc)} & set(NODES[:2])
 
-        await eventually(healed, within=25, what="the rest, on a person's word")
+        await eventually(healed, what="the rest, on a person's word")
 
 
 async def test_r21_a_node_that_came_back_in_between_keeps_its_pod(
@@ -273,13 +273,13 @@ async def test_r21_a_node_that_came_back_in_between_keeps_its_pod(
         async def tried() -> list[str]:
             return back
 
-        await eventually(tried, within=10)
+        await eventually(tried)
         await cluster.change_rc(rc, replicas_desired=4)
 
         async def four() -> bool:
             return len(await on(cluster, rc)) == 4
 
-        await eventually(four, within=10)
+        await eventually(four)
         assert set(before) < set(await on(cluster, rc))
     await client.close()
 
@@ -293,13 +293,13 @@ async def test_many_replicas_a_node_fit_into_transactions(cluster: Cluster, agen
         async def all_there() -> bool:
             return len(await cluster.pods(rc.id)) == 200
 
-        await eventually(all_there, within=20)
+        await eventually(all_there)
         await cluster.change_rc(rc, replicas_desired=0)
 
         async def all_gone() -> bool:
             return not await cluster.pods(rc.id)
 
-        await eventually(all_gone, within=20)
+        await eventually(all_gone)
     books = await cluster.entries(cluster.keys.tree("reserved"))
     assert not [k for k, e in books.items() if codec.decode(Reserved, e.value, k).instances]
 
@@ -333,7 +333,7 @@ async def test_r17_workers_of_one_farm_do_not_collide_over_a_node(
         async def full() -> bool:
             return len(await cluster.intents()) == 40
 
-        await eventually(full, within=20)
+        await eventually(full)
         assert not [alert for alert in farm.alerts.fired if "not enough" in alert.summary]
     await client.close()
     books = await cluster.entries(cluster.keys.tree("reserved"))

@@ -57,11 +57,11 @@ class Fleet:
 
         return await eventually(says, what=f"the drain of {name} waits for {count}")
 
-    async def reaches(self, name: str, stage: str, within: float = 20.0) -> None:
+    async def reaches(self, name: str, stage: str) -> None:
         async def reached() -> bool:
             return await self.stage(name) == stage
 
-        await eventually(reached, within=within, what=f"{name} in stage {stage}")
+        await eventually(reached, what=f"{name} in stage {stage}")
 
     async def stands(self, count: int, owner: str) -> None:
         async def enough() -> bool:
@@ -192,13 +192,13 @@ async def test_a_drain_goes_on_after_kill_9_of_the_farm(
         await fleet.ok("node", "drain", "n1", "--deadline", "1h")
         await fleet.left("n1", 2)
         await fleet.leave("n1", web.id, web.pod_id)
-        await fleet.reaches("n1", "system", within=30)
+        await fleet.reaches("n1", "system")
         doomed.process.send_signal(signal.SIGKILL)
         await asyncio.to_thread(doomed.process.wait)
     await fleet.leave("n1", logs.id, logs.pod_id)
     assert await fleet.stage("n1") == "system"
     async with farm_on(cluster.client, "heir", keys=keys, kinds=("nodes",)):
-        await fleet.reaches("n1", "done", within=60)
+        await fleet.reaches("n1", "done")
     drain = (await fleet.node("n1")).drain
     assert isinstance(drain, Drain)
     stages = [

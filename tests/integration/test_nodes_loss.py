@@ -72,7 +72,7 @@ class Fleet:
         async def over() -> bool:
             return CLOCK.mono() >= until
 
-        await eventually(over, within=seconds + 5)
+        await eventually(over)
 
     async def verdicts(self) -> list[tuple[str, str]]:
         found = [(r.action, r.name) for r in await self.cluster.audits() if r.kind == "nodes"]

@@ -50,7 +50,7 @@ async def placed(cluster: Cluster, rc: ReplicationController, count: int) -> lis
     async def enough() -> bool:
         return len(await cluster.pods(rc.id)) == count
 
-    await eventually(enough, within=5, what=f"{count} pods")
+    await eventually(enough, what=f"{count} pods")
     return [node for node, _ in await cluster.pods(rc.id)]
 
 
@@ -61,7 +61,7 @@ async def said(cluster: Cluster, rc: ReplicationController, state: str, text: st
         status = await cluster.status(rc)
         return status if status.state == state and text in status.reason else None
 
-    return await eventually(says, within=5, what=f"status {state} {text!r}")  # type: ignore[no-any-return]
+    return await eventually(says, what=f"status {state} {text!r}")  # type: ignore[no-any-return]
 
 
 async def pod_audits(cluster: Cluster) -> list[Audit]:
@@ -124,7 +124,7 @@ async def test_cant_schedule_is_one_alert_and_a_reason_and_w22_no_audit(
     async def looked_again() -> bool:
         return farm.metric("farmd_cycles_total", kind="rcs", result="blocked") >= 3
 
-    await eventually(looked_again, within=5)
+    await eventually(looked_again)
     assert [(alert.urgency, alert.incident_key) for alert in farm.alerts.fired] == [("low", rc.id)]
     assert await pod_audits(cluster) == []
     assert await cluster.client.read(cluster.keys.status("rcs", rc.id)) == written
@@ -145,7 +145,7 @@ async def test_schedule_partial_keeps_what_could_be_placed_and_ends_the_incident
     async def over() -> bool:
         return farm.alerts.firing == {}
 
-    await eventually(over, within=5)
+    await eventually(over)
     await consistent(cluster, rc)
 
 
@@ -237,7 +237,7 @@ async def test_consistency_modify_and_delete(cluster: Cluster, farm: RunningFarm
         entry = await cluster.client.read(key)
         return entry is not None and entry.value == right.value and entry.modify_index > right.modify_index
 
-    await eventually(restored, within=5)
+    await eventually(restored)
     last = (await pod_audits(cluster))[-1]
     assert (last.action, last.relabelled) == ("pods.repair", ["node1/hello"])
     assert len(await cluster.pods(rc.id)) == 1
@@ -290,7 +290,7 @@ async def test_w6_an_intent_that_does_not_decode_is_nobodys_and_is_left_alone(
     async def repaired() -> bool:
         return set(await cluster.intents()) == {("node1", "hello"), ("node2", "hello")}
 
-    await eventually(repaired, within=5)
+    await eventually(repaired)
 
 
 async def test_w6_a_pod_that_does_not_decode_stops_its_own_controller_alone(
@@ -364,7 +364,7 @@ async def test_removal_takes_the_unhealthy_first_then_the_newest(cluster: Cluste
     async def seen() -> bool:
         return (await cluster.status(rc)).healthy == 3
 
-    await eventually(seen, within=5)
+    await eventually(seen)
     rc = await cluster.change_rc(rc, replicas_desired=3)
     assert first[1] not in await placed(cluster, rc, 3)
     rc = await cluster.change_rc(rc, replicas_desired=2)
@@ -387,7 +387,7 @@ async def test_replacement_in_place_takes_one_at_a_time(cluster: Cluster, farm: 
         async def replaced() -> bool:
             return {intent.manifest for intent in (await cluster.intents()).values()} == {sha}
 
-        await eventually(replaced, within=10)
+        await eventually(replaced)
         status = await said(cluster, rc, "converged")
         assert (status.placed, status.healthy, status.outdated) == (4, 4, 0)
     finally:
@@ -410,7 +410,7 @@ async def test_r14_a_managed_controller_repairs_intents_and_nothing_else(
     async def repaired() -> bool:
         return list(await cluster.intents()) == [(node, "hello")]
 
-    await eventually(repaired, within=5)
+    await eventually(repaired)
     rc = await cluster.change_rc(rc, replicas_desired=0)
     marker = await create(cluster, 1, "marker", manifest=Manifest(id="marker", command=["x"]))
     await placed(cluster, marker, 1)
@@ -430,7 +430,7 @@ async def test_w11_deleting_the_record_touches_no_pod_and_frees_the_lock(
     async def freed() -> bool:
         return await cluster.locks() == {}
 
-    await eventually(freed, within=5)
+    await eventually(freed)
     assert list(await cluster.intents()) == [("node1", "hello")]
     assert farm.owned == set()
 
@@ -444,7 +444,7 @@ async def test_the_alert_of_a_deleted_controller_is_resolved(cluster: Cluster, f
     async def over() -> bool:
         return farm.alerts.firing == {}
 
-    await eventually(over, within=5)
+    await eventually(over)
 
 
 async def test_r25_a_status_is_written_for_another_record_or_in_other_words_only(
@@ -460,7 +460,7 @@ async def test_r25_a_status_is_written_for_another_record_or_in_other_words_only
         entry = await cluster.client.read(key)
         return entry is not None and (await cluster.status(rc)).record == entry.modify_index
 
-    await eventually(renamed, within=5)
+    await eventually(renamed)
     assert (
         msgspec.structs.replace(await cluster.status(rc), record=before.record, since=before.since) == before
     )
@@ -471,7 +471,7 @@ async def test_r25_a_status_is_written_for_another_record_or_in_other_words_only
     async def looked() -> bool:
         return farm.metric("farmd_cycles_total", kind="rcs", result="done") > cycles
 
-    await eventually(looked, within=5)
+    await eventually(looked)
     assert await cluster.client.read(cluster.keys.status("rcs", rc.id)) == written
 
 

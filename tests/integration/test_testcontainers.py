@@ -20,6 +20,7 @@ from store.consul.connect import connect
 from store.errors import StoreError
 from tests import containers, reaper, servers
 from tests.containers import Api
+from tests.fleet import LIMIT
 
 HTTP_PORT = 8500
 
@@ -77,7 +78,7 @@ async def leader(client: ConsulClient) -> str:
 
 async def test_the_client_works_against_consul_in_a_container(address: str) -> None:
     client = connect({}, SystemClock(), address=address)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT):
         while not await leader(client):
             await asyncio.sleep(0.05)
     assert (await client.version()).split(".")[0] == "1"

@@ -20,7 +20,7 @@ from store.rcs import ReplicationController
 from store.sessions import Session
 from store.status import Status
 from store.work import Work
-from tests.fleet import CLOCK, Cluster, RunningFarm, cluster_on, eventually, farm_on
+from tests.fleet import CLOCK, Cluster, RunningFarm, cluster_on, eventually, farm_on, in_time
 from tests.mortal import bury, mortal_farm, said
 from tests.obedient import Obedient, obedient
 from tests.toys import Faulty, is_transaction
@@ -65,7 +65,7 @@ async def converged(cluster: Cluster, rc: ReplicationController) -> list[str]:
     async def says() -> bool:
         return (await status(cluster, rc)).state == "converged"
 
-    await eventually(says, within=10, what="converged")
+    await eventually(says, what="converged")
     return await on(cluster, rc)
 
 
@@ -91,7 +91,7 @@ async def actions(cluster: Cluster) -> list[str]:
 
 
 async def until(condition: Callable[[], Awaitable[object]], what: str) -> None:
-    await eventually(condition, within=20, what=what)
+    await eventually(condition, what=what)
 
 
 async def under_way(cluster: Cluster, rc: ReplicationController) -> Callable[[], Awaitable[bool]]:
@@ -129,7 +129,7 @@ async def test_w16_the_old_pod_goes_after_the_new_one_is_healthy(cluster: Cluste
         await until(await under_way(cluster, rc), "the new pod beside the old")
         assert old in await on(cluster, rc)
         assert sorted(await reserved(cluster)) == sorted(NODES)
-        said = await eventually(lambda: _reason(cluster, rc), within=10)
+        said = await eventually(lambda: _reason(cluster, rc))
         assert f"moving hello from {old} to {spare}" in said
         agents.deaf.clear()
         await settled(cluster, rc, old)
@@ -238,7 +238,7 @@ async def test_w16_another_farm_finishes_what_one_began(
         if action == "transfer.place":
             agents.deaf |= set(NODES) - set(await on(cluster, rc))
         await label(cluster, old, BAD)
-        await asyncio.wait_for(mortal.stop.cut.wait(), 20)  # type: ignore[attr-defined]
+        await in_time(mortal.stop.cut.wait())  # type: ignore[attr-defined]
         before = (await work(cluster, rc)).transfer
         await bury(cluster, mortal)
         agents.deaf.clear()
@@ -258,7 +258,7 @@ async def test_w16_another_farm_rolls_back_what_one_began(
         stand = await converged(cluster, rc)
         agents.deaf |= set(NODES) - set(stand)
         await label(cluster, stand[0], BAD)
-        await asyncio.wait_for(mortal.stop.cut.wait(), 20)  # type: ignore[attr-defined]
+        await in_time(mortal.stop.cut.wait())  # type: ignore[attr-defined]
         await bury(cluster, mortal)
         async with farm_on(cluster.client, "heir", keys=cluster.keys):
             await settled(cluster, rc)
@@ -280,11 +280,11 @@ async def test_w16_a_move_that_a_dead_farm_took_back_is_taken_back_once(
         if action == "transfer.cancel":
             await until(await under_way(cluster, rc), "the new pod beside the old")
             await label(cluster, stand[0], GOOD)
-        await asyncio.wait_for(mortal.stop.cut.wait(), 20)  # type: ignore[attr-defined]
+        await in_time(mortal.stop.cut.wait())  # type: ignore[attr-defined]
         await bury(cluster, mortal)
         async with farm_on(cluster.client, "heir", keys=cluster.keys):
             await settled(cluster, rc)
-            await eventually(lambda: _reason_of_heir(cluster, rc), within=10, what="the heir speaks")
+            await eventually(lambda: _reason_of_heir(cluster, rc), what="the heir speaks")
             await settled(cluster, rc)
     assert await on(cluster, rc) == stand
     assert await actions(cluster) == ["transfer.start", "transfer.place", action]

@@ -69,7 +69,7 @@ async def move_over(cluster: Cluster, rc: ReplicationController, old: str) -> No
         stand = await on(cluster, rc)
         return not moving and len(stand) == 2 and old not in stand
 
-    await eventually(over, within=20, what="the move is over")
+    await eventually(over, what="the move is over")
 
 
 async def test_r21_a_move_ends_by_a_verdict_only_while_that_holds(
