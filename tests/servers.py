@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from types import TracebackType
 from typing import Any
 
 from tests import debian, reaper
+from tests.ports import free_ports
 
 BINARY = debian.CACHE / "bin" / "consul"
 IMAGE = os.environ.get("FARMD_TEST_CONSUL_IMAGE", "hashicorp/consul:1.8.7")
@@ -107,18 +107,6 @@ def _install(source: Path) -> None:
         part.unlink()
         raise debian.CannotFetch(f"the fetched consul does not run: {error}") from error
     part.rename(BINARY)
-
-
-def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that are free now; all are held until all are chosen, so they differ."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((host, 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 class ConsulServer:

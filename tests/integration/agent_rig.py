@@ -32,11 +32,10 @@ from store.nodes import Agent as Presence
 from store.process import start_ticks
 from store.reality import Reality
 from tests.fleet import LIMIT, client_of, eventually, in_time
+from tests.ports import pod_ports
 
 CLOCK = SystemClock()
 FAST = Restart(initial=0.05, maximum=0.2, reset=60)
-# A range of its own for each process of the test run: two agents with one seed ask for the same ports.
-FIRST_PORT = 10000 + 1000 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 SERVER = (
     "import os,http.server as h\n"
     "class H(h.BaseHTTPRequestHandler):\n"
@@ -117,7 +116,7 @@ class Rig:
             "node": node,
             "state_dir": self.root / node,
             "session_ttl": 10.0,
-            "port_range": (FIRST_PORT, FIRST_PORT + 999),
+            "port_range": pod_ports(),
         }
         agent = Agent(
             AgentConfig(**(settings | {"retry_unusable": 0.2} | config)),
@@ -233,6 +232,7 @@ class AgentProcess:
             "FARMD_STORE__PREFIX": rig.keys.prefix,
             "FARMD_AGENT__NODE": node,
             "FARMD_AGENT__STATE_DIR": str(rig.root / node),
+            "FARMD_AGENT__PORT_RANGE": "{}-{}".format(*pod_ports()),
             "FARMD_WEB__AGENT_PORT": "0",
             **more,
         }

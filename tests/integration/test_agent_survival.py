@@ -21,7 +21,8 @@ from store.process import start_ticks
 from store.sessions import Session
 from tests.fleet import eventually
 from tests.integration.agent_rig import CLOCK, Rig, Running, alive, kill, rig_on, sha_of, shell, web
-from tests.servers import ConsulServer, free_ports
+from tests.ports import free_ports
+from tests.servers import ConsulServer
 
 SLEEPER = shell("exec sleep 1000")
 

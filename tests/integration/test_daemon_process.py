@@ -10,8 +10,8 @@ import urllib.request
 
 import pytest
 
-from tests import servers
 from tests.credentials import mend, spoil
+from tests.ports import free_ports
 from tests.processes import NotifySocket, Program, eventually, get, term
 
 ROLES = ["run", "agent"]
@@ -112,7 +112,7 @@ def test_r27_an_agent_needs_no_store_to_start_and_says_what_it_waits_for(start, 
 
 @pytest.fixture
 def free_port() -> int:
-    return servers.free_ports(1)[0]
+    return free_ports(1)[0]
 
 
 def test_a_farm_waits_for_consul_says_so_and_goes_on_once_it_is_there(start, free_port, tmp_path):

@@ -193,7 +193,7 @@ async def test_r22_a_missing_or_unreadable_reality_is_doubt_and_replaces_nothing
 
 
 async def test_r19_a_mass_loss_of_health_freezes_instead(cluster: Cluster, agents: Obedient) -> None:
-    async with farm_on(cluster.client, "farm-1", keys=cluster.keys, thaw_after=60.0) as farm:
+    async with farm_on(cluster.client, "farm-1", keys=cluster.keys, thaw_after=3600.0) as farm:
         rcs = [
             await cluster.create_rc(
                 f"rc-{n}", 4, manifest=Manifest(id=f"p{n}", command=["x"]), unhealthy_after=0.5
@@ -218,7 +218,7 @@ async def test_r19_replacements_beyond_the_budget_of_a_minute_freeze(
     cluster: Cluster, agents: Obedient
 ) -> None:
     """Twenty a minute are allowed in a small fleet; the rest waits for a person or for the thaw."""
-    async with farm_on(cluster.client, "farm-1", keys=cluster.keys, thaw_after=60.0):
+    async with farm_on(cluster.client, "farm-1", keys=cluster.keys, thaw_after=3600.0):
         rcs = [
             await cluster.create_rc(
                 f"rc-{n}",

@@ -21,6 +21,7 @@ from store.errors import StoreError
 from tests import containers, reaper, servers
 from tests.containers import Api
 from tests.fleet import LIMIT
+from tests.ports import free_ports
 
 HTTP_PORT = 8500
 
@@ -52,7 +53,7 @@ def tracked(container: DockerContainer, api: Api) -> Iterator[None]:
 def address(api: Api) -> Iterator[str]:
     """``host:port`` of a Consul in a container of its own."""
     image = containers.image_of(api, servers.consul_binary(), "localhost/farmd-test-consul")
-    http, rpc, serf = servers.free_ports(3) if api.own else (HTTP_PORT, 8300, 8301)
+    http, rpc, serf = free_ports(3) if api.own else (HTTP_PORT, 8300, 8301)
     command = [
         "/bin/consul", "agent", "-dev", "-bind", "127.0.0.1", "-dns-port", "-1", "-grpc-port", "-1",
         "-client", "127.0.0.1" if api.own else "0.0.0.0", "-serf-wan-port", "-1",

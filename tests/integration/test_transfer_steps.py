@@ -346,7 +346,7 @@ async def test_alert_if_cannot_allocate_nodes(cluster: Cluster, agents: Obedient
 
 async def test_w10_a_move_never_takes_an_intent_of_somebody_else(cluster: Cluster, agents: Obedient) -> None:
     """An intent that turns up on the reserved place stays, and the move is taken back."""
-    async with farm_on(cluster.client, "farm-1", keys=cluster.keys, own_trees_pause=60.0):
+    async with farm_on(cluster.client, "farm-1", keys=cluster.keys, own_trees_pause=3600.0):
         rc = await three(cluster)
         stand = await converged(cluster, rc)
         (spare,) = set(NODES) - set(stand)

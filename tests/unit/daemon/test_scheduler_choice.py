@@ -9,7 +9,7 @@ from farmd.runtime.clock import SystemClock
 from scheduler.errors import SchedulerError
 from tests.credentials import BAD, spoil
 from tests.fleets import fleet, node, request
-from tests.servers import free_ports
+from tests.ports import free_ports
 
 
 async def chosen(**section: object) -> list[str]:

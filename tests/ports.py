@@ -1,0 +1,68 @@
+"""Ports that no other test process on this machine uses, for servers and for the pods of agents.
+
+Each process takes a block below the range from which the kernel gives source ports, so that no connection of
+anybody's takes the port of a server that restarts. A block is taken as long as its first port is bound.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from functools import cache
+
+BLOCKS = range(10000, 20000, 250)
+SERVERS = 100
+SIZE = 250
+
+
+class NoPorts(Exception):
+    """Every block is taken, or all ports of the own block are."""
+
+
+@cache
+def _block() -> tuple[int, socket.socket]:
+    """The first port of this process's block, and the socket that keeps others out."""
+    for first in BLOCKS:
+        guard = socket.socket()
+        try:
+            guard.bind(("127.0.0.1", first))
+        except OSError:
+            guard.close()
+            continue
+        return first, guard
+    raise NoPorts(f"every block of ports from {BLOCKS.start} to {BLOCKS.stop} is taken")
+
+
+@cache
+def _numbers() -> itertools.cycle[int]:
+    first = _block()[0]
+    return itertools.cycle(range(first + 1, first + SERVERS))
+
+
+def pod_ports() -> tuple[int, int]:
+    """First and last of the ports that agents of this process give to pods."""
+    first = _block()[0]
+    return first + SERVERS, first + SIZE - 1
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Ports that nobody listens on, and that are not given out again soon.
+
+    Raises:
+        NoPorts: there are not as many.
+    """
+    free = (port for port in itertools.islice(_numbers(), SERVERS - 1) if _is_free(host, port))
+    found = list(itertools.islice(free, count))
+    if len(found) < count:
+        raise NoPorts(f"{len(found)} free ports in the block, {count} are wanted")
+    return found
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
