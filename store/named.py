@@ -175,12 +175,6 @@ class NamedRecords(Generic[T]):
         listing.items.sort(key=lambda stored: (stored.record.name, stored.record.id))
         return listing
 
-    async def names(self) -> tuple[str, ...]:
-        """All names in use, for completion; reads no record."""
-        prefix = self._keys.name(self.family, "")
-        page = await self._client.keys(prefix)
-        return tuple(key[len(prefix) :] for key in page.items)
-
     def create(self, record: T, *, name_index: int = 0) -> tuple[Operation, ...]:
         """Create the record and the key of its name; both operations belong into one transaction.
 

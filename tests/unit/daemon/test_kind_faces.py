@@ -62,7 +62,7 @@ def test_people_can_ask_for_it(kind: KindOfWork) -> None:
         group = farmctl.get_command(click.Context(farmctl), word)
         assert isinstance(group, click.Group)
         verbs = {"list", "describe"} | ({"get", "create", "delete"} if families.named(kind.family) else set())
-        verbs |= {"pods", "explain"} if families.owns_pods(kind.family) else set()
+        verbs |= {"pods", "logs", "explain"} if families.owns_pods(kind.family) else set()
         assert verbs <= set(group.list_commands(click.Context(group)))
     assert kind.title
     assert not families.named(kind.family) or kinds.load(kind.asked).kind == kind.family

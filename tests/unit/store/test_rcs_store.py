@@ -28,7 +28,6 @@ async def test_create_writes_record_and_name_or_neither() -> None:
             await call.client.transaction(store.create(record("cd34", "hello")))
         assert await snapshot(call) == before
         assert (await store.get("ab12")).record.name == "hello"
-        assert await store.names() == ("hello",)
 
 
 async def test_a_name_wins_over_an_id_that_begins_alike() -> None:
