@@ -14,8 +14,3 @@ def shim_lives(identity: Identity, boot: str) -> bool:
 def workload_lives(identity: Identity, boot: str) -> bool:
     """Whether the recorded workload is still that very process."""
     return identity.boot == boot and start_ticks(identity.pid) == identity.ticks
-
-
-def pid_exists(pid: int) -> bool:
-    """Whether any live process has this id."""
-    return pid > 0 and start_ticks(pid) is not None

@@ -38,12 +38,12 @@ class FarmSection(Section):
     name: str = Field(default_factory=_this_host, description="Name of this farm, unique among live farms.")
     kinds: Texts = Field(
         list(KINDS),
-        description="Kinds of work that it claims.",
+        description="Kinds of work that the farm claims.",
         min_length=1,
     )
     selector: str = Field(
         "",
-        description=f"Claims only {_SELECTABLE} whose labels match (Kubernetes grammar); other work has"
+        description=f"Claim only {_SELECTABLE} whose labels match (Kubernetes grammar); other work has"
         " no labels.",
     )
     ttl: float = Field(10.0, ge=10, le=60, description="Time to live of the session, in seconds.")
@@ -58,7 +58,7 @@ class FarmSection(Section):
         ge=0,
         le=3600,
         description="Seconds that a farm may take to hand its work over when it is stopped, less than"
-        " systemd's `TimeoutStopSec`; 0: it frees all at once, and others take it within a second.",
+        " systemd's `TimeoutStopSec`; 0: it frees all locks at once, and others claim them within a second.",
     )
 
     @field_validator("name")
@@ -79,10 +79,10 @@ class HousekeepingSection(Section):
 
     interval: float = Field(3600.0, ge=1, description="Time between two rounds.")
     manifest_age: float = Field(
-        24 * 3600.0, ge=0, description="How long a manifest is kept that nothing refers to."
+        24 * 3600.0, ge=0, description="How long a manifest without a reference is kept."
     )
     audit_retention: float = Field(
-        7 * 24 * 3600.0, ge=3600, description="How far the audit log reaches back; whole hours go."
+        7 * 24 * 3600.0, ge=3600, description="How long audit records are kept; whole hours are deleted."
     )
 
 
@@ -91,11 +91,14 @@ class SchedulerSection(Section):
 
     url: str = Field("", description="Address of a remote scheduler; empty: the built-in one chooses.")
     timeout: float = Field(5.0, gt=0, le=60, description="How long an answer may take, in seconds.")
-    pause: float = Field(30.0, ge=0, description="How long a failed one is left alone, in seconds.")
-    fallback: Literal["built-in", "block"] = Field(
-        "built-in", description="While it gives no usable answer: choose here, or place nothing and say why."
+    pause: float = Field(
+        30.0, ge=0, description="Seconds until a remote scheduler that failed is asked again."
     )
-    token_file: str = Field("", description="File with the bearer token for it, read anew for each request.")
+    fallback: Literal["built-in", "block"] = Field(
+        "built-in",
+        description="Without a usable answer: use the built-in scheduler, or block with the reason.",
+    )
+    token_file: str = Field("", description="File with its bearer token, read again for each request.")
 
     @field_validator("url")
     @classmethod
@@ -157,7 +160,7 @@ class LogSection(Section):
     """Logs, which go to stdout."""
 
     level: Literal["debug", "info", "warning", "error", "critical"] = Field(
-        "info", description="Least level that is shown.", json_schema_extra=RELOADABLE
+        "info", description="Lowest level that is logged.", json_schema_extra=RELOADABLE
     )
     format: Literal["auto", "json", "pretty"] = Field("auto", description="auto: pretty on a terminal only.")
 
@@ -171,18 +174,18 @@ class WebSection(Section):
         AGENT_PORT, ge=0, le=65535, description="Port of `farmd agent`; 0 takes a free one."
     )
     advertise: str = Field(
-        "", description="Host name that others reach this one by; empty: the bind address."
+        "", description="Host name of this process for other machines; empty: the bind address."
     )
-    port_file: str = Field("", description="File to write the chosen port into, once it listens.")
+    port_file: str = Field("", description="File that gets the chosen port once the process listens.")
 
 
 class SinkSection(Section):
-    """One place that alerts go to."""
+    """One receiver of alerts."""
 
     type: Literal["log", "webhook"]
-    url: str = Field("", description="Where a webhook posts to.")
-    secret: SecretStr = Field(SecretStr(""), description="Key that a webhook signs with.")
-    secret_file: str = Field("", description="File that holds that key.")
+    url: str = Field("", description="Address that a webhook posts to.")
+    secret: SecretStr = Field(SecretStr(""), description="Key that signs a webhook's messages.")
+    secret_file: str = Field("", description="File with that key.")
     timeout: float = Field(10.0, gt=0, le=120, description="Seconds for one delivery.")
 
 
@@ -190,7 +193,7 @@ class AlertsSection(Section):
     """The receivers of alerts."""
 
     sinks: Annotated[list[SinkSection], BeforeValidator(tabled)] = Field(
-        [SinkSection(type="log")], description="Places that alerts go to.", json_schema_extra=RELOADABLE
+        [SinkSection(type="log")], description="Receivers of alerts.", json_schema_extra=RELOADABLE
     )
 
     @field_validator("sinks")

@@ -86,10 +86,10 @@ TABLE: tuple[Metric, ...] = (
     Metric(
         "farmd_loop_last_progress_timestamp_seconds",
         "gauge",
-        "When the slowest loop of that name last got somewhere.",
+        "When the slowest loop of that name last made progress.",
         {"loop": LOOPS},
     ),
-    Metric("farmd_owned", "gauge", "Items that this farm holds the lock of.", {"kind": KINDS}),
+    Metric("farmd_owned", "gauge", "Items whose lock this farm holds.", {"kind": KINDS}),
     Metric(
         "farmd_blocked",
         "gauge",
@@ -103,20 +103,20 @@ TABLE: tuple[Metric, ...] = (
     Metric(
         "farmd_lock_events_total",
         "counter",
-        "What happened to item locks.",
+        "Events of item locks.",
         {"event": ("claimed", "rejected", "lost", "released", "handed_over", "adopted")},
     ),
     Metric(
         "farmd_lock_failover_seconds",
         "histogram",
-        "From a lock seen free to its claim by this farm.",
+        "Time from a lock seen free to its claim by this farm.",
         {},
         CYCLE_SECONDS,
     ),
     Metric(
         "farmd_session_events_total",
         "counter",
-        "What happened to this process's session.",
+        "Events of this process's session.",
         {"event": ("created", "resumed", "suspended", "lost", "destroyed")},
     ),
     Metric("farmd_session_renew_seconds", "histogram", "Time of one good renewal of the session."),
@@ -134,29 +134,15 @@ TABLE: tuple[Metric, ...] = (
     ),
     Metric("farmd_store_reachable", "gauge", "1 while the last request to Consul was answered."),
     Metric(
-        "farmd_watch_staleness_seconds", "gauge", "Age of a watch's last true answer.", {"watch": WATCHES}
+        "farmd_watch_staleness_seconds", "gauge", "Age of a watch's last proven answer.", {"watch": WATCHES}
     ),
     Metric("farmd_txn_ops", "histogram", "Operations in one transaction.", {}, OPERATIONS),
     Metric(
-        "farmd_rollouts",
-        "gauge",
-        "Rollouts by phase.",
-        {"phase": ("pending", "running", "paused", "reverting", "done", "failed")},
-    ),
-    Metric(
-        "farmd_rollout_step_duration_seconds",
-        "histogram",
-        "Time of one step of a rollout.",
-        {"result": ("done", "reverted", "failed")},
-        CYCLE_SECONDS,
-    ),
-    Metric(
         "farmd_housekeeping_total",
         "counter",
-        "What house-keeping did with manifests, hours of the audit log and checkpoints.",
+        "Actions of house-keeping on manifests, hours of the audit log and checkpoints.",
         {"what": ("condemned", "absolved", "collected", "pruned", "checkpoint")},
     ),
-    Metric("farmd_workqueue_depth", "gauge", "Items that wait for their worker.", {"queue": KINDS}),
     Metric(
         "farmd_alerts_sent_total",
         "counter",
@@ -172,7 +158,7 @@ TABLE: tuple[Metric, ...] = (
     Metric(
         "farmd_pod_events_total",
         "counter",
-        "What the agent did with its pods.",
+        "Actions and events of the agent's pods.",
         {"event": ("started", "exited", "restarted", "stopped", "killed", "adopted", "refused")},
     ),
     Metric(
@@ -187,7 +173,6 @@ TABLE: tuple[Metric, ...] = (
         "Reloads of the configuration.",
         {"result": ("applied", "unchanged", "refused")},
     ),
-    Metric("farmd_deprecated_use_total", "counter", "Uses of what will be removed.", {"feature": ("none",)}),
 )
 
 # Only ``farmd_build_info`` has a label without a closed set: the version, which is one in each process.
