@@ -8,17 +8,18 @@ that nothing matches (R20); an answer with it may be empty.
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import msgspec
 
 from store import codec, operations
-from store.entry import Entry, Page, RawEntry
-from store.errors import Conflict, NotFound, NotRegistered, OutcomeUnknown, RecordInvalid
+from store.entry import Entry, RawEntry
+from store.errors import NotFound, NotRegistered, RecordInvalid
 from store.keys import Keys, is_sentinel
 from store.manifests import Manifest
 from store.operations import Operation
+from store.ports import KeyReader
 from store.rcs import ReplicationController
 from store.selectors import Selector, valid_labels
 
@@ -74,19 +75,6 @@ class Labeler(LabelMatcher, Protocol):
         """Operations that remove these labels, valid for the record as it was read."""
 
 
-class KeyValue(Protocol):
-    """What is needed of ``store.consul.client.ConsulClient``."""
-
-    async def read(self, key: str, /) -> Entry | None:
-        """One key."""
-
-    async def list(self, prefix: str, /) -> Page[RawEntry]:
-        """One tree."""
-
-    async def put(self, key: str, value: bytes, /, *, cas: int | None = None, flags: int = 0) -> bool:
-        """Compare-and-set."""
-
-
 def pod_labels(rc: ReplicationController, manifest: Manifest) -> dict[str, str]:
     """Labels of a pod that an RC places: those of the RC's record; the reserved labels override them."""
     return {**rc.pod_labels, POD_ID_LABEL: manifest.id, RC_ID_LABEL: rc.id}
@@ -101,14 +89,12 @@ class _Labels(msgspec.Struct):
 class StoreLabeler:
     """A ``Labeler`` that reads and changes the records.
 
-    ``retries`` is how often the plain forms read and try again when the record changed in between.
     ``cluster`` is the id that the sentinels must bear; empty accepts any.
     """
 
-    def __init__(self, store: KeyValue, keys: Keys, *, retries: int = 3, cluster: str = "") -> None:
+    def __init__(self, store: KeyReader, keys: Keys, *, cluster: str = "") -> None:
         self._store = store
         self._keys = keys
-        self._retries = retries
         self._cluster = cluster
 
     async def get_labels(self, label_type: LabelType, item_id: str) -> Labeled:
@@ -121,10 +107,6 @@ class StoreLabeler:
         if entry is None:
             return Labeled(label_type, item_id, {})
         return Labeled(label_type, item_id, _labels(entry), entry.modify_index)
-
-    async def list_labels(self, label_type: LabelType) -> list[Labeled]:
-        """All objects of a type, by id."""
-        return await self.get_matches(Selector.everything(), label_type)
 
     async def get_matches(self, selector: Selector, label_type: LabelType) -> list[Labeled]:
         """All objects of a type that the selector matches, by id. Reads the whole tree.
@@ -170,54 +152,6 @@ class StoreLabeler:
         before = _labels(entry)
         gone = before.keys() & set(keys)
         return [_cas(entry, {k: v for k, v in before.items() if k not in gone})] if gone else []
-
-    async def set_labels(self, label_type: LabelType, item_id: str, labels: Mapping[str, str]) -> None:
-        """Merge these labels in.
-
-        Raises:
-            Conflict: the record changed at each try.
-        """
-        valid_labels(labels, "labels")
-        if not labels:
-            return
-
-        async def change() -> list[Operation]:
-            entry = await self._entry(label_type, item_id)
-            before = _labels(entry)
-            return [] if labels.items() <= before.items() else [_cas(entry, {**before, **labels})]
-
-        await self._write(change, f"{label_type} {item_id}")
-
-    async def remove_labels(self, label_type: LabelType, item_id: str, keys: Iterable[str]) -> None:
-        """Take these keys away; keys that are not there are no error.
-
-        Raises:
-            Conflict: the record changed at each try.
-        """
-        gone = tuple(keys)
-
-        async def change() -> list[Operation]:
-            return await self.remove_labels_txn(label_type, item_id, gone)
-
-        await self._write(change, f"{label_type} {item_id}")
-
-    async def _write(self, change: Callable[[], Awaitable[list[Operation]]], what: str) -> None:
-        """Read, change, compare-and-set; after an unknown outcome reading again tells (R12)."""
-        for attempt in range(self._retries + 1):
-            for operation in await change():
-                try:
-                    written = await self._store.put(
-                        operation.key, operation.value, cas=operation.index, flags=operation.flags
-                    )
-                except OutcomeUnknown:
-                    if attempt == self._retries:
-                        raise
-                    written = False
-                if not written:
-                    break
-            else:
-                return
-        raise Conflict(f"labels of {what}: changed by others at each of {self._retries + 1} tries")
 
     async def _entry(self, label_type: LabelType, item_id: str) -> Entry:
         key = self._key(label_type, item_id)

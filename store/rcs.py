@@ -11,9 +11,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from store.entry import Entry, Stored
 from store.keys import Keys
-from store.named import NamedRecords, decode_named
+from store.named import NamedRecords
 from store.ports import KeyReader
 
 KIND = "rcs"
@@ -83,15 +82,6 @@ def small(rc: ReplicationController) -> ReplicationController:
         pod_labels=rc.pod_labels or _NOTHING,
         needs=rc.needs or _NEEDS,
     )
-
-
-def decode(keys: Keys, entry: Entry) -> Stored[ReplicationController]:
-    """One RC from its entry.
-
-    Raises:
-        RecordInvalid: it does not decode, or bears another id than its key.
-    """
-    return decode_named(ReplicationController, keys, entry)
 
 
 class ReplicationControllerStore(NamedRecords[ReplicationController]):

@@ -63,7 +63,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Requirements that must all hold, sorted. Build it with ``parse``, ``of`` or ``equal_to``."""
+    """Requirements that must all hold, sorted. Build it with ``parse`` or ``of``."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -71,26 +71,6 @@ class Selector:
     def of(cls, requirements: Iterable[Requirement]) -> Selector:
         """A selector of these requirements, in canonical order and without repetitions."""
         return cls(tuple(sorted(set(requirements))))
-
-    @classmethod
-    def everything(cls) -> Selector:
-        """The selector that matches everything."""
-        return cls()
-
-    @classmethod
-    def nothing(cls) -> Selector:
-        """A selector that matches nothing, also after it was stored and parsed again."""
-        return cls.of(Requirement("x", Operator.IN, (value,)) for value in ("0", "1"))
-
-    @classmethod
-    def equal_to(cls, labels: Mapping[str, str]) -> Selector:
-        """All of these labels with these values.
-
-        Raises:
-            InputInvalid: a key or value that no label can have.
-        """
-        valid_labels(labels, "selector")
-        return cls.of(Requirement(key, Operator.IN, (value,)) for key, value in labels.items())
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether all requirements hold."""

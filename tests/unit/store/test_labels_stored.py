@@ -35,7 +35,7 @@ async def client() -> AsyncIterator[ConsulClient]:
 
 async def test_a_pod_is_labelled_placed_and_found_in_one_transaction(client: ConsulClient) -> None:
     labeler = StoreLabeler(client, KEYS, cluster="cluster-1")
-    assert await labeler.list_labels(LabelType.POD) == []
+    assert await labeler.get_matches(parse(""), LabelType.POD) == []
     assert await current_pods("f1", client, KEYS) == {}
     pod = pods.Pod("m", {RC_ID_LABEL: "f1"})
     items = [operations.create(KEYS.pod("f1", "n1", "web"), codec.encode(pod))]
@@ -51,9 +51,9 @@ async def test_a_pod_is_labelled_placed_and_found_in_one_transaction(client: Con
 
 async def test_a_txn_fails_whole_if_labels_change(client: ConsulClient) -> None:
     labeler = StoreLabeler(client, KEYS)
-    await labeler.set_labels(LabelType.NODE, "n1", {"a": "1"})
+    await client.transaction(await labeler.set_labels_txn(LabelType.NODE, "n1", {"a": "1"}))
     items = await labeler.set_labels_txn(LabelType.NODE, "n1", {"b": "2"})
-    await labeler.set_labels(LabelType.NODE, "n1", {"c": "3"})
+    await client.transaction(await labeler.set_labels_txn(LabelType.NODE, "n1", {"c": "3"}))
     with pytest.raises(TransactionRejected) as caught:
         await client.transaction([operations.put("farmd/other", b"1"), *items])
     assert [error.index for error in caught.value.errors] == [1]
