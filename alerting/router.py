@@ -104,7 +104,7 @@ class Router:
             self._channels.append((receiver, channel))
         for number, (_, channel) in enumerate(former):
             channel.leave()
-            if number >= LEAVING_KEPT:  # the one that was left first stands last
+            if number >= LEAVING_KEPT:  # the sink that left first is last
                 _log.warning("alerts.sink_given_up", sink=channel.sink.name, undelivered=len(channel.outbox))
                 channel.outbox.clear()
         self._channels += former

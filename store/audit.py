@@ -17,7 +17,7 @@ from store.ports import Clock, Ids, KeyReader
 
 
 class Audit(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Who did what to which item and why; pods are written ``<node>/<instance>``.
+    """One change: its actor, action, item and reason; pods are written ``<node>/<instance>``.
 
     ``before`` and ``after`` hold the fields that changed. Pods belong to the item ``id``; a pod of another
     owner is written ``<owner>/<node>/<instance>``, so that replay knows its owner (``checkpoint.py``). The

@@ -89,7 +89,7 @@ class _Labels(msgspec.Struct):
 class StoreLabeler:
     """A ``Labeler`` that reads and changes the records.
 
-    ``cluster`` is the id that the sentinels must bear; empty accepts any.
+    ``cluster`` is the id that the sentinels must have; empty accepts any.
     """
 
     def __init__(self, store: KeyReader, keys: Keys, *, cluster: str = "") -> None:
