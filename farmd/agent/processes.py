@@ -84,7 +84,7 @@ class Processes:
         if answer != "ok" or identity is None or identity.start != launch.start:
             reason = answer.removeprefix("failed ").strip().splitlines()
             self.kill_leftovers(identity)
-            raise StartFailed(reason[-1] if reason else "the shim ended without a word")
+            raise StartFailed(reason[-1] if reason else "the shim ended without a message")
         return identity
 
     def _spec(self, launch: Launch) -> dict[str, object]:

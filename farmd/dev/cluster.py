@@ -82,7 +82,7 @@ class Cluster:
             if event["event"] == "started":
                 self.store, self.pids = event["store"], event["pids"]
                 return
-        raise ClusterFailed("the cluster's keeper ended without a word")
+        raise ClusterFailed("the cluster's keeper ended without a message")
 
     def events(self, seconds: float) -> list[dict[str, Any]]:
         """The keeper's messages within that time; empty if there were none."""

@@ -120,7 +120,7 @@ class Keeper:
                 return str(line)
             tree.pause()
         reason = self._log("store").read_text().strip().rpartition("\n")[2]
-        raise CannotStart(f"the store did not start: {reason or 'it said nothing'}")
+        raise CannotStart(f"the store did not start: {reason or 'it printed nothing'}")
 
     def _look(self) -> None:
         """Report processes that ended, and reap orphans that ended."""
