@@ -246,7 +246,7 @@ async def test_a_deletion_that_takes_long_is_told_with_what_it_waits_for() -> No
         (Reality(manifest=SHA, phase="failed", reason="no such user: web"), "no such user: web"),
         (Reality(manifest=SHA, health=Health("critical", 1.0, "HTTP 500")), "HTTP 500"),
         (
-            Reality(manifest=SHA, exits=[Exit(1.8e9 - at, 1) for at in (9, 60, 200)]),
+            Reality(manifest=SHA, restarts=3, exits=[Exit(1.8e9 - at, 1) for at in (200, 60, 9)]),
             "it ended 3 times in 300 s",
         ),
     ],
@@ -258,6 +258,14 @@ async def test_pods_that_do_not_work_are_told_with_the_exit_of_one(reality: Real
         (finding,) = (await look(call)).findings
         assert (finding.code, finding.object) == ("pods-down", f"rcs/{rc_id}")
         assert f"rc/hello: 1 of 1 pods do not work; n1/hello: {why}" in finding.explanation
+
+
+async def test_ends_of_starts_that_an_update_replaced_are_no_finding() -> None:
+    async with person() as call:
+        await healthy(call)
+        ends = [Exit(1.8e9 - at, -15) for at in (200, 60, 9)]
+        await put(call, KEYS.reality("n1", "hello"), Reality(manifest=SHA, restarts=1, exits=ends))
+        assert (await look(call)).findings == ()
 
 
 async def test_an_acknowledged_freeze_is_no_finding() -> None:
