@@ -29,7 +29,7 @@ from store.keys import Keys
 from store.registration import register_cluster, register_node
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Result:
 class Farmctl:
     """Runs command lines. ``address`` goes into CONSUL_HTTP_ADDR, ``prefix`` keeps tests apart.
 
+    ``tree`` is the folder of the code that a process runs.
     ``inside``: run in this process, which saves a second a command, and differs in nothing that is
     asserted; terminals, signals and pipes always get a process.
     """
@@ -57,18 +58,20 @@ class Farmctl:
     address: str
     prefix: str = "farmd/"
     inside: bool = False
+    tree: Path = ROOT
 
     @property
     def env(self) -> dict[str, str]:
         """The environment of each run, free of the tester's own Consul settings."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("CONSUL_", "FARMCTL_", "FARMD_"))}
-        return {**kept, "CONSUL_HTTP_ADDR": self.address, "FARMD_STORE__PREFIX": self.prefix, "TERM": "xterm"}
+        where = {"CONSUL_HTTP_ADDR": self.address, "FARMD_STORE__PREFIX": self.prefix}
+        return {**kept, **where, "PYTHONPATH": str(self.tree), "TERM": "xterm"}
 
     def start(self, *arguments: str, **kwargs: Any) -> subprocess.Popen[str]:
         """Start one run with pipes; the caller ends it."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         command = [sys.executable, "-m", "farmd.cli", *arguments]
-        return subprocess.Popen(command, text=True, env=self.env, cwd=ROOT, **{**pipes, **kwargs})
+        return subprocess.Popen(command, text=True, env=self.env, cwd=self.tree, **{**pipes, **kwargs})
 
     def __call__(self, *arguments: str, stdin: str = "") -> Result:
         """Run to the end."""

@@ -29,18 +29,31 @@ from tests.fleet import LIMIT
 
 
 class Program:
-    """One ``python -m farmd …`` with a clean environment and the given variables."""
+    """One ``python -m farmd …`` with a clean environment and the given variables.
 
-    def __init__(self, *arguments: str, folder: Path, module: str = "farmd", **variables: str) -> None:
+    ``tree`` is the folder of the code that it runs; None: this very code.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        folder: Path,
+        module: str = "farmd",
+        tree: Path | None = None,
+        **variables: str,
+    ) -> None:
         # No file of this machine's: the named one is empty unless a test writes into it.
         config = folder / "farmd.toml"
         config.touch()
         extra = {"FARMD_CONFIG": str(config), "PYTHONUNBUFFERED": "1", **variables}
+        if tree is not None:
+            extra["PYTHONPATH"] = str(tree)
         self.log: list[dict[str, Any]] = []
         self.raw: list[str] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
+            cwd=tree,
             env={**environment(dict(os.environ)), **extra},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -113,6 +126,12 @@ class Program:
         while self.next_line(deadline) is not None:
             pass
         return self.process.wait(LIMIT)
+
+    def tail(self, lines: int = 25) -> str:
+        """The end of what it said until now, without waiting for more."""
+        while not self._lines.empty() and self.next_line(time.monotonic() + 1) is not None:
+            pass
+        return "".join(self.raw[-lines:])
 
     @property
     def text(self) -> str:
