@@ -16,7 +16,7 @@ LABEL org.opencontainers.image.title="farmd" \
       org.opencontainers.image.description="A distributed controller daemon that keeps fleets converged" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/farmd /opt/farmd
-# A numeric user, so that the orchestrator can see that it is not root; pods of an agent run as it, too.
+# A numeric user, so that an orchestrator can check that it is not root; an agent's pods run as this user, too.
 RUN install -d -o 10001 -g 10001 /var/lib/farmd-agent
 USER 10001:10001
 ENV PATH=/opt/farmd/bin:$PATH

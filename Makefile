@@ -1,8 +1,8 @@
-# Everything that a developer or CI runs. `make help` lists it. Needs python >= 3.11 and make.
+# All commands for developers and CI; `make help` lists them. Needs python >= 3.11 and make.
 PYTHON ?= python3
 BIN := .venv/bin
 CODE := store scheduler alerting farmd tests bench .ci
-# pytest ends with 5 where a folder holds no test yet: only folders with tests are run.
+# pytest exits with 5 for a folder without tests, so only folders with tests are run.
 tests_in = $(sort $(foreach tier,$(1),$(if $(shell find tests/$(tier) -name 'test_*.py' 2>/dev/null | head -1),tests/$(tier))))
 
 .DEFAULT_GOAL := help

@@ -1,7 +1,7 @@
 # The agent of one node: a template, see README.md. @NODE@ is the node's name, @SHARD@ the first hex digit of
-# that name's blake2b of one byte, @CONSUL@ the name of the Consul agent that it talks to.
+# that name's one-byte blake2b hash, @CONSUL@ the name of the Consul agent that the agent talks to.
 #
-# It reads what its own node must run and writes what its own node runs, nothing else of anybody.
+# The agent reads its own node's intents and writes its own node's reality, and no record of another node.
 key "farmd/meta/cluster" { policy = "read" }
 key_prefix "farmd/manifests/" { policy = "read" }
 
@@ -9,8 +9,8 @@ key_prefix "farmd/intent/@NODE@/" { policy = "list" }
 key_prefix "farmd/reality/@SHARD@/@NODE@/" { policy = "write" }
 key "farmd/agents/@NODE@" { policy = "write" }
 
-# It registers its node, as long as nothing runs there: the sentinel of its intents. The node's record
-# belongs to people and is left to them; a farm creates it if nobody did.
+# The agent registers its node while no workload runs there, by the sentinel of the node's intents. People own
+# the node's record; a farm creates it if it is missing.
 key "farmd/intent/@NODE@/.present" { policy = "write" }
 key "farmd/nodes/@NODE@" { policy = "read" }
 

@@ -1,5 +1,5 @@
-# The agents of all nodes with one token: weaker than agent.hcl, because each of them can speak for any other
-# node, and see what it runs. None can say what a node must run. Every node must be registered before its agent starts:
+# The agents of all nodes with one token: weaker than agent.hcl, because each agent can read and write any
+# other node's reality. No agent can write an intent. Register every node before its agent starts:
 # farmctl node register NAME.
 key "farmd/meta/cluster" { policy = "read" }
 key_prefix "farmd/manifests/" { policy = "read" }

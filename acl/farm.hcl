@@ -1,13 +1,13 @@
-# A farm: sees everything, writes what it works with. Not what agents report (reality).
+# A farm: reads everything, writes the records that it works with. It does not write reality.
 key_prefix "farmd/" { policy = "list" }
 
-# Its presence and its locks. Consul asks for the right to write where a transaction only checks that a key is
-# absent: `agents` is never written, but before a node counts as lost its agent must be proven gone.
+# Its presence and its locks. Consul needs the right to write a key to check that the key is absent: a farm
+# never writes `agents`, but a node counts as lost only if its agent's presence is proven absent.
 key_prefix "farmd/farms/" { policy = "write" }
 key_prefix "farmd/locks/" { policy = "write" }
 key_prefix "farmd/agents/" { policy = "write" }
 
-# What its workers decide, remember and tell; each change with its audit record.
+# The workers' decisions, state and statuses; each change with its audit record.
 key_prefix "farmd/pods/" { policy = "write" }
 key_prefix "farmd/intent/" { policy = "write" }
 key_prefix "farmd/reserved/" { policy = "write" }
@@ -16,16 +16,16 @@ key_prefix "farmd/status/" { policy = "write" }
 key_prefix "farmd/failsafe/" { policy = "write" }
 key_prefix "farmd/audit/" { policy = "write" }
 
-# A worker takes away the record of a controller or daemon set that people marked for deletion, and its name.
-# The sentinels of these trees lie among the records.
+# A worker deletes the record and the name of a controller or daemon set that people marked for deletion.
+# Registration writes the sentinels of these trees.
 key_prefix "farmd/rcs/" { policy = "write" }
 key_prefix "farmd/daemonsets/" { policy = "write" }
 key_prefix "farmd/names/" { policy = "write" }
 
-# The stage of a drain; the record of a node whose agent is there and which nobody has registered.
+# The stage of a drain; the record of a node that has an agent and no record yet.
 key_prefix "farmd/nodes/" { policy = "write" }
 
-# House-keeping deletes manifests that nothing refers to.
+# House-keeping deletes manifests without a reference.
 key_prefix "farmd/manifests/" { policy = "write" }
 
 # The first farm registers the cluster: its id, the schema, and the sentinels of the trees above and below.
@@ -48,5 +48,5 @@ key "farmd/reality/d/.present" { policy = "write" }
 key "farmd/reality/e/.present" { policy = "write" }
 key "farmd/reality/f/.present" { policy = "write" }
 
-# Its session belongs to the Consul agent that it talks to. `session "NAME"` with that agent's name is narrower.
+# The session belongs to the Consul agent that the farm talks to. `session "NAME"` with its name is narrower.
 session_prefix "" { policy = "write" }

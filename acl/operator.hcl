@@ -1,8 +1,8 @@
-# farmctl for whoever changes things. Not what agents report (reality, agents), not the farms' presence
-# (farms), not the cluster's own records (meta).
+# farmctl with changes. It does not write the agents' records (reality, agents), the farms' presence (farms)
+# and the cluster's own records (meta).
 key_prefix "farmd/" { policy = "list" }
 
-# What people say, and why.
+# People's records, with their audit records.
 key_prefix "farmd/rcs/" { policy = "write" }
 key_prefix "farmd/daemonsets/" { policy = "write" }
 key_prefix "farmd/names/" { policy = "write" }
@@ -11,19 +11,18 @@ key_prefix "farmd/nodes/" { policy = "write" }
 key_prefix "farmd/failsafe/" { policy = "write" }
 key_prefix "farmd/audit/" { policy = "write" }
 
-# Every edit checks that nobody holds the item's mutation lock, which Consul counts as writing it, and
-# --force deletes it. An item's own lock lies beside it, so a rule cannot tell the two apart.
+# Every edit checks that there is no mutation lock, for which Consul needs the right to write it, and --force
+# deletes it. The item's own lock has the same prefix, so a rule cannot distinguish the two.
 key_prefix "farmd/locks/" { policy = "write" }
 
-# Whoever deletes a controller takes its status, its work and the sentinel of its pods along, and
-# doctor --fix takes away what belongs to nobody: pods, intents, reservations.
+# doctor --fix removes records without an owner: statuses, work, pods, intents, reservations.
 key_prefix "farmd/status/" { policy = "write" }
 key_prefix "farmd/work/" { policy = "write" }
 key_prefix "farmd/pods/" { policy = "write" }
 key_prefix "farmd/intent/" { policy = "write" }
 key_prefix "farmd/reserved/" { policy = "write" }
 
-# Owners of these families may not exist while the doctor removes something: kinds of work to come.
+# doctor --fix checks that no owner of these families exists: kinds of work to come.
 key_prefix "farmd/rollouts/" { policy = "write" }
 key_prefix "farmd/services/" { policy = "write" }
 key_prefix "farmd/apps/" { policy = "write" }

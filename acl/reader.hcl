@@ -1,6 +1,6 @@
-# farmctl for whoever only looks: list, describe, explain, audit, top, doctor. Changes nothing.
+# farmctl without changes: list, describe, explain, audit, top, doctor.
 #
-# Manifests can be read with it, and with them what stands in the environment of pods.
+# This policy allows to read manifests, and so the environment variables of pods.
 key_prefix "farmd/" { policy = "list" }
 
 # The doctor compares the limits of the Consul agent that answers with what farmd needs.

@@ -1,4 +1,4 @@
-# Beside operator.hcl, for as long as it takes: doctor --fix of what the agent of a lost node reported last
-# (stale-reality), and node forget, which proves that the agent is gone. Whoever has it can forge what agents say.
+# In addition to operator.hcl, for a limited time: doctor --fix of the last reality of a lost node
+# (stale-reality), and node forget, which proves that the agent is absent. A token with it can forge reality.
 key_prefix "farmd/reality/" { policy = "write" }
 key_prefix "farmd/agents/" { policy = "write" }
