@@ -21,7 +21,7 @@ from store.process import boot_id, start_ticks
 
 ATTEMPTS = 4
 PAUSE = 0.02
-LOOK_SECONDS = 30.0
+LOOK_SECONDS = 50.0
 
 
 class _Process(msgspec.Struct):
