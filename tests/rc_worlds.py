@@ -83,7 +83,7 @@ def moving(old: str = "n1", new: str = "n9", **fields: Any) -> Transfer:
 def world(rc: ReplicationController, pods: Mapping[str, PodState], **fields: Any) -> Snapshot:
     """A snapshot; pods by node."""
     held = {(node, POD): state for node, state in pods.items()}
-    return Snapshot(rc, held, **({"now": NOW} | fields))
+    return Snapshot(rc=rc, pods=held, **({"now": NOW} | fields))
 
 
 def offered(purpose: str, nodes: Iterable[str], *, missing: int = 0, **fields: Any) -> Offer:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from farmd.daemonset.model import Need, Plan, Snapshot
 from farmd.daemonset.pace import Pace, given_up_in, on_its_way, pace, spare
-from farmd.pods.state import Place, foreign, settling, waits_for_availability
+from farmd.pods.state import Place, altered, cramped, foreign, settling
+from farmd.work import owned
 from farmd.work.model import Ask, Blocked, frozen
 from farmd.work.model import blocked as told
 from store.status import Status
@@ -55,7 +56,7 @@ def _converge(snapshot: Snapshot) -> Plan:
         or told("contended", snapshot.contention)
         or told("nowhere", refusal)
         or told("foreign", foreign(daemonset.id, snapshot.pods))
-        or told("cramped", _cramped(snapshot))
+        or told("cramped", cramped(snapshot.cramped))
     )
     waiting, after = "", None
     behind = len(snapshot.vacant) > len(additions)
@@ -63,7 +64,7 @@ def _converge(snapshot: Snapshot) -> Plan:
         # What stands in the way of one pod must not keep the others from their turn.
         why, waiting, after = _why_not(snapshot, limit, len(additions), len(replacements))
         blocked = blocked or told("floor", why)
-    repairs = _repairs(snapshot)
+    repairs = altered(daemonset.id, snapshot.pods)
     changes = additions or removals or repairs or replacements
     return Plan(
         additions=additions,
@@ -152,47 +153,18 @@ def _why_not(snapshot: Snapshot, limit: Pace, added: int, replaced: int) -> tupl
     return "", f"waiting for health: {text}", after
 
 
-def _repairs(snapshot: Snapshot) -> tuple[Place, ...]:
-    """Pods whose intent is absent or says another manifest; never an intent of somebody else's."""
-    owner = snapshot.daemonset.id
-    return tuple(
-        sorted(place for place, state in snapshot.pods.items() if state.retained and state.altered(owner))
-    )
-
-
-def _cramped(snapshot: Snapshot) -> str:
-    if not snapshot.cramped:
-        return ""
-    node, instance = min(snapshot.cramped)
-    return f"{node}/{instance}: the node has no room for what the new manifest asks for"
-
-
 def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
     """What people are told: pods on nodes that are given up do not count, they are not there."""
     daemonset = snapshot.daemonset
-    counted = [state for state in snapshot.pods.values() if state.lost is None]
-    current = [state for state in counted if not state.outdated(daemonset.manifest)]
-    healthy = sum(state.healthy for state in current)
-    desired = snapshot.desired
-    whole = len(counted) == desired == healthy and plan.empty and not daemonset.deleting
-    if daemonset.disabled and not daemonset.deleting:
-        state, reason = "disabled", ""
-    elif plan.blocked:
-        state, reason = ("frozen" if plan.blocked.frozen else "blocked"), plan.blocked.text
-    elif whole and all(state.available for state in current):
-        state, reason = "converged", _left_out(snapshot)
-    else:
-        wait = waits_for_availability(daemonset.min_healthy_time) if whole else ""
-        state, reason = "progressing", plan.waiting or wait
-    return Status(
-        state=state,  # type: ignore[arg-type]
-        desired=desired,
-        placed=len(counted),
-        healthy=healthy,
-        outdated=len(counted) - len(current),
-        reason=reason,
+    return owned.status(
+        daemonset,
+        plan,
+        [state for state in snapshot.pods.values() if state.lost is None],
+        snapshot.desired,
         farm=farm,
         since=since,
+        disabled=daemonset.disabled and not daemonset.deleting,
+        remark=_left_out(snapshot),
     )
 
 

@@ -65,8 +65,8 @@ class Reader:
         # From here on to the question nothing is awaited: a change that the view lacks is asked about later.
         view, frozen = context.fleet.view(), self._guard.frozen()
         snapshot = Snapshot(
-            daemonset,
-            {},
+            daemonset=daemonset,
+            pods={},
             nodes=len(view),
             frozen=frozen,
             commanded=frozen is not None and 0 < self._guard.frozen_index() < stored.index,

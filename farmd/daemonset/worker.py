@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from alerting.alert import PREEMPTIVE_DS_CONTENTION, Alert
-from farmd.daemonset import actions as changes
 from farmd.daemonset import plan as planning
 from farmd.daemonset import reasons
 from farmd.daemonset.model import Need, Plan
 from farmd.daemonset.reader import Reader, Reading
 from farmd.daemonset.watch import Watch
-from farmd.pods.changes import NodeChanges
+from farmd.pods.changes import NodeChanges, grouped, planned, reservations
 from farmd.pods.state import Place
 from farmd.runtime.wake import Wake
 from farmd.work.model import Ask
@@ -24,6 +23,7 @@ from farmd.work.owner import OwnerKind, OwnerWorker
 from store.daemonsets import DaemonSet
 from store.entry import Stored
 from store.locks import Claim
+from store.pods import Pod
 from store.sessions import Session
 from store.status import Status
 
@@ -105,9 +105,11 @@ class DaemonSetWorker(OwnerWorker[Reading, Plan]):
 
     # -- execute ---------------------------------------------------------------------------------
     async def units(self, reading: Reading, plan: Plan) -> Iterable[NodeChanges]:
-        """What must happen together, one after the other."""
+        """Each pod by itself; a replaced one is as old as its replacement: the pace is kept by it."""
         request = reading.request or await self._reader.request(reading.stored.record)
-        return changes.units(reading, plan, request, self.context.clock.now())
+        new = Pod(reading.stored.record.manifest, dict(request.labels), self.context.clock.now())
+        changes = list(planned(self.claim.item, plan, reading.snapshot.pods, new))
+        return grouped(((change,) for change in changes), reservations(request, changes, reading.view))
 
     def why(self, reading: Reading, plan: Plan) -> str:
         """The reasons of all parts of a plan."""

@@ -14,7 +14,9 @@ from typing import Any, Literal
 import msgspec
 
 from farmd.farm.writer import Write, deletion
-from scheduler.reservations import Reservation
+from farmd.pods.state import Place, PodState
+from scheduler.model import Assignment, FleetView, Request
+from scheduler.reservations import Reservation, change_reservations
 from store import codec, operations
 from store.entry import Stored
 from store.intent import Intent
@@ -39,6 +41,39 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     standing_intent: Stored[Intent] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodPlan:
+    """What a plan changes of one owner's pods.
+
+    ``repairs`` are pods whose intent was lost or altered, ``replacements`` outdated pods that take the
+    owner's manifest in place; a pod in both is replaced.
+    """
+
+    additions: tuple[Assignment, ...] = ()
+    removals: tuple[Place, ...] = ()
+    repairs: tuple[Place, ...] = ()
+    replacements: tuple[Place, ...] = ()
+
+    @property
+    def changes_pods(self) -> bool:
+        """Whether there is anything to change."""
+        return bool(self.additions or self.removals or self.repairs or self.replacements)
+
+    @property
+    def arriving(self) -> tuple[Place, ...]:
+        """Where a pod comes that is not there yet."""
+        return tuple((goal.node, goal.instance) for goal in self.additions)
+
+    def counts(self) -> dict[str, int | str]:
+        """What changes, for the log."""
+        return {
+            "placed": len(self.additions),
+            "removed": len(self.removals),
+            "repaired": len(self.repairs),
+            "replaced": len(self.replacements),
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """What a worker remembers from now on, in the same transaction, and the audit's words for it."""
@@ -55,6 +90,48 @@ class NodeChanges(msgspec.Struct, frozen=True, gc=False):
     changes: tuple[Change, ...]
     reservations: tuple[Reservation, ...] = ()
     note: Note | None = None
+
+
+def planned(
+    owner: str, plan: PodPlan, pods: Mapping[Place, PodState], new: Pod, *, keep_age: bool = False
+) -> Iterator[Change]:
+    """The changes of a plan. A replaced pod is as old as ``new`` is, unless it is to keep its age."""
+    intent = Intent(manifest=new.manifest, owner=owner)
+    for place in plan.removals:
+        yield removal(place, pods[place])
+    for goal in plan.additions:
+        yield Change("place", goal.node, goal.instance, new, intent)
+    for place in plan.repairs:
+        if place not in plan.replacements:
+            state = pods[place]
+            repaired = Intent(manifest=state.pod.record.manifest, owner=owner)
+            yield Change("repair", *place, state.pod.record, repaired, state.pod, state.intent)
+    for place in plan.replacements:
+        state = pods[place]
+        pod = msgspec.structs.replace(new, at=state.pod.record.at) if keep_age else new
+        yield Change("replace", *place, pod, intent, state.pod, state.intent)
+
+
+def removal(place: Place, state: PodState) -> Change:
+    """A pod goes, with its intent."""
+    return Change("remove", *place, None, None, state.pod, state.intent)
+
+
+def reservations(request: Request, changes: Iterable[Change], view: FleetView) -> dict[str, Reservation]:
+    """What all changes of one plan make of their nodes' reservations, by node.
+
+    They are computed together, from the view that the places were chosen from: a node's record changes once
+    a transaction, and a view that was overtaken is refused by Consul (R17).
+    """
+    going, coming = [], []
+    for change in changes:
+        place = Assignment(change.node, change.instance)
+        if change.action == "remove":
+            going.append(place)
+        elif change.action in ("place", "replace") and change.node in view:
+            coming.append(place)
+    changed = change_reservations(view, add=coming, request=request, remove=going)
+    return {reservation.node: reservation for reservation in changed}
 
 
 def grouped(

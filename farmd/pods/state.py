@@ -8,7 +8,7 @@ farm that counts. A farm that took the pod over a moment ago waits longer, never
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
@@ -122,6 +122,19 @@ def settled(pods: Mapping[K, PodState]) -> dict[K, PodState]:
 def waits_for_availability(min_healthy_time: float) -> str:
     """What people are told while time alone is missing."""
     return f"waiting until all pods are healthy for {min_healthy_time:g} s without a break"
+
+
+def altered(owner: str, pods: Mapping[Place, PodState]) -> tuple[Place, ...]:
+    """Pods whose intent is absent or says another manifest; never an intent of somebody else's."""
+    return tuple(sorted(place for place, state in pods.items() if state.retained and state.altered(owner)))
+
+
+def cramped(places: Collection[Place]) -> str:
+    """The first of the outdated pods whose nodes have no room for the new manifest; or empty."""
+    if not places:
+        return ""
+    node, instance = min(places)
+    return f"{node}/{instance}: the node has no room for what the new manifest asks for"
 
 
 def foreign(owner: str, pods: Mapping[Place, PodState]) -> str:

@@ -1,25 +1,21 @@
-"""From a plan to what its transactions consist of: changes of pods, reservations, and notes on a move.
-
-Reservations of one plan are computed together, from the view that its places were chosen from: a node's
-record changes once a transaction, and a view that was overtaken is refused by Consul (R17).
-"""
+"""From a plan to what its transactions consist of: changes of pods, reservations, and notes on a move."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
 
 import msgspec
 
 from farmd.farm.writer import Write
-from farmd.pods.changes import Change, NodeChanges, Note, grouped
-from farmd.pods.state import Place
+from farmd.pods.changes import Change, NodeChanges, Note, grouped, planned, removal, reservations
 from farmd.replication import transfer
 from farmd.replication.model import Plan, Step
 from farmd.replication.reader import Reading
 from farmd.work.context import Context
 from scheduler.model import Assignment, FleetView, Request
-from scheduler.reservations import Reservation, change_reservations
+from scheduler.reservations import change_reservations
 from store import codec, operations
 from store.intent import Intent
 from store.manifests import asked
@@ -35,32 +31,21 @@ async def units(reading: Reading, plan: Plan, request: Request, context: Context
     view = reading.view if reading.view is not None else context.fleet.view()
     if plan.step is not None:
         return [await _step(reading, plan.step, request, view, context)]
-    changes = list(_changes(reading, plan, request, context.clock.now()))
-    if reading.snapshot.rc.replicas_per_node > 1:
-        changes = _bounded(changes)
-    return grouped(changes, await _reservations(request, changes, view, context))
-
-
-def _changes(reading: Reading, plan: Plan, request: Request, now: float) -> Iterable[tuple[Change, ...]]:
-    snapshot = reading.snapshot
-    rc, labels = snapshot.rc, dict(request.labels)
-    new = Pod(manifest=rc.manifest, labels=labels, at=now)
+    rc, pods = reading.snapshot.rc, reading.snapshot.pods
+    new = Pod(manifest=rc.manifest, labels=dict(request.labels), at=context.clock.now())
     intent = Intent(manifest=rc.manifest, owner=rc.id)
-    for place in plan.removals:
-        yield (_removal(reading, place),)
-    for place, goal in plan.moves:
-        yield _removal(reading, place), Change("place", goal.node, goal.instance, new, intent)
-    for goal in plan.additions:
-        yield (Change("place", goal.node, goal.instance, new, intent),)
-    for place in plan.repairs:
-        state = snapshot.pods[place]
-        repaired = Intent(manifest=state.pod.record.manifest, owner=rc.id)
-        yield (Change("repair", *place, state.pod.record, repaired, state.pod, state.intent),)
-    for place in plan.replacements:
-        if place not in plan.repairs:
-            state = snapshot.pods[place]
-            pod = Pod(manifest=rc.manifest, labels=labels, at=state.pod.record.at)
-            yield (Change("replace", *place, pod, intent, state.pod, state.intent),)
+    changes: list[tuple[Change, ...]] = [
+        (removal(place, pods[place]), Change("place", goal.node, goal.instance, new, intent))
+        for place, goal in plan.moves
+    ]
+    changes += [(change,) for change in planned(rc.id, plan, pods, new, keep_age=True)]
+    if rc.replicas_per_node > 1:
+        changes = _bounded(changes)
+    flat = list(chain.from_iterable(changes))
+    going = [Assignment(change.node, change.instance) for change in flat if change.action == "remove"]
+    if going:
+        await context.scheduler.deallocate_nodes(request, going, view)
+    return grouped(changes, reservations(request, flat, view))
 
 
 def _bounded(units: list[tuple[Change, ...]]) -> list[tuple[Change, ...]]:
@@ -75,26 +60,6 @@ def _bounded(units: list[tuple[Change, ...]]) -> list[tuple[Change, ...]]:
             seen.update(change.node for change in unit)
             chosen.append(unit)
     return chosen
-
-
-def _removal(reading: Reading, place: Place) -> Change:
-    state = reading.snapshot.pods[place]
-    return Change("remove", *place, None, None, state.pod, state.intent)
-
-
-async def _reservations(
-    request: Request, units: Iterable[tuple[Change, ...]], view: FleetView, context: Context
-) -> dict[str, Reservation]:
-    """What a plan changes in its nodes' reservations, by node."""
-    changes = [change for unit in units for change in unit]
-    going = [Assignment(c.node, c.instance) for c in changes if c.action == "remove"]
-    coming = [
-        Assignment(c.node, c.instance) for c in changes if c.action in ("place", "replace") and c.node in view
-    ]
-    if going:
-        await context.scheduler.deallocate_nodes(request, going, view)
-    changed = change_reservations(view, add=coming, request=request, remove=going)
-    return {change.node: change for change in changed}
 
 
 def verdicts(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
@@ -117,26 +82,22 @@ async def _step(
     coming: list[Assignment] = []
     going: list[Assignment] = []
     changes: list[Change] = []
-    new = Assignment(*step.new)
+    new, pods = Assignment(*step.new), reading.snapshot.pods
     if step.action in ("start", "place"):
         coming = [new]
         if step.action == "place":
             changes = [_arrival(reading, step, request, context)]
     elif step.action == "finish":
         going = [Assignment(*step.old)]
-        changes = [_removal(reading, step.old)] if step.old in reading.snapshot.pods else []
+        changes = [removal(step.old, pods[step.old])] if step.old in pods else []
     else:
         going = [] if await _theirs(reading, step, context) else [new]
-        changes = [_removal(reading, step.new)] if step.new in reading.snapshot.pods else []
+        changes = [removal(step.new, pods[step.new])] if step.new in pods else []
     if going:
         await context.scheduler.deallocate_nodes(request, going, view)
-    reservations = change_reservations(
-        view,
-        add=[place for place in coming if place.node in view],
-        request=request,
-        remove=going,
-    )
-    return NodeChanges(tuple(changes), reservations, _note(reading, step, context))
+    arriving = [place for place in coming if place.node in view]
+    changed = change_reservations(view, add=arriving, request=request, remove=going)
+    return NodeChanges(tuple(changes), changed, _note(reading, step, context))
 
 
 def unclaimed(reading: Reading, step: Step, context: Context) -> list[Operation]:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from farmd.pods.state import Place, PodState, foreign, waits_for_availability
+from farmd.pods.state import Place, PodState, altered, cramped, foreign
 from farmd.replication import healing, transfer
 from farmd.replication.model import Need, Plan, Snapshot, Step
+from farmd.work import owned
 from farmd.work.model import Ask, Blocked, frozen
 from farmd.work.model import blocked as told
 from scheduler.model import Assignment
@@ -73,8 +74,8 @@ def _ending(snapshot: Snapshot, plan: Plan) -> Plan:
     if rc.managed_by:
         managed = Blocked("managed", f"{rc.managed_by} manages it, and alone ends it")
         return dataclasses.replace(plan, blocked=managed)
-    if snapshot.frozen is not None and not snapshot.commanded:
-        return dataclasses.replace(plan, blocked=frozen(snapshot.frozen))
+    if snapshot.held_back:
+        return dataclasses.replace(plan, blocked=frozen(snapshot.frozen or ""))
     return dataclasses.replace(plan, waiting=snapshot.running, ends=not snapshot.running)
 
 
@@ -91,13 +92,12 @@ def _pods(snapshot: Snapshot) -> Plan:
     surplus = transfer.surplus(snapshot)
     removals = _removals(snapshot, surplus) if surplus > 0 else _evictions(snapshot)
     moves, additions = _moves(snapshot), _additions(snapshot, -surplus)
-    held_back = snapshot.frozen is not None and not snapshot.commanded
     blocked = told("no_room", _short(snapshot)) or told("foreign", foreign(rc.id, snapshot.pods))
     if snapshot.frozen is not None and (
-        _would_move(snapshot) or (held_back and (removals or snapshot.outdated))
+        _would_move(snapshot) or (snapshot.held_back and (removals or snapshot.outdated))
     ):
         blocked = frozen(snapshot.frozen)
-    if held_back:
+    if snapshot.held_back:
         removals = ()
     leaving = frozenset(removals) | {place for place, _ in moves}
     wait = healing.waiting(snapshot)
@@ -106,9 +106,9 @@ def _pods(snapshot: Snapshot) -> Plan:
         additions=additions,
         removals=removals,
         repairs=_repairs(snapshot, leaving),
-        replacements=() if held_back else _replacements(snapshot, leaving, len(moves) + len(additions)),
+        replacements=_replacements(snapshot, leaving, len(moves) + len(additions)),
         blocked=blocked
-        or told("cramped", _cramped(snapshot))
+        or told("cramped", cramped(snapshot.cramped))
         or told("left_alone", _left_alone(snapshot))
         or told("put_off", wait.reason),
         moves=moves,
@@ -199,14 +199,8 @@ def _removals(snapshot: Snapshot, count: int) -> tuple[Place, ...]:
 
 
 def _repairs(snapshot: Snapshot, leaving: frozenset[Place]) -> tuple[Place, ...]:
-    """Pods whose intent is absent or says another manifest; never an intent of somebody else's."""
-    return tuple(
-        sorted(
-            place
-            for place, state in snapshot.pods.items()
-            if place not in leaving and state.retained and state.altered(snapshot.rc.id)
-        )
-    )
+    """Pods that stay, and whose intents were lost or altered."""
+    return tuple(place for place in altered(snapshot.rc.id, snapshot.pods) if place not in leaving)
 
 
 def _left_alone(snapshot: Snapshot) -> str:
@@ -222,13 +216,6 @@ def _left_alone(snapshot: Snapshot) -> str:
     return f"{node}/{instance}: its intent was lost or altered, and the node may not keep the pod"
 
 
-def _cramped(snapshot: Snapshot) -> str:
-    if not snapshot.cramped:
-        return ""
-    node, instance = min(snapshot.cramped)
-    return f"{node}/{instance}: the node has no room for what the new manifest asks for"
-
-
 def _replacements(snapshot: Snapshot, leaving: frozenset[Place], arriving: int) -> tuple[Place, ...]:
     """Outdated pods to replace now, so that at most ``max_unavailable`` pods are not available.
 
@@ -236,6 +223,8 @@ def _replacements(snapshot: Snapshot, leaving: frozenset[Place], arriving: int) 
     costs nothing. A pod on an absent agent waits until something is known of it (R21), and nothing is written
     over an intent of somebody else's.
     """
+    if snapshot.held_back:
+        return ()
     old = snapshot.transfer.old if snapshot.transfer is not None else None
     outdated = [
         place
@@ -257,28 +246,15 @@ def _replacements(snapshot: Snapshot, leaving: frozenset[Place], arriving: int) 
 
 def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
     """What people are told. ``since`` is the time that a new state would carry."""
-    rc = snapshot.rc
-    placed, outdated = len(snapshot.pods), len(snapshot.outdated)
-    current = [state for state in snapshot.pods.values() if not state.outdated(rc.manifest)]
-    healthy = sum(state.healthy for state in current)
-    whole = placed == rc.replicas_desired == healthy and plan.empty and snapshot.transfer is None
-    whole = whole and not rc.deleting
-    if rc.disabled:
-        state, reason = "disabled", ""
-    elif plan.blocked:
-        state, reason = ("frozen" if plan.blocked.frozen else "blocked"), plan.blocked.text
-    elif whole and all(state.available for state in current):
-        state, reason = "converged", plan.waiting
-    else:
-        wait = waits_for_availability(rc.min_healthy_time) if whole else ""
-        state, reason = "progressing", plan.waiting or wait
-    return Status(
-        state=state,  # type: ignore[arg-type]
-        desired=rc.replicas_desired,
-        placed=placed,
-        healthy=healthy,
-        outdated=outdated,
-        reason=reason,
+    rc, pods = snapshot.rc, list(snapshot.pods.values())
+    return owned.status(
+        rc,
+        plan,
+        pods,
+        rc.replicas_desired,
         farm=farm,
         since=since,
+        disabled=rc.disabled,
+        settled=snapshot.transfer is None,
+        remark=plan.waiting,
     )

@@ -68,8 +68,8 @@ class Reader:
         known = work.record if work is not None else Work()
         frozen = self._guard.frozen()
         snapshot = Snapshot(
-            rc,
-            pods,
+            rc=rc,
+            pods=pods,
             frozen=frozen,
             commanded=frozen is not None and 0 < self._guard.frozen_index() < stored.index,
             now=context.clock.now(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
@@ -28,7 +28,8 @@ from farmd.runtime.wake import Wake, earliest
 from farmd.work import deletion
 from farmd.work.context import Context
 from farmd.work.kind import Kind
-from farmd.work.model import Outcome, Plan
+from farmd.work.model import Outcome
+from farmd.work.owned import OwnerPlan
 from farmd.work.worker import Worker
 from store.cache import PrefixCache
 from store.entry import Stored
@@ -44,14 +45,6 @@ log = structlog.get_logger()
 SUMMARY_LIMIT = 500
 
 
-class OwnerSnapshot(Protocol):
-    """One owner and its pods at one moment."""
-
-    @property
-    def pods(self) -> Mapping[Place, PodState]:
-        """Its pods, by place."""
-
-
 class OwnerReading(Protocol):
     """A snapshot, and what its plan is carried out with."""
 
@@ -62,29 +55,6 @@ class OwnerReading(Protocol):
     @property
     def snapshot(self) -> Any:
         """What is decided from."""
-
-
-class OwnerPlan(Plan, Protocol):
-    """What the frame asks of a plan of pods.
-
-    ``ends``: nothing is left of an owner that is being deleted. ``contended``: why nothing can be planned
-    until other workers of this process have changed what they are changing.
-    """
-
-    @property
-    def ends(self) -> bool:
-        """Whether the record goes now."""
-
-    @property
-    def contended(self) -> str:
-        """Why to plan again; empty."""
-
-    @property
-    def arriving(self) -> Collection[Place]:
-        """Where a pod comes that is not there yet."""
-
-    def counts(self) -> dict[str, int | str]:
-        """What changes, for the log."""
 
 
 R = TypeVar("R", bound=OwnerReading)

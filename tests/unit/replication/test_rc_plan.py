@@ -97,7 +97,7 @@ def snapshot(
         place: PodState(state.pod, state.intent, state.reality, place[0] in retained)
         for place, state in held.items()
     }
-    return Snapshot(rc, judged, offer, **fields)
+    return Snapshot(rc=rc, pods=judged, offer=offer, **fields)
 
 
 def on(names: Iterable[str], **fields: Any) -> dict[str, PodState]:

@@ -1,0 +1,115 @@
+"""What the decisions of all kinds that own pods have in common: a snapshot, a plan, a status."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from farmd.pods.changes import PodPlan
+from farmd.pods.state import Place, PodState, waits_for_availability
+from farmd.work.model import Blocked
+from store.status import Status
+
+
+class Owner(Protocol):
+    """A record whose owner has pods."""
+
+    @property
+    def manifest(self) -> str:
+        """The digest of the manifest that its pods should run."""
+
+    @property
+    def min_healthy_time(self) -> float:
+        """Seconds that a pod must be healthy without a break before it is available (R22)."""
+
+    @property
+    def deleting(self) -> bool:
+        """Whether it goes, and its pods with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerSnapshot:
+    """One owner's pods at one moment; a kind adds its record and what else it decides from.
+
+    ``frozen`` says why removals stand still; ``commanded`` that the record was changed after that, so that
+    it is a person's explicit word (R18). ``now``: seconds since the epoch. ``cramped`` are outdated pods
+    whose nodes have no room for what the record's manifest asks for. ``running`` says which processes nodes
+    still run of an owner that is being deleted and has no pods left. ``unread`` are the facts that were not
+    asked for yet: they cost a question.
+    """
+
+    pods: Mapping[Place, PodState]
+    frozen: str | None = None
+    commanded: bool = False
+    now: float = 0.0
+    cramped: frozenset[Place] = frozenset()
+    running: str = ""
+    unread: frozenset[str] = frozenset()
+
+    @property
+    def held_back(self) -> bool:
+        """Whether nothing may be removed or replaced now."""
+        return self.frozen is not None and not self.commanded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerPlan(PodPlan):
+    """What to change now.
+
+    ``blocked`` says what stands in the way of the rest, ``waiting`` what is merely not over yet; ``after``
+    (seconds) when time alone changes something. ``ends``: nothing is left of an owner that is being deleted,
+    and its record goes. ``contended``: why nothing can be planned until other workers of this process have
+    changed what they are changing.
+    """
+
+    blocked: Blocked | None = None
+    waiting: str = ""
+    after: float | None = None
+    ends: bool = False
+    contended: str = ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write but a status."""
+        return not (self.changes_pods or self.ends or self.contended)
+
+
+def status(
+    record: Owner,
+    plan: OwnerPlan,
+    pods: Collection[PodState],
+    desired: int,
+    *,
+    farm: str,
+    since: float,
+    disabled: bool,
+    settled: bool = True,
+    remark: str = "",
+) -> Status:
+    """What people are told of an owner's pods. ``since`` is the time that a new state would carry.
+
+    ``settled``: nothing besides these pods is under way. ``remark`` is told of one that is converged.
+    """
+    current = [state for state in pods if not state.outdated(record.manifest)]
+    healthy = sum(state.healthy for state in current)
+    whole = len(pods) == desired == healthy and plan.empty and settled and not record.deleting
+    if disabled:
+        state, reason = "disabled", ""
+    elif plan.blocked:
+        state, reason = ("frozen" if plan.blocked.frozen else "blocked"), plan.blocked.text
+    elif whole and all(state.available for state in current):
+        state, reason = "converged", remark
+    else:
+        wait = waits_for_availability(record.min_healthy_time) if whole else ""
+        state, reason = "progressing", plan.waiting or wait
+    return Status(
+        state=state,  # type: ignore[arg-type]
+        desired=desired,
+        placed=len(pods),
+        healthy=healthy,
+        outdated=len(pods) - len(current),
+        reason=reason,
+        farm=farm,
+        since=since,
+    )
