@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from farmd.cache.caches import Caches
+from farmd.cache.interests import Interests
 from farmd.cache.processes import Processes
 from scheduler.fleet import Fleet
 from scheduler.ledger import Ledger
@@ -57,7 +58,8 @@ class FleetIndex:
         self._held_back: set[str] = set()
         self._failing: set[str] = set()
         self.ledger = Ledger()
-        self.processes = Processes(caches, keys, self.lost_since, self._wake)
+        self.processes = Processes(caches, keys, self.lost_since, self.wake)
+        self.interests = Interests(caches, keys, self.wake)
         caches.on_forget(self.ledger.forget)
         caches.pods.subscribe(self._pods_changed)
         caches.intent.subscribe(self._intents_changed)
@@ -152,6 +154,7 @@ class FleetIndex:
         self._unschedulable.discard(owner)
         self._held_back.discard(owner)
         self.processes.forget(owner)
+        self.interests.forget(owner)
 
     def unschedulable(self, owner: str, unschedulable: bool) -> None:
         """Whether the owner waits for places: whatever may make room then wakes it."""
@@ -163,14 +166,15 @@ class FleetIndex:
 
     def ledger_changed(self) -> None:
         """A worker's change of reservations is over: wake those that wait for places."""
-        self._wake(self._unschedulable)
+        self.wake(self._unschedulable)
 
     def freeze_changed(self) -> None:
         """The freeze came, went or has other evidence: wake those that it holds back."""
-        self._wake(self._held_back)
+        self.wake(self._held_back)
 
-    def _wake(self, owners: object) -> None:
-        for owner in set(owners):  # type: ignore[call-overload]
+    def wake(self, owners: Iterable[str]) -> None:
+        """Wake those that have workers here."""
+        for owner in set(owners):
             if (wake := self._wakers.get(owner)) is not None:
                 wake()
 
@@ -195,7 +199,7 @@ class FleetIndex:
             elif self._broken:
                 _drop(self._broken, owner, place)
             owners.add(owner)
-        self._wake(owners | self._unschedulable if went else owners)
+        self.wake(owners | self._unschedulable if went else owners)
 
     def _intents_changed(self, changed: set[str]) -> None:
         owners, went = set[str](), False
@@ -209,7 +213,7 @@ class FleetIndex:
                 self._fleet.set_pod(PodKey(bare, *place), None)
                 went = True
             self._keep_place(place)
-        self._wake(owners | self._unschedulable if went else owners)
+        self.wake(owners | self._unschedulable if went else owners)
 
     def _keep_place(self, place: Place) -> None:
         """Where no pod stands but an intent does, its owner has the place."""
@@ -230,7 +234,7 @@ class FleetIndex:
                 else stored.record.owner
             )
             owners.add(at)
-        self._wake(owners)
+        self.wake(owners)
 
     def _nodes_changed(self, changed: set[str]) -> None:
         names = {self._keys.last_part(key) for key in changed}
@@ -250,7 +254,7 @@ class FleetIndex:
     def _reserved_changed(self, changed: set[str]) -> None:
         for name in {self._keys.last_part(key) for key in changed}:
             self._fleet.set_reserved(name, self._caches.reserved.get(self._keys.reserved(name)))
-        self._wake(self._unschedulable)
+        self.wake(self._unschedulable)
 
     def _work_changed(self, changed: set[str]) -> None:
         """A node was given up or came back (R21); an item's worker noted something down."""
@@ -261,12 +265,12 @@ class FleetIndex:
                 self._fleet.set_lost(item, self.lost_since(item) > 0)
                 nodes.add(item)
             else:
-                self._wake({item})
+                self.wake({item})
         if nodes:
             self._node_views_changed(nodes)
 
     def _node_views_changed(self, names: set[str]) -> None:
         view = self._fleet.view()
-        self._wake(
+        self.wake(
             {owner for name in names if name in view for owner in view[name].owners} | self._unschedulable
         )

@@ -93,17 +93,3 @@ def across_nodes(request: Request) -> bool:
     """Whether pods elsewhere matter to a node's verdict."""
     placement = request.manifest.placement
     return bool(placement.spread or placement.anti_affinity)
-
-
-async def common(scheduler: Scheduler, request: Request, other: Request, view: FleetView) -> tuple[int, str]:
-    """How many nodes two daemon sets would both take, were the other not there, and the first of them.
-
-    Raises:
-        SchedulerError: no trustworthy answer.
-    """
-    asked = []
-    for one, rival in ((request, other), (other, request)):
-        alone = msgspec.structs.replace(one, replaces=frozenset({rival.owner}))
-        asked.append((await scheduler.eligible_nodes(alone, view)).eligible)
-    shared = sorted(set(asked[0]) & set(asked[1]))
-    return len(shared), shared[0] if shared else ""

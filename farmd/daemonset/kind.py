@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farmd.daemonset.commands import DAEMON_SET
-from farmd.daemonset.watch import Watch
+from farmd.daemonset.contention import Rivals
 from farmd.daemonset.worker import DaemonSetWorker
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -22,8 +22,8 @@ class DaemonSets(OwnerKind):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._watch = Watch(context.caches, context.keys)
+        self._rivals = Rivals(context)
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> DaemonSetWorker:
         """A worker for one daemon set."""
-        return DaemonSetWorker(self, claim, session, wake, self._watch)
+        return DaemonSetWorker(self, claim, session, wake, self._rivals)

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from farmd.daemonset import eligibility
-from farmd.daemonset.eligibility import Verdicts, across_nodes, common
+from farmd.daemonset.contention import Contention, Rivals
+from farmd.daemonset.eligibility import Verdicts, across_nodes
 from farmd.daemonset.model import Need, Snapshot
-from farmd.daemonset.watch import Watch
 from farmd.failsafe.guard import FailsafeGuard
 from farmd.pods.state import Place, PodState, observe
 from farmd.work.context import Context
-from scheduler.errors import PlacementInvalid
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, Request
 from store.daemonsets import DaemonSet
 from store.entry import Stored
-from store.errors import NotFound, RecordInvalid
 from store.pods import Pod
 
 
@@ -43,16 +40,14 @@ class Reading:
 class Reader:
     """Reads for one daemon set under one claim."""
 
-    __slots__ = ("_contention", "_contention_key", "_context", "_guard", "_id", "_verdicts", "_watch")
+    __slots__ = ("_contention", "_context", "_guard", "_id", "_verdicts")
 
-    def __init__(self, item: str, context: Context, guard: FailsafeGuard, watch: Watch) -> None:
+    def __init__(self, item: str, context: Context, guard: FailsafeGuard, rivals: Rivals) -> None:
         self._id = item
         self._context = context
         self._guard = guard
-        self._watch = watch
         self._verdicts = Verdicts()
-        self._contention = ""
-        self._contention_key: Any = None
+        self._contention = Contention(rivals, context.scheduler)
 
     async def read(self, stored: Stored[DaemonSet]) -> Reading:
         """The daemon set and its world; what only sometimes matters is left for ``answer``.
@@ -86,7 +81,7 @@ class Reader:
         """Disabled or being deleted: no verdict matters."""
         fleet, daemonset = self._context.fleet, stored.record
         # Once it wants pods again its record is another, and all nodes are asked.
-        self._watch.take(self._id)
+        self._context.fleet.interests.forget(self._id)
         mono, wait = self._context.clock.mono(), daemonset.min_healthy_time
         observed = {
             place: observe(fleet, place, pod, wait, mono) for place, pod in fleet.pods(self._id).items()
@@ -118,40 +113,13 @@ class Reader:
     async def _judged(
         self, stored: Stored[DaemonSet], snapshot: Snapshot, request: Request, view: FleetView
     ) -> Snapshot:
-        self._watch.follow(
-            self._id,
-            request.manifest.id,
-            resources=bool(request.manifest.resources),
-            pods=across_nodes(request),
+        context, manifest = self._context, request.manifest
+        changed = context.fleet.interests.changed(
+            self._id, manifest.id, resources=bool(manifest.resources), pods=across_nodes(request)
         )
-        changed, scheduler = self._watch.take(self._id), self._context.scheduler
-        asked = await self._verdicts.refresh(scheduler, request, view, changed, stored.index)
-        contention = await self._contends(stored, request, view, asked=asked)
+        asked = await self._verdicts.refresh(context.scheduler, request, view, changed, stored.index)
+        contention = await self._contention.with_elders(stored, request, view, self.request, again=asked)
         return dataclasses.replace(snapshot, refused=self._verdicts.refused(), contention=contention)
-
-    async def _contends(
-        self, stored: Stored[DaemonSet], request: Request, view: FleetView, *, asked: bool
-    ) -> str:
-        """With which older daemon set this one claims nodes in common; asked again only for a reason."""
-        elders = self._watch.elders(self._id)
-        key = (stored.index, tuple((elder.record.id, elder.index) for elder in elders))
-        if not asked and key == self._contention_key:
-            return self._contention
-        self._contention, self._contention_key = "", None
-        for elder in elders:
-            try:
-                other = await self.request(elder.record)
-                count, first = await common(self._context.scheduler, request, other, view)
-            except (NotFound, RecordInvalid, PlacementInvalid):
-                continue  # it cannot place a pod anywhere, and its own worker says so
-            if count or _alike(request, other):
-                where = f"{count} nodes, such as {first}" if count else "every node that either may get"
-                self._contention = (
-                    f"contends with daemonset {elder.record.name!r}, which is older, for {where}"
-                )
-                break
-        self._contention_key = key
-        return self._contention
 
     def _state(self, place: Place, pod: Stored[Pod], min_healthy_time: float) -> PodState:
         context, node = self._context, place[0]
@@ -159,11 +127,3 @@ class Reader:
         retained = self._verdicts.keeps(node)
         draining = "gentle" if not retained and self._verdicts.draining(node) else ""
         return msgspec.structs.replace(state, retained=retained, draining=draining)
-
-
-def _alike(request: Request, other: Request) -> bool:
-    """Whether both must claim the same nodes, even while there are none: p2 asked for equal selectors."""
-    if request.manifest.placement.constraints or other.manifest.placement.constraints:
-        return False
-    one, two = str(request.selector), str(other.selector)
-    return one == two or not one or not two

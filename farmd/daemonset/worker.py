@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from alerting.alert import PREEMPTIVE_DS_CONTENTION, Alert
 from farmd.daemonset import plan as planning
 from farmd.daemonset import reasons
+from farmd.daemonset.contention import Rivals
 from farmd.daemonset.model import Need, Plan
 from farmd.daemonset.reader import Reader, Reading
-from farmd.daemonset.watch import Watch
 from farmd.pods.changes import NodeChanges, grouped, planned, reservations
 from farmd.pods.state import Place
 from farmd.runtime.wake import Wake
@@ -33,25 +33,14 @@ SUMMARY_LIMIT = 500
 class DaemonSetWorker(OwnerWorker[Reading, Plan]):
     """Keeps one daemon set converged while its claim lasts (seed ``DaemonSet``)."""
 
-    __slots__ = ("_reader", "_settled", "_watch")
+    __slots__ = ("_reader", "_settled")
 
-    def __init__(self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake, watch: Watch) -> None:
+    def __init__(self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake, rivals: Rivals) -> None:
         super().__init__(kind, claim, session, wake)
-        self._watch = watch
-        self._reader = Reader(claim.item, self.context, kind.guard, watch)
+        self._reader = Reader(claim.item, self.context, kind.guard, rivals)
         stored = kind.tree.get(self.key)
         # The version of the record that is no news: what goes on under it is nobody's word (R19).
         self._settled = stored.index if stored is not None else 0
-
-    def attach(self) -> None:
-        """Hear also of nodes that may have become the daemon set's."""
-        super().attach()
-        self._watch.attach(self.claim.item, self.wake.set)
-
-    def detach(self) -> None:
-        """Hear of nothing any more."""
-        self._watch.detach(self.claim.item)
-        super().detach()
 
     async def look(self, stored: Stored[DaemonSet]) -> Reading:
         """The daemon set, its pods, and the scheduler's verdicts."""
