@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.daemonset.contention import Rivals
+from farmd.daemonset.reader import Reader
 from farmd.daemonset.worker import DaemonSetWorker
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -26,4 +27,5 @@ class DaemonSets(OwnerKind):
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> DaemonSetWorker:
         """A worker for one daemon set."""
-        return DaemonSetWorker(self, claim, session, wake, self._rivals)
+        reader = Reader(claim.item, self.context, self.guard, self.noun, self._rivals)
+        return DaemonSetWorker(self, claim, session, wake, reader)

@@ -40,6 +40,11 @@ class Snapshot(OwnerSnapshot):
     contention: str = ""
 
     @property
+    def waits_for_room(self) -> bool:
+        """Whether other changes of reservations are in flight, or outdated pods have no room."""
+        return bool(self.refused.get("contended") or self.cramped)
+
+    @property
     def kept(self) -> dict[Place, PodState]:
         """Pods that belong where they stand, on nodes that are not given up."""
         return {place: state for place, state in self.pods.items() if state.retained and state.lost is None}

@@ -173,3 +173,18 @@ def _left_out(snapshot: Snapshot) -> str:
     room = {code: snapshot.refused[code] for code in ("held", "capacity") if snapshot.refused.get(code)}
     words = {"held": "where the instance belongs to another owner", "capacity": "short of capacity"}
     return ", ".join(f"not on {number} nodes {words[code]}" for code, number in room.items())
+
+
+def why(snapshot: Snapshot, plan: Plan) -> str:
+    """Why a plan changes what it changes, in one line for the audit."""
+    drained = sum(bool(snapshot.pods[place].draining) for place in plan.removals)
+    left = len(plan.removals) - drained
+    gone = "it is being deleted" if snapshot.daemonset.deleting else f"{left} nodes may not have it"
+    reasons = [
+        f"{len(snapshot.vacant)} nodes should have it" if plan.additions else "",
+        f"{drained} nodes are drained" if drained else "",
+        gone if left else "",
+        "intents were lost or altered" if plan.repairs else "",
+        "another manifest is asked for" if plan.replacements else "",
+    ]
+    return "; ".join(reason for reason in reasons if reason)

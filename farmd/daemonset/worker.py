@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from alerting.alert import PREEMPTIVE_DS_CONTENTION, Alert
+from alerting.alert import PREEMPTIVE_DS_CONTENTION
 from farmd.daemonset import plan as planning
-from farmd.daemonset import reasons
-from farmd.daemonset.contention import Rivals
 from farmd.daemonset.model import Need, Plan
 from farmd.daemonset.reader import Reader, Reading
 from farmd.pods.changes import NodeChanges, grouped, planned, reservations
@@ -20,45 +18,30 @@ from farmd.pods.state import Place
 from farmd.runtime.wake import Wake
 from farmd.work.model import Ask
 from farmd.work.owner import OwnerKind, OwnerWorker
-from store.daemonsets import DaemonSet
-from store.entry import Stored
 from store.locks import Claim
 from store.pods import Pod
 from store.sessions import Session
 from store.status import Status
 
-SUMMARY_LIMIT = 500
-
 
 class DaemonSetWorker(OwnerWorker[Reading, Plan]):
     """Keeps one daemon set converged while its claim lasts (seed ``DaemonSet``)."""
 
-    __slots__ = ("_reader", "_settled")
+    __slots__ = ("_settled",)
 
-    def __init__(self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake, rivals: Rivals) -> None:
-        super().__init__(kind, claim, session, wake)
-        self._reader = Reader(claim.item, self.context, kind.guard, rivals)
+    def __init__(self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake, reader: Reader) -> None:
+        super().__init__(kind, claim, session, wake, reader)
         stored = kind.tree.get(self.key)
         # The version of the record that is no news: what goes on under it is nobody's word (R19).
         self._settled = stored.index if stored is not None else 0
-
-    async def look(self, stored: Stored[DaemonSet]) -> Reading:
-        """The daemon set, its pods, and the scheduler's verdicts."""
-        return await self._reader.read(stored)
 
     def decide(self, snapshot: Reading) -> Plan | Ask[Need]:
         """Pure (``plan.py``)."""
         return planning.decide(snapshot.snapshot)
 
-    async def answer(self, snapshot: Reading, ask: Ask[Need]) -> Reading:
-        """Room and places, by the scheduler."""
-        return await self._reader.answer(snapshot, ask.need)
-
     def decided(self, snapshot: Reading, plan: Plan) -> None:
-        """Changed reservations wake it while it waits for room, the thaw while it is held back."""
-        fleet, found = self.context.fleet, snapshot.snapshot
-        fleet.unschedulable(self.claim.item, bool(found.refused.get("contended") or found.cramped))
-        fleet.hold_back(self.claim.item, plan.blocked is not None and plan.blocked.frozen)
+        """A plan that changes nothing has taken in all that the record says."""
+        super().decided(snapshot, plan)
         if plan.empty or plan.contended:
             self._settled = self.index
 
@@ -71,38 +54,22 @@ class DaemonSetWorker(OwnerWorker[Reading, Plan]):
         """Contention, and no eligible node."""
         daemonset, contention = snapshot.stored.record, snapshot.snapshot.contention
         nowhere = plan.blocked.text if plan.blocked is not None and plan.blocked.code == "nowhere" else ""
-        held_back = f"{contention}; it is held back" if contention else ""
-        await self._tell(f"{PREEMPTIVE_DS_CONTENTION}_{self.claim.item}", held_back, daemonset)
-        await self._tell(self.claim.item, nowhere and f": {nowhere}", daemonset)
-
-    async def _tell(self, key: str, trouble: str, daemonset: DaemonSet) -> None:
-        """Tell of a trouble; an empty one is over."""
-        if not trouble:
-            await self.status.incidents.end(key)
-            return
-        text = f"daemonset {daemonset.name!r}{'' if trouble[0] == ':' else ' '}{trouble}"
-        details = {
-            "daemonset_id": self.claim.item,
-            "farm": self.context.farm,
-            "pod_id": daemonset.pod_id,
-            "node_selector": daemonset.node_selector,
-        }
-        summary = " ".join(text.split())[:SUMMARY_LIMIT]
-        await self.status.incidents.tell(
-            Alert(summary=summary, incident_key=key, urgency="low", details=details)
-        )
+        about = {"pod_id": daemonset.pod_id, "node_selector": daemonset.node_selector}
+        name, key = f"daemonset {daemonset.name!r}", f"{PREEMPTIVE_DS_CONTENTION}_{self.claim.item}"
+        await self.tell(key, contention and f"{name} {contention}; it is held back", **about)
+        await self.tell(self.claim.item, nowhere and f"{name}: {nowhere}", **about)
 
     # -- execute ---------------------------------------------------------------------------------
     async def units(self, reading: Reading, plan: Plan) -> Iterable[NodeChanges]:
         """Each pod by itself; a replaced one is as old as its replacement: the pace is kept by it."""
-        request = reading.request or await self._reader.request(reading.stored.record)
+        request = reading.request or await self.reader.request(reading.stored.record)
         new = Pod(reading.stored.record.manifest, dict(request.labels), self.context.clock.now())
         changes = list(planned(self.claim.item, plan, reading.snapshot.pods, new))
         return grouped(((change,) for change in changes), reservations(request, changes, reading.view))
 
     def why(self, reading: Reading, plan: Plan) -> str:
         """The reasons of all parts of a plan."""
-        return reasons.why(reading.snapshot, plan)
+        return planning.why(reading.snapshot, plan)
 
     def unasked(self, reading: Reading, plan: Plan) -> Sequence[Place]:
         """Removals from nodes that became ineligible under a record that is no news."""

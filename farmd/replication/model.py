@@ -67,6 +67,11 @@ class Snapshot(OwnerSnapshot):
     judged: bool = True
 
     @property
+    def waits_for_room(self) -> bool:
+        """Whether places are missing, or outdated pods have no room."""
+        return bool(self.offer.missing or self.cramped)
+
+    @property
     def outdated(self) -> list[Place]:
         """Pods that should run another manifest than the RC's."""
         return [place for place, state in self.pods.items() if state.outdated(self.rc.manifest)]

@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 
+from farmd.commands.noun import Noun
 from farmd.failsafe.guard import FailsafeGuard
-from farmd.pods.state import Place, PodState, observe
-from farmd.replication.commands import request
+from farmd.pods.state import Place, PodState
 from farmd.replication.model import Fact, Need, Offer, Snapshot
 from farmd.replication.moves import Moves
 from farmd.work.context import Context
+from farmd.work.reader import OwnerReader
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, NodeView, Request
 from store.entry import Stored
@@ -40,17 +41,21 @@ class Reading:
     view: FleetView | None = None
 
 
-class Reader:
+class Reader(OwnerReader[Reading]):
     """Reads for one RC under one claim. ``wake`` is called when a turn to move a pod may have come."""
 
-    __slots__ = ("_context", "_guard", "_id", "_judged", "_leaving", "_moves", "_wake")
+    __slots__ = ("_judged", "_leaving", "_moves", "_wake")
 
     def __init__(
-        self, item: str, context: Context, guard: FailsafeGuard, moves: Moves, wake: Callable[[], None]
+        self,
+        item: str,
+        context: Context,
+        guard: FailsafeGuard,
+        noun: Noun[Any, Any],
+        moves: Moves,
+        wake: Callable[[], None],
     ) -> None:
-        self._id = item
-        self._context = context
-        self._guard = guard
+        super().__init__(item, context, guard, noun)
         self._moves = moves
         self._wake = wake
         self._judged: Any = None
@@ -58,20 +63,14 @@ class Reader:
 
     async def read(self, stored: Stored[ReplicationController]) -> Reading:
         """The RC and its world; what only sometimes matters is left for ``answer``."""
-        context, rc = self._context, stored.record
-        work = context.caches.work.get(context.keys.work("rcs", self._id))
-        mono, fleet = context.clock.mono(), context.fleet
-        pods = {
-            place: observe(fleet, place, pod, rc.min_healthy_time, mono)
-            for place, pod in fleet.pods(self._id).items()
-        }
-        known = work.record if work is not None else Work()
-        frozen = self._guard.frozen()
+        context, rc = self.context, stored.record
+        work = context.caches.work.get(context.keys.work("rcs", self.item))
+        pods, known = self.pods(rc), work.record if work is not None else Work()
         snapshot = Snapshot(
             rc=rc,
             pods=pods,
-            frozen=frozen,
-            commanded=frozen is not None and 0 < self._guard.frozen_index() < stored.index,
+            frozen=self.guard.frozen(),
+            commanded=self.commanded(stored),
             now=context.clock.now(),
             transfer=known.transfer,
             not_before=known.transfer_not_before,
@@ -79,7 +78,7 @@ class Reader:
             taken=self._taken(known),
             roomless=await self._roomless(rc, known),
             stop_after=0.0 if rc.deleting else await self._stop_after(pods),
-            running=fleet.processes.told(self._id) if rc.deleting and not pods else "",
+            running=self.running(rc),
             unread=UNREAD,
         )
         return Reading(stored, self._recalled(stored, snapshot), work)
@@ -93,7 +92,7 @@ class Reader:
 
     def _standing(self, index: int, snapshot: Snapshot) -> object:
         """What may send pods away that stand on their nodes: a judgement holds while this stays as it is."""
-        view = self._context.fleet.view()
+        view = self.context.fleet.view()
         return index, tuple((place, _standing(view.get(place[0]))) for place in snapshot.pods)
 
     def _retained(self, snapshot: Snapshot) -> Snapshot:
@@ -111,7 +110,7 @@ class Reader:
         Raises:
             NotFound: the RC's manifest is gone. SchedulerError: the scheduler has no trustworthy answer.
         """
-        context, snapshot = self._context, reading.snapshot
+        context, snapshot = self.context, reading.snapshot
         snapshot = dataclasses.replace(snapshot, unread=snapshot.unread - {need.fact})
         view = reading.view
         if need.fact == "retained":
@@ -128,24 +127,15 @@ class Reader:
             snapshot = await self._with_offer(snapshot, need, request, view)
         return dataclasses.replace(reading, snapshot=snapshot, view=view)
 
-    async def request(self, rc: ReplicationController) -> Request:
-        """What the scheduler is asked about this RC.
-
-        Raises:
-            NotFound: its manifest is gone.
-        """
-        manifest = await self._context.manifests.of(rc)
-        return request(rc, manifest)
-
     def _taken(self, work: Work) -> str:
         """Who has the place that a move reserved, if not this RC."""
         if work.transfer is None:
             return ""
-        (node, instance), view = work.transfer.new, self._context.fleet.view()
+        (node, instance), view = work.transfer.new, self.context.fleet.view()
         here = view[node].pods.get(instance) if node in view else None
-        intent = self._context.fleet.intent(work.transfer.new)
+        intent = self.context.fleet.intent(work.transfer.new)
         holders = [here.owner if here else "", intent.record.owner if intent else ""]
-        return next((holder for holder in holders if holder not in ("", self._id)), "")
+        return next((holder for holder in holders if holder not in ("", self.item)), "")
 
     async def _roomless(self, rc: ReplicationController, work: Work) -> bool:
         """Whether the room that the move under way has reserved is gone, or not what its pod asks for now.
@@ -154,14 +144,14 @@ class Reader:
         """
         if work.transfer is None or work.transfer.phase == "placed" or rc.deleting:
             return False
-        wanted = asked(await self._context.manifests.get(rc.manifest))
-        node = self._context.fleet.view().get(work.transfer.new_node)
+        wanted = asked(await self.context.manifests.get(rc.manifest))
+        node = self.context.fleet.view().get(work.transfer.new_node)
         return node is not None and node.reserved.instances.get(work.transfer.new_instance, {}) != wanted
 
     async def _stop_after(self, pods: Mapping[Place, PodState]) -> float:
         """How long an agent without contact lets the pods of lost nodes run at most (R27); 0: for ever."""
         shas = sorted({state.pod.record.manifest for state in pods.values() if state.lost is not None})
-        return max([(await self._context.manifests.get(sha)).stop_after for sha in shas], default=0.0)
+        return max([(await self.context.manifests.get(sha)).stop_after for sha in shas], default=0.0)
 
     # -- the scheduler's answers -----------------------------------------------------------------
     async def _judge(self, index: int, snapshot: Snapshot) -> Snapshot:
@@ -169,7 +159,7 @@ class Reader:
         request = await self.request(snapshot.rc)
         among = msgspec.structs.replace(request, among=frozenset(node for node, _ in snapshot.pods))
         standing = self._standing(index, snapshot)
-        answer = await self._context.scheduler.eligible_nodes(among, self._context.fleet.view())
+        answer = await self.context.scheduler.eligible_nodes(among, self.context.fleet.view())
         kept = {*answer.eligible, *answer.retained}
         self._leaving = frozenset(place for place in snapshot.pods if place[0] not in kept)
         self._judged = standing
@@ -180,22 +170,22 @@ class Reader:
     ) -> Snapshot:
         if need.purpose != "additions":
             # Before anything moves the evidence is looked at, not only once a second (R19).
-            self._guard.look()
-            if (frozen := self._guard.frozen()) is not None:
+            self.guard.look()
+            if (frozen := self.guard.frozen()) is not None:
                 return dataclasses.replace(snapshot, frozen=frozen, commanded=False)
         if need.purpose == "transfer":
-            if not snapshot.locked and not self._moves.enter(self._id, self._wake):
+            if not snapshot.locked and not self._moves.enter(self.item, self._wake):
                 snapshot = dataclasses.replace(snapshot, crowded=True)
             if snapshot.locked or snapshot.crowded:
                 return snapshot
         offer = await self._offer(snapshot.rc, need, request, view)
-        if offer.missing and (left := self._context.fleet.leftovers(self._id)):
+        if offer.missing and (left := self.context.fleet.leftovers(self.item)):
             offer = dataclasses.replace(offer, why=f"{_occupied(left)}; {offer.why}")
         return dataclasses.replace(snapshot, offer=offer)
 
     async def _looked_at_lock(self, snapshot: Snapshot) -> Snapshot:
         """Moves and rollouts exclude each other by the RC's mutation lock."""
-        entry = await self._context.client.read(self._context.keys.mutation_lock("rcs", self._id))
+        entry = await self.context.client.read(self.context.keys.mutation_lock("rcs", self.item))
         if entry is None:
             return snapshot
         holder = Holder.parse(entry.value)
@@ -206,7 +196,7 @@ class Reader:
             left = {node for node, _ in need.places}
             elsewhere = frozenset(view.keys() - left) if rc.replicas_per_node > 1 else None
             request = msgspec.structs.replace(request, leaving=frozenset(need.places), among=elsewhere)
-        found = await self._context.scheduler.allocate_nodes(request, need.count, view)
+        found = await self.context.scheduler.allocate_nodes(request, need.count, view)
         return Offer(
             found.assignments,
             found.missing,

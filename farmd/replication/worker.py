@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from alerting.alert import Alert
 from farmd.pods.changes import NodeChanges
 from farmd.pods.state import Place
 from farmd.replication import actions as changes
@@ -22,27 +21,24 @@ from farmd.runtime.wake import Wake
 from farmd.work.model import Ask, Outcome
 from farmd.work.owner import OwnerKind, OwnerWorker
 from store import operations
-from store.entry import Stored
 from store.locks import Claim
 from store.operations import Operation
-from store.rcs import ReplicationController as Record
 from store.sessions import Session
 from store.status import Status
 
 CONTENDED_SECONDS = 30.0
-SUMMARY_LIMIT = 500
 
 
 class ReplicationController(OwnerWorker[Reading, Plan]):
     """Keeps one RC converged while its claim lasts (seed ``ReplicationController``)."""
 
-    __slots__ = ("_contended_since", "_moves", "_reader", "_transfer")
+    __slots__ = ("_contended_since", "_moves", "_transfer")
 
     def __init__(self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake, moves: Moves) -> None:
-        super().__init__(kind, claim, session, wake)
+        reader = Reader(claim.item, kind.context, kind.guard, kind.noun, moves, wake.set)
+        super().__init__(kind, claim, session, wake, reader)
         self._moves = moves
         self._contended_since: float | None = None
-        self._reader = Reader(claim.item, self.context, kind.guard, moves, wake.set)
         self._transfer = f"transfer_{claim.item}"
         work = self.context.caches.work.get(self.context.keys.work(kind.name, claim.item))
         if work is not None and work.record.transfer_failures:
@@ -65,17 +61,13 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
         finally:
             self._moves.leave(self.claim.item)
 
-    async def look(self, stored: Stored[Record]) -> Reading:
-        """The RC, its pods and the move under way."""
-        return await self._reader.read(stored)
-
     def decide(self, snapshot: Reading) -> Plan | Ask[Need]:
         """Pure (``plan.py``)."""
         return planning.decide(snapshot.snapshot)
 
     async def answer(self, snapshot: Reading, ask: Ask[Need]) -> Reading:
         """What other workers of this process change is waited for, but not for ever (R17)."""
-        reading = await self._reader.answer(snapshot, ask.need)
+        reading = await super().answer(snapshot, ask)
         offer, now = reading.snapshot.offer, self.context.clock.mono()
         if not offer.contended:
             self._contended_since = None
@@ -86,12 +78,6 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
             return dataclasses.replace(reading, snapshot=dataclasses.replace(reading.snapshot, offer=patient))
         return reading
 
-    def decided(self, snapshot: Reading, plan: Plan) -> None:
-        """Whatever makes room wakes it while it misses places, the thaw while it is held back."""
-        fleet, found = self.context.fleet, snapshot.snapshot
-        fleet.unschedulable(self.claim.item, bool(found.offer.missing or found.cramped))
-        fleet.hold_back(self.claim.item, plan.blocked is not None and plan.blocked.frozen)
-
     def state(self, reading: Reading, plan: Plan) -> Status:
         """How many pods there are, of those that should be."""
         return planning.status(reading.snapshot, plan, self.context.farm, self.context.clock.now())
@@ -99,7 +85,7 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
     # -- execute ---------------------------------------------------------------------------------
     async def units(self, reading: Reading, plan: Plan) -> Iterable[NodeChanges]:
         """What must happen together, one after the other."""
-        request = await self._reader.request(reading.stored.record)
+        request = await self.reader.request(reading.stored.record)
         return await changes.units(reading, plan, request, self.context)
 
     def why(self, reading: Reading, plan: Plan) -> str:
@@ -133,7 +119,7 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
             await self.status.incidents.end(self._transfer)
         elif step is not None and step.action == "rollback":
             old, new = "/".join(step.old), "/".join(step.new)
-            await self._tell(
+            await self.tell(
                 self._transfer,
                 f"{reading.stored.record.name}: moving {old} to {new} failed: {step.reason}; it was taken"
                 f" back and is tried again later. Look at the pod on {step.new[0]}, cordon {step.new[0]} if"
@@ -146,7 +132,7 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
         found, rc, offer = snapshot.snapshot, snapshot.stored.record, snapshot.snapshot.offer
         missing = bool(offer.missing) and not offer.contended
         if offer.purpose == "transfer" and missing:
-            await self._tell(
+            await self.tell(
                 self._transfer,
                 f"{rc.name}: a pod should move and there is no place for it: {offer.why}. Add room, or let"
                 " its node keep it",
@@ -155,16 +141,9 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
             await self.status.incidents.end(self._transfer)
         if missing and offer.purpose != "transfer" and not rc.disabled:
             text = f"{rc.name}: not enough eligible nodes: {offer.why}"
-            await self._tell(self.claim.item, text, pod_id=rc.pod_id, node_selector=rc.node_selector)
+            await self.tell(self.claim.item, text, pod_id=rc.pod_id, node_selector=rc.node_selector)
         else:
             await self.status.incidents.end(self.claim.item)
-
-    async def _tell(self, key: str, text: str, **details: str) -> None:
-        details = {"rc_id": self.claim.item, "farm": self.context.farm, **details}
-        summary = " ".join(text.split())[:SUMMARY_LIMIT]
-        await self.status.incidents.tell(
-            Alert(summary=summary, incident_key=key, urgency="low", details=details)
-        )
 
 
 def _moves_on(snapshot: Snapshot) -> bool:

@@ -52,6 +52,11 @@ class OwnerSnapshot:
         """Whether nothing may be removed or replaced now."""
         return self.frozen is not None and not self.commanded
 
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether whatever makes room on a node may change the decision."""
+        return bool(self.cramped)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerPlan(PodPlan):

@@ -1,6 +1,6 @@
 """What all kinds that own pods do alike: read the record and its pods, spend the removal budget, place, end.
 
-A kind says what its snapshot is made of (``look``), decides, and turns a plan into changes of pods
+A kind says what its snapshot is made of (its reader), decides, and turns a plan into changes of pods
 (``units``). What must never break: every change names the record that it was planned from, removals that
 nobody asked for are within the budget (R19), and the record of what is being deleted goes last.
 """
@@ -28,8 +28,9 @@ from farmd.runtime.wake import Wake, earliest
 from farmd.work import deletion
 from farmd.work.context import Context
 from farmd.work.kind import Kind
-from farmd.work.model import Outcome
+from farmd.work.model import Ask, Outcome
 from farmd.work.owned import OwnerPlan
+from farmd.work.reader import OwnerReader
 from farmd.work.worker import Worker
 from store.cache import PrefixCache
 from store.entry import Stored
@@ -96,19 +97,18 @@ class OwnerKind(Kind):
 class OwnerWorker(Worker[R, P]):
     """Keeps one owner's pods as they shall be."""
 
-    __slots__ = ("_began", "_owners", "_spending")
+    __slots__ = ("_began", "_owners", "_spending", "reader")
 
-    def __init__(self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake) -> None:
+    def __init__(
+        self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake, reader: OwnerReader[R]
+    ) -> None:
         super().__init__(kind, claim, session, wake)
+        self.reader = reader
         self._owners = kind
         self._began = self.context.clock.mono()
         self._spending = Spending(self.context.fleet, kind.name, claim.item, kind.budget, kind.guard)
 
     # -- what a kind says ------------------------------------------------------------------------
-    @abstractmethod
-    async def look(self, stored: Stored[Any]) -> R:
-        """The owner and its fleet."""
-
     @abstractmethod
     def state(self, reading: R, plan: P) -> Status:
         """What people are told of these pods."""
@@ -161,7 +161,17 @@ class OwnerWorker(Worker[R, P]):
             return await self.gone()
         if (broken := self.context.fleet.broken_pod(self.claim.item)) is not None:
             return await self.unreadable(broken, "a pod")
-        return await self.look(stored)
+        return await self.reader.read(stored)
+
+    async def answer(self, snapshot: R, ask: Ask[Any]) -> R:
+        """The fact that the plan lacks, from the reader."""
+        return await self.reader.answer(snapshot, ask.need)
+
+    def decided(self, snapshot: R, plan: P) -> None:
+        """Whatever makes room wakes it while it waits for places, the thaw while it is held back."""
+        fleet = self.context.fleet
+        fleet.unschedulable(self.claim.item, snapshot.snapshot.waits_for_room)
+        fleet.hold_back(self.claim.item, plan.blocked is not None and plan.blocked.frozen)
 
     def describe(self, snapshot: R, plan: P) -> Status:
         """The kind's own words."""
@@ -201,15 +211,28 @@ class OwnerWorker(Worker[R, P]):
 
     async def _crashes(self, record: Any, pods: Mapping[Place, PodState], ails: str) -> float | None:
         """Tell of a crash loop of the owner's pods, once; returns when time alone changes that."""
-        item, noun = self.claim.item, self._owners.noun.words.noun
-        alert = Alert(
-            summary=f"{noun} {record.name!r}: crash loop: {ails}"[:SUMMARY_LIMIT],
-            incident_key=f"{noun}_crashes_{item}",
-            urgency="low",
-            details={f"{noun}_id": item, "farm": self.context.farm},
+        noun = self._owners.noun.words.noun
+        alert = self._alert(
+            f"{noun}_crashes_{self.claim.item}", f"{noun} {record.name!r}: crash loop: {ails}"
         )
         incidents, now = self.status.incidents, self.context.clock.now()
         return await tell_of_crashes(incidents, alert, pods, record.min_healthy_time, now)
+
+    async def tell(self, key: str, text: str, **details: str) -> None:
+        """Tell people of a trouble by a low alert; an empty text says that it is over."""
+        if text:
+            await self.status.incidents.tell(self._alert(key, text, **details))
+        else:
+            await self.status.incidents.end(key)
+
+    def _alert(self, key: str, text: str, **details: str) -> Alert:
+        item = f"{self._owners.noun.words.noun}_id"
+        return Alert(
+            summary=" ".join(text.split())[:SUMMARY_LIMIT],
+            incident_key=key,
+            urgency="low",
+            details={item: self.claim.item, "farm": self.context.farm, **details},
+        )
 
     # -- execute ---------------------------------------------------------------------------------
     async def act(self, snapshot: R, plan: P) -> Outcome:

@@ -1,0 +1,59 @@
+"""What the readers of all kinds that own pods look up alike (R15)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Generic, TypeVar
+
+from farmd.commands.noun import Noun
+from farmd.failsafe.guard import FailsafeGuard
+from farmd.pods.state import Place, PodState, observe
+from farmd.work.context import Context
+from scheduler.model import Request
+from store.entry import Stored
+
+R = TypeVar("R")
+
+
+class OwnerReader(ABC, Generic[R]):
+    """Reads for one owner under one claim; a kind says what its reading consists of."""
+
+    __slots__ = ("context", "guard", "item", "noun")
+
+    def __init__(self, item: str, context: Context, guard: FailsafeGuard, noun: Noun[Any, Any]) -> None:
+        self.item = item
+        self.context = context
+        self.guard = guard
+        self.noun = noun
+
+    @abstractmethod
+    async def read(self, stored: Stored[Any]) -> R:
+        """The owner and its fleet; what only sometimes matters is left for ``answer``."""
+
+    @abstractmethod
+    async def answer(self, reading: R, need: Any) -> R:
+        """The reading with the fact that was asked for."""
+
+    async def request(self, record: Any) -> Request:
+        """What the scheduler is asked for pods of a record of this kind.
+
+        Raises:
+            NotFound: its manifest is gone.
+        """
+        assert self.noun.pods is not None
+        return self.noun.pods.request(record, await self.context.manifests.of(record))
+
+    def pods(self, record: Any) -> dict[Place, PodState]:
+        """The owner's pods as they are now."""
+        fleet, mono = self.context.fleet, self.context.clock.mono()
+        pods = fleet.pods(self.item).items()
+        return {place: observe(fleet, place, pod, record.min_healthy_time, mono) for place, pod in pods}
+
+    def running(self, record: Any) -> str:
+        """Which processes nodes still run of one that is being deleted and has no pods left."""
+        fleet = self.context.fleet
+        return fleet.processes.told(self.item) if record.deleting and not fleet.pods(self.item) else ""
+
+    def commanded(self, stored: Stored[Any]) -> bool:
+        """Whether the record was changed after the freeze that stands now (R18)."""
+        return self.guard.frozen() is not None and 0 < self.guard.frozen_index() < stored.index
