@@ -3,6 +3,7 @@ of a decision grows with what changed, never with the fleet).
 
 It also knows whom a change concerns: the owner of a pod, of an intent, of a reality; for a changed node,
 the owners of its pods; and whoever is still unschedulable for a place, for whatever may have made room.
+An owner that needs to know of other nodes follows them (``interests``).
 
 An intent without a pod, somebody else's or one that does not decode, keeps its place for its owner, and so
 does a pod that does not decode: nobody else may have it.
