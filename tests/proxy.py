@@ -23,7 +23,7 @@ from tests.proxy_holds import Hold, Match, Seen, reset, transactions
 __all__ = ["Hold", "Proxy", "Seen", "transactions"]
 
 HEAD_LIMIT = 1 << 20
-# A connection that the kernel has accepted is refused by us so many turns of the loop later, at the most.
+# So many turns of the loop after it was accepted, a connection has been refused.
 TURNS = 10
 
 
@@ -111,10 +111,14 @@ class Proxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._server is not None
-        self._server.close()
+        # Python 3.11 leaves a connection open that a server accepts in the turn of the loop in which it closes.
+        # So the server first accepts no more; what it has accepted is refused; then it closes.
+        for listening in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listening.fileno())
         self.refuse()
         for _ in range(TURNS):
             await asyncio.sleep(0)
+        self._server.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -201,3 +203,18 @@ async def test_failing_answers_in_the_servers_place(upstream: tuple[Upstream, st
         proxy.recover()
         assert await put(session, proxy, b"y") == "1"
         assert state.bodies == [b"y"]
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_connection_that_comes_as_the_proxy_ends_is_closed(
+    upstream: tuple[Upstream, str], turns: int
+) -> None:
+    """Else it is reported as unclosed in a case that has nothing to do with it."""
+    proxy = Proxy(upstream[1])
+    await proxy.__aenter__()
+    host, port = proxy.address.split(":")
+    with socket.create_connection((host, int(port))):
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await proxy.__aexit__(None, None, None)
+        gc.collect()
