@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CODE := store scheduler alerting farmd tests bench .ci
+# Tiers on real parts wait more than they compute: four workers keep two cores busy.
 # pytest exits with 5 for a folder without tests, so only folders with tests are run.
 tests_in = $(sort $(foreach tier,$(1),$(if $(shell find tests/$(tier) -name 'test_*.py' 2>/dev/null | head -1),tests/$(tier))))
 
@@ -23,9 +24,9 @@ dev: venv ## Keep such a fleet up until ^C
 
 test: venv ## Every tier of tests, on real parts; fetches a real Consul if there is none
 	@$(BIN)/python -m tests.servers consul
-	$(BIN)/pytest -n 2 $(call tests_in,unit contract)
-	PYTHONHASHSEED=0 $(BIN)/pytest -n 2 $(call tests_in,stateful)
-	$(BIN)/pytest -n 2 --dist loadgroup $(call tests_in,integration fault e2e)
+	$(BIN)/pytest -n 2 $(call tests_in,unit)
+	PYTHONHASHSEED=0 $(BIN)/pytest -n 2 --dist worksteal $(call tests_in,stateful)
+	$(BIN)/pytest -n 4 --dist loadgroup $(call tests_in,contract integration fault e2e)
 
 test-fast: venv ## Unit tests only
 	$(BIN)/pytest -n 2 $(call tests_in,unit)

@@ -15,6 +15,11 @@ if servers.external() is None:
         del os.environ[name]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What waits longest begins first, so that no worker is left with it at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def consul_dev() -> Iterator[str]:
     """``host:port`` of a real Consul in memory, shared by a run: keep to a prefix of your own."""

@@ -111,7 +111,7 @@ class Proxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._server is not None
-        # Python 3.11 leaves a connection open that a server accepts in the turn of the loop in which it closes.
+        # Python 3.11 leaves a connection open that a server accepts in the turn in which it closes.
         # So the server first accepts no more; what it has accepted is refused; then it closes.
         for listening in self._server.sockets:
             asyncio.get_running_loop().remove_reader(listening.fileno())

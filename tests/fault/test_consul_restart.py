@@ -112,6 +112,7 @@ async def test_after_a_restart_of_consul_all_goes_on_and_nothing_was_removed(
         await eventually(owned, what="the lock, kept or taken again")
 
 
+@pytest.mark.slow
 async def test_r2_a_server_that_replays_its_log_ends_no_session(
     durable: ConsulServer, tmp_path: Path
 ) -> None:

@@ -260,6 +260,7 @@ async def test_r16_who_was_out_of_contact_during_the_restore_follows_it_too(
         assert {intent.manifest for _, intent in dump.intents.values()} == {sha_of(OLD)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("former", ["gone", "alive"])
 async def test_r1_sessions_and_locks_of_the_past_end(
     consul: ConsulServer, tmp_path: Path, former: str

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import yaml
 from aiohttp import web
 
@@ -54,6 +55,7 @@ async def fleet() -> AsyncIterator[tuple[Person, Cluster]]:
             await client.close()
 
 
+@pytest.mark.slow
 async def test_the_whole_way_with_a_farm_at_work() -> None:
     async with fleet() as (person, cluster):
         made = await person.ok("rc", "create", "-f", "-", "--wait", "--timeout", "30s", stdin=HELLO)

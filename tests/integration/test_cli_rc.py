@@ -217,7 +217,7 @@ def test_a_locked_controller_is_refused_with_its_holder_and_force_needs_a_reason
 
 
 def test_an_unregistered_cluster_says_what_to_do(address: str) -> None:
-    alone = Farmctl(address, "nobody/")
+    alone = Farmctl(address, "nobody/", inside=True)
     refused = alone("rc", "create", "-f", "-", stdin=HELLO)
     assert refused.code == 4
     assert "start a farm first" in refused.err

@@ -109,6 +109,7 @@ def test_a_kill_leaves_nothing(dev, who):
     eventually("the folder is gone", lambda: not dev.folder.exists())
 
 
+@pytest.mark.slow
 def test_a_data_dir_keeps_the_fleet_and_belongs_to_one_cluster(tmp_path):
     data = tmp_path / "data"
     arguments = ("dev", "--agents", "3", "--data-dir", str(data))

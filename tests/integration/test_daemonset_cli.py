@@ -51,6 +51,7 @@ async def cluster(consul_dev: str) -> AsyncIterator[Cluster]:
         await in_time(obeying)
 
 
+@pytest.mark.slow
 async def test_a_daemon_sets_life_in_commands(consul_dev: str, cluster: Cluster, tmp_path: Path) -> None:
     farmctl = People(consul_dev, cluster)
     made = await farmctl.ok("daemonset", "create", "-f", "-", "--wait", "--timeout", "30s")
