@@ -56,7 +56,6 @@ class FleetIndex:
         self._broken: dict[str, dict[Place, RecordInvalid]] = {}
         self._bare: dict[Place, str] = {}
         self._unschedulable: set[str] = set()
-        self._held_back: set[str] = set()
         self._failing: set[str] = set()
         self.ledger = Ledger()
         self.processes = Processes(caches, keys, self.lost_since, self.wake)
@@ -153,7 +152,6 @@ class FleetIndex:
         for owners in self._attached.values():
             owners.discard(owner)
         self._unschedulable.discard(owner)
-        self._held_back.discard(owner)
         self.processes.forget(owner)
         self.interests.forget(owner)
 
@@ -161,17 +159,9 @@ class FleetIndex:
         """Whether the owner waits for places: whatever may make room then wakes it."""
         (self._unschedulable.add if unschedulable else self._unschedulable.discard)(owner)
 
-    def hold_back(self, owner: str, held_back: bool) -> None:
-        """Whether the owner waits for the end of a freeze."""
-        (self._held_back.add if held_back else self._held_back.discard)(owner)
-
     def ledger_changed(self) -> None:
         """A worker's change of reservations is over: wake those that wait for places."""
         self.wake(self._unschedulable)
-
-    def freeze_changed(self) -> None:
-        """The freeze came, went or has other evidence: wake those that it holds back."""
-        self.wake(self._held_back)
 
     def wake(self, owners: Iterable[str]) -> None:
         """Wake those that have workers here."""

@@ -8,6 +8,7 @@ from typing import Any
 from farmd.cache.caches import Caches
 from store.cache import PrefixCache
 from store.errors import NoLeader
+from store.families import FAMILIES
 from store.keys import Keys
 
 UNDECODABLE_SHARE = 0.2
@@ -17,9 +18,11 @@ FAILING_SHARE = 0.5
 FAILING_AT_LEAST = 20
 
 
-def evidence(caches: Caches, keys: Keys) -> list[Callable[[], str | None]]:
-    """The checks for evidence that makes a farm doubt what it reads (R19)."""
+def evidence(caches: Caches, keys: Keys, kind: str) -> list[Callable[[], str | None]]:
+    """The checks for evidence that makes a farm doubt what it reads about a kind (R19)."""
     records: list[PrefixCache[Any]] = [*caches.owners(), caches.nodes, caches.agents]
+    own = caches.tree(FAMILIES[kind])
+    records += [own] if own not in records else []
 
     def doubtful() -> str | None:
         trees = [*records, caches.pods, caches.intent]

@@ -75,11 +75,14 @@ class Items:
 
 
 class RecordItems(Items):
-    """The items of one tree of ``Claimable`` records."""
+    """The items of one tree of ``Claimable`` records.
 
-    def __init__(self, tree: PrefixCache[Any], keys: Keys) -> None:
+    Changes of the trees ``beside`` it, whose keys end in an item's id, are changes of that item.
+    """
+
+    def __init__(self, tree: PrefixCache[Any], keys: Keys, beside: Sequence[PrefixCache[Any]] = ()) -> None:
         self._tree = tree
-        super().__init__((tree,), keys, self._record)
+        super().__init__((tree, *beside), keys, self._record)
 
     def _record(self, item: str) -> Item | None:
         key = self._keys.record(self._tree.family, item)

@@ -42,7 +42,6 @@ class Nodes(Kind):
             context.progress.loop("sweep", SWEEP_STALL_SECONDS),
             self.guard.look,
         )
-        self.guard.subscribe(self._watch.freeze_changed)
 
     def records(self) -> Items:
         """Nodes that anybody speaks of: people, or an agent."""

@@ -14,7 +14,6 @@ class Watch:
     def __init__(self, caches: Caches, keys: Keys) -> None:
         self._wakers: dict[str, Callable[[], None]] = {}
         self._observed: set[str] = set()
-        self._held_back: set[str] = set()
         verdicts = keys.work("nodes", "")
 
         def of_work(changed: set[str]) -> None:
@@ -39,17 +38,11 @@ class Watch:
     def detach(self, node: str) -> None:
         """The node's worker ended."""
         self._wakers.pop(node, None)
-        for members in (self._observed, self._held_back):
-            members.discard(node)
+        self._observed.discard(node)
 
-    def follow(self, node: str, *, pods: bool, held_back: bool) -> None:
-        """Whether the worker must hear of its node's pods, and whether it waits for a thaw."""
+    def follow(self, node: str, *, pods: bool) -> None:
+        """Whether the worker must hear of its node's pods."""
         (self._observed.add if pods else self._observed.discard)(node)
-        (self._held_back.add if held_back else self._held_back.discard)(node)
-
-    def freeze_changed(self) -> None:
-        """The freeze came, went or has other evidence: wake those that it holds back."""
-        self.wake(tuple(self._held_back))
 
     def wake(self, nodes: Iterable[str]) -> None:
         """Wake the workers of these nodes, those that are here."""

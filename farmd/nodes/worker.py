@@ -93,9 +93,8 @@ class NodeWorker(Worker[Snapshot, Plan]):
         return planning.decide(snapshot)
 
     def decided(self, snapshot: Snapshot, plan: Plan) -> None:
-        """A drain hears of its node's pods, a verdict that is held back of the thaw."""
-        held_back = plan.blocked is not None and plan.blocked.frozen
-        self._watch.follow(self.claim.item, pods=snapshot.draining is not None, held_back=held_back)
+        """A drain hears of its node's pods."""
+        self._watch.follow(self.claim.item, pods=snapshot.draining is not None)
 
     def describe(self, snapshot: Snapshot, plan: Plan) -> NodeStatus | None:
         """A node with nothing the matter has no status at all."""

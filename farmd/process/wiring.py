@@ -80,7 +80,7 @@ async def build_farm(
         return FailsafeGuard(
             kind.family,
             settings.name,
-            [*evidence(caches, keys), *([unseen, failing] if kind.health_matters else [])],
+            [*evidence(caches, keys, kind.family), *([unseen, failing] if kind.health_matters else [])],
             caches.failsafe,
             client,
             keys,

@@ -33,6 +33,9 @@ class Kind(ABC):
         self.status: type[ItemStatus] = FAMILIES[self.name].status
         self._records = self.records()
         self._blocked: set[str] = set()
+        self._held_back: dict[str, Wake] = {}
+        if self.name in context.guards:
+            self.guard.subscribe(self._freeze_changed)
         self.recollection = Recollection(context.client, context.keys, self.name, self.status)
         self._records.subscribe_gone(self.recollection.forget)
         self.sweep = StatusSweep(context.client, context.keys, self.name)
@@ -73,6 +76,17 @@ class Kind(ABC):
     def block(self, item: str, blocked: bool) -> None:
         """Whether the item's worker is blocked, for the metric."""
         (self._blocked.add if blocked else self._blocked.discard)(item)
+
+    def hold_back(self, item: str, wake: Wake | None) -> None:
+        """Wake the item's worker when the freeze comes, goes or has other evidence; None: not any more."""
+        if wake is None:
+            self._held_back.pop(item, None)
+        else:
+            self._held_back[item] = wake
+
+    def _freeze_changed(self) -> None:
+        for wake in self._held_back.values():
+            wake.set()
 
     def blocked(self) -> int:
         """How many items here are blocked."""

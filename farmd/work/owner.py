@@ -16,26 +16,20 @@ import msgspec
 import structlog
 
 from alerting.alert import Alert
-from farmd.commands.mutation import Call
-from farmd.commands.noun import Noun
-from farmd.farm.items import Items, RecordItems
+from farmd.commands.remains import pods_left
 from farmd.pods.ailing import tell_of_crashes, told, worst
 from farmd.pods.changes import NodeChanges
 from farmd.pods.placement import Subject
 from farmd.pods.spending import Spending
 from farmd.pods.state import Place, PodState, settled, settling
 from farmd.runtime.wake import Wake, earliest
-from farmd.work import deletion
 from farmd.work.context import Context
-from farmd.work.kind import Kind
 from farmd.work.model import Ask, Outcome
+from farmd.work.named import DELETED, NamedKind, NamedWorker
 from farmd.work.owned import OwnerPlan
 from farmd.work.reader import OwnerReader
-from farmd.work.worker import Worker
-from store.cache import PrefixCache
 from store.entry import Stored
 from store.errors import RecordInvalid
-from store.families import FAMILIES
 from store.locks import Claim
 from store.operations import Operation
 from store.sessions import Session
@@ -62,39 +56,26 @@ R = TypeVar("R", bound=OwnerReading)
 P = TypeVar("P", bound=OwnerPlan)
 
 
-class OwnerKind(Kind):
-    """A kind whose items own pods; their records lie in one cached tree."""
+class OwnerKind(NamedKind):
+    """A kind whose items own pods."""
 
-    noun: ClassVar[Noun[Any, Any]]
-    """What people may ask of its records; a deletion ends by it."""
     BUDGET_SPENT: ClassVar[str]
     """The evidence of a freeze once the removal budget is spent (R19)."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.budget = context.budget()
-        self.guard.subscribe(context.fleet.freeze_changed)
-
-    @property
-    def tree(self) -> PrefixCache[Any]:
-        """The records."""
-        return self.context.caches.tree(FAMILIES[self.name])
-
-    def records(self) -> Items:
-        """Every record; those that do not decode too."""
-        return RecordItems(self.tree, self.context.keys)
 
     async def barrier(self, items: Sequence[str]) -> None:
         """Read the records, their pods, and the small trees that their plans rest on (R15)."""
         caches, keys = self.context.caches, self.context.keys
-        await self.tree.barrier([keys.record(self.name, item) for item in items])
         await caches.pods.barrier([keys.pods(item) for item in items])
-        for tree in (caches.nodes, caches.agents, caches.reserved, caches.work, caches.failsafe):
+        for tree in (caches.nodes, caches.agents, caches.reserved, caches.work):
             await tree.barrier()
-        await self.recollection.read(items)
+        await super().barrier(items)
 
 
-class OwnerWorker(Worker[R, P]):
+class OwnerWorker(NamedWorker[R, P]):
     """Keeps one owner's pods as they shall be."""
 
     __slots__ = ("_began", "_owners", "_spending", "reader")
@@ -147,31 +128,30 @@ class OwnerWorker(Worker[R, P]):
     async def reread(self) -> None:
         """After an execution that did not end well: read its outcome (R12)."""
         caches, item = self.context.caches, self.claim.item
-        await self._owners.tree.barrier([self.key])
+        await super().reread()
         await caches.pods.barrier([self.context.keys.pods(item)])
         await caches.work.barrier()
 
     async def read(self) -> R | Outcome:
-        """The owner and its pods; one that does not decode is told, and nothing of it is touched (R10)."""
+        """The owner and its pods."""
         self._spending.settle()
-        stored = self.stored(self._owners.tree)
-        if isinstance(stored, RecordInvalid):
-            return await self.unreadable(stored, "the record")
-        if stored is None:
-            return await self.gone()
-        if (broken := self.context.fleet.broken_pod(self.claim.item)) is not None:
-            return await self.unreadable(broken, "a pod")
+        return await super().read()
+
+    async def look(self, stored: Stored[Any]) -> R:
+        """What the kind's reader makes of the owner."""
         return await self.reader.read(stored)
+
+    def broken(self) -> RecordInvalid | None:
+        """A pod that does not decode: leaving it out would pass for its absence."""
+        return self.context.fleet.broken_pod(self.claim.item)
 
     async def answer(self, snapshot: R, ask: Ask[Any]) -> R:
         """The fact that the plan lacks, from the reader."""
         return await self.reader.answer(snapshot, ask.need)
 
     def decided(self, snapshot: R, plan: P) -> None:
-        """Whatever makes room wakes it while it waits for places, the thaw while it is held back."""
-        fleet = self.context.fleet
-        fleet.unschedulable(self.claim.item, snapshot.snapshot.waits_for_room)
-        fleet.hold_back(self.claim.item, plan.blocked is not None and plan.blocked.frozen)
+        """Whatever makes room wakes it while it waits for places."""
+        self.context.fleet.unschedulable(self.claim.item, snapshot.snapshot.waits_for_room)
 
     def describe(self, snapshot: R, plan: P) -> Status:
         """The kind's own words."""
@@ -239,24 +219,26 @@ class OwnerWorker(Worker[R, P]):
         """Change pods, or end the record."""
         context = self.context
         if plan.ends:
-            call = Call(
-                context.client, context.keys, context.clock, context.ids, context.actor, deletion.REASON
-            )
-            return await deletion.finish(
-                snapshot.stored,
-                call,
-                self._owners.noun,
-                self.writer,
-                context.caches,
-                context.fleet,
-                self.block,
-            )
+            return await self.end()
         if plan.contended:
             return Outcome("rejected", None, plan.contended)
         if not self._spending.allows(self.unasked(snapshot, plan), self._owners.BUDGET_SPENT):
             return Outcome("frozen", context.rng.uniform(1.0, 2.0), "the removal budget is spent")
         with context.fleet.expecting(self.claim.item, plan.arriving):
             return await self._execute(snapshot, plan)
+
+    async def end(self) -> Outcome:
+        """Delete the record, after a look at what only the store knows for certain.
+
+        No pod of it is recorded, and no node runs one; a node that is given up is not waited for (R21).
+        """
+        context, item = self.context, self.claim.item
+        # The copy of what nodes run rests between answers: a process may run that it does not show yet.
+        await context.caches.reality.barrier()
+        if context.fleet.processes.of(item) or await pods_left(self.call(DELETED), item):
+            await context.caches.pods.barrier([context.keys.pods(item)])
+            return Outcome("after", 0.0, "something of it is left")
+        return await super().end()
 
     async def _execute(self, reading: R, plan: P) -> Outcome:
         context, stored = self.context, reading.stored

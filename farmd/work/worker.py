@@ -215,6 +215,7 @@ class Worker(ABC, Generic[S, P]):
             self.kind.sweep.detach(item)
             self.detach()
             self.kind.block(item, False)
+            self.kind.hold_back(item, None)
 
     def _look_at_status(self, entry: Entry | None) -> None:
         """Say it again where another hand deleted or changed what stands in the store."""
@@ -250,6 +251,8 @@ class Worker(ABC, Generic[S, P]):
             snapshot = await self.answer(snapshot, decision)
             decision = self.decide(snapshot)
         self.decided(snapshot, decision)
+        waits = decision.blocked is not None and decision.blocked.frozen
+        self.kind.hold_back(self.claim.item, self.wake if waits else None)
         if not decision.empty:
             return await self.act(snapshot, decision)
         # Nothing to change: now there is time to tell people, as often as is useful to them.
