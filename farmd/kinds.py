@@ -24,7 +24,9 @@ class KindOfWork:
         noun: what people type for it, as in ``rc/hello``; empty: nothing can be asked about one item.
         aliases: other words for the noun.
         asked: its ``farmd.commands.noun.Noun``: what people may ask of its records, where they name them.
-        group: the group of its commands in ``farmctl``, and ``title`` the line that help shows.
+        title: the line that help shows of its commands in ``farmctl``.
+        group: the group of these commands, where it has others than those that every noun has.
+        owns_pods: whether its items own pods.
         main: what people mean where they name no kind: its items' names need no noun before them, it is
             shown where there are none, and every farm guards it.
         selectable: whether farms may choose among its items by labels; other items belong to all farms.
@@ -42,8 +44,9 @@ class KindOfWork:
     noun: str = ""
     aliases: tuple[str, ...] = ()
     asked: str = ""
-    group: str = ""
     title: str = ""
+    group: str = ""
+    owns_pods: bool = False
     main: bool = False
     selectable: bool = False
     guarded: bool = False
@@ -66,6 +69,7 @@ KINDS: dict[str, KindOfWork] = {
             asked="farmd.replication.commands:RC",
             group="farmd.cli.rc:rc",
             title="Replication controllers: keep N copies of a pod.",
+            owns_pods=True,
             main=True,
             selectable=True,
             guarded=True,
@@ -91,8 +95,8 @@ KINDS: dict[str, KindOfWork] = {
             noun="daemonset",
             aliases=("ds",),
             asked="farmd.daemonset.commands:DAEMON_SET",
-            group="farmd.cli.daemonset:daemonset",
             title="Daemon sets: one pod on every eligible node.",
+            owns_pods=True,
             selectable=True,
             guarded=True,
         ),

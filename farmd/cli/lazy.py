@@ -31,16 +31,24 @@ class LazyGroup(click.Group):
         self._lazy = lazy or {}
         self._aliases = aliases or {}
 
+    def lazy(self) -> Mapping[str, tuple[Source, str]]:
+        """The commands, as they are now."""
+        return self._lazy
+
+    def aliases(self) -> Mapping[str, str]:
+        """Other words for some of them, as they are now."""
+        return self._aliases
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order in which they were declared."""
-        return [*self._lazy, *super().list_commands(ctx)]
+        return [*self.lazy(), *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import what is asked for; an unambiguous beginning of a name is not enough."""
-        name = self._aliases.get(cmd_name, cmd_name)
-        if name not in self._lazy:
+        name, lazy = self.aliases().get(cmd_name, cmd_name), self.lazy()
+        if name not in lazy:
             return super().get_command(ctx, name)
-        source = self._lazy[name][0]
+        source = lazy[name][0]
         command = load(source) if isinstance(source, str) else source()
         assert isinstance(command, click.Command)
         return command
@@ -49,7 +57,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does it; a name that is not there is refused with the nearest one that is."""
-        known = [*self.list_commands(ctx), *self._aliases]
+        known = [*self.list_commands(ctx), *self.aliases()]
         word = args[0]
         if word not in known and not word.startswith("-") and not ctx.resilient_parsing:
             near = difflib.get_close_matches(word, known, n=1)
@@ -58,7 +66,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing them."""
-        rows = [(name, line) for name, (_, line) in self._lazy.items()]
+        rows = [(name, line) for name, (_, line) in self.lazy().items()]
         rows += [
             (name, command.get_short_help_str())
             for name, command in self.commands.items()

@@ -9,17 +9,19 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import click
 
-from farmd.cli.lazy import LazyGroup
+from farmd.cli.lazy import LazyGroup, Source
+from farmd.cli.nouns import group
 from farmd.cli.options import shared
 from farmd.kinds import KINDS
 
-_COMMANDS = {
-    **{kind.noun: (kind.group, kind.title) for kind in KINDS.values() if kind.group},
+_COMMANDS: dict[str, tuple[Source, str]] = {
     "farm": ("farmd.cli.farm:farm", "Farms: who works, and on how much."),
     "pod": ("farmd.cli.pod:pod", "Pods: list them, read their logs."),
     "audit": ("farmd.cli.audit:audit", "Who changed what, when and why."),
@@ -32,6 +34,23 @@ _COMMANDS = {
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
+class _Nouns(LazyGroup):
+    """The nouns of all kinds of work, and what is about no kind alone."""
+
+    def lazy(self) -> Mapping[str, tuple[Source, str]]:
+        """A kind without a group of its own has the commands that every noun has."""
+        nouns = {
+            kind.noun: (kind.group or partial(group, kind.family), kind.title)
+            for kind in KINDS.values()
+            if kind.noun
+        }
+        return {**nouns, **super().lazy()}
+
+    def aliases(self) -> Mapping[str, str]:
+        """Other words for nouns."""
+        return {alias: kind.noun for kind in KINDS.values() for alias in kind.aliases}
+
+
 def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         from farmd.version import version
@@ -41,9 +60,8 @@ def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=_Nouns,
     lazy=_COMMANDS,
-    aliases={alias: kind.noun for kind in KINDS.values() for alias in kind.aliases},
     params=shared(root=True),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -46,7 +46,7 @@ _Source = Callable[["ConsulClient", "Keys"], Awaitable[Iterable[str]]]
 
 
 def objects(*families: str) -> _Completion:
-    """Names of the items of some kinds of work."""
+    """Names of the items of some kinds of work; without any, of all that people name."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         return _complete(ctx, names, incomplete)
@@ -54,7 +54,7 @@ def objects(*families: str) -> _Completion:
     async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
         from store.keys import is_sentinel
 
-        kinds = [KINDS[family] for family in families]
+        kinds = [KINDS[family] for family in families] or [kind for kind in KINDS.values() if kind.noun]
         trees = [keys.tree(tree) for kind in kinds for tree in kind.names or (f"names/{kind.family}",)]
         found = [key for tree in trees for key in (await client.keys(tree)).items if not is_sentinel(key)]
         return set(map(keys.last_part, found))
@@ -63,7 +63,7 @@ def objects(*families: str) -> _Completion:
 
 
 nodes = objects("nodes")
-items = objects(*(kind.family for kind in KINDS.values() if kind.noun))
+items = objects()
 """Everything that a person may have changed."""
 
 

@@ -27,27 +27,25 @@ _OF_PODS = {
 }
 _CHANGING = {
     "update": ("farmd.cli.noun_edit:updating", "Change {many} to what a file says."),
-    "enable": ("farmd.cli.noun_edit:enabling", "Let the farms work on it again."),
-    "disable": ("farmd.cli.noun_edit:disabling", "Keep the farms from adding and removing pods."),
+    "enable": ("farmd.cli.noun_edit:enabling", "Let the farms act on a {one} again."),
+    "disable": ("farmd.cli.noun_edit:disabling", "Keep the farms from acting on a {one}."),
     "delete": ("farmd.cli.noun_edit:deleting", "Delete {many}."),
 }
 
 
-def group(
-    kind: str, summary: str, *, pods: bool = True, more: Mapping[str, tuple[str, str]] | None = None
-) -> click.Group:
-    """The group of a kind's noun. ``pods``: its records own some; ``more`` are commands that only it has."""
+def group(kind: str, more: Mapping[str, tuple[str, str]] | None = None) -> click.Group:
+    """The group of a kind's noun; ``more`` are commands that only it has."""
     words = KINDS[kind]
 
     def made(verbs: Mapping[str, tuple[str, str]]) -> dict[str, tuple[Source, str]]:
         return {verb: (_maker(words.asked, path), line) for verb, (path, line) in verbs.items()}
 
     own: dict[str, tuple[Source, str]] = dict(more or {})
-    lazy = made(_READING) | (made(_OF_PODS) if pods else {}) | own | made(_CHANGING)
+    lazy = made(_READING) | (made(_OF_PODS) if words.owns_pods else {}) | own | made(_CHANGING)
     lines = {
         verb: (source, line.format(one=words.one, many=words.many)) for verb, (source, line) in lazy.items()
     }
-    return LazyGroup(words.noun, help=summary, lazy=lines)
+    return LazyGroup(words.noun, help=words.title, lazy=lines)
 
 
 def _maker(noun: str, path: str) -> Callable[[], click.Command]:

@@ -4,8 +4,4 @@ from __future__ import annotations
 
 from farmd.cli.nouns import group
 
-rc = group(
-    "rcs",
-    "Replication controllers: keep N copies of a pod on eligible nodes.",
-    more={"set-replicas": ("farmd.cli.rc_edit:set_replicas", "Set how many pods there should be.")},
-)
+rc = group("rcs", {"set-replicas": ("farmd.cli.rc_edit:set_replicas", "Set how many pods there should be.")})

@@ -47,7 +47,6 @@ class Noun(Generic[S, T]):
     Attributes:
         kind: the kind of work; its words are in ``farmd.kinds``.
         document: what JSON calls one.
-        records: where they lie.
         file: how people write one.
         pods: what is particular to owners of pods; None for other kinds.
         told: the fields that the audit and people are told of a new one.
@@ -59,7 +58,6 @@ class Noun(Generic[S, T]):
 
     kind: str
     document: str
-    records: Callable[[ConsulClient, Keys], NamedRecords[T]]
     file: File[S, T]
     pods: Placing[T] | None = None
     told: Callable[[T], Mapping[str, Scalar]] = _no_fields
@@ -71,6 +69,10 @@ class Noun(Generic[S, T]):
     def words(self) -> KindOfWork:
         """What people call it."""
         return KINDS[self.kind]
+
+    def records(self, client: ConsulClient, keys: Keys) -> NamedRecords[T]:
+        """The records in the store."""
+        return NamedRecords(client, keys, self.kind, self.file.record, self.words.noun)
 
     # -- what people ask for -------------------------------------------------------------------
     async def create(self, call: Call, spec: S) -> Mutation:
@@ -163,7 +165,7 @@ class Noun(Generic[S, T]):
     async def delete(self, call: Call, target: str, *, cascade: bool) -> Mutation:
         """Mark a record for its worker to delete, or delete an owner that wants no pods and has none.
 
-        The worker takes down what is there and the record last (``farmd.work.deletion``). An owner that has
+        The worker takes down what is there and the record last (``farmd.work.named``). An owner that has
         pods needs ``cascade``.
 
         Raises:

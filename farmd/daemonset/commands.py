@@ -6,7 +6,7 @@ from farmd.commands.noun import Noun
 from farmd.commands.placing import Placing, availability
 from farmd.daemonset.eligibility import request
 from farmd.daemonset.spec import FILE, DaemonSetSpec
-from store.daemonsets import KIND, DaemonSet, DaemonSetStore
+from store.daemonsets import KIND, DaemonSet
 from store.status import Status
 
 
@@ -29,7 +29,6 @@ def _facts(daemonset: DaemonSet, status: Status | None) -> list[tuple[str, str]]
 DAEMON_SET: Noun[DaemonSetSpec, DaemonSet] = Noun(
     kind=KIND,
     document="DaemonSet",
-    records=DaemonSetStore,
     file=FILE,
     pods=Placing(
         request=request,

@@ -27,7 +27,7 @@ def way_out(survey: Survey, family: str, entry: Entry) -> WayOut:
     """What to do about a record that does not decode, and how the doctor does it."""
     if not families.well_formed(survey.keys, family, entry.key):
         return _removed(survey, family, entry, "removes it")
-    way = _owner if families.named(family) else _WAYS[family]
+    way = _named if families.named(family) else _WAYS.get(family, _written_anew)
     return way(survey, family, entry)
 
 
@@ -51,16 +51,19 @@ def _restored(
     return f"farmctl doctor --fix {name} {what}", Removal(family, item, (), absent, writes=writes)
 
 
-def _owner(survey: Survey, family: str, entry: Entry) -> WayOut:
+def _named(survey: Survey, family: str, entry: Entry) -> WayOut:
     keys, item = survey.keys, survey.keys.last_part(entry.key)
-    count = sum(1 for each in survey.records("pods") if each.key.startswith(keys.pods(item)))
+    what = "removes it"
+    if families.owns_pods(family):
+        count = sum(1 for each in survey.records("pods") if each.key.startswith(keys.pods(item)))
+        what = f"removes it; its {count} pods run on, and are told as orphan-pod then"
     names = (each for each in survey.records("names") if each.key.startswith(keys.name(family, "")))
     named = [each.key for each in names if each.value == codec.encode(item)]
     fix, removal = _removed(
         survey,
         family,
         entry,
-        f"removes it; its {count} pods run on, and are told as orphan-pod then",
+        what,
         *named,
         keys.status(family, item),
         keys.work(family, item),
@@ -150,6 +153,7 @@ def _by(what: str) -> Callable[[Survey, str, Entry], WayOut]:
     return lambda survey, family, entry: _removed(survey, family, entry, what)
 
 
+_written_anew = _by("removes it, and its owner writes it anew")
 _WAYS: dict[str, Callable[[Survey, str, Entry], WayOut]] = {
     "pods": _pod,
     "intent": _intent,
@@ -161,5 +165,4 @@ _WAYS: dict[str, Callable[[Survey, str, Entry], WayOut]] = {
     "failsafe": _freeze,
     "work": _by("removes it: its worker forgets crashes, and a move that was under way"),
     "names": _name,
-    "status": _by("removes it, and its owner writes it anew"),
 }

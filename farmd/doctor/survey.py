@@ -17,7 +17,7 @@ from store.families import Family
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.manifests import Manifest
-from store.named import Owner
+from store.named import Named, Owner
 from store.ports import Clock
 from store.reality import Reality
 from store.registration import sentinel_value
@@ -87,6 +87,12 @@ class Survey:
             assert family.record is not None
             for entry, record in self.decoded(family.name, family.record):
                 yield family, entry, record
+
+    def named(self) -> Iterator[tuple[Entry, Named]]:
+        """The records that people name and that decode."""
+        for family in families.FAMILIES.values():
+            if family.named and family.record is not None:
+                yield from self.decoded(family.name, family.record)
 
     def proven(self, *trees: str) -> bool:
         """Whether what is not in these trees, nor among the owners of pods, is truly absent."""

@@ -32,7 +32,7 @@ def _frozen(survey: Survey) -> Iterator[Finding]:
 
 
 def _blocked(survey: Survey) -> Iterator[Finding]:
-    names = {entry.key: record.name for _, entry, record in survey.owners()}
+    names = {entry.key: record.name for entry, record in survey.named()}
     tree = survey.keys.tree("status")
     for entry, status in survey.decoded("status", ItemStatus):
         kind, _, item = entry.key[len(tree) :].partition("/")

@@ -31,7 +31,6 @@ def _error_codes(root: type[StoreError]) -> set[str]:
     return {root.code}.union(*(_error_codes(child) for child in root.__subclasses__()))
 
 
-KINDS: Values = tuple(family.name for family in families.claimed())
 STATUSES: Values = (
     "200",
     "400",
@@ -49,7 +48,6 @@ STATUSES: Values = (
 )
 CODES: Values = (*STATUSES, "cancelled", *sorted(_error_codes(StoreError)))
 STORE_OPERATIONS: Values = tuple(op.value for op in Op)
-WATCHES: Values = tuple(family.name for family in families.cached())
 LOOPS: Values = (
     "daemon", "session", "members", "claims", "release", "handover", "sweep", "failsafe", "collector",
     "watch", "cache", "worker", "intent", "reality", "health", "supervisor", "alerts", "dev",
@@ -68,114 +66,129 @@ class Metric:
     buckets: tuple[float, ...] = REQUEST_SECONDS
 
 
-TABLE: tuple[Metric, ...] = (
-    Metric("farmd_build_info", "gauge", "Always 1; the version is in the label.", {"version": ()}),
-    Metric(
-        "farmd_cycles_total",
-        "counter",
-        "Cycles of workers, by how they ended.",
-        {"kind": KINDS, "result": ("done", "after", "backoff", "blocked", "rejected", "frozen", "crashed")},
-    ),
-    Metric(
-        "farmd_cycle_duration_seconds",
-        "histogram",
-        "Time of one cycle, from reading to the last commit.",
-        {"kind": KINDS},
-        CYCLE_SECONDS,
-    ),
-    Metric(
-        "farmd_loop_last_progress_timestamp_seconds",
-        "gauge",
-        "When the slowest loop of that name last made progress.",
-        {"loop": LOOPS},
-    ),
-    Metric("farmd_owned", "gauge", "Items whose lock this farm holds.", {"kind": KINDS}),
-    Metric(
-        "farmd_blocked",
-        "gauge",
-        "Owned items that are blocked, with a reason in their status.",
-        {"kind": KINDS},
-    ),
-    Metric("farmd_frozen", "gauge", "1 while removals of this kind are frozen.", {"kind": KINDS}),
-    Metric(
-        "farmd_invalid_records", "gauge", "Records that do not decode and are skipped.", {"family": WATCHES}
-    ),
-    Metric(
-        "farmd_lock_events_total",
-        "counter",
-        "Events of item locks.",
-        {"event": ("claimed", "rejected", "lost", "released", "handed_over", "adopted")},
-    ),
-    Metric(
-        "farmd_lock_failover_seconds",
-        "histogram",
-        "Time from a lock seen free to its claim by this farm.",
-        {},
-        CYCLE_SECONDS,
-    ),
-    Metric(
-        "farmd_session_events_total",
-        "counter",
-        "Events of this process's session.",
-        {"event": ("created", "resumed", "suspended", "lost", "destroyed")},
-    ),
-    Metric("farmd_session_renew_seconds", "histogram", "Time of one good renewal of the session."),
-    Metric(
-        "farmd_store_requests_total",
-        "counter",
-        "Requests to Consul, by how they ended.",
-        {"op": STORE_OPERATIONS, "code": CODES},
-    ),
-    Metric(
-        "farmd_store_request_duration_seconds",
-        "histogram",
-        "Time of one request, waits of watches included.",
-        {"op": STORE_OPERATIONS},
-    ),
-    Metric("farmd_store_reachable", "gauge", "1 while the last request to Consul was answered."),
-    Metric(
-        "farmd_watch_staleness_seconds", "gauge", "Age of a watch's last proven answer.", {"watch": WATCHES}
-    ),
-    Metric("farmd_txn_ops", "histogram", "Operations in one transaction.", {}, OPERATIONS),
-    Metric(
-        "farmd_housekeeping_total",
-        "counter",
-        "Actions of house-keeping on manifests, hours of the audit log and checkpoints.",
-        {"what": ("condemned", "absolved", "collected", "pruned", "checkpoint")},
-    ),
-    Metric(
-        "farmd_alerts_sent_total",
-        "counter",
-        "Alerts handed to a sink.",
-        {"sink": SINKS, "result": ("sent", "failed", "duplicate", "resolved")},
-    ),
-    Metric(
-        "farmd_pods",
-        "gauge",
-        "Pods on this node, by state.",
-        {"state": ("running", "starting", "backoff", "stopping", "failed")},
-    ),
-    Metric(
-        "farmd_pod_events_total",
-        "counter",
-        "Actions and events of the agent's pods.",
-        {"event": ("started", "exited", "restarted", "stopped", "killed", "adopted", "refused")},
-    ),
-    Metric(
-        "farmd_health_checks_total",
-        "counter",
-        "Health checks of pods.",
-        {"type": ("http", "tcp", "command"), "result": ("passing", "failing", "timeout")},
-    ),
-    Metric(
-        "farmd_config_reloads_total",
-        "counter",
-        "Reloads of the configuration.",
-        {"result": ("applied", "unchanged", "refused")},
-    ),
-)
+def table() -> tuple[Metric, ...]:
+    """All metrics; kinds of work and watched trees are those that are registered."""
+    kinds: Values = tuple(family.name for family in families.claimed())
+    watches: Values = tuple(family.name for family in families.cached())
+    return (
+        Metric("farmd_build_info", "gauge", "Always 1; the version is in the label.", {"version": ()}),
+        Metric(
+            "farmd_cycles_total",
+            "counter",
+            "Cycles of workers, by how they ended.",
+            {
+                "kind": kinds,
+                "result": ("done", "after", "backoff", "blocked", "rejected", "frozen", "crashed"),
+            },
+        ),
+        Metric(
+            "farmd_cycle_duration_seconds",
+            "histogram",
+            "Time of one cycle, from reading to the last commit.",
+            {"kind": kinds},
+            CYCLE_SECONDS,
+        ),
+        Metric(
+            "farmd_loop_last_progress_timestamp_seconds",
+            "gauge",
+            "When the slowest loop of that name last made progress.",
+            {"loop": LOOPS},
+        ),
+        Metric("farmd_owned", "gauge", "Items whose lock this farm holds.", {"kind": kinds}),
+        Metric(
+            "farmd_blocked",
+            "gauge",
+            "Owned items that are blocked, with a reason in their status.",
+            {"kind": kinds},
+        ),
+        Metric("farmd_frozen", "gauge", "1 while removals of this kind are frozen.", {"kind": kinds}),
+        Metric(
+            "farmd_invalid_records",
+            "gauge",
+            "Records that do not decode and are skipped.",
+            {"family": watches},
+        ),
+        Metric(
+            "farmd_lock_events_total",
+            "counter",
+            "Events of item locks.",
+            {"event": ("claimed", "rejected", "lost", "released", "handed_over", "adopted")},
+        ),
+        Metric(
+            "farmd_lock_failover_seconds",
+            "histogram",
+            "Time from a lock seen free to its claim by this farm.",
+            {},
+            CYCLE_SECONDS,
+        ),
+        Metric(
+            "farmd_session_events_total",
+            "counter",
+            "Events of this process's session.",
+            {"event": ("created", "resumed", "suspended", "lost", "destroyed")},
+        ),
+        Metric("farmd_session_renew_seconds", "histogram", "Time of one good renewal of the session."),
+        Metric(
+            "farmd_store_requests_total",
+            "counter",
+            "Requests to Consul, by how they ended.",
+            {"op": STORE_OPERATIONS, "code": CODES},
+        ),
+        Metric(
+            "farmd_store_request_duration_seconds",
+            "histogram",
+            "Time of one request, waits of watches included.",
+            {"op": STORE_OPERATIONS},
+        ),
+        Metric("farmd_store_reachable", "gauge", "1 while the last request to Consul was answered."),
+        Metric(
+            "farmd_watch_staleness_seconds",
+            "gauge",
+            "Age of a watch's last proven answer.",
+            {"watch": watches},
+        ),
+        Metric("farmd_txn_ops", "histogram", "Operations in one transaction.", {}, OPERATIONS),
+        Metric(
+            "farmd_housekeeping_total",
+            "counter",
+            "Actions of house-keeping on manifests, hours of the audit log and checkpoints.",
+            {"what": ("condemned", "absolved", "collected", "pruned", "checkpoint")},
+        ),
+        Metric(
+            "farmd_alerts_sent_total",
+            "counter",
+            "Alerts handed to a sink.",
+            {"sink": SINKS, "result": ("sent", "failed", "duplicate", "resolved")},
+        ),
+        Metric(
+            "farmd_pods",
+            "gauge",
+            "Pods on this node, by state.",
+            {"state": ("running", "starting", "backoff", "stopping", "failed")},
+        ),
+        Metric(
+            "farmd_pod_events_total",
+            "counter",
+            "Actions and events of the agent's pods.",
+            {"event": ("started", "exited", "restarted", "stopped", "killed", "adopted", "refused")},
+        ),
+        Metric(
+            "farmd_health_checks_total",
+            "counter",
+            "Health checks of pods.",
+            {"type": ("http", "tcp", "command"), "result": ("passing", "failing", "timeout")},
+        ),
+        Metric(
+            "farmd_config_reloads_total",
+            "counter",
+            "Reloads of the configuration.",
+            {"result": ("applied", "unchanged", "refused")},
+        ),
+    )
 
-# Only ``farmd_build_info`` has a label without a closed set: the version, which is one in each process.
+    # Only ``farmd_build_info`` has a label without a closed set: the version, which is one in each process.
+
+
 _OPEN_LABELS = {"version"}
 
 
@@ -189,14 +202,14 @@ class Metrics:
     A metric without labels is exported from the start, so that "never happened" is 0.
 
     Raises:
-        UnknownMetric: from all three methods, for a metric or label that is not in ``TABLE``.
+        UnknownMetric: from all three methods, for a metric or label that is not in ``table``.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry
-        self._rows = {row.name: row for row in TABLE}
-        self._made = {row.name: _make(row, registry) for row in TABLE}
+        self._rows = {row.name: row for row in table()}
+        self._made = {name: _make(row, registry) for name, row in self._rows.items()}
 
     def count(self, name: str, value: float = 1, /, **labels: str) -> None:
         """Add to a counter."""
@@ -243,7 +256,7 @@ def _make(row: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogr
 def markdown() -> str:
     """The table as ``docs/metrics.md`` shows it."""
     lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
-    for row in TABLE:
+    for row in table():
         labels = "<br>".join(
             f"`{label}`: {', '.join(values) if values else 'the version'}"
             for label, values in row.labels.items()

@@ -11,7 +11,7 @@ from scheduler.model import Request
 from store import selectors
 from store.labels import pod_labels
 from store.manifests import Manifest
-from store.rcs import KIND, ReplicationController, ReplicationControllerStore
+from store.rcs import KIND, ReplicationController
 from store.status import Status
 
 
@@ -49,7 +49,6 @@ def _facts(rc: ReplicationController, status: Status | None) -> list[tuple[str, 
 RC: Noun[ControllerSpec, ReplicationController] = Noun(
     kind=KIND,
     document="ReplicationController",
-    records=ReplicationControllerStore,
     file=FILE,
     pods=Placing(
         request=request,

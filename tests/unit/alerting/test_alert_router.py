@@ -13,7 +13,7 @@ from alerting.alert import Alert
 from alerting.errors import DeliveryFailed
 from alerting.router import LEAVING_KEPT, Route, Router
 from alerting.sinks.log import LogSink
-from farmd.observe.metrics import TABLE
+from farmd.observe.metrics import table
 from tests.recorders import CountingRecorder
 from tests.virtual import VirtualClock
 
@@ -209,7 +209,7 @@ async def test_the_log_sink_writes_one_constant_event_by_urgency() -> None:
 
 
 def test_results_and_sinks_stay_inside_the_metrics_closed_sets() -> None:
-    labels = next(metric.labels for metric in TABLE if metric.name == SENT)
+    labels = next(metric.labels for metric in table() if metric.name == SENT)
     assert {"sent", "failed", "duplicate", "resolved"} <= set(labels["result"])
     assert {"log", "webhook"} <= set(labels["sink"])
 

@@ -22,7 +22,6 @@ from store import codec
 from store.errors import Conflict, InputInvalid, Locked, NotFound
 from store.families import FAMILIES, Family
 from store.farms import Member
-from store.named import NamedRecords
 from store.status import Status
 from tests.people import KEYS, person
 
@@ -46,7 +45,6 @@ class NoteSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 NOTE: Noun[NoteSpec, Note] = Noun(
     kind="notes",
     document="Note",
-    records=lambda client, keys: NamedRecords(client, keys, "notes", Note, "note"),
     file=File(spec=NoteSpec, record=Note, names={"says": "text"}, kept={"says": "some text", "disabled": ""}),
     told=lambda note: {"says": note.text},
     facts=lambda note, _: [("Says", note.text)],
@@ -164,7 +162,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 async def farmctl(call: Call, asked: list[Any], line: str) -> None:
-    group = nouns.group("notes", "Notes.", pods=False)
+    group = nouns.group("notes")
     shown = CliRunner().invoke(group, shlex.split(line), catch_exceptions=False)
     assert shown.exit_code == 0, shown.output
     settings, function, params = asked.pop()
@@ -174,7 +172,7 @@ async def farmctl(call: Call, asked: list[Any], line: str) -> None:
 async def test_its_group_has_every_verb_but_those_of_pods(
     asked: list[Any], tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    group = nouns.group("notes", "Notes.", pods=False)
+    group = nouns.group("notes")
     verbs = group.list_commands(click.Context(group))
     assert verbs == ["create", "list", "get", "describe", "update", "enable", "disable", "delete"]
     file = tmp_path / "note.yaml"

@@ -65,6 +65,7 @@ def test_people_can_ask_for_it(kind: KindOfWork) -> None:
         verbs |= {"pods", "logs", "explain"} if families.owns_pods(kind.family) else set()
         assert verbs <= set(group.list_commands(click.Context(group)))
     assert kind.title
+    assert kind.owns_pods == families.owns_pods(kind.family)
     assert not families.named(kind.family) or kinds.load(kind.asked).kind == kind.family
 
 

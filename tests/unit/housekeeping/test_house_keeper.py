@@ -12,7 +12,7 @@ import pytest
 from farmd.farm.errors import ClaimLost
 from farmd.housekeeping.kind import CHORES, Housekeeping
 from farmd.housekeeping.model import PATIENCE_SECONDS
-from farmd.observe.metrics import TABLE
+from farmd.observe.metrics import table
 from store import codec
 from store.errors import StoreUnavailable
 from store.failsafe import Failsafe
@@ -145,7 +145,7 @@ async def test_its_items_are_the_chores_and_its_metrics_are_declared() -> None:
         kind = Housekeeping(home.context)
         assert set(kind.items()) == set(CHORES) == {"manifests", "audit"}
         assert kind.trusted()
-        rows = {row.name: row for row in TABLE}
+        rows = {row.name: row for row in table()}
         assert "housekeeping" in rows["farmd_cycles_total"].labels["kind"]
         await home.store_manifest()
         await home.collection().round()
