@@ -99,11 +99,9 @@ class NamedKind(Kind):
 class NamedWorker(Worker[S, P]):
     """Keeps one named record."""
 
-    __slots__ = ("named",)
+    __slots__ = ()
 
-    def __init__(self, kind: NamedKind, claim: Claim, session: Session, wake: Wake) -> None:
-        super().__init__(kind, claim, session, wake)
-        self.named = kind
+    kind: NamedKind
 
     # -- what a kind says ------------------------------------------------------------------------
     @abstractmethod
@@ -117,12 +115,12 @@ class NamedWorker(Worker[S, P]):
     # -- the frame's hooks -----------------------------------------------------------------------
     async def reread(self) -> None:
         """After a write whose outcome is not known: read anew what plans rest on (R12)."""
-        for tree in (self.named.tree, *map(self.context.caches.tree, self.named.beside)):
+        for tree in (self.kind.tree, *map(self.context.caches.tree, self.kind.beside)):
             await tree.barrier([self.context.keys.record(tree.family, self.claim.item)])
 
     async def read(self) -> S | Outcome:
         """The record; one that does not decode is told, and nothing of it is touched (R10)."""
-        stored = self.stored(self.named.tree)
+        stored = self.stored(self.kind.tree)
         if isinstance(stored, RecordInvalid):
             return await self.unreadable(stored, "the record")
         if stored is None:
@@ -133,7 +131,7 @@ class NamedWorker(Worker[S, P]):
 
     def broken(self) -> RecordInvalid | None:
         """What lies beside the record and does not decode."""
-        trees = map(self.context.caches.tree, self.named.beside)
+        trees = map(self.context.caches.tree, self.kind.beside)
         found = (tree.broken.get(self.context.keys.record(tree.family, self.claim.item)) for tree in trees)
         return next((error for error in found if error is not None), None)
 
@@ -141,7 +139,7 @@ class NamedWorker(Worker[S, P]):
         """Blocked or frozen with its reason, disabled, or converged."""
         if (blocked := plan.blocked) is not None:
             return self.kind.status(state="frozen" if blocked.frozen else "blocked", reason=blocked.text)
-        stored = self.named.tree.get(self.key)
+        stored = self.kind.tree.get(self.key)
         disabled = stored is not None and getattr(stored.record, "disabled", False)
         return self.kind.status(state="disabled" if disabled else "converged")
 
@@ -181,7 +179,7 @@ class NamedWorker(Worker[S, P]):
             ClaimLost: the lock is no longer this claim's.
             StoreError: nothing was deleted, or nobody knows; it is planned again after a pause.
         """
-        noun, stored = self.named.noun, self.named.tree.get(self.key)
+        noun, stored = self.kind.noun, self.kind.tree.get(self.key)
         if stored is None or stored.index != self.index:
             return Outcome("after", 0.0, "the record changed")
         call = self.call(DELETED)

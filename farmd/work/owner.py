@@ -78,14 +78,15 @@ class OwnerKind(NamedKind):
 class OwnerWorker(NamedWorker[R, P]):
     """Keeps one owner's pods as they shall be."""
 
-    __slots__ = ("_began", "_owners", "_spending", "reader")
+    __slots__ = ("_began", "_spending", "reader")
+
+    kind: OwnerKind
 
     def __init__(
         self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake, reader: OwnerReader[R]
     ) -> None:
         super().__init__(kind, claim, session, wake)
         self.reader = reader
-        self._owners = kind
         self._began = self.context.clock.mono()
         self._spending = Spending(self.context.fleet, kind.name, claim.item, kind.budget, kind.guard)
 
@@ -191,7 +192,7 @@ class OwnerWorker(NamedWorker[R, P]):
 
     async def _crashes(self, record: Any, pods: Mapping[Place, PodState], ails: str) -> float | None:
         """Tell of a crash loop of the owner's pods, once; returns when time alone changes that."""
-        noun = self._owners.noun.words.noun
+        noun = self.kind.noun.words.noun
         alert = self._alert(
             f"{noun}_crashes_{self.claim.item}", f"{noun} {record.name!r}: crash loop: {ails}"
         )
@@ -206,7 +207,7 @@ class OwnerWorker(NamedWorker[R, P]):
             await self.status.incidents.end(key)
 
     def _alert(self, key: str, text: str, **details: str) -> Alert:
-        item = f"{self._owners.noun.words.noun}_id"
+        item = f"{self.kind.noun.words.noun}_id"
         return Alert(
             summary=" ".join(text.split())[:SUMMARY_LIMIT],
             incident_key=key,
@@ -222,7 +223,7 @@ class OwnerWorker(NamedWorker[R, P]):
             return await self.end()
         if plan.contended:
             return Outcome("rejected", None, plan.contended)
-        if not self._spending.allows(self.unasked(snapshot, plan), self._owners.BUDGET_SPENT):
+        if not self._spending.allows(self.unasked(snapshot, plan), self.kind.BUDGET_SPENT):
             return Outcome("frozen", context.rng.uniform(1.0, 2.0), "the removal budget is spent")
         with context.fleet.expecting(self.claim.item, plan.arriving):
             return await self._execute(snapshot, plan)
