@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from scheduler.model import Assignment, FleetView, Request
+from scheduler.model import Assignment, FleetView, NodeView, Request
 from store import codec, operations
 from store.keys import Keys
 from store.manifests import asked
@@ -72,6 +72,12 @@ def change_reservations(
         else:
             book.pop(place.instance, None)  # a manifest without resources frees those of the former one
     return _changes(books, view)
+
+
+def confirmed(node: NodeView) -> Reservation:
+    """The node's record with the same map, one generation on: refused where the record has changed."""
+    record = Reserved(dict(node.reserved.instances), node.reserved.generation + 1)
+    return Reservation(node.name, record, node.reserved_index, node.reserved_raw)
 
 
 def _book(books: dict[str, _Book], view: FleetView, node: str) -> _Book:

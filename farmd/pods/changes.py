@@ -16,7 +16,7 @@ import msgspec
 from farmd.farm.writer import Write, deletion
 from farmd.pods.state import Place, PodState
 from scheduler.model import Assignment, FleetView, Request
-from scheduler.reservations import Reservation, change_reservations
+from scheduler.reservations import Reservation, change_reservations, confirmed
 from store import codec, operations
 from store.entry import Stored
 from store.intent import Intent
@@ -117,11 +117,13 @@ def removal(place: Place, state: PodState) -> Change:
     return Change("remove", *place, None, None, state.pod, state.intent)
 
 
-def reservations(request: Request, changes: Iterable[Change], view: FleetView) -> dict[str, Reservation]:
+def reservations(request: Request, changes: Sequence[Change], view: FleetView) -> dict[str, Reservation]:
     """What all changes of one plan make of their nodes' reservations, by node.
 
     They are computed together, from the view that the places were chosen from: a node's record changes once
-    a transaction, and a view that was overtaken is refused by Consul (R17).
+    a transaction, and a view that was overtaken is refused by Consul (R17). A pod that comes to room that it
+    has already changes none of it: its node's record is written as it is, because somebody may have given the
+    room back since.
     """
     going, coming = [], []
     for change in changes:
@@ -131,7 +133,12 @@ def reservations(request: Request, changes: Iterable[Change], view: FleetView) -
         elif change.action in ("place", "replace") and change.node in view:
             coming.append(place)
     changed = change_reservations(view, add=coming, request=request, remove=going)
-    return {reservation.node: reservation for reservation in changed}
+    made = {reservation.node: reservation for reservation in changed}
+    for change in changes:
+        held = view[change.node].reserved.instances if change.node in view else {}
+        if change.action == "place" and change.instance in held and change.node not in made:
+            made[change.node] = confirmed(view[change.node])
+    return made
 
 
 def grouped(
