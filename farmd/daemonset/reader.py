@@ -70,7 +70,7 @@ class Reader(OwnerReader[Reading]):
             pods={},
             nodes=len(view),
             frozen=self.guard.frozen(),
-            commanded=self.commanded(stored),
+            commanded=self.guard.commanded(stored.index),
             now=context.clock.now(),
             unread=frozenset({"room", "places"}),
         )

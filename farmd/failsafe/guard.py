@@ -89,6 +89,10 @@ class FailsafeGuard:
         stored = self._cache.get(self._key)
         return stored.create_index if stored else 0
 
+    def commanded(self, index: int) -> bool:
+        """Whether a record of that ModifyIndex was changed after the freeze that stands now (R18)."""
+        return self.frozen() is not None and 0 < self.frozen_index() < index
+
     def report(self, evidence: str) -> None:
         """A worker found evidence of its own, such as a removal budget about to be exceeded."""
         self._reported = evidence

@@ -70,7 +70,7 @@ class Reader(OwnerReader[Reading]):
             rc=rc,
             pods=pods,
             frozen=self.guard.frozen(),
-            commanded=self.commanded(stored),
+            commanded=self.guard.commanded(stored.index),
             now=context.clock.now(),
             transfer=known.transfer,
             not_before=known.transfer_not_before,

@@ -164,8 +164,7 @@ class NamedWorker(Worker[S, P]):
     def frozen(self) -> str | None:
         """Why removals stand still; None where they do not, or a person changed the record since (R18)."""
         guard = self.kind.guard
-        commanded = 0 < guard.frozen_index() < self.index
-        return None if commanded else guard.frozen()
+        return None if guard.commanded(self.index) else guard.frozen()
 
     def call(self, reason: str) -> Call:
         """This farm, as somebody who asks for a change."""

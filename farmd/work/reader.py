@@ -53,7 +53,3 @@ class OwnerReader(ABC, Generic[R]):
         """Which processes nodes still run of one that is being deleted and has no pods left."""
         fleet = self.context.fleet
         return fleet.processes.told(self.item) if record.deleting and not fleet.pods(self.item) else ""
-
-    def commanded(self, stored: Stored[Any]) -> bool:
-        """Whether the record was changed after the freeze that stands now (R18)."""
-        return self.guard.frozen() is not None and 0 < self.guard.frozen_index() < stored.index
