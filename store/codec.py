@@ -6,13 +6,11 @@ is for input of people and refuses them.
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
 
+from store import mistakes
 from store.entry import Entry, Stored
 from store.errors import InputInvalid, RecordInvalid
 
@@ -74,68 +72,12 @@ def parse_input(kind: type[T], data: Any, source: str) -> T:
     """Convert a person's input (parsed YAML or JSON) into a record.
 
     Raises:
-        InputInvalid: unknown key (with the nearest known one), missing key or wrong type, by path.
+        InputInvalid: naming the path of the first mistake, what was found and what was expected.
     """
-    for path, found, known in _unknown_fields(kind, data, ""):
-        near = difflib.get_close_matches(found, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(sorted(known))}"
-        where = f"{path}.{found}" if path else found
-        raise InputInvalid(f"{source}: {where}: unknown key, {hint}", field=where, source=source)
+    if (mistake := mistakes.first(kind, data)) is not None:
+        path, text = mistake
+        raise InputInvalid(f"{source}: {path or 'document'}: {text}", field=path, source=source)
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        raise InputInvalid(f"{source}: {_readable(str(error), kind)}", source=source) from error
-
-
-def _readable(message: str, kind: Any) -> str:
-    """msgspec's text → "field: found …, expected …"; ``replicas: found `str`, expected `int```."""
-    text, _, path = message.partition(" - at `$")
-    path = path.rstrip("`").lstrip(".")
-    if missing := re.fullmatch(r"Object missing required field `(.+)`", text):
-        return f"{path}.{missing[1]}: missing, expected a value".lstrip(".")
-    where = path or "document"
-    if choice := re.fullmatch(r"Invalid enum value (.+)", text):
-        return f"{where}: found {choice[1]}, expected one of {', '.join(_choices(kind, path))}"
-    if wrong := re.fullmatch(r"Expected (.+), got (.+)", text):
-        return f"{where}: found {wrong[2]}, expected {wrong[1]}"
-    return f"{where}: {text}"
-
-
-def _choices(kind: Any, path: str) -> list[str]:
-    """The allowed values of the literal at a path such as ``pod.health.type``."""
-    info: Any = msgspec.inspect.type_info(kind)
-    for step in re.findall(r"\w+|\[[^]]*\]", path):
-        for option in getattr(info, "types", [info]):
-            if isinstance(option, msgspec.inspect.StructType):
-                info = next((f.type for f in option.fields if f.encode_name == step), None)
-            elif isinstance(option, msgspec.inspect.DictType):
-                info = option.value_type
-            elif isinstance(option, msgspec.inspect.ListType):
-                info = option.item_type
-    return [str(value) for value in getattr(info, "values", ())]
-
-
-def _unknown_fields(kind: Any, data: Any, path: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield (path, unknown key, known keys) for every key of the data that its type does not have."""
-    info = msgspec.inspect.type_info(kind) if not isinstance(kind, msgspec.inspect.Type) else kind
-    if isinstance(info, msgspec.inspect.UnionType):
-        structs = [
-            t
-            for t in info.types
-            if isinstance(t, msgspec.inspect.StructType | msgspec.inspect.DictType | msgspec.inspect.ListType)
-        ]
-        if len(structs) == 1:
-            yield from _unknown_fields(structs[0], data, path)
-    elif isinstance(info, msgspec.inspect.StructType) and isinstance(data, dict):
-        fields = {field.encode_name: field.type for field in info.fields}
-        for name, value in data.items():
-            if name not in fields:
-                yield path, str(name), list(fields)
-            else:
-                yield from _unknown_fields(fields[name], value, f"{path}.{name}" if path else str(name))
-    elif isinstance(info, msgspec.inspect.DictType) and isinstance(data, dict):
-        for name, value in data.items():
-            yield from _unknown_fields(info.value_type, value, f"{path}.{name}" if path else str(name))
-    elif isinstance(info, msgspec.inspect.ListType) and isinstance(data, list):
-        for position, value in enumerate(data):
-            yield from _unknown_fields(info.item_type, value, f"{path}[{position}]")
+        raise InputInvalid(f"{source}: {error}", source=source) from error

@@ -15,6 +15,7 @@ from store import codec
 from store.errors import InputInvalid
 from store.keys import valid_name, valid_segment
 from store.manifests import MAX_MANIFEST_BYTES, HealthCheck, Manifest, canonical
+from store.mistakes import shown
 
 MAX_SECONDS = 1e9
 SIGNALS = frozenset(known.name.removeprefix("SIG") for known in signal.Signals)
@@ -46,7 +47,7 @@ def check(manifest: Manifest, source: str, within: str = "") -> None:
         valid_name(name, f"{source}: {within}ports")
     for field, found, expected in _mistakes(manifest):
         raise InputInvalid(
-            f"{source}: {within}{field}: found {found!r}, expected {expected}", field=within + field
+            f"{source}: {within}{field}: found {shown(found)}, expected {expected}", field=within + field
         )
 
 
@@ -113,7 +114,7 @@ def _of_times(manifest: Manifest) -> Iterator[Mistake]:
     }
     for name, seconds in times.items():
         if not 0 <= seconds <= MAX_SECONDS:
-            yield name, seconds, f"0 to {MAX_SECONDS:g} seconds"
+            yield name, seconds, f"0 to {shown(MAX_SECONDS)} seconds"
 
 
 def _of_health(health: HealthCheck, manifest: Manifest) -> Iterator[Mistake]:
@@ -128,9 +129,9 @@ def _of_health(health: HealthCheck, manifest: Manifest) -> Iterator[Mistake]:
         yield "health.path", health.path, "a path that starts with '/' and has no white space"
     for name, seconds in (("interval", health.interval), ("timeout", health.timeout)):
         if not 0 < seconds <= MAX_SECONDS:
-            yield f"health.{name}", seconds, f"more than 0 and at most {MAX_SECONDS:g} seconds"
+            yield f"health.{name}", seconds, f"more than 0 and at most {shown(MAX_SECONDS)} seconds"
     if not 0 <= health.start_period <= MAX_SECONDS:
-        yield "health.start_period", health.start_period, f"0 to {MAX_SECONDS:g} seconds"
+        yield "health.start_period", health.start_period, f"0 to {shown(MAX_SECONDS)} seconds"
     for name, times in (("passes", health.passes), ("failures", health.failures)):
         if times < 1:
             yield f"health.{name}", times, "1 or more"

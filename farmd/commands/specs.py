@@ -19,6 +19,7 @@ from store.errors import InputInvalid
 from store.families import reserved_labels
 from store.keys import valid_name, valid_segment
 from store.manifests import Manifest
+from store.mistakes import shown
 from store.named import Named
 
 MAX_REPLICAS = 100_000
@@ -182,7 +183,8 @@ def check_count(value: int, field: str, lowest: int = 0) -> int:
     """
     if not lowest <= value <= MAX_REPLICAS:
         raise InputInvalid(
-            f"{field}: found {value}, expected a whole number from {lowest} to {MAX_REPLICAS}", field=field
+            f"{field}: found {shown(value)}, expected a whole number from {lowest} to {MAX_REPLICAS}",
+            field=field,
         )
     return value
 
@@ -195,7 +197,8 @@ def check_seconds(value: float, field: str, lowest: float = 0.0) -> float:
     """
     if not lowest <= value <= MAX_SECONDS:
         raise InputInvalid(
-            f"{field}: found {value:g}, expected {lowest:g} to {MAX_SECONDS:g} seconds", field=field
+            f"{field}: found {shown(value)}, expected {shown(lowest)} to {shown(MAX_SECONDS)} seconds",
+            field=field,
         )
     return value
 

@@ -12,7 +12,8 @@ from pydantic.fields import FieldInfo
 
 from farmd.config.fields import Section
 from farmd.config.sections import sections, shown
-from farmd.config.sources import ConfigInvalid, Loaded, nearest
+from farmd.config.sources import ConfigInvalid, Loaded
+from store.mistakes import nearest
 
 
 def printed(loaded: Loaded) -> Iterator[str]:

@@ -7,7 +7,6 @@ All mistakes are reported at once; a partly valid configuration is never returne
 
 from __future__ import annotations
 
-import difflib
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
 
 from farmd.config.sections import Config, SinkSection, sections, shown
+from store.mistakes import nearest
 
 DEFAULT_PATH = Path("/etc/farmd/farmd.toml")
 CREDENTIAL = "consul-token"
@@ -216,12 +216,6 @@ def _unknown(layer: Layer) -> Iterator[str]:
             if key not in known[section].model_fields:
                 hint = nearest(key, list(known[section].model_fields))
                 yield f"{layer.name_of(section, key)}: {section}.{key}: unknown key{hint}"
-
-
-def nearest(found: str, known: list[str]) -> str:
-    """For a message: the most similar known name, or all of them."""
-    near = difflib.get_close_matches(found, known, n=1, cutoff=0.5)
-    return f", did you mean {near[0]!r}?" if near else f", expected one of {', '.join(known)}"
 
 
 def _line(error: Any, origins: Mapping[str, str]) -> str:

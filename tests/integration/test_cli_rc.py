@@ -88,7 +88,7 @@ def test_on_a_terminal_a_person_is_asked(farmctl: Farmctl) -> None:
     [
         ("replicas: 3", "replica: 3", "(document 2): replica: unknown key, did you mean 'replicas'?"),
         ("replicas: 3", "replicas: -3", "(document 2): replicas: found -3"),
-        ("replicas: 3", "replicas: three", "(document 2): replicas: found `str`, expected `int | null`"),
+        ("replicas: 3", "replicas: three", "(document 2): replicas: found 'three', expected a whole number"),
         ("name: hello", "name: ../x", "(document 2): name: found '../x'"),
         ("id: hello", "id: ''", "(document 2): pod.id: found ''"),
         ("replicas: 3", "replicas: 3\nnode_selector: a in (b", "(document 2): node_selector: "),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,15 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
         ({"replica": 3}, "replica: unknown key, did you mean 'replicas'"),
         ({"pod_comand": []}, "pod.comand: unknown key, did you mean 'command'"),
         ({"replicas": -1}, "replicas: found -1"),
-        ({"replicas": "3"}, "replicas: found `str`, expected `int | null`"),
-        ({"replicas": 1.5}, "replicas: found `float`"),
-        ({"replicas": True}, "replicas: found `bool`"),
+        ({"replicas": "3"}, "replicas: found '3', expected a whole number"),
+        ({"replicas": 1.5}, "replicas: found 1.5, expected a whole number"),
+        ({"replicas": True}, "replicas: found true, expected a whole number"),
+        ({"replicas": [3]}, "replicas: found a list, expected a whole number"),
+        (
+            {"replicas": 10**4000},
+            "replicas: found a number of more than 80 digits, expected a whole number from 0",
+        ),
+        ({"min_healthy_time": None}, "min_healthy_time: found nothing, expected a number"),
         ({"replicas": 10**12}, "replicas: found 1000000000000"),
         ({"replicas_per_node": 0}, "replicas_per_node: found 0"),
         ({"max_unavailable": 0}, "max_unavailable: found 0"),
@@ -34,15 +41,31 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
         ({"name": ".."}, "name: found '..'"),
         ({"name": "Hello"}, "name: found 'Hello'"),
         ({"name": "x" * 64}, "name: found"),
-        ({"name": 7}, "name: found `int`, expected `str`"),
+        ({"name": 7}, "name: found 7, expected text: put it in quotes"),
+        ({"name": None}, "name: found nothing, expected text"),
+        ({"name": date(2026, 1, 2)}, "name: found the date 2026-01-02, expected text: put it in quotes"),
         ({"name": "a\nb"}, "name: found"),
         ({"pod_id": ""}, "pod.id: found ''"),
         ({"pod_id": "../x"}, "pod.id: found '../x'"),
         ({"pod_id": "a/b"}, "pod.id: found 'a/b'"),
-        ({"pod_command": "sleep 9"}, "pod.command: found `str`"),
-        ({"pod_command": []}, "pod.command: found []"),
-        ({"pod_env": {"A": 1}}, "pod.env[...]: found `int`"),
-        ({"pod_env": {"DEBUG": True}}, "pod.env[...]: found `bool`"),
+        ({"pod_command": "sleep 9"}, "pod.command: found 'sleep 9', expected a list"),
+        ({"pod_command": ["sleep", 9]}, "pod.command[1]: found 9, expected text: put it in quotes"),
+        ({"pod_command": []}, "pod.command: found an empty list, expected at least the program to run"),
+        (
+            {"pod_resources": {"cpu": float("inf")}},
+            "pod.resources.cpu: found .inf, expected zero or more, and finite",
+        ),
+        ({"pod_ulimits": {"nofile": 10**4000}}, "pod.ulimits.nofile: found a number of more than 80 digits"),
+        ({"pod_env": {"A": 1}}, "pod.env.A: found 1, expected text: put it in quotes"),
+        (
+            {"pod_env": {"A": "1", "DEBUG": True}},
+            "pod.env.DEBUG: found true, expected text: put it in quotes",
+        ),
+        ({"pod_env": {1: "x"}}, "pod.env: found the key 1, expected text: put it in quotes"),
+        ({"pod_env": ["A=1"]}, "pod.env: found a list, expected a mapping"),
+        ({"pod_ports": {"http": {"port": "80"}}}, "pod.ports.http.port: found '80', expected a whole number"),
+        ({"pod_ports": {"http": {"prot": 80}}}, "pod.ports.http.prot: unknown key, did you mean 'port'?"),
+        ({"pod_placement": {"spread": [{}]}}, "pod.placement.spread[0].label: missing, expected text"),
         ({"pod_health": {"type": "htp"}}, "pod.health.type: found 'htp', expected one of command, http, tcp"),
         ({"pod_env": {"A": "x" * manifests.MAX_MANIFEST_BYTES}}, f"at most {manifests.MAX_MANIFEST_BYTES}"),
         ({"node_selector": "rack in (a"}, "node_selector: "),
@@ -54,8 +77,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
         ({"strategy": "some"}, "strategy: found 'some', expected one of dynamic, static"),
         ({"on_lost": "panic"}, "on_lost: found 'panic', expected one of replace, wait"),
         ({"needs": ["a/b"]}, "needs: found 'a/b'"),
-        ({"disabled": "no"}, "disabled: found `str`"),
-        ({"labels": []}, "labels: found `array`"),
+        ({"disabled": "no"}, "disabled: found 'no', expected true or false"),
+        ({"labels": []}, "labels: found an empty list, expected a mapping"),
     ],
 )
 def test_bad_input_names_file_field_found_and_expected(fields: dict[str, Any], named: str) -> None:
@@ -71,11 +94,12 @@ def test_bad_input_names_file_field_found_and_expected(fields: dict[str, Any], n
     [
         ({}, "name: missing"),
         ({"name": "x"}, "pod: missing"),
-        ({"name": "x", "pod": {}}, "pod.id: missing"),
+        ({"name": "x", "pod": "hello"}, "pod: found 'hello', expected a mapping"),
+        ({"name": "x", "pod": {}}, "pod.id: missing, expected text"),
         ({"name": "x", "pod": {"id": "x"}}, "pod.command: missing"),
-        ([], "document: found `array`"),
-        ("text", "document: found `str`"),
-        (7, "document: found `int`"),
+        ([], "document: found an empty list, expected a mapping"),
+        ("text", "document: found 'text', expected a mapping"),
+        (7, "document: found 7, expected a mapping"),
     ],
 )
 def test_what_is_missing_is_named(data: Any, named: str) -> None:

@@ -1,0 +1,118 @@
+"""Says what is wrong with a person's input in that person's words: key, value found, what was expected.
+
+msgspec decides whether input fits a type. Its messages name types of Python and of JSON and hide the keys
+of mappings, so this module looks for the first mistake again and describes it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import inspect
+
+LONGEST = 80
+_WORDS: dict[type[inspect.Type], tuple[str, tuple[type, ...]]] = {
+    inspect.IntType: ("a whole number", (int,)),
+    inspect.FloatType: ("a number", (int, float)),
+    inspect.StrType: ("text", (str,)),
+    inspect.BoolType: ("true or false", (bool,)),
+    inspect.NoneType: ("nothing", (type(None),)),
+    inspect.StructType: ("a mapping", (dict,)),
+    inspect.DictType: ("a mapping", (dict,)),
+    inspect.ListType: ("a list", (list,)),
+}
+
+Mistake = tuple[str, str]
+"""(path, what is wrong); the path of the whole document is empty."""
+
+
+def first(kind: Any, data: Any) -> Mistake | None:
+    """The first mistake of parsed YAML or JSON that stands for a type; None if this module sees none."""
+    return next(_mistakes(inspect.type_info(kind), data, ""), None)
+
+
+def shown(value: Any) -> str:
+    """A value for a message: short, and in the form that files have."""
+    if isinstance(value, dict | list):
+        word = "mapping" if isinstance(value, dict) else "list"
+        return f"a {word}" if value else f"an empty {word}"
+    if value is None:
+        return "nothing"
+    if isinstance(value, datetime.date):
+        return f"the date {value}"
+    if isinstance(value, int) and value.bit_length() > LONGEST * 3:
+        return f"a number of more than {LONGEST} digits"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "-.inf" if value < 0 else f".{value}"
+    if isinstance(value, int | float):
+        return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _mistakes(info: inspect.Type, data: Any, path: str) -> Iterator[Mistake]:
+    options = list(getattr(info, "types", [info]))
+    fitting = [option for option in options if _fits(option, data)]
+    if not fitting:
+        yield path, f"found {shown(data)}, expected {_expected(options, data)}"
+    elif len(fitting) == 1:
+        yield from _within(fitting[0], data, path)
+
+
+def _fits(info: inspect.Type, data: Any) -> bool:
+    """Whether data has the form of a type; msgspec alone judges types that are not listed here."""
+    if isinstance(info, inspect.LiteralType):
+        return any(data == value and type(data) is type(value) for value in info.values)
+    if isinstance(info, inspect.IntType) and isinstance(data, float):
+        return data.is_integer()
+    _, forms = _WORDS.get(type(info), ("", (object,)))
+    return isinstance(data, forms) and (not isinstance(data, bool) or bool in forms or object in forms)
+
+
+def _expected(options: list[inspect.Type], data: Any) -> str:
+    choices = [value for option in options for value in getattr(option, "values", ())]
+    if choices:
+        return f"one of {', '.join(map(str, choices))}"
+    words = [_WORDS[type(option)][0] for option in options if not isinstance(option, inspect.NoneType)]
+    quotes = isinstance(data, bool | int | float | datetime.date) and "text" in words
+    return " or ".join(words) + (": put it in quotes" if quotes else "")
+
+
+def _within(info: inspect.Type, data: Any, path: str) -> Iterator[Mistake]:
+    if isinstance(info, inspect.StructType):
+        yield from _of_fields(info, data, path)
+    elif isinstance(info, inspect.DictType):
+        for name, value in data.items():
+            if not _fits(info.key_type, name):
+                yield path, f"found the key {shown(name)}, expected {_expected([info.key_type], name)}"
+            yield from _mistakes(info.value_type, value, _joined(path, name))
+    elif isinstance(info, inspect.ListType):
+        for place, value in enumerate(data):
+            yield from _mistakes(info.item_type, value, f"{path}[{place}]")
+
+
+def _of_fields(info: inspect.StructType, data: dict[Any, Any], path: str) -> Iterator[Mistake]:
+    fields = {field.encode_name: field for field in info.fields}
+    for name in data:
+        if name not in fields:
+            yield _joined(path, name), f"unknown key{nearest(str(name), sorted(fields))}"
+    for name, field in fields.items():
+        if name in data:
+            yield from _mistakes(field.type, data[name], _joined(path, name))
+        elif field.required:
+            yield _joined(path, name), f"missing, expected {_expected([field.type], None)}"
+
+
+def _joined(path: str, name: object) -> str:
+    return f"{path}.{name}" if path else str(name)
+
+
+def nearest(found: str, known: list[str]) -> str:
+    """The end of a message about an unknown name: the most similar known one, or all of them."""
+    near = difflib.get_close_matches(found, known, n=1, cutoff=0.5)
+    return f", did you mean {near[0]!r}?" if near else f", expected one of {', '.join(known)}"
