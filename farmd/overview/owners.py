@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from store.consul.client import ConsulClient
 
 OUTDATED = "the status is outdated: it speaks of the record before its last change"
+DELETING = "it was marked for deletion, and its farm takes it down"
 
 T = TypeVar("T", bound=Named)
 
@@ -68,9 +69,12 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     @property
     def reason(self) -> str:
         """Why nobody works on it, what the owner says of it, or that its status is outdated."""
-        if self.unowned or self.status is None:
+        if self.unowned:
             return self.unowned
-        return str(self.status.reason) if self.reported else OUTDATED
+        said = str(self.status.reason) if self.reported else ""
+        if getattr(self.record, "deleting", False):
+            return said or DELETING
+        return OUTDATED if self.status is not None and not self.reported else said
 
 
 class Rows(msgspec.Struct, Generic[T], frozen=True):

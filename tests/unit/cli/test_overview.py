@@ -7,7 +7,7 @@ import pytest
 from farmd import overview
 from farmd.commands.mutation import Call, commit
 from farmd.commands.waiting import Spells, convergence, look
-from farmd.overview.owners import OUTDATED
+from farmd.overview.owners import DELETING, OUTDATED
 from farmd.replication.commands import RC
 from farmd.runtime.errors import WaitTimeout
 from store import codec
@@ -18,7 +18,7 @@ from store.pods import Pod
 from store.rcs import ReplicationController, ReplicationControllerStore
 from store.reality import Health, Reality
 from store.status import Status
-from tests.people import KEYS, created, hello, person
+from tests.people import KEYS, created, hello, person, place
 
 
 async def row_of(call: Call, rc_id: str) -> overview.Row[ReplicationController]:
@@ -119,6 +119,28 @@ async def test_a_status_of_an_earlier_record_is_shown_as_outdated() -> None:
         (row,) = (await overview.owners(call.client, KEYS))["rcs"].rows
         assert (row.state, row.reason) == ("pending", OUTDATED)
         assert (await look(call, RC, rc_id, Spells(call.clock))).state == "pending"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"), [("", DELETING), ("2 processes still run on n1", "2 processes still run on n1")]
+)
+async def test_a_deletion_under_way_is_its_own_reason(said: str, shown: str) -> None:
+    async with person() as call:
+        rc_id = await created(call, replicas=0)
+        await call.client.put(KEYS.lock("rcs", rc_id), b"farm/one/n")
+        await place(call, rc_id, "n1")
+
+        async def report(reason: str) -> None:
+            status = Status(state="converged", reason=reason, record=(await row_of(call, rc_id)).index)
+            await call.client.put(KEYS.status("rcs", rc_id), codec.encode(status))
+
+        await report("all is well")
+        await commit(call, await RC.delete(call, rc_id, cascade=True))
+        row = await row_of(call, rc_id)
+        assert (row.state, row.reason) == ("deleting", DELETING)
+        await report(said)
+        row = await row_of(call, rc_id)
+        assert (row.state, row.reason) == ("deleting", shown)
 
 
 async def test_a_nodes_status_of_an_earlier_record_is_shown_as_outdated() -> None:
