@@ -26,6 +26,8 @@ _DONE = {
     "delete": "deleted",
     "mark-deleted": "marked for deletion",
     "label": "labelled",
+    "taint": "tainted",
+    "untaint": "untainted",
     "cordon": "cordoned",
     "uncordon": "uncordoned",
     "drain": "draining",

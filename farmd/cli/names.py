@@ -79,6 +79,18 @@ def pods(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     return _complete(ctx, names, incomplete)
 
 
+def taints_of_node(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Taints of the node that was typed before it, as ``key:effect``."""
+
+    async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
+        from store.nodes import NodeStore
+
+        found = await NodeStore(client, keys).get(str(ctx.params.get("name")))
+        return {f"{taint.key}:{taint.effect}" for taint in found.record.taints}
+
+    return _complete(ctx, names, incomplete)
+
+
 def evidence(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """The evidence of the freeze of the kind that was typed before it."""
 

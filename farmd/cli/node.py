@@ -11,6 +11,8 @@ _COMMANDS = {
     "describe": ("farmd.cli.node_show:describe", "One node with its pods."),
     "register": ("farmd.cli.node_edit:register", "Make nodes known before their agents start."),
     "label": ("farmd.cli.node_edit:label", "Set and remove labels."),
+    "taint": ("farmd.cli.node_edit:taint", "Keep new pods off a node unless they tolerate it."),
+    "untaint": ("farmd.cli.node_edit:untaint", "Remove taints of a node."),
     "cordon": ("farmd.cli.node_edit:cordon", "Keep new pods away from a node."),
     "uncordon": ("farmd.cli.node_edit:uncordon", "Let pods onto a node again; ends its drain."),
     "drain": ("farmd.cli.node_drain:drain", "Move all pods off a node."),
@@ -21,4 +23,4 @@ _COMMANDS = {
 
 @click.group("node", cls=LazyGroup, lazy=_COMMANDS)
 def node() -> None:
-    """Nodes: list, register, label, cordon, drain, forget."""
+    """Nodes: list, register, label, taint, cordon, drain, forget."""

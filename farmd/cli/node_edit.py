@@ -1,4 +1,4 @@
-"""``farmctl node register | label | cordon | uncordon``."""
+"""``farmctl node register | label | taint | untaint | cordon | uncordon``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import click
 
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
-from farmd.cli.names import nodes, target, targets
+from farmd.cli.names import nodes, taints_of_node, target, targets
 from farmd.cli.options import command
-from farmd.nodes import commands
+from farmd.nodes import attributes, commands
 from store.errors import InputInvalid
 
 _NODES = targets("node", nodes)
@@ -41,6 +41,33 @@ async def label(invocation: Invocation, name: str, labels: tuple[str, ...]) -> N
                 f"labels: found {text!r}, expected KEY=VALUE to set or KEY- to remove", field="labels"
             )
     await apply(invocation, [await commands.label(invocation.call, name, wanted, remove)])
+
+
+@command("taint", mutates=True)
+@target("node", nodes)
+@click.argument("taints", nargs=-1, required=True, metavar="KEY[=VALUE][:EFFECT]...")
+async def taint(invocation: Invocation, name: str, taints: tuple[str, ...]) -> None:
+    """Keep new pods that do not tolerate it off a node; what runs there keeps running.
+
+    EFFECT is no-schedule (the default) or prefer-no-schedule, which takes such pods only where no other node
+    can.
+    """
+    wanted = [attributes.parse_taint(text) for text in taints]
+    await apply(invocation, [await attributes.taint(invocation.call, name, wanted)])
+
+
+@command("untaint", mutates=True)
+@target("node", nodes)
+@click.argument(
+    "taints",
+    nargs=-1,
+    required=True,
+    metavar="KEY[=VALUE][:EFFECT]...",
+    shell_complete=taints_of_node,
+)
+async def untaint(invocation: Invocation, name: str, taints: tuple[str, ...]) -> None:
+    """Remove taints of a node: all with this key, or only those with this value or effect."""
+    await apply(invocation, [await attributes.untaint(invocation.call, name, taints)])
 
 
 @command("cordon", mutates=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from farmd import overview
@@ -15,7 +17,7 @@ from farmd.cli.tables import Column, Table, clean
 from farmd.overview import NodeRow
 from store import selectors
 from store.keys import valid_segment
-from store.nodes import NodeStore
+from store.nodes import NodeStore, Taint
 
 
 @command("list", lists=True)
@@ -66,7 +68,7 @@ async def describe(invocation: Invocation, name: str) -> None:
         ("Name", name),
         ("State", _state(node, now) + (f": {record.cordon_reason}" if record.cordon_reason else "")),
         ("Labels", pairs(view.labels)),
-        ("Taints", ",".join(f"{taint.key}={taint.value}:{taint.effect}" for taint in record.taints)),
+        ("Taints", _taints(record.taints)),
         ("Capacity", pairs({what: f"{amount:.12g}" for what, amount in capacity.items()})),
         *_drain_facts(node, now),
     ]
@@ -85,6 +87,12 @@ async def describe(invocation: Invocation, name: str) -> None:
     click.echo(f"\nPods ({node.pods})")
     for line in text_table(invocation, pod_table(rows, [], now), indent=2) if rows else ["none"]:
         click.echo(f"  {line}")
+
+
+def _taints(taints: Sequence[Taint]) -> str:
+    """``dedicated=db:no-schedule,gpu:no-schedule``, as ``node taint`` takes them."""
+    shown = ((taint.key + (f"={taint.value}" if taint.value else ""), taint.effect) for taint in taints)
+    return ",".join(f"{said}:{effect}" for said, effect in shown)
 
 
 def _state(row: NodeRow, now: float) -> str:
@@ -128,9 +136,7 @@ def _table(rows: list[NodeRow], broken: list[str], now: float) -> Table:
         Column("UP", lambda row: ago(now, row.agent.since) if row.agent is not None else "", wide=True),
         Column("VERSION", lambda row: row.agent.version if row.agent is not None else "", wide=True),
         Column("ADDRESS", lambda row: row.agent.address if row.agent is not None else "", wide=True),
-        Column(
-            "TAINTS", lambda row: ",".join(f"{t.key}={t.value}:{t.effect}" for t in row.taints), wide=True
-        ),
+        Column("TAINTS", lambda row: _taints(row.taints), wide=True),
         Column("REASON", _reason),
     )
     return Table(

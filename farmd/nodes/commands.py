@@ -39,9 +39,9 @@ async def label(call: Call, name: str, labels: Mapping[str, str], remove: Sequen
             raise InputInvalid(
                 f"labels: found {key!r} both set and removed, expected one of both", field="labels"
             )
-    view = await _view(call, name)
+    view = await view_of(call, name)
     kept = {key: value for key, value in view.record.labels.items() if key not in remove}
-    return await _edit(
+    return await edit(
         call, view, msgspec.structs.replace(view.record, labels={**kept, **labels}), "node.label"
     )
 
@@ -84,11 +84,11 @@ async def cordon(call: Call, name: str) -> Mutation:
     Raises:
         NotFound: no such node. Locked: somebody holds its mutation lock.
     """
-    view = await _view(call, name)
+    view = await view_of(call, name)
     record = msgspec.structs.replace(view.record, cordoned=True, cordon_reason=call.reason)
     if view.record.cordoned and not call.reason:
         record = view.record
-    return await _edit(call, view, record, "node.cordon")
+    return await edit(call, view, record, "node.cordon")
 
 
 async def uncordon(call: Call, name: str) -> Mutation:
@@ -97,9 +97,9 @@ async def uncordon(call: Call, name: str) -> Mutation:
     Raises:
         NotFound: no such node. Locked: somebody holds its mutation lock.
     """
-    view = await _view(call, name)
+    view = await view_of(call, name)
     record = msgspec.structs.replace(view.record, cordoned=False, cordon_reason="", drain=None)
-    return await _edit(call, view, record, "node.uncordon")
+    return await edit(call, view, record, "node.uncordon")
 
 
 async def drain(call: Call, name: str, seconds: float) -> Mutation:
@@ -116,7 +116,7 @@ async def drain(call: Call, name: str, seconds: float) -> Mutation:
             f"deadline: found {seconds:.0f} seconds, expected more than 0 and at most 30 days",
             field="deadline",
         )
-    view = await _view(call, name)
+    view = await view_of(call, name)
     old, now = view.record.drain, call.clock.now()
     under_way = old is not None and old.stage != "done"
     new = Drain(
@@ -131,7 +131,7 @@ async def drain(call: Call, name: str, seconds: float) -> Mutation:
     record = msgspec.structs.replace(
         view.record, drain=new, cordoned=True, cordon_reason=view.record.cordon_reason or call.reason
     )
-    mutation = await _edit(call, view, record, "node.drain")
+    mutation = await edit(call, view, record, "node.drain")
     change = dataclasses.replace(
         mutation.change,
         details=await _moves(call, view.name),
@@ -146,7 +146,7 @@ async def undrain(call: Call, name: str) -> Mutation:
     Raises:
         NotFound: no such node. Locked: somebody holds its mutation lock.
     """
-    view = await _view(call, name)
+    view = await view_of(call, name)
     old = view.record.drain
     if old is None:
         return Mutation(Change(KIND, view.name, view.name, "node.undrain"))
@@ -156,7 +156,7 @@ async def undrain(call: Call, name: str) -> Mutation:
         cordoned=old.cordoned,
         cordon_reason=view.record.cordon_reason if old.cordoned else "",
     )
-    return await _edit(call, view, record, "node.undrain")
+    return await edit(call, view, record, "node.undrain")
 
 
 async def _moves(call: Call, node: str) -> tuple[str, ...]:
@@ -184,11 +184,21 @@ async def _move(call: Call, owner_id: str, names: str, system: bool) -> str:
     return f"{verb}{' last, a system pod' if system else ''}: {names} ({owner.title})"
 
 
-async def _view(call: Call, name: str) -> NodeRecords:
+async def view_of(call: Call, name: str) -> NodeRecords:
+    """The records of one node.
+
+    Raises:
+        InputInvalid: no name of a node. NotFound: no such node.
+    """
     return await NodeStore(call.client, call.keys).get(valid_segment(name, "node"))
 
 
-async def _edit(call: Call, view: NodeRecords, record: Node, action: str) -> Mutation:
+async def edit(call: Call, view: NodeRecords, record: Node, action: str) -> Mutation:
+    """Replace a node's record, if it differs.
+
+    Raises:
+        Locked: somebody holds its mutation lock.
+    """
     before, after = _difference(view.record, record)
     if not before and not after:
         return Mutation(Change(KIND, view.name, view.name, action))
@@ -209,8 +219,7 @@ async def _edit(call: Call, view: NodeRecords, record: Node, action: str) -> Mut
 def _difference(old: Node, new: Node) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
     before: dict[str, Scalar] = {}
     after: dict[str, Scalar] = {}
-    was = {**{f"labels.{key}": value for key, value in sorted(old.labels.items())}, **_told(old.drain)}
-    becomes = {**{f"labels.{key}": value for key, value in sorted(new.labels.items())}, **_told(new.drain)}
+    was, becomes = _told(old), _told(new)
     for field in {**was, **becomes}:
         if was.get(field) != becomes.get(field):
             # What is not there has no value, which is another thing than an empty one.
@@ -222,10 +231,13 @@ def _difference(old: Node, new: Node) -> tuple[dict[str, Scalar], dict[str, Scal
     return before, after
 
 
-def _told(drain: Drain | None) -> dict[str, Scalar]:
-    """The fields of a drain that people ask for."""
-    if drain is None:
-        return {}
+def _told(record: Node) -> dict[str, Scalar]:
+    """The fields that people ask for."""
+    told: dict[str, Scalar] = {f"labels.{key}": value for key, value in sorted(record.labels.items())}
+    told |= {f"taints.{taint.key}:{taint.effect}": taint.value for taint in record.taints}
+    told |= {f"capacity.{name}": f"{amount:.12g}" for name, amount in sorted(record.capacity.items())}
+    if (drain := record.drain) is None:
+        return told
     deadline = datetime.fromtimestamp(drain.deadline, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    told: dict[str, Scalar] = {"drain": drain.stage, "deadline": deadline if drain.deadline else ""}
+    told |= {"drain": drain.stage, "deadline": deadline if drain.deadline else ""}
     return told | ({"force": True} if drain.force else {})

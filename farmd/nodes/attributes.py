@@ -1,0 +1,78 @@
+"""The taints of a node, as people set them; called by the command line and over HTTP alike.
+
+Taints keep new pods off a node and remove none. As in ``farmd.nodes.commands``, each function returns a
+``Mutation`` that has written nothing yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import msgspec
+
+from farmd.commands.mutation import Call, Mutation
+from farmd.nodes.commands import edit, view_of
+from store.errors import InputInvalid
+from store.nodes import Effect, Taint
+from store.selectors import valid_key, valid_value
+
+_EFFECTS = get_args(Effect)
+
+
+def parse_taint(text: str) -> Taint:
+    """The taint that ``key[=value][:effect]`` means; without an effect it is ``no-schedule``.
+
+    Raises:
+        InputInvalid: a bad key, value or effect.
+    """
+    key, value, effect = _parts(text)
+    return Taint(key, value, effect or "no-schedule")  # type: ignore[arg-type]
+
+
+async def taint(call: Call, name: str, taints: Sequence[Taint]) -> Mutation:
+    """Set taints of a node; one with the same key and effect gets the new value.
+
+    Raises:
+        InputInvalid: two of the taints have one key and effect. NotFound: no such node.
+        Locked: somebody holds its mutation lock.
+    """
+    wanted = {(each.key, each.effect): each for each in taints}
+    if len(wanted) < len(set(taints)):
+        raise InputInvalid("taints: found one key and effect twice with different values", field="taints")
+    view = await view_of(call, name)
+    kept = {(each.key, each.effect): each for each in view.record.taints}
+    record = msgspec.structs.replace(view.record, taints=list({**kept, **wanted}.values()))
+    return await edit(call, view, record, "node.taint")
+
+
+async def untaint(call: Call, name: str, taints: Sequence[str]) -> Mutation:
+    """Remove the taints that ``key[=value][:effect]`` mean: what the text leaves out may be anything.
+
+    Raises:
+        InputInvalid: a bad key, value or effect. NotFound: no such node.
+        Locked: somebody holds its mutation lock.
+    """
+    gone = [_parts(text) for text in taints]
+    view = await view_of(call, name)
+
+    def goes(each: Taint) -> bool:
+        return any(
+            key == each.key and value in ("", each.value) and effect in ("", each.effect)
+            for key, value, effect in gone
+        )
+
+    kept = [each for each in view.record.taints if not goes(each)]
+    return await edit(call, view, msgspec.structs.replace(view.record, taints=kept), "node.untaint")
+
+
+def _parts(text: str) -> tuple[str, str, str]:
+    said, colon, effect = text.partition(":")
+    key, _, value = said.partition("=")
+    valid_key(key, "taints")
+    valid_value(value, f"taints.{key}")
+    if colon and effect not in _EFFECTS:
+        raise InputInvalid(
+            f"taints.{key}: found effect {effect!r}, expected {' or '.join(_EFFECTS)}", field="taints"
+        )
+    return key, value, effect
