@@ -2,13 +2,15 @@
 
 ``python -m bench.farm_process CONFIG``
 Configuration, kinds, HTTP, logs and watchdog are those of production. Its metrics also print a JSON line for
-each batch of locks that the farm takes, with the machine's monotonic time. The line ``requests`` on stdin is
+each batch of locks that the farm takes, and for each transaction that places or removes pods when it was
+acknowledged, with the machine's monotonic time. The line ``requests`` on stdin is
 answered with the number of requests to Consul so far; ``profile`` starts a profile, and the next ``profile``
 writes it to ``farm.profile``; the end of stdin stops the farm cleanly, as SIGTERM does.
 """
 
 from __future__ import annotations
 
+import base64
 import cProfile
 import os
 import signal
@@ -16,6 +18,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -23,6 +26,9 @@ from bench.processes import Child, tell
 from farmd.config.sources import load
 from farmd.observe.metrics import Metrics
 from farmd.process import daemon
+from store.consul import connect
+from store.consul.transport import AiohttpTransport
+from store.ports import Request, Response
 
 CONFIG = """
 [farm]
@@ -55,6 +61,17 @@ class _Telling(Metrics):
             tell("claimed", count=value)
 
 
+class _TellingTransport(AiohttpTransport):
+    """A transport that also reports each acknowledged transaction with an intent."""
+
+    async def send(self, request: Request, timeout: float) -> Response:
+        """Send a request."""
+        response = await super().send(request, timeout)
+        if request.path == "/v1/txn" and response.status == 200 and b"/intent/" in request.body:
+            tell("placed", body=base64.b64encode(request.body).decode())
+        return response
+
+
 def _obey_stdin() -> None:
     for line in sys.stdin:
         if line.strip() == "profile":
@@ -85,6 +102,7 @@ def main(path: Path) -> int:
     tell("started")
     _profile_on_demand()
     daemon.Metrics = _Telling  # type: ignore[misc]
+    connect.AiohttpTransport = _TellingTransport  # type: ignore[attr-defined, misc]
 
     return daemon.run_farm(load(path, {}), lambda: load(path, {}), {})
 
@@ -112,6 +130,15 @@ class FarmProcess(Child):
     def claimed(self) -> int:
         """How many locks the farm has taken so far."""
         return sum(count for _, count in self.claims())
+
+    async def placed(self, since: float, within: float = 10.0) -> tuple[float, bytes]:
+        """(when, body) of the first acknowledged transaction with an intent after a moment."""
+
+        def found() -> list[dict[str, Any]]:
+            return [each for each in self.events if each["event"] == "bench.placed" and each["at"] > since]
+
+        await self.until(lambda: bool(found()), within, "pods are placed")
+        return found()[0]["at"], base64.b64decode(found()[0]["body"])
 
     async def requests(self) -> int:
         """How many requests the farm has made to Consul so far."""

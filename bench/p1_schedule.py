@@ -8,10 +8,9 @@ Also compared: one transaction a pod, one after the other.
 from __future__ import annotations
 
 import base64
-import json
 import time
 
-from bench.rig import Recording, add_nodes, median, note, replay, report, rig
+from bench.rig import Recording, add_nodes, median, note, prepared, replay, report, rig
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.consul.environment import Address
@@ -48,8 +47,8 @@ async def run() -> bool:
                 rc = await cluster.change_rc(rc, replicas_desired=PODS)
                 await eventually(lambda: _count(recording, PODS), within=60, what="all pods placed")
                 ours.append(recording.answered[-1] - started)
-                prepared = await _prepared(client, list(recording.bodies), number)
-                bare.append(await replay(server.address, prepared, IN_FLIGHT))
+                bodies = await prepared(client, recording.bodies, number)
+                bare.append(await replay(server.address, bodies, IN_FLIGHT))
                 note(f"P1 pair {number}: ours {ours[-1]:.3f} s, bare {bare[-1]:.3f} s")
                 await cluster.change_rc(rc, disabled=True)
         await farm_client.close()
@@ -75,32 +74,6 @@ async def _owned(client: ConsulClient, rc: ReplicationController) -> None:
 
 async def _count(recording: Recording, wanted: int) -> bool:
     return sum(body.count(b'"Key":"farmd/intent/') for body in recording.bodies) >= wanted
-
-
-async def _prepared(client: ConsulClient, bodies: list[bytes], number: int) -> list[bytes]:
-    """The same bodies for another prefix of the same length, with fences that are valid under it."""
-    prefix = f"bar{number:02d}/"
-    session = await Session.open(client, CLOCK, name="bare", ttl=3600)
-    fences: dict[str, int] = {}
-    prepared = []
-    for body in bodies:
-        decoded = json.loads(body)
-        if not any(item["KV"]["Key"].startswith(KEYS.tree("intent")) for item in decoded):
-            continue  # a status, which is not part of the plan
-        for item in decoded:
-            each = item["KV"]
-            each["Key"] = prefix + each["Key"].removeprefix(KEYS.prefix)
-            if each["Verb"] in ("check-session", "check-index"):
-                each.pop("Session", None)
-                if each["Key"] not in fences:
-                    lock = operations.lock(each["Key"], b"farm/bare/0", session.id)
-                    fences[each["Key"]] = (await client.transaction([lock]))[0].modify_index
-                if each["Verb"] == "check-session":
-                    each["Session"] = session.id
-                else:
-                    each["Index"] = fences[each["Key"]]
-        prepared.append(json.dumps(decoded, separators=(",", ":")).encode())
-    return prepared
 
 
 async def _one_by_one(client: ConsulClient) -> float:

@@ -107,6 +107,32 @@ class Recording:
         await self.inner.close()
 
 
+async def prepared(client: ConsulClient, bodies: Sequence[bytes], number: int) -> list[bytes]:
+    """The bodies that change pods, for another prefix of the same length, with fences that hold there."""
+    prefix = f"bar{number:02d}/"
+    session = await Session.open(client, CLOCK, name="bare", ttl=3600)
+    fences: dict[str, int] = {}
+    ready = []
+    for body in bodies:
+        decoded = json.loads(body)
+        if not any(item["KV"]["Key"].startswith(KEYS.tree("intent")) for item in decoded):
+            continue  # a status, which is not part of the plan
+        for item in decoded:
+            each = item["KV"]
+            each["Key"] = prefix + each["Key"].removeprefix(KEYS.prefix)
+            if each["Verb"] in ("check-session", "check-index"):
+                each.pop("Session", None)
+                if each["Key"] not in fences:
+                    lock = operations.lock(each["Key"], b"farm/bare/0", session.id)
+                    fences[each["Key"]] = (await client.transaction([lock]))[0].modify_index
+                if each["Verb"] == "check-session":
+                    each["Session"] = session.id
+                else:
+                    each["Index"] = fences[each["Key"]]
+        ready.append(json.dumps(decoded, separators=(",", ":")).encode())
+    return ready
+
+
 async def replay(address: str, bodies: Sequence[bytes], in_flight: int) -> float:
     """Seconds that a bare client needs for these transactions, with ``in_flight`` at a time."""
     gate = asyncio.Semaphore(in_flight)
