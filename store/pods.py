@@ -12,6 +12,9 @@ from store.errors import NotRegistered
 from store.keys import Keys
 from store.ports import KeyReader
 
+Place = tuple[str, str]
+"""Where a pod stands: its node and its instance."""
+
 
 class Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One pod of an owner: its labels and the digest of the manifest that it should run.

@@ -26,11 +26,8 @@ from store.errors import RecordInvalid
 from store.intent import Intent
 from store.keys import Keys
 from store.nodes import Drain
-from store.pods import Pod, PodKey
+from store.pods import Place, Pod, PodKey
 from store.reality import Glance, fails
-
-Place = tuple[str, str]
-"""(node, instance)."""
 
 T = TypeVar("T")
 _NO_POD = Pod(manifest="")

@@ -10,9 +10,7 @@ from collections.abc import Callable
 
 from farmd.cache.caches import Caches
 from store.keys import Keys
-
-Place = tuple[str, str]
-"""(node, instance)."""
+from store.pods import Place
 
 NAMED_AT_MOST = 3
 

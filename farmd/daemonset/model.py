@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from farmd.pods.state import Place, PodState
+from farmd.pods.state import PodState
 from farmd.work.owned import OwnerPlan, OwnerSnapshot
 from scheduler.model import Assignment
 from store.daemonsets import DaemonSet
+from store.pods import Place
 
 Fact = Literal["room", "places"]
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from farmd.daemonset.model import Need, Plan, Snapshot
 from farmd.daemonset.pace import Pace, given_up_in, on_its_way, pace, spare
-from farmd.pods.state import Place, altered, cramped, foreign, settling
+from farmd.pods.state import altered, cramped, foreign, settling
 from farmd.work import owned
 from farmd.work.model import Ask, Blocked, frozen
 from farmd.work.model import blocked as told
+from store.pods import Place
 from store.status import Status
 
 NOWHERE = "no node is eligible"

@@ -14,12 +14,11 @@ from farmd.daemonset import plan as planning
 from farmd.daemonset.model import Need, Plan
 from farmd.daemonset.reader import Reader, Reading
 from farmd.pods.changes import NodeChanges, grouped, planned, reservations
-from farmd.pods.state import Place
 from farmd.runtime.wake import Wake
 from farmd.work.model import Ask
 from farmd.work.owner import OwnerKind, OwnerWorker
 from store.locks import Claim
-from store.pods import Pod
+from store.pods import Place, Pod
 from store.sessions import Session
 from store.status import Status
 

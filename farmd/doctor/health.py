@@ -13,11 +13,10 @@ from farmd.doctor.model import Finding
 from farmd.doctor.survey import Survey
 from farmd.overview.members import NOT_YET, why_unowned
 from farmd.pods.ailing import complaint
-from farmd.pods.state import Place
 from store.farms import Member
 from store.intent import Intent
 from store.locks import Holder
-from store.pods import Pod
+from store.pods import Place, Pod
 from store.reality import Reality, fails, glance
 from store.status import Status
 

@@ -16,9 +16,8 @@ from store.entry import Entry
 from store.keys import Keys
 from store.nodes import Reserved
 from store.operations import Operation
+from store.pods import Place
 from store.work import Work
-
-Place = tuple[str, str]
 
 CODES = frozenset({"stale-reservation"})
 

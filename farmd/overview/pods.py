@@ -13,13 +13,13 @@ import msgspec
 
 from farmd import kinds
 from farmd.overview.owners import records_of
-from farmd.pods.state import Place, PodState
+from farmd.pods.state import PodState
 from store import codec, families
 from store.entry import Entry, Stored
 from store.errors import RecordInvalid
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
-from store.pods import Pod
+from store.pods import Place, Pod
 from store.reality import Reality
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 
 from alerting.alert import Alert
 from farmd.farm.incidents import Incidents
-from farmd.pods.state import Place, PodState
+from farmd.pods.state import PodState
 from store import codec
 from store.consul.client import ConsulClient
 from store.errors import RecordInvalid
 from store.keys import Keys
+from store.pods import Place
 from store.reality import Glance, Reality, ending, fails
 
 CRASH_LOOP_SECONDS = 60.0

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from farmd.farm.writer import Write, deletion
-from farmd.pods.state import Place, PodState
+from farmd.pods.state import PodState
 from scheduler.model import Assignment, FleetView, Request
 from scheduler.reservations import Reservation, change_reservations, confirmed
 from store import codec, operations
@@ -22,7 +22,7 @@ from store.entry import Stored
 from store.intent import Intent
 from store.keys import Keys
 from store.operations import Operation
-from store.pods import Pod
+from store.pods import Place, Pod
 from store.transaction import Group
 
 

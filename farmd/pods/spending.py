@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farmd.cache.fleet import FleetIndex, Place
+from farmd.cache.fleet import FleetIndex
 from farmd.failsafe.budget import RemovalBudget
 from farmd.failsafe.guard import FailsafeGuard
+from store.pods import Place
 
 
 class Spending:

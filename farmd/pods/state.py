@@ -15,14 +15,11 @@ import msgspec
 
 from store.entry import Stored
 from store.intent import Intent
-from store.pods import Pod
+from store.pods import Place, Pod
 from store.reality import Glance, Reality, passes
 
 if TYPE_CHECKING:
     from farmd.cache.fleet import FleetIndex
-
-Place = tuple[str, str]
-"""(node, instance)."""
 
 K = TypeVar("K")
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farmd.pods.state import Place, PodState
+from farmd.pods.state import PodState
 from farmd.replication import transfer
 from farmd.replication.model import Cause, Need, Plan, Snapshot
+from store.pods import Place
 
 GRACE_SECONDS = 300.0
 STOP_MARGIN_SECONDS = 10.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from farmd.pods.state import Place
 from farmd.work.owned import OwnerPlan, OwnerSnapshot
 from scheduler.model import Assignment
+from store.pods import Place
 from store.rcs import ReplicationController
 from store.work import Transfer
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from farmd.pods.state import Place, PodState, altered, cramped, foreign
+from farmd.pods.state import PodState, altered, cramped, foreign
 from farmd.replication import healing, transfer
 from farmd.replication.model import Need, Plan, Snapshot, Step
 from farmd.work import owned
 from farmd.work.model import Ask, Blocked, frozen
 from farmd.work.model import blocked as told
 from scheduler.model import Assignment
+from store.pods import Place
 from store.status import Status
 
 LOCK_LOOK_SECONDS = 5.0

@@ -15,7 +15,7 @@ import msgspec
 
 from farmd.commands.noun import Noun
 from farmd.failsafe.guard import FailsafeGuard
-from farmd.pods.state import Place, PodState
+from farmd.pods.state import PodState
 from farmd.replication.model import Fact, Need, Offer, Snapshot
 from farmd.replication.moves import Moves
 from farmd.work.context import Context
@@ -25,6 +25,7 @@ from scheduler.model import FleetView, NodeView, Request
 from store.entry import Stored
 from store.locks import Holder
 from store.manifests import asked
+from store.pods import Place
 from store.rcs import ReplicationController
 from store.work import Work
 

@@ -8,8 +8,9 @@ is available, and no reservation outlives a move that was given up (p2 broke bef
 
 from __future__ import annotations
 
-from farmd.pods.state import Place, PodState
+from farmd.pods.state import PodState
 from farmd.replication.model import Snapshot, Step
+from store.pods import Place
 from store.work import Transfer
 
 BACKOFF_START = 60.0

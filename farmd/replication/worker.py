@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from farmd.pods.changes import NodeChanges
-from farmd.pods.state import Place
 from farmd.replication import actions as changes
 from farmd.replication import healing, reasons
 from farmd.replication import plan as planning
@@ -23,6 +22,7 @@ from farmd.work.owner import OwnerKind, OwnerWorker
 from store import operations
 from store.locks import Claim
 from store.operations import Operation
+from store.pods import Place
 from store.sessions import Session
 from store.status import Status
 

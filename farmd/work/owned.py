@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from farmd.pods.changes import PodPlan
-from farmd.pods.state import Place, PodState, waits_for_availability
+from farmd.pods.state import PodState, waits_for_availability
 from farmd.work.model import Blocked
+from store.pods import Place
 from store.status import Status
 
 

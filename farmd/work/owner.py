@@ -21,7 +21,7 @@ from farmd.pods.ailing import tell_of_crashes, told, worst
 from farmd.pods.changes import NodeChanges
 from farmd.pods.placement import Subject
 from farmd.pods.spending import Spending
-from farmd.pods.state import Place, PodState, settled, settling
+from farmd.pods.state import PodState, settled, settling
 from farmd.runtime.wake import Wake, earliest
 from farmd.work.context import Context
 from farmd.work.model import Ask, Outcome
@@ -32,6 +32,7 @@ from store.entry import Stored
 from store.errors import RecordInvalid
 from store.locks import Claim
 from store.operations import Operation
+from store.pods import Place
 from store.sessions import Session
 from store.status import Status
 

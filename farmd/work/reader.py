@@ -7,10 +7,11 @@ from typing import Any, Generic, TypeVar
 
 from farmd.commands.noun import Noun
 from farmd.failsafe.guard import FailsafeGuard
-from farmd.pods.state import Place, PodState, observe
+from farmd.pods.state import PodState, observe
 from farmd.work.context import Context
 from scheduler.model import Request
 from store.entry import Stored
+from store.pods import Place
 
 R = TypeVar("R")
 

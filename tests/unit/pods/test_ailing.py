@@ -8,9 +8,10 @@ import pytest
 from alerting.alert import Alert
 from farmd.farm.incidents import Incidents
 from farmd.pods.ailing import CRASH_LOOP_SECONDS, tell_of_crashes, told, worst
-from farmd.pods.state import Place, PodState
+from farmd.pods.state import PodState
 from store import codec
 from store.keys import Keys
+from store.pods import Place
 from store.reality import Exit, Reality
 from tests.fleet import Inbox
 from tests.rc_worlds import NEWER, NOW, SHA, pod
