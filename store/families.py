@@ -7,7 +7,7 @@ family needs a new entry in ``FAMILIES``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -153,8 +153,11 @@ FAMILIES: dict[str, Family[Any]] = {
     )
 }
 
-COMING = ("rollouts", "services", "apps", "jobs")
-"""Families of later versions: this version reads none of their records; their pods are never orphans."""
+
+def unknown(keys: Keys, found: Iterable[str]) -> list[str]:
+    """Families of later versions, from the keys right below the cluster's prefix."""
+    names = {key[len(keys.prefix) :].rstrip("/") for key in found}
+    return sorted(names - FAMILIES.keys())
 
 
 def owners() -> tuple[Family[Any], ...]:

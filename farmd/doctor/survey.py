@@ -122,7 +122,8 @@ class Survey:
     def owner_keys(self, owner: str) -> tuple[str, ...]:
         """Where a record of this owner could be."""
         known = (family.name for family in families.owners())
-        return tuple(self.keys.record(name, owner) for name in (*known, *families.COMING))
+        unknown = sorted(self.trees.keys() - families.FAMILIES.keys())
+        return tuple(self.keys.record(name, owner) for name in (*known, *unknown))
 
     def owned(self, owner: str) -> bool:
         """Whether that owner exists, in any family."""
@@ -150,12 +151,16 @@ def _manifest(keys: Keys, entry: Entry) -> Manifest | None:
 
 
 def _in_order() -> Iterator[str]:
-    """Every tree of records: belongings first, owners last."""
+    """Every tree of records that this version knows: belongings first, owners last."""
     records = [family for family in families.FAMILIES.values() if family.record is not None]
     others = [family for family in records if family.name not in BELONGINGS]
     yield from BELONGINGS
     yield from (family.name for family in sorted(others, key=lambda family: family.owns_pods))
-    yield from families.COMING
+
+
+async def _tree(client: ConsulClient, keys: Keys, name: str) -> dict[str, Entry]:
+    page = await client.list(keys.tree(name))
+    return {raw.key: Entry.of(raw) for raw in page.items}
 
 
 async def survey(client: ConsulClient, keys: Keys, clock: Clock) -> Survey:
@@ -163,9 +168,11 @@ async def survey(client: ConsulClient, keys: Keys, clock: Clock) -> Survey:
     trees: dict[str, dict[str, Entry]] = {}
     hours = await client.keys(keys.tree("audit"), separator="/")
     for name in _in_order():
-        page = await client.list(keys.tree(name))
-        trees[name] = {raw.key: Entry.of(raw) for raw in page.items}
+        trees[name] = await _tree(client, keys, name)
     await _readable(client, keys, trees)
+    # Records of later versions may own pods, too.
+    for name in families.unknown(keys, (await client.keys(keys.prefix, separator="/")).items):
+        trees[name] = await _tree(client, keys, name)
     bodies = await client.list(keys.manifest(""))
     return Survey(
         keys=keys,

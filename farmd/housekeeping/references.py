@@ -78,8 +78,7 @@ async def freeze(client: ConsulClient, keys: Keys, cluster: str, clock: Clock) -
 async def _families(client: ConsulClient, keys: Keys) -> Iterable[str]:
     """Unknown families first, then the known ones in the order in which references spread."""
     page = await client.keys(keys.prefix, separator="/", mode="consistent")
-    there = {key[len(keys.prefix) :].rstrip("/") for key in page.items}
-    return (*sorted(there - families.FAMILIES.keys()), *(family.name for family in families.spreading()))
+    return (*families.unknown(keys, page.items), *(family.name for family in families.spreading()))
 
 
 def _prefixes(family: str, keys: Keys) -> Iterator[str]:

@@ -79,9 +79,10 @@ async def test_an_intent_of_somebody_else_stays_when_an_orphan_goes() -> None:
         assert KEYS.intent("n1", "hello") in kept
 
 
-@pytest.mark.parametrize("family", ["rcs", "daemonsets", "services"])
+@pytest.mark.parametrize("family", ["rcs", "daemonsets", "unheard-of"])
 async def test_an_owner_that_is_back_keeps_everything(family: str) -> None:
     async with person() as call:
+        await call.client.put(KEYS.record(family, "0f0e"), b"{}")  # a cluster that knows the family
         await place(call, GONE, "n1")
         report = await examine(call.client, KEYS, call.clock)
         (mutation,) = await fixes.mutations(call, fixes.choose(report.findings, ["orphan-pod"]))
