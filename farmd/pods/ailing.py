@@ -6,7 +6,7 @@ one pod that is told of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from alerting.alert import Alert
 from farmd.farm.incidents import Incidents
@@ -71,22 +71,30 @@ def complaint(reality: Reality) -> str:
 
 
 async def tell_of_crashes(
-    incidents: Incidents, alert: Alert, pods: Mapping[Place, PodState], min_healthy_time: float, now: float
+    incidents: Incidents,
+    key: str,
+    alert: Callable[[], Alert],
+    pods: Mapping[Place, PodState],
+    min_healthy_time: float,
+    now: float,
 ) -> float | None:
-    """One low alert while a pod is in a crash loop; returns when time alone changes that, if it does."""
+    """Keep one alert open, under ``key``, while a pod is in a crash loop.
+
+    Returns the seconds until time alone changes whether there is a crash loop; None: time does not.
+    """
     since = [at for state in pods.values() if (at := failing_since(state)) is not None]
     if any(now - at >= CRASH_LOOP_SECONDS for at in since):
-        await incidents.tell(alert)
+        await incidents.tell(alert())
         return None
     if since:
         return min(since) + CRASH_LOOP_SECONDS - now
-    if alert.incident_key not in incidents:
+    if key not in incidents:
         return None
     up = [min_healthy_time - state.settles_in for state in pods.values() if not state.down]
     left = CRASH_LOOP_SECONDS - min(up, default=CRASH_LOOP_SECONDS)
     if left > 0:
         return left
-    await incidents.end(alert.incident_key)
+    await incidents.end(key)
     return None
 
 

@@ -192,13 +192,14 @@ class OwnerWorker(NamedWorker[R, P]):
         return earliest(due, settling(pods.values()), loops) if works else due
 
     async def _crashes(self, record: Any, pods: Mapping[Place, PodState], ails: str) -> float | None:
-        """Tell of a crash loop of the owner's pods, once; returns when time alone changes that."""
-        noun = self.kind.noun.words.noun
-        alert = self._alert(
-            f"{noun}_crashes_{self.claim.item}", f"{noun} {record.name!r}: crash loop: {ails}"
-        )
-        incidents, now = self.status.incidents, self.context.clock.now()
-        return await tell_of_crashes(incidents, alert, pods, record.min_healthy_time, now)
+        """Tell of a crash loop of the owner's pods, once; the seconds until time alone changes that."""
+        noun, incidents, now = self.kind.noun.words.noun, self.status.incidents, self.context.clock.now()
+        key = f"{noun}_crashes_{self.claim.item}"
+
+        def alert() -> Alert:
+            return self._alert(key, f"{noun} {record.name!r}: crash loop: {ails}")
+
+        return await tell_of_crashes(incidents, key, alert, pods, record.min_healthy_time, now)
 
     async def tell(self, key: str, text: str, **details: str) -> None:
         """Tell people of a trouble by a low alert; an empty text says that it is over."""
