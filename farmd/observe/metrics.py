@@ -52,7 +52,7 @@ LOOPS: Values = (
     "daemon", "session", "members", "claims", "release", "handover", "sweep", "failsafe", "collector",
     "watch", "cache", "worker", "intent", "reality", "health", "supervisor", "alerts", "dev",
 )  # fmt: skip
-SINKS: Values = ("log", "webhook", "pagerduty", "slack", "alertmanager")
+SINKS: Values = ("log", "webhook")
 
 
 @dataclass(frozen=True, slots=True)
