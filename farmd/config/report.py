@@ -6,12 +6,11 @@ Secrets are never printed. The output of ``--print`` is TOML that parses to the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from farmd.config.fields import Section
-from farmd.config.sections import sections, shown
+from farmd.config.sections import sections, shown, this_host
 from farmd.config.sources import ConfigInvalid, Loaded
 from store.mistakes import nearest
 
@@ -66,10 +65,9 @@ def _fields() -> Iterator[tuple[str, type[Section], str, FieldInfo]]:
 
 
 def _default(field: FieldInfo) -> str:
-    if field.default_factory is not None:
+    if field.default_factory is this_host:
         return "this host's name"
-    default: Any = field.default
-    return shown(default)
+    return shown(field.get_default(call_default_factory=True))
 
 
 def _reload(field: FieldInfo) -> str:

@@ -27,7 +27,7 @@ _SELECTABLE = " and ".join(kind.many for kind in KINDS.values() if kind.selectab
 RELOADABLE: dict[str, Any] = {"reloadable": True}
 
 
-def _this_host() -> str:
+def this_host() -> str:
     short = re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().partition(".")[0].lower()).strip("-")
     return short[:63] or "localhost"
 
@@ -35,9 +35,9 @@ def _this_host() -> str:
 class FarmSection(Section):
     """A farm process: `farmd run`."""
 
-    name: str = Field(default_factory=_this_host, description="Name of this farm, unique among live farms.")
+    name: str = Field(default_factory=this_host, description="Name of this farm, unique among live farms.")
     kinds: Texts = Field(
-        list(KINDS),
+        default_factory=lambda: list(KINDS),
         description="Kinds of work that the farm claims.",
         min_length=1,
     )
@@ -111,7 +111,7 @@ class SchedulerSection(Section):
 class AgentSection(Section):
     """A node agent: `farmd agent`."""
 
-    node: str = Field(default_factory=_this_host, description="Name of this node, unique among live agents.")
+    node: str = Field(default_factory=this_host, description="Name of this node, unique among live agents.")
     state_dir: str = Field(
         "/var/lib/farmd-agent", description="Folder for workloads, logs and the session's id.", min_length=1
     )

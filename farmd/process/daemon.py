@@ -28,7 +28,7 @@ from farmd.process import lifecycle
 from farmd.process.lifecycle import Life
 from farmd.process.memory import collect_rarely, return_large_blocks
 from farmd.process.sdnotify import Notifier
-from farmd.process.services import Built, Frame, build_agent, build_farm
+from farmd.process.services import Built, Dependencies, build_agent, build_farm
 from farmd.runtime.clock import SystemClock, SystemIds, system_rng
 from farmd.version import version
 from farmd.web.app import Subject, build_app
@@ -39,7 +39,7 @@ from store.keys import Keys
 
 log = structlog.get_logger()
 
-Builder = Callable[[Frame], Built]
+Builder = Callable[[Dependencies], Built]
 
 
 def run_farm(loaded: Loaded, load: Callable[[], Loaded], env: MutableMapping[str, str]) -> int:
@@ -108,7 +108,7 @@ async def _live(
     client = connect(consul_environment(config, env), clock, metrics)
     try:
         with listening(config.web.bind, port) as sock:
-            frame = Frame(
+            dependencies = Dependencies(
                 config=config,
                 life=life,
                 client=client,
@@ -121,32 +121,35 @@ async def _live(
                 address=advertised(config, sock),
                 env=env,
             )
-            return await _serve(role, build(frame), frame, registry, sock)
+            return await _serve(role, build(dependencies), dependencies, registry, sock)
     finally:
         await client.close()
 
 
 async def _serve(
-    role: str, built: Built, frame: Frame, registry: CollectorRegistry, sock: socket.socket
+    role: str, built: Built, dependencies: Dependencies, registry: CollectorRegistry, sock: socket.socket
 ) -> bool:
     def status() -> dict[str, Any]:
         return {"role": role, "version": version(), "pid": os.getpid(), **built.status()}
 
     def ready() -> str:
-        return "" if built.service.is_ready() else frame.life.waiting_for or "starting"
+        return "" if built.service.is_ready() else dependencies.life.waiting_for or "starting"
 
     def publish() -> None:
-        frame.progress.publish()
+        dependencies.progress.publish()
         built.publish()
 
-    app = build_app(Subject(registry, frame.progress, ready, status, publish))
+    app = build_app(Subject(registry, dependencies.progress, ready, status, publish))
     built.mount(app)
     log.info(
-        "process.started", version=version(), pid=os.getpid(), config=sorted(set(frame.life.loaded.origins))
+        "process.started",
+        version=version(),
+        pid=os.getpid(),
+        config=sorted(set(dependencies.life.loaded.origins)),
     )
-    async with lifecycle.signals(frame.life), serving(app, sock, frame.config.web.port_file):
-        frame.life.notifier.ready(frame.life.waiting_for)
-        return await lifecycle.run(built.service, frame.life)
+    async with lifecycle.signals(dependencies.life), serving(app, sock, dependencies.config.web.port_file):
+        dependencies.life.notifier.ready(dependencies.life.waiting_for)
+        return await lifecycle.run(built.service, dependencies.life)
 
 
 def consul_environment(config: Config, env: Mapping[str, str]) -> dict[str, str]:

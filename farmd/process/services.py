@@ -44,8 +44,8 @@ FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """The parts that every builder gets. ``address`` is this process's HTTP address for other machines."""
+class Dependencies:
+    """What a service is built from. ``address`` is this process's HTTP address for other machines."""
 
     config: Config
     life: Life
@@ -70,26 +70,26 @@ class Built:
     publish: Callable[[], None] = lambda: None
 
 
-def build_farm(frame: Frame) -> Built:
+def build_farm(dependencies: Dependencies) -> Built:
     """A farm.
 
     Raises:
         ConfigInvalid: ``farm.kinds`` names a kind of work that this version does not know.
     """
-    unknown = [kind for kind in frame.config.farm.kinds if kind not in KINDS]
+    unknown = [kind for kind in dependencies.config.farm.kinds if kind not in KINDS]
     if unknown:
         raise ConfigInvalid([f"farm.kinds: found {unknown[0]!r}, expected one of {', '.join(KINDS)}"])
-    service = FarmService(frame)
+    service = FarmService(dependencies)
     return Built(service, status=service.status, publish=service.publish)
 
 
-def build_agent(frame: Frame) -> Built:
+def build_agent(dependencies: Dependencies) -> Built:
     """A node's agent."""
-    section = frame.config.agent
+    section = dependencies.config.agent
     config = AgentConfig(
         node=section.node,
         state_dir=Path(section.state_dir),
-        address=frame.address,
+        address=dependencies.address,
         labels=section.labels,
         port_range=section.ports(),
         session_ttl=section.ttl,
@@ -97,18 +97,18 @@ def build_agent(frame: Frame) -> Built:
     )
     agent = Agent(
         config,
-        client=frame.client,
-        keys=frame.keys,
-        clock=frame.clock,
-        rng=frame.rng,
-        ids=frame.ids,
-        recorder=frame.recorder,
-        progress=frame.progress,
-        environ=frame.env,
+        client=dependencies.client,
+        keys=dependencies.keys,
+        clock=dependencies.clock,
+        rng=dependencies.rng,
+        ids=dependencies.ids,
+        recorder=dependencies.recorder,
+        progress=dependencies.progress,
+        environ=dependencies.env,
     )
     return Built(
         AgentService(agent),
-        mount=lambda app: agent_http.add_routes(app, agent, frame.clock),
+        mount=lambda app: agent_http.add_routes(app, agent, dependencies.clock),
         status=lambda: {"node": section.node, "pods": len(agent.reality())},
     )
 
@@ -131,8 +131,8 @@ class AgentService:
 class FarmService:
     """A farm as a process's service: waits for the store, builds the farm, runs it, sends its last alerts."""
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
         self._farm: Farm | None = None
 
     def is_ready(self) -> bool:
@@ -143,7 +143,7 @@ class FarmService:
         """The farm's name, and how many items of each kind it owns."""
         loops = self._farm.loops if self._farm is not None else []
         owned = {loop.kind: len(loop.supervisor) for loop in loops}
-        return {"farm": self._frame.config.farm.name, "owned": owned}
+        return {"farm": self._dependencies.config.farm.name, "owned": owned}
 
     def publish(self) -> None:
         """Write the metrics that are computed only for a scrape."""
@@ -153,11 +153,17 @@ class FarmService:
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set."""
         async with aiohttp.ClientSession() as http:
-            frame = self._frame
-            alerter = Alerting(frame.config.alerts.sinks, http, frame.clock, frame.rng, frame.recorder)
-            frame.life.on_reload.append(alerter.reload)
+            dependencies = self._dependencies
+            alerter = Alerting(
+                dependencies.config.alerts.sinks,
+                http,
+                dependencies.clock,
+                dependencies.rng,
+                dependencies.recorder,
+            )
+            dependencies.life.on_reload.append(alerter.reload)
             try:
-                scheduler = choose_scheduler(frame.config.scheduler, frame.clock, http)
+                scheduler = choose_scheduler(dependencies.config.scheduler, dependencies.clock, http)
                 farm = await _unless(stop, self._built(alerter, scheduler))
                 if farm is not None:
                     self._farm = farm
@@ -167,7 +173,7 @@ class FarmService:
 
     async def _built(self, alerter: Alerting, scheduler: Scheduler) -> Farm:
         """Build the farm, once the store answers and has a usable cluster."""
-        frame, section = self._frame, self._frame.config.farm
+        dependencies, section = self._dependencies, self._dependencies.config.farm
         wait = FIRST_WAIT_SECONDS
         while True:
             try:
@@ -180,24 +186,24 @@ class FarmService:
                         max_transfers=section.max_transfers,
                         drain=section.drain,
                     ),
-                    client=frame.client,
-                    keys=frame.keys,
-                    clock=frame.clock,
-                    rng=frame.rng,
-                    ids=frame.ids,
-                    recorder=frame.recorder,
-                    progress=frame.progress,
+                    client=dependencies.client,
+                    keys=dependencies.keys,
+                    clock=dependencies.clock,
+                    rng=dependencies.rng,
+                    ids=dependencies.ids,
+                    recorder=dependencies.recorder,
+                    progress=dependencies.progress,
                     alerter=alerter,
                     scheduler=scheduler,
-                    address=frame.address,
+                    address=dependencies.address,
                     kinds=section.kinds,
-                    housekeeping=HousekeepingSettings(**dict(frame.config.housekeeping)),
+                    housekeeping=HousekeepingSettings(**dict(dependencies.config.housekeeping)),
                 )
             except TRANSIENT as error:
                 reason, code = error.message, error.code
             log.warning("store.unreachable", code=code, reason=reason, retry_in=round(wait, 1))
-            frame.life.say(f"waiting for Consul: {reason}")
-            await frame.clock.sleep(wait * frame.rng.uniform(0.8, 1.2))
+            dependencies.life.say(f"waiting for Consul: {reason}")
+            await dependencies.clock.sleep(wait * dependencies.rng.uniform(0.8, 1.2))
             wait = min(LONGEST_WAIT_SECONDS, wait * 2)
 
 
