@@ -11,13 +11,15 @@ import click
 
 from farmd.cli.invocation import Invocation
 from farmd.runtime.errors import AgentUnavailable
+from store import codec
 from store.consul.transport import reason
-from store.errors import NotFound
+from store.errors import NotFound, RecordInvalid
 from store.nodes import NodeStore
+from store.reality import Reality
 
 _FOLLOW = click.option("-f", "--follow", is_flag=True, help="Go on until ^C.")
 _LINES = click.option(
-    "--lines", type=click.IntRange(0, 100_000), default=100, show_default=True, help="How many old lines."
+    "--lines", type=click.IntRange(0, 10_000), default=100, show_default=True, help="How many old lines."
 )
 
 
@@ -32,7 +34,8 @@ async def stream(
     """Write what a pod wrote to stdout; with a prefix before each line.
 
     Raises:
-        AgentUnavailable: its node's agent is absent or does not answer. NotFound: the pod has no logs.
+        AgentUnavailable: its node's agent is absent or does not answer. NotFound: the pod has no logs, or
+            wrote nothing because it never started.
     """
     view = await NodeStore(invocation.client, invocation.keys).get(node)
     if view.agent is None or not view.agent.address:
@@ -43,23 +46,44 @@ async def stream(
         )
     url = f"http://{view.agent.address.removeprefix('http://').rstrip('/')}/v1/pods/{instance}/logs"
     params = {"lines": str(lines), **({"follow": "1"} if follow else {})}
+    unstarted = await _unstarted(invocation, node, instance)
+    if follow and unstarted:
+        invocation.say(f"{unstarted}; waiting for its output")
     try:
-        await _read(url, params, node, instance, prefix.encode())
+        wrote = await _read(url, params, node, instance, prefix.encode())
     except (aiohttp.ClientError, TimeoutError) as error:
         raise AgentUnavailable(
             f"node {node!r}: its agent does not answer at {view.agent.address}: {reason(error)}"
         ) from error
+    if unstarted and not wrote:
+        raise NotFound(unstarted, kind="pods", id=instance)
 
 
-async def _read(url: str, params: dict[str, str], node: str, instance: str, prefix: bytes) -> None:
+async def _unstarted(invocation: Invocation, node: str, instance: str) -> str:
+    """What to say of a pod that its agent never started; empty for one that it did."""
+    key = invocation.keys.reality(node, instance)
+    entry = await invocation.client.read(key)
+    try:
+        reality = None if entry is None else codec.decode(Reality, entry.value, key)
+    except RecordInvalid:
+        return ""  # unknown; its agent has the logs
+    if reality is not None and (reality.started or reality.pid):
+        return ""
+    why = f": {reality.reason}" if reality is not None and reality.reason else ""
+    return f"pod {node}/{instance} has not started yet{why}"
+
+
+async def _read(url: str, params: dict[str, str], node: str, instance: str, prefix: bytes) -> bool:
+    """Write what the agent answers to stdout; whether it was anything."""
     limits = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=None if "follow" in params else 30)
     async with aiohttp.ClientSession(timeout=limits) as http, http.get(url, params=params) as response:
         if response.status == 404:
             raise NotFound(f"pod {node}/{instance} has no logs", kind="pods", id=instance)
         if response.status != 200:
             raise AgentUnavailable(f"node {node!r}: its agent answered {response.status} {response.reason}")
-        rest = b""
+        rest, wrote = b"", False
         async for chunk in response.content.iter_any():
+            wrote = wrote or bool(chunk)
             if not prefix:
                 _write(chunk)
                 continue
@@ -68,6 +92,7 @@ async def _read(url: str, params: dict[str, str], node: str, instance: str, pref
             _write(b"".join(prefix + line + b"\n" for line in whole))
         if rest:
             _write(prefix + rest + b"\n")
+        return wrote
 
 
 def _write(text: bytes) -> None:

@@ -19,16 +19,22 @@ from farmd.commands.mutation import Mutation
 from farmd.commands.noun import Noun
 from store.errors import InputInvalid
 
-_FILE = click.option(
-    "-f", "--file", "path", required=True, type=click.Path(), help="YAML or JSON; - reads stdin."
+_FILES = click.option(
+    "-f",
+    "--file",
+    "paths",
+    required=True,
+    multiple=True,
+    type=click.Path(),
+    help="YAML or JSON; - reads stdin. Several are taken in order, as if they were one file.",
 )
 
 
 def creating(noun: Noun[Any, Any]) -> click.Command:
     """``create``."""
 
-    async def run(invocation: Invocation, path: str) -> None:
-        prepared = [(await noun.create(invocation.call, spec), spec) for spec in _specs(noun, path)]
+    async def run(invocation: Invocation, paths: tuple[str, ...]) -> None:
+        prepared = [(await noun.create(invocation.call, spec), spec) for spec in _specs(noun, paths)]
         by_id = {mutation.change.id: spec for mutation, spec in prepared}
 
         async def write(mutation: Mutation) -> None:
@@ -43,14 +49,14 @@ def creating(noun: Noun[Any, Any]) -> click.Command:
         "All documents are checked before anything is written. Creating an equal one again changes nothing; "
         "a different one under the same name is a conflict."
     )
-    return command("create", mutates=True, waits=True)(_FILE(run))
+    return command("create", mutates=True, waits=True)(_FILES(run))
 
 
 def updating(noun: Noun[Any, Any]) -> click.Command:
     """``update``; owners of pods replace them in place with ``--now``."""
 
-    async def run(invocation: Invocation, path: str, now: bool = True) -> None:
-        specs = _specs(noun, path)
+    async def run(invocation: Invocation, paths: tuple[str, ...], now: bool = True) -> None:
+        specs = _specs(noun, paths)
         mutations = [await noun.update(invocation.call, spec, now=now) for spec in specs]
         await apply(invocation, mutations)
         await converge(invocation, noun, mutations)
@@ -58,13 +64,13 @@ def updating(noun: Noun[Any, Any]) -> click.Command:
     run.__doc__ = f"Change {noun.words.many} to what a file says.\n\n"
     if noun.pods is None:
         run.__doc__ += "What switches the file leaves out stay as they are."
-        return command("update", mutates=True, waits=True)(_FILE(run))
+        return command("update", mutates=True, waits=True)(_FILES(run))
     run.__doc__ += (
         f"Pods are replaced in place, {noun.pods.pace}. Gated rollouts are not there yet: without --now "
         "this is refused. What counts and switches the file leaves out stay as they are."
     )
     option = click.option("--now", is_flag=True, help=f"Replace pods in place, {noun.pods.pace}.")
-    return command("update", mutates=True, waits=True)(_FILE(option(run)))
+    return command("update", mutates=True, waits=True)(_FILES(option(run)))
 
 
 def enabling(noun: Noun[Any, Any]) -> click.Command:
@@ -126,20 +132,27 @@ async def converge(invocation: Invocation, noun: Noun[Any, Any], mutations: Sequ
             await waiting.convergence(invocation.call, noun, name, settings.timeout, report)
 
 
-def _specs(noun: Noun[Any, Any], path: str) -> list[Any]:
-    """What a file or stdin describes.
+def _specs(noun: Noun[Any, Any], paths: Sequence[str]) -> list[Any]:
+    """What the files describe, in order.
 
     Raises:
-        InputInvalid: it cannot be read, is no text, or something in it does not fit.
+        InputInvalid: one cannot be read, is no text, or something in it does not fit; or two have one name.
     """
+    sources = ["stdin" if path == "-" else path for path in paths]
+    if twice := next((source for source in sources if sources.count(source) > 1), ""):
+        raise InputInvalid(f"-f: found {twice!r} twice, expected each file once", field="file")
+    return noun.file.parse_all(*((_text(path), source) for path, source in zip(paths, sources, strict=True)))
+
+
+def _text(path: str) -> str:
+    """What a file or stdin holds."""
     try:
         raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        text = raw.decode("utf-8")
+        return raw.decode("utf-8")
     except OSError as error:
         raise InputInvalid(f"{path}: cannot be read: {error.strerror}", source=path) from error
     except UnicodeDecodeError as error:
         raise InputInvalid(f"{path}: found bytes that are no UTF-8, expected text", source=path) from error
-    return [spec for _, spec in noun.file.parse_all(text, "stdin" if path == "-" else path)]
 
 
 async def _finish_deletions(

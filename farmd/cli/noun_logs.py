@@ -15,7 +15,8 @@ from farmd.cli.options import command
 from farmd.cli.tables import clean
 from farmd.commands.noun import Noun
 from farmd.runtime.errors import AgentUnavailable, FarmdError
-from store.errors import StoreError
+from store.errors import NotFound, StoreError
+from store.words import share
 
 
 def showing(noun: Noun[Any, Any]) -> click.Command:
@@ -25,8 +26,10 @@ def showing(noun: Noun[Any, Any]) -> click.Command:
         client, keys = invocation.client, invocation.keys
         record = (await overview.row(client, keys, noun.records(client, keys), name)).record
         pods = (await overview.pods(client, keys, record)).placed
+        if not pods:
+            invocation.say(f"{noun.words.noun}/{record.name} has no pods")
 
-        async def show(pod: overview.PodRow) -> bool:
+        async def show(pod: overview.PodRow) -> Exception | None:
             place = f"{pod.node}/{pod.instance}"
             prefix = f"{place}: " if len(pods) > 1 else ""
             try:
@@ -35,13 +38,15 @@ def showing(noun: Noun[Any, Any]) -> click.Command:
                 )
             except (FarmdError, StoreError) as error:
                 click.echo(f"farmctl: {clean(f'{place}: {error}')}", err=True)
-                return False
-            return True
+                return error
+            return None
 
         shown = await asyncio.gather(*map(show, pods)) if follow else [await show(pod) for pod in pods]
-        if not all(shown):
-            failed = len(shown) - sum(shown)
-            raise AgentUnavailable(f"the logs of {failed} of {len(shown)} pods could not be read")
+        failed = [error for error in shown if error is not None]
+        if failed:
+            missing = all(isinstance(error, NotFound) for error in failed)
+            kind, what = (NotFound, "are not there") if missing else (AgentUnavailable, "could not be read")
+            raise kind(f"the logs of {share(len(failed), len(pods), 'pod')} {what}")
 
     run.__doc__ = (
         f"What the pods of a {noun.words.one} wrote.\n\n"

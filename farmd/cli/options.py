@@ -94,6 +94,18 @@ class Command(click.Command):
         self._common = list(common)
         self.params = [*self.params, *self._common]
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse an own option that is given twice but has one value: click would drop the first.
+
+        Of a shared option the last place wins.
+        """
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for param in self.params:
+            single = isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
+            if single and param not in self._common and given.count(param) > 1:
+                ctx.fail(f"{param.opts[-1]} is given {given.count(param)} times, expected once.")
+        return super().parse_args(ctx, args)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The command's own options first."""
         for title, chosen in (

@@ -19,6 +19,7 @@ import msgspec
 from farmd.cli import tables
 from farmd.cli.invocation import Invocation
 from farmd.cli.tables import Table, clean
+from farmd.commands.difference import word
 from farmd.commands.mutation import registered
 from store.errors import StoreUnavailable
 
@@ -202,7 +203,7 @@ def differences(before: Mapping[str, object], after: Mapping[str, object]) -> li
 
 
 def _scalar(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else clean(str(value)) or '""'
+    return clean(word(value))
 
 
 def pairs(values: dict[str, Any]) -> str:

@@ -12,6 +12,8 @@ from farmd.cli.output import show
 from farmd.cli.pod_table import pod_table
 from farmd.cli.tables import Table
 from store import selectors
+from store.keys import valid_segment
+from store.nodes import NodeStore
 
 
 @command("list", lists=True)
@@ -22,6 +24,8 @@ from store import selectors
 async def list_(invocation: Invocation, selector: str, node: str) -> None:
     """Pods, with what their nodes say of them."""
     wanted = selectors.parse(selector)
+    if node:
+        await NodeStore(invocation.client, invocation.keys).get(valid_segment(node, "node"))
 
     async def read() -> Table:
         found = await overview.pods(invocation.client, invocation.keys)

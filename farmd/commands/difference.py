@@ -26,6 +26,11 @@ def scalar(value: Any) -> Scalar:
     return str(value)
 
 
+def word(value: object) -> str:
+    """A field's scalar value in a message."""
+    return str(value).lower() if isinstance(value, bool) else str(value) or '""'
+
+
 def fields(
     before: object, after: object, names: Mapping[str, str]
 ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from farmd.commands import bodies, difference
+from farmd.commands.difference import word
 from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, commit, guard, registered
 from farmd.commands.placing import Placing, T
 from farmd.commands.remains import move_room, pods_left, processes_left
@@ -293,7 +294,7 @@ class Noun(Generic[S, T]):
         before, after = difference.fields(record, wanted, self.file.names)
         if not before:
             return Mutation(self._change(record, "create"))
-        names = [f"{name} ({before[name]} -> {after[name]})" for name in after if name != "pod"]
+        names = [f"{name} ({word(before[name])} -> {word(after[name])})" for name in after if name != "pod"]
         if "pod" in after:
             names += [line.partition(":")[0] for line in await bodies.pod_lines(call, record, spec)]
         now = " --now" if self.pods is not None else ""

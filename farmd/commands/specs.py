@@ -63,22 +63,24 @@ class File(Generic[S, T]):
     names: Mapping[str, str] = field(default_factory=dict)
     kept: Mapping[str, str] = field(default_factory=lambda: {"disabled": ""})
 
-    def parse_all(self, text: str, source: str) -> list[tuple[str, S]]:
-        """All documents of one file: (where each came from, the spec).
+    def parse_all(self, *files: tuple[str, str]) -> list[S]:
+        """All documents of some files, (text, source), in order.
 
         Raises:
             InputInvalid: anything that does not fit, in any document; also one name twice.
         """
-        found = [(where, self.parse(data, where)) for where, data in documents.parse(text, source)]
-        names: dict[str, str] = {}
-        for where, spec in found:
-            if spec.name in names:
-                raise InputInvalid(
-                    f"{where}: name: found {spec.name!r} again, expected each name once in a file",
-                    field="name",
-                )
-            names[spec.name] = where
-        return found
+        found: dict[str, tuple[str, S]] = {}
+        for text, source in files:
+            for where, data in documents.parse(text, source):
+                spec = self.parse(data, where)
+                if spec.name in found:
+                    raise InputInvalid(
+                        f"{where}: name: found {spec.name!r} again, expected each name once;"
+                        f" {found[spec.name][0]} has it, too",
+                        field="name",
+                    )
+                found[spec.name] = (where, spec)
+        return [spec for _, spec in found.values()]
 
     def parse(self, data: Any, source: str) -> S:
         """One parsed document.

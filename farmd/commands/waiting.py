@@ -104,6 +104,10 @@ async def look(call: Call, noun: Noun[S, T], target: str, spells: Spells) -> Loo
         reason=row.reason,
         owner=row.owner,
     )
+    if getattr(row.record, "disabled", False) and not getattr(row.record, "deleting", False):
+        stays = "its pods as they are" if noun.pods is not None else "it as it is"
+        reason = f"farms leave {stays} until farmctl {noun.words.noun} enable {row.record.name}"
+        found = msgspec.structs.replace(found, state="disabled", reason=reason)
     if noun.pods is None:
         return msgspec.structs.replace(found, counts=False, stuck=row.state not in _SETTLED)
     owner: Owner = row.record

@@ -14,6 +14,7 @@ from farmd.runtime.clock import SystemIds
 from store import codec
 from store.nodes import Agent
 from store.pods import Pod
+from store.reality import Reality
 from store.registration import register_cluster
 from tests.farmctl import Farmctl, Result, embedded
 from tests.fleet import KEYS, Cluster, client_of, farm_on
@@ -156,6 +157,51 @@ async def test_logs_come_from_the_agent_of_the_node() -> None:
         await client.close()
 
 
+async def test_logs_of_a_pod_that_never_started_say_so() -> None:
+    async def answer(seen: Seen) -> web.StreamResponse | None:
+        return text_answer("" if seen.target.startswith("/v1/pods/hello/") else "old\n", 200)
+
+    with embedded() as address:
+        client = client_of(address)
+        person = Person(address)
+        async with Scripted(answer) as http:
+            await register_cluster(client, KEYS, SystemIds())
+            agent = Agent(node="web1", version="1", address=http.address)
+            await client.put(KEYS.agent("web1"), codec.encode(agent))
+            made = await person.ok("rc", "create", "-f", "-", "-o", "json", stdin=HELLO)
+            await client.put(
+                KEYS.pod(made.json["items"][0]["id"], "web1", "hello"), codec.encode(Pod("0" * 64))
+            )
+
+            async def shown(*command: str) -> tuple[int, str, str]:
+                result = await person.run(*command)
+                return result.code, result.out, result.err
+
+            async def say(**fields: object) -> None:
+                value = codec.encode(Reality(manifest="0" * 64, **fields))
+                await client.put(KEYS.reality("web1", "hello"), value)
+
+            line = "farmctl: pod web1/hello has not started yet"
+            assert await shown("pod", "logs", "web1/hello") == (4, "", f"{line}\n")
+            await say(phase="failed", reason="command /x: No such file or directory")
+            why = ": command /x: No such file or directory"
+            assert await shown("pod", "logs", "web1/hello") == (4, "", f"{line}{why}\n")
+            owner = await shown("rc", "logs", "hello")
+            assert owner[0] == 4
+            assert owner[2].splitlines()[-1] == "farmctl: the logs of 1 of 1 pod are not there"
+            following = await shown("pod", "logs", "-f", "web1/hello")
+            assert (
+                following[2].splitlines()[0]
+                == f"pod web1/hello has not started yet{why}; waiting for its output"
+            )
+            assert await shown("pod", "logs", "web1/other") == (0, "old\n", ""), "of an earlier start"
+            await say(phase="exited", started=1.0)
+            assert await shown("pod", "logs", "web1/hello") == (0, "", ""), "it wrote nothing"
+            await client.put(KEYS.reality("web1", "hello"), b"{")
+            assert await shown("pod", "logs", "web1/hello") == (0, "", ""), "what happened is unknown"
+        await client.close()
+
+
 async def test_logs_of_an_owner_are_those_of_its_pods_and_a_silent_agent_hides_no_other() -> None:
     async def answer(seen: Seen) -> web.StreamResponse | None:
         return text_answer("one\ntwo\nthree" if seen.target == "/v1/pods/hello/logs?lines=100" else "", 200)
@@ -166,11 +212,15 @@ async def test_logs_of_an_owner_are_those_of_its_pods_and_a_silent_agent_hides_n
         async with Scripted(answer) as http:
             await register_cluster(client, KEYS, SystemIds())
             made = await person.ok("rc", "create", "-f", "-", "-o", "json", stdin=HELLO)
+            await client.put(
+                KEYS.reality("web2", "hello"), codec.encode(Reality(manifest="0" * 64, started=1.0))
+            )
             rc_id = made.json["items"][0]["id"]
             for node, where in (("web1", http.address), ("web2", http.address), ("web3", "127.0.0.1:1")):
                 agent = Agent(node=node, version="1", address=where)
                 await client.put(KEYS.agent(node), codec.encode(agent))
-            assert (await person.ok("rc", "logs", "hello")).out == ""
+            none = await person.ok("rc", "logs", "hello")
+            assert (none.out, none.err) == ("", "rc/hello has no pods\n")
             await client.put(KEYS.pod(rc_id, "web1", "hello"), codec.encode(Pod("0" * 64)))
             assert (await person.ok("rc", "logs", "rc/hello")).out == "one\ntwo\nthree"
             for node in ("web2", "web3"):

@@ -79,7 +79,7 @@ async def test_an_equal_create_changes_nothing() -> None:
     ("fields", "named"),
     [
         ({"replicas": 4}, "replicas (3 -> 4)"),
-        ({"node_selector": "a=1"}, "node_selector ( -> a=1)"),
+        ({"node_selector": "a=1"}, 'node_selector ("" -> a=1)'),
         ({"labels": {"t": "x"}}, "labels"),
         ({"disabled": True}, "disabled"),
         ({"pod_command": ["sleep", "8"]}, "pod.command"),

@@ -109,8 +109,10 @@ def test_what_is_missing_is_named(data: Any, named: str) -> None:
 
 def test_one_name_twice_in_a_file_is_refused() -> None:
     text = yaml.safe_dump_all([hello(), hello()])
-    with pytest.raises(InputInvalid, match=r"document 2.*'hello' again"):
-        RC.file.parse_all(text, "a.yaml")
+    with pytest.raises(InputInvalid, match=r"document 2.*'hello' again.*a.yaml \(document 1\) has it, too"):
+        RC.file.parse_all((text, "a.yaml"))
+    with pytest.raises(InputInvalid, match=r"b.yaml: name: found 'hello' again.*a.yaml has it, too"):
+        RC.file.parse_all((yaml.safe_dump(hello()), "a.yaml"), (yaml.safe_dump(hello()), "b.yaml"))
 
 
 def test_a_new_controller_must_say_its_count_and_an_old_one_keeps_it() -> None:
@@ -149,5 +151,5 @@ CONTROLLERS = sorted(set(EXAMPLES.glob("*.yaml")) - set(EXAMPLES.glob("daemonset
 
 @pytest.mark.parametrize("path", CONTROLLERS, ids=lambda path: path.name)
 def test_every_example_is_good(path: Path) -> None:
-    for _, spec in RC.file.parse_all(path.read_text(), path.name):
+    for spec in RC.file.parse_all((path.read_text(), path.name)):
         assert spec.replicas is not None

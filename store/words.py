@@ -1,0 +1,13 @@
+"""Words of messages that depend on a number."""
+
+from __future__ import annotations
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 pod``, ``2 pods``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def share(count: int, total: int, noun: str) -> str:
+    """``1 of 1 pod``, ``1 of 2 pods``."""
+    return f"{count} of {counted(total, noun)}"

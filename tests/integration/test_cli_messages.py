@@ -1,0 +1,122 @@
+"""What farmctl answers to mistakes, line by line: the key, the value found, what was expected; exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from store import codec
+from store.pods import Pod
+from tests.farmctl import Farmctl, embedded, in_cluster, put
+from tests.people import hello
+
+
+@pytest.fixture(scope="module")
+def farmctl() -> Iterator[Farmctl]:
+    """A registered cluster with one node and no farm."""
+    with embedded() as address:
+        yield in_cluster(address, "web1")
+
+
+def written(folder: Path, **files: str) -> list[str]:
+    """The files as arguments."""
+    arguments = []
+    for name, text in files.items():
+        path = folder / f"{name}.yaml"
+        path.write_text(text)
+        arguments += ["-f", str(path)]
+    return arguments
+
+
+def named(name: str, **fields: object) -> str:
+    return yaml.safe_dump(hello(name=name, **fields))
+
+
+def test_several_files_are_taken_in_order_and_checked_before_any_is_written(
+    farmctl: Farmctl, tmp_path: Path
+) -> None:
+    files = written(tmp_path, b=named("several-b"), a=named("several-a"))
+    made = farmctl.ok("rc", "create", *files, "-f", "-", "-o", "name", stdin=named("several-c"))
+    assert made.out.splitlines() == ["rc/several-b", "rc/several-a", "rc/several-c"]
+    changed = written(tmp_path, b=named("several-b", replicas=1), a=named("several-a", replicas=2))
+    farmctl.ok("rc", "update", "--now", "-y", *changed)
+    listed = farmctl.ok("rc", "list", "-o", "json").json["items"]
+    counts = {item["name"]: item["replicas_desired"] for item in listed}
+    assert (counts["several-b"], counts["several-a"], counts["several-c"]) == (1, 2, 3)
+
+    files = written(tmp_path, d=named("several-d"), bad=named("several-e", replicas=-1))
+    assert farmctl("rc", "create", *files).code == 2
+    assert farmctl("rc", "get", "several-d").code == 4, "nothing is written"
+
+
+def test_one_file_twice_and_one_name_in_two_files_are_refused(farmctl: Farmctl, tmp_path: Path) -> None:
+    files = written(tmp_path, a=named("twice"))
+    assert farmctl("rc", "create", *files, *files).err == (
+        f"farmctl: -f: found '{tmp_path}/a.yaml' twice, expected each file once\n"
+    )
+    files = written(tmp_path, a=named("twice"), b=named("twice"))
+    refused = farmctl("rc", "create", *files)
+    assert refused.code == 2
+    assert refused.err == (
+        f"farmctl: {tmp_path}/b.yaml: name: found 'twice' again, expected each name once;"
+        f" {tmp_path}/a.yaml has it, too\n"
+    )
+    assert farmctl("rc", "get", "twice").code == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["rc", "list", "-l", "a=b", "-l", "c=d"], 2, "--selector is given 2 times, expected once."),
+        (["pod", "list", "--node", "a", "--node", "b"], 2, "--node is given 2 times, expected once."),
+        (["audit", "list", "-n", "1", "-n", "2"], 2, "--limit is given 2 times, expected once."),
+        (["pod", "list", "--node", "nosuch"], 4, "node 'nosuch' does not exist"),
+        (
+            ["pod", "list", "--node", "no such"],
+            2,
+            "node: found 'no such', expected 1 to 128 of letters, digits, '.', '_' and '-', no '..'",
+        ),
+        (["pod", "logs", "nosuch"], 4, "pod 'nosuch' does not exist"),
+        (["pod", "logs", "nosuch/hello"], 4, "node 'nosuch' does not exist"),
+        (
+            ["pod", "logs", "hello", "--lines", "10001"],
+            2,
+            "Invalid value for '--lines': 10001 is not in the range 0<=x<=10000.",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_mistake_is_one_line(farmctl: Farmctl, arguments: list[str], code: int, line: str) -> None:
+    result = farmctl(*arguments)
+    assert (result.code, result.out, result.err.splitlines()[0]) == (code, "", f"farmctl: {line}")
+
+
+def test_of_an_option_for_all_commands_the_last_place_wins(farmctl: Farmctl) -> None:
+    assert (
+        farmctl.ok("-o", "yaml", "rc", "list", "-o", "json", "-o", "name").out
+        == farmctl.ok("rc", "list", "-o", "name").out
+    )
+
+
+def test_waiting_for_a_disabled_controller_says_what_stands(farmctl: Farmctl) -> None:
+    made = farmctl.ok("rc", "create", "-f", "-", "-o", "json", stdin=named("still", disabled=True)).json
+    pod = codec.encode(Pod("0" * 64)).decode()
+    put(farmctl, f"pods/{made['items'][0]['id']}/web1/still", pod)
+    scaled = farmctl.ok("rc", "set-replicas", "still", "0", "-y", "--wait")
+    assert scaled.err.splitlines() == [
+        "rc/still: set-replicas: replicas 3 -> 0",
+        "rc/still: 1 of 0 placed, 0 healthy, 1 outdated; disabled: farms leave its pods as they are until"
+        " farmctl rc enable still",
+    ]
+
+
+def test_an_equal_name_with_other_fields_is_refused_in_the_words_of_files(farmctl: Farmctl) -> None:
+    farmctl.ok("rc", "create", "-f", "-", stdin=named("differs", disabled=True))
+    refused = farmctl("rc", "create", "-f", "-", stdin=named("differs", disabled=False))
+    assert (refused.code, refused.err.splitlines()[0]) == (
+        5,
+        "farmctl: rc 'differs' exists and differs: disabled (true -> false)",
+    )
