@@ -30,7 +30,7 @@ class Snapshot(OwnerSnapshot):
     ``vacant`` are eligible nodes that have no pod of it yet, ``offer`` the places there that the scheduler
     gives (as many as may be taken now). ``refused`` counts, by reason code, the nodes that may not have
     one; ``nodes`` is how many there are in all. ``contention`` says with which older daemon set it
-    contends.
+    contends. ``edited``: the record changed since a plan last took in all that it says.
     """
 
     daemonset: DaemonSet
@@ -39,6 +39,7 @@ class Snapshot(OwnerSnapshot):
     nodes: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
     contention: str = ""
+    edited: bool = False
 
     @property
     def waits_for_room(self) -> bool:

@@ -10,6 +10,8 @@ older daemon set claims the same nodes nothing is added or replaced.
 
 from __future__ import annotations
 
+import dataclasses
+
 from farmd.daemonset.model import Need, Plan, Snapshot
 from farmd.daemonset.pace import Pace, given_up_in, on_its_way, pace, spare
 from farmd.pods.state import altered, cramped, foreign, settling
@@ -27,12 +29,16 @@ def decide(snapshot: Snapshot) -> Plan | Ask[Need]:
     """Plan one cycle, or ask for what it needs to know first."""
     daemonset = snapshot.daemonset
     if daemonset.deleting:
-        return _delete(snapshot)
-    if daemonset.disabled:
+        plan = _delete(snapshot)
+    elif daemonset.disabled:
         return Plan()
-    if (need := _missing(snapshot)) is not None:
+    elif (need := _missing(snapshot)) is not None:
         return Ask(need)
-    return _converge(snapshot)
+    else:
+        plan = _converge(snapshot)
+    if plan.changes_pods:
+        plan = dataclasses.replace(plan, why=_why(snapshot, plan), unasked=_unasked(snapshot, plan))
+    return plan
 
 
 def _missing(snapshot: Snapshot) -> Need | None:
@@ -176,7 +182,15 @@ def _left_out(snapshot: Snapshot) -> str:
     return ", ".join(f"not on {number} nodes {words[code]}" for code, number in room.items())
 
 
-def why(snapshot: Snapshot, plan: Plan) -> str:
+def _unasked(snapshot: Snapshot, plan: Plan) -> tuple[Place, ...]:
+    """Removals from nodes that became ineligible, and not by an edit of the record or a drain."""
+    if snapshot.edited:
+        return ()
+    pods = snapshot.pods
+    return tuple(place for place in plan.removals if not (pods[place].retained or pods[place].draining))
+
+
+def _why(snapshot: Snapshot, plan: Plan) -> str:
     """Why a plan changes what it changes, in one line for the audit."""
     drained = sum(bool(snapshot.pods[place].draining) for place in plan.removals)
     left = len(plan.removals) - drained

@@ -23,6 +23,7 @@ from scheduler.feasibility import cramped
 from scheduler.model import FleetView, Request
 from store.daemonsets import DaemonSet
 from store.entry import Stored
+from store.families import DAEMONSETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Reading:
 class Reader(OwnerReader[Reading]):
     """Reads for one daemon set under one claim."""
 
-    __slots__ = ("_contention", "_verdicts")
+    __slots__ = ("_contention", "_verdicts", "settled")
 
     def __init__(
         self,
@@ -54,6 +55,10 @@ class Reader(OwnerReader[Reading]):
         super().__init__(item, context, guard, noun)
         self._verdicts = Verdicts()
         self._contention = Contention(rivals, context.scheduler)
+        stored = context.caches.tree(DAEMONSETS).get(context.keys.record(DAEMONSETS.name, item))
+        # ModifyIndex of the record that a plan took in as a whole. A record that is older than the claim
+        # counts as taken in: nobody edited it just now.
+        self.settled = stored.index if stored is not None else 0
 
     async def read(self, stored: Stored[DaemonSet]) -> Reading:
         """The daemon set and its fleet; what only sometimes matters is left for ``answer``.
@@ -71,6 +76,7 @@ class Reader(OwnerReader[Reading]):
             nodes=len(view),
             frozen=self.guard.frozen(),
             commanded=self.guard.commanded(stored.index),
+            edited=stored.index != self.settled,
             now=context.clock.now(),
             unread=frozenset({"room", "places"}),
         )

@@ -7,32 +7,23 @@ end of one contention is not taken for the end of another's), and while no node 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from alerting.alert import PREEMPTIVE_DS_CONTENTION
 from farmd.daemonset import plan as planning
 from farmd.daemonset.model import Need, Plan
 from farmd.daemonset.reader import Reader, Reading
-from farmd.pods.changes import NodeChanges, grouped, planned, reservations
-from farmd.runtime.wake import Wake
+from farmd.pods.changes import grouped, planned, reservations
 from farmd.work.model import Ask
-from farmd.work.owner import OwnerKind, OwnerWorker
-from store.locks import Claim
-from store.pods import Place, Pod
-from store.sessions import Session
+from farmd.work.owner import OwnerWorker, Units
+from store.pods import Pod
 from store.status import Status
 
 
 class DaemonSetWorker(OwnerWorker[Reading, Plan]):
     """Keeps one daemon set converged while its claim lasts (seed ``DaemonSet``)."""
 
-    __slots__ = ("_settled",)
+    __slots__ = ()
 
-    def __init__(self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake, reader: Reader) -> None:
-        super().__init__(kind, claim, session, wake, reader)
-        stored = kind.tree.get(self.key)
-        # The version of the record that is no news: what goes on under it is nobody's word (R19).
-        self._settled = stored.index if stored is not None else 0
+    reader: Reader
 
     def decide(self, snapshot: Reading) -> Plan | Ask[Need]:
         """Pure (``plan.py``)."""
@@ -42,7 +33,7 @@ class DaemonSetWorker(OwnerWorker[Reading, Plan]):
         """A plan that changes nothing has taken in all that the record says."""
         super().decided(snapshot, plan)
         if plan.empty or plan.contended:
-            self._settled = self.index
+            self.reader.settled = self.index
 
     def state(self, reading: Reading, plan: Plan) -> Status:
         """How many nodes have a pod, of those that should."""
@@ -59,20 +50,9 @@ class DaemonSetWorker(OwnerWorker[Reading, Plan]):
         await self.tell(self.claim.item, nowhere and f"{name}: {nowhere}", **about)
 
     # -- execute ---------------------------------------------------------------------------------
-    async def units(self, reading: Reading, plan: Plan) -> Iterable[NodeChanges]:
+    async def units(self, reading: Reading, plan: Plan) -> Units:
         """Each pod by itself; a replaced one is as old as its replacement: the pace is kept by it."""
         request = reading.request or await self.reader.request(reading.stored.record)
         new = Pod(reading.stored.record.manifest, dict(request.labels), self.context.clock.now())
         changes = list(planned(self.claim.item, plan, reading.snapshot.pods, new))
-        return grouped(((change,) for change in changes), reservations(request, changes, reading.view))
-
-    def why(self, reading: Reading, plan: Plan) -> str:
-        """The reasons of all parts of a plan."""
-        return planning.why(reading.snapshot, plan)
-
-    def unasked(self, reading: Reading, plan: Plan) -> Sequence[Place]:
-        """Removals from nodes that became ineligible under a record that is no news."""
-        if self._settled != self.index:
-            return ()
-        pods = reading.snapshot.pods
-        return [place for place in plan.removals if not (pods[place].retained or pods[place].draining)]
+        return grouped(((change,) for change in changes), reservations(request, changes, reading.view)), ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from itertools import chain
 
 import msgspec
@@ -14,6 +13,7 @@ from farmd.replication import transfer
 from farmd.replication.model import Plan, Step
 from farmd.replication.reader import Reading
 from farmd.work.context import Context
+from farmd.work.owner import Units
 from scheduler.model import Assignment, FleetView, Request
 from scheduler.reservations import change_reservations
 from store import codec, operations
@@ -21,16 +21,17 @@ from store.intent import Intent
 from store.manifests import asked
 from store.operations import Operation
 from store.pods import Pod
+from store.rcs import KIND
 from store.work import Transfer, Work
 
 CHANGES_A_NODE = 12
 
 
-async def units(reading: Reading, plan: Plan, request: Request, context: Context) -> Iterable[NodeChanges]:
-    """What must happen together, one after the other."""
+async def units(reading: Reading, plan: Plan, request: Request, context: Context) -> Units:
+    """What must happen together, one after the other, and what must hold besides the record."""
     view = reading.view if reading.view is not None else context.fleet.view()
     if plan.step is not None:
-        return [await _step(reading, plan.step, request, view, context)]
+        return [await _step(reading, plan.step, request, view, context)], _guards(reading, plan, context)
     rc, pods = reading.snapshot.rc, reading.snapshot.pods
     new = Pod(manifest=rc.manifest, labels=dict(request.labels), at=context.clock.now())
     intent = Intent(manifest=rc.manifest, owner=rc.id)
@@ -45,7 +46,7 @@ async def units(reading: Reading, plan: Plan, request: Request, context: Context
     going = [Assignment(change.node, change.instance) for change in flat if change.action == "remove"]
     if going:
         await context.scheduler.deallocate_nodes(request, going, view)
-    return grouped(changes, reservations(request, flat, view))
+    return grouped(changes, reservations(request, flat, view)), _guards(reading, plan, context)
 
 
 def _bounded(units: list[tuple[Change, ...]]) -> list[tuple[Change, ...]]:
@@ -62,7 +63,19 @@ def _bounded(units: list[tuple[Change, ...]]) -> list[tuple[Change, ...]]:
     return chosen
 
 
-def verdicts(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
+def _guards(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
+    """What must hold besides the record; the rollout that manages an RC may hold its mutation lock."""
+    guards = _verdicts(reading, plan, context)
+    if plan.step is None:
+        return guards
+    guards += _unclaimed(reading, plan.step, context)
+    rc = reading.snapshot.rc
+    if not rc.managed_by:
+        guards.append(operations.check_not_exists(context.keys.mutation_lock(KIND, rc.id)))
+    return guards
+
+
+def _verdicts(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
     """Checks that the nodes of pods that are given up are still given up at that very moment (R21)."""
     leaving = [place for place, _ in plan.moves]
     if plan.step is not None and plan.step.action == "finish":
@@ -100,7 +113,7 @@ async def _step(
     return NodeChanges(tuple(changes), changed, _note(reading, step, context))
 
 
-def unclaimed(reading: Reading, step: Step, context: Context) -> list[Operation]:
+def _unclaimed(reading: Reading, step: Step, context: Context) -> list[Operation]:
     """That a place which a move reserves or gives up is nobody else's, and so is the room there (R17).
 
     Others' reservations are seen at once, their pods and intents a moment later. A pod that comes to room
@@ -163,7 +176,7 @@ def _note(reading: Reading, step: Step, context: Context) -> Note:
         transfer_failed=failed,
     )
     index, raw = (reading.work.index, reading.work.raw) if reading.work is not None else (0, b"")
-    key = context.keys.work("rcs", reading.snapshot.rc.id)
+    key = context.keys.work(KIND, reading.snapshot.rc.id)
     state = Write(key, record if record != Work() else None, index, raw, tree=context.caches.work)
     fields = {"transfer": move.id, "from": "/".join(step.old), "to": "/".join(step.new)}
     return Note(state, f"transfer.{step.action}", step.reason or step.cause, fields)

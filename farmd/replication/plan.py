@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 
 from farmd.pods.state import PodState, altered, cramped, foreign
-from farmd.replication import healing, transfer
+from farmd.replication import healing, reasons, transfer
 from farmd.replication.model import Need, Plan, Snapshot, Step
 from farmd.work import owned
 from farmd.work.model import Ask, Blocked, frozen
@@ -36,6 +36,9 @@ def decide(snapshot: Snapshot) -> Plan | Ask[Need]:
     if snapshot.locked:  # nobody says when a mutation lock is free
         after = LOCK_LOOK_SECONDS if plan.after is None else min(plan.after, LOCK_LOOK_SECONDS)
         plan = dataclasses.replace(plan, after=after)
+    if plan.changes_pods:
+        why, unasked = reasons.why(snapshot, plan), healing.unasked(snapshot, plan)
+        plan = dataclasses.replace(plan, why=why, unasked=tuple(unasked))
     return plan
 
 

@@ -7,21 +7,16 @@ the RC's id), and while moves of its pods fail.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
 
-from farmd.pods.changes import NodeChanges
-from farmd.replication import actions as changes
-from farmd.replication import healing, reasons
+from farmd.replication import actions, healing
 from farmd.replication import plan as planning
 from farmd.replication.model import Need, Plan, Snapshot, Step
 from farmd.replication.moves import Moves
 from farmd.replication.reader import Reader, Reading
 from farmd.runtime.wake import Wake
 from farmd.work.model import Ask, Outcome
-from farmd.work.owner import OwnerKind, OwnerWorker
-from store import operations
+from farmd.work.owner import OwnerKind, OwnerWorker, Units
 from store.locks import Claim
-from store.operations import Operation
 from store.pods import Place
 from store.sessions import Session
 from store.status import Status
@@ -83,29 +78,10 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
         return planning.status(reading.snapshot, plan, self.context.farm, self.context.clock.now())
 
     # -- execute ---------------------------------------------------------------------------------
-    async def units(self, reading: Reading, plan: Plan) -> Iterable[NodeChanges]:
-        """What must happen together, one after the other."""
+    async def units(self, reading: Reading, plan: Plan) -> Units:
+        """The changes of pods, or one step of a move (``actions.py``)."""
         request = await self.reader.request(reading.stored.record)
-        return await changes.units(reading, plan, request, self.context)
-
-    def why(self, reading: Reading, plan: Plan) -> str:
-        """The reasons of all parts of a plan."""
-        return reasons.why(reading.snapshot, plan)
-
-    def unasked(self, reading: Reading, plan: Plan) -> Sequence[Place]:
-        """Pods that are replaced elsewhere without a person's word."""
-        return healing.unasked(reading.snapshot, plan)
-
-    def guards(self, reading: Reading, plan: Plan) -> Sequence[Operation]:
-        """What must hold besides the record; the rollout that manages an RC may hold its mutation lock."""
-        guards = changes.verdicts(reading, plan, self.context)
-        if plan.step is None:
-            return guards
-        guards += changes.unclaimed(reading, plan.step, self.context)
-        if not reading.stored.record.managed_by:
-            lock = self.context.keys.mutation_lock(self.kind.name, self.claim.item)
-            guards.append(operations.check_not_exists(lock))
-        return guards
+        return await actions.units(reading, plan, request, self.context)
 
     async def refused(self, reading: Reading, plan: Plan) -> None:
         """See what stands where a move wanted to go."""

@@ -63,12 +63,15 @@ class OwnerSnapshot:
 class OwnerPlan(PodPlan):
     """What to change now.
 
-    ``blocked`` says what stands in the way of the rest, ``waiting`` what is merely not over yet; ``after``
-    (seconds) when time alone changes something. ``ends``: nothing is left of an owner that is being deleted,
-    and its record goes. ``contended``: why nothing can be planned until other workers of this process have
-    changed what they are changing.
+    ``why`` is the reason for the audit. ``unasked`` are removals that no person asked for, on which the
+    removal budget is spent (R19). ``blocked`` says what stands in the way of the rest, ``waiting`` what is
+    merely not over yet; ``after`` (seconds) when time alone changes something. ``ends``: nothing is left of
+    an owner that is being deleted, and its record goes. ``contended``: why nothing can be planned until other
+    workers of this process have changed what they are changing.
     """
 
+    why: str = ""
+    unasked: tuple[Place, ...] = ()
     blocked: Blocked | None = None
     waiting: str = ""
     after: float | None = None

@@ -53,6 +53,9 @@ class OwnerReading(Protocol):
         """What is decided from."""
 
 
+Units = tuple[Iterable[NodeChanges], Sequence[Operation]]
+"""Changes, each of which must happen as a whole, in this order; and checks that all transactions carry."""
+
 R = TypeVar("R", bound=OwnerReading)
 P = TypeVar("P", bound=OwnerPlan)
 
@@ -97,20 +100,8 @@ class OwnerWorker(NamedWorker[R, P]):
         """What people are told of these pods."""
 
     @abstractmethod
-    async def units(self, reading: R, plan: P) -> Iterable[NodeChanges]:
-        """What must happen together, one after the other."""
-
-    @abstractmethod
-    def why(self, reading: R, plan: P) -> str:
-        """The reason of a plan, for the audit."""
-
-    @abstractmethod
-    def unasked(self, reading: R, plan: P) -> Sequence[Place]:
-        """Removals that no person asked for: those that the budget is spent on."""
-
-    def guards(self, reading: R, plan: P) -> Sequence[Operation]:
-        """What must hold besides the record, for a plan to be carried out."""
-        return ()
+    async def units(self, reading: R, plan: P) -> Units:
+        """The changes that a plan makes, and what must hold for them besides the record."""
 
     async def done(self, reading: R, plan: P) -> None:
         """The whole plan was committed."""
@@ -225,7 +216,7 @@ class OwnerWorker(NamedWorker[R, P]):
             return await self.end()
         if plan.contended:
             return Outcome("rejected", None, plan.contended)
-        if not self._spending.allows(self.unasked(snapshot, plan), self.kind.BUDGET_SPENT):
+        if not self._spending.allows(plan.unasked, self.kind.BUDGET_SPENT):
             return Outcome("frozen", context.rng.uniform(1.0, 2.0), "the removal budget is spent")
         with context.fleet.expecting(self.claim.item, plan.arriving):
             return await self._execute(snapshot, plan)
@@ -245,13 +236,13 @@ class OwnerWorker(NamedWorker[R, P]):
 
     async def _execute(self, reading: R, plan: P) -> Outcome:
         context, stored = self.context, reading.stored
-        why = self.why(reading, plan)
+        units, guards = await self.units(reading, plan)
         report = await context.placement.execute(
-            await self.units(reading, plan),
-            Subject(self.kind.name, self.claim.item, stored.record.name, context.actor, stored, why),
+            units,
+            Subject(self.kind.name, self.claim.item, stored.record.name, context.actor, stored, plan.why),
             self.writer,
             standing=len(reading.snapshot.pods),
-            guards=self.guards(reading, plan),
+            guards=guards,
         )
         self._spending.settle()
         blocked = plan.blocked.text if plan.blocked is not None else ""

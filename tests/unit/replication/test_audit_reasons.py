@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from farmd.pods.state import PodState
-from farmd.replication.model import Plan, Snapshot
+from farmd.replication.model import Snapshot
 from farmd.replication.plan import decide
-from farmd.replication.reasons import why
 from tests.rc_worlds import NEWER, NOW, controller, offered, pod, world
 
 LOST = pod(lost=NOW - 60, retained=False)
@@ -40,20 +39,18 @@ BARE = PodState(pod().pod, None, None)
     ],
 )
 def test_every_part_of_a_plan_has_its_reason(shot: Snapshot, reason: str) -> None:
-    plan = decide(shot)
-    assert not plan.empty
-    assert why(shot, plan) == reason
+    assert not decide(shot).empty
+    assert decide(shot).why == reason
 
 
 def test_many_nodes_are_not_all_named() -> None:
     fields: dict[str, Any] = {"max_unavailable": 8, "offer": offered("moves", [f"m{n}" for n in range(6)])}
     offer = fields.pop("offer")
     shot = world(controller(6, **fields), {f"n{n}": LOST for n in range(6)}, offer=offer)
-    assert why(shot, decide(shot)) == "lost: n0, n1, n2 and 3 more"
+    assert decide(shot).why == "lost: n0, n1, n2 and 3 more"
 
 
 def test_a_step_of_a_move_tells_its_own() -> None:
     shot = world(controller(1), {"n1": pod(retained=False)}, offer=offered("transfer", ["n9"]))
     assert decide(shot).step is not None
-    assert why(shot, decide(shot)) == ""
-    assert why(shot, Plan()) == ""
+    assert decide(shot).why == ""
