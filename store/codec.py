@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from store import mistakes
+from store import mistakes, quantities
 from store.entry import Entry, Stored
 from store.errors import InputInvalid, RecordInvalid
 
@@ -71,13 +71,19 @@ def rewrite(record: msgspec.Struct, raw: bytes) -> bytes:
 def parse_input(kind: type[T], data: Any, source: str) -> T:
     """Convert a person's input (parsed YAML or JSON) into a record.
 
+    Amounts and times may have units (``store.quantities``).
+
     Raises:
         InputInvalid: naming the path of the first mistake, what was found and what was expected.
     """
-    if (mistake := mistakes.first(kind, data)) is not None:
+    try:
+        plain = quantities.plain(kind, data)
+    except InputInvalid as error:
+        raise InputInvalid(f"{source}: {error.message}", source=source, **error.fields) from error
+    if (mistake := mistakes.first(kind, plain)) is not None:
         path, text = mistake
         raise InputInvalid(f"{source}: {path or 'document'}: {text}", field=path, source=source)
     try:
-        return msgspec.convert(data, kind)
+        return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
         raise InputInvalid(f"{source}: {error}", source=source) from error

@@ -17,6 +17,7 @@ from store.errors import NotFound, RecordInvalid
 from store.keys import Keys
 from store.operations import Operation
 from store.ports import KeyReader
+from store.quantities import Amount, Seconds, Whole
 
 MAX_MANIFEST_BYTES = 256 * 1024
 
@@ -41,32 +42,32 @@ class HealthCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     port: str = ""
     path: str = "/"
     command: list[str] = []
-    interval: float = 2.0
-    timeout: float = 1.0
+    interval: Seconds = 2.0
+    timeout: Seconds = 1.0
     passes: int = 1
     failures: int = 3
-    start_period: float = 0.0
+    start_period: Seconds = 0.0
 
 
 class Restart(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds before a restart, doubled from ``initial`` to ``maximum``; a run of ``reset`` s starts anew."""
 
-    initial: float = 1.0
-    maximum: float = 60.0
-    reset: float = 60.0
+    initial: Seconds = 1.0
+    maximum: Seconds = 60.0
+    reset: Seconds = 60.0
 
 
 class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
     """Graceful stop: ``signal`` to the whole process group, SIGKILL after ``grace`` seconds."""
 
     signal: str = "TERM"
-    grace: float = 10.0
+    grace: Seconds = 10.0
 
 
 class Logs(msgspec.Struct, frozen=True, omit_defaults=True):
     """Log files of one instance: at most ``max_bytes`` each, and ``keep`` old ones."""
 
-    max_bytes: int = 10 * 1024 * 1024
+    max_bytes: Whole = 10 * 1024 * 1024
     keep: int = 3
 
 
@@ -141,14 +142,14 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     env: dict[str, str] = {}
     working_directory: str = ""
     user: str = ""
-    ulimits: dict[str, int] = {}
+    ulimits: dict[str, Whole] = {}
     ports: dict[str, Port] = {}
     health: HealthCheck | None = None
     restart: Restart = Restart()
     stop: Stop = Stop()
     logs: Logs = Logs()
-    stop_after: float = 0.0
-    resources: dict[str, float] = {}
+    stop_after: Seconds = 0.0
+    resources: dict[str, Amount] = {}
     placement: Placement = Placement()
     system: bool = False
 

@@ -56,12 +56,17 @@ def shown(value: Any) -> str:
 
 
 def _mistakes(info: inspect.Type, data: Any, path: str) -> Iterator[Mistake]:
-    options = list(getattr(info, "types", [info]))
+    options = _options(info)
     fitting = [option for option in options if _fits(option, data)]
     if not fitting:
         yield path, f"found {shown(data)}, expected {_expected(options, data)}"
     elif len(fitting) == 1:
         yield from _within(fitting[0], data, path)
+
+
+def _options(info: inspect.Type) -> list[inspect.Type]:
+    """The types that a type admits, without what is said of them."""
+    return [getattr(option, "type", option) for option in getattr(info, "types", [info])]
 
 
 def _fits(info: inspect.Type, data: Any) -> bool:
@@ -105,7 +110,7 @@ def _of_fields(info: inspect.StructType, data: dict[Any, Any], path: str) -> Ite
         if name in data:
             yield from _mistakes(field.type, data[name], _joined(path, name))
         elif field.required:
-            yield _joined(path, name), f"missing, expected {_expected([field.type], None)}"
+            yield _joined(path, name), f"missing, expected {_expected(_options(field.type), None)}"
 
 
 def _joined(path: str, name: object) -> str:

@@ -31,6 +31,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     ``transfer_timeout``: seconds in which a pod on its new node must become healthy. ``min_healthy_time``:
     seconds that a pod must be healthy without a break before it is available (R22).
     ``deleting`` is set when a cascading delete is asked for; the count is 0 then.
+    ``max_unavailable_percent``: 1 to 100 where ``max_unavailable`` is a share of the count, else 0.
     """
 
     id: str
@@ -52,6 +53,18 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     unhealthy_after: Annotated[float, msgspec.Meta(ge=0)] = 300.0
     transfer_timeout: Annotated[float, msgspec.Meta(gt=0)] = 300.0
     min_healthy_time: Annotated[float, msgspec.Meta(ge=0)] = 10.0
+    max_unavailable_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+
+    @property
+    def unavailable_limit(self) -> int:
+        """How many of its pods farmd itself may make unavailable: a share is rounded down, and at least 1.
+
+        Beside a share ``max_unavailable`` is 1. Another number there is later than the share: a person wrote
+        it with an earlier version, which keeps the share and does not know it.
+        """
+        if self.max_unavailable_percent and self.max_unavailable == 1:
+            return max(1, self.replicas_desired * self.max_unavailable_percent // 100)
+        return self.max_unavailable
 
     @property
     def count(self) -> int:

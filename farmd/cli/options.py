@@ -6,7 +6,6 @@ Options never carry a token: it comes from a file or from the environment. What 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,22 +14,22 @@ import click
 from farmd.cli.settings import META, Settings
 
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Duration(click.ParamType[float]):
-    """Seconds, written as ``90``, ``90s``, ``10m``, ``2h`` or ``1d``."""
+    """Seconds, written as ``90``, ``500ms``, ``5m``, ``1h30m`` or ``2d``."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Seconds from text."""
-        if isinstance(value, float | int):
-            return float(value)
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value))
-        if found is None:
-            self.fail(f"found {value!r}, expected a time such as 90s, 10m, 2h or 1d", param, ctx)
-        return float(found[1]) * _UNITS[found[2]]
+        from store.errors import InputInvalid
+        from store.quantities import seconds
+
+        try:
+            return float(value) if isinstance(value, float | int) else seconds(value)
+        except InputInvalid as error:
+            self.fail(error.message, param, ctx)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:

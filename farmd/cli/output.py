@@ -61,8 +61,15 @@ def as_yaml(data: Mapping[str, Any]) -> str:
     """YAML in the order given; text of several lines stays readable."""
     import yaml
 
+    from farmd.commands import scalars
+
     class Dumper(yaml.SafeDumper):
-        """The safe dumper, with block style for text of several lines."""
+        """The safe dumper, with block style for text of several lines.
+
+        Text that either version of YAML would read as something else is quoted.
+        """
+
+        yaml_implicit_resolvers = scalars.joined(yaml.SafeDumper.yaml_implicit_resolvers)
 
     def text(dumper: Dumper, value: str) -> yaml.Node:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)

@@ -1,7 +1,8 @@
 """Parses files of people: YAML or JSON text → plain documents, before any field is checked.
 
 Refuses what YAML allows but a file must not have: custom tags, aliases that expand to huge documents,
-duplicate keys, input over the size limit. Every refusal is one line that names the file.
+duplicate keys, input over the size limit. Every refusal is one line that names the file. Scalars are read as
+in YAML 1.2 (``farmd.commands.scalars``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from farmd.commands import scalars
 from store.errors import InputInvalid
 
 MAX_BYTES = 1024 * 1024
@@ -60,7 +62,7 @@ def _json(text: str, source: str) -> Any:
 def _yaml(text: str, source: str) -> list[Any]:
     try:
         _check_size(text, source)
-        return list(yaml.load_all(text, _UniqueKeys))
+        return list(yaml.load_all(text, _Loader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -102,8 +104,10 @@ def _check_size(text: str, source: str) -> None:
             raise refuse(f"more than {MAX_DEPTH} levels", "fewer")
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """The safe loader, which also refuses a duplicate key in a mapping."""
+class _Loader(yaml.SafeLoader):
+    """The safe loader, which reads scalars as in YAML 1.2 and refuses a duplicate key in a mapping."""
+
+    yaml_implicit_resolvers = scalars.RESOLVERS
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -115,6 +119,9 @@ class _UniqueKeys(yaml.SafeLoader):
                 )
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+_Loader.add_constructor(scalars.INTEGER, lambda _loader, node: scalars.integer(node.value))
 
 
 def _one_line(error: Exception) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from farmd.commands import documents
 from scheduler.constraints import check_placement
 from scheduler.errors import PlacementInvalid
-from store import codec, manifest_check, selectors
+from store import codec, manifest_check, quantities, selectors
 from store.errors import InputInvalid
 from store.families import reserved_labels
 from store.keys import valid_name, valid_segment
@@ -55,6 +55,8 @@ class File(Generic[S, T]):
         names: the record's names of fields that the document calls otherwise.
         kept: fields that are None where the file leaves them out; they stay as they are in a record that
             exists, and a new one has the record's default. Where that has none: what is expected.
+        shares: fields that are a number or a share such as ``25%``, with the record's field for the share.
+            Earlier versions read only the number, which is 1 beside a share.
     """
 
     spec: type[S]
@@ -62,6 +64,7 @@ class File(Generic[S, T]):
     check: Callable[[S, str], None] = _unchecked
     names: Mapping[str, str] = field(default_factory=dict)
     kept: Mapping[str, str] = field(default_factory=lambda: {"disabled": ""})
+    shares: Mapping[str, str] = field(default_factory=dict)
 
     def parse_all(self, *files: tuple[str, str]) -> list[S]:
         """All documents of some files, (text, source), in order.
@@ -107,6 +110,9 @@ class File(Generic[S, T]):
                 values.pop(name, None)
                 if expected and existing is None:
                     raise InputInvalid(f"{spec.name}: {name}: missing, expected {expected}", field=name)
+        for name, share in self.shares.items():
+            values[share] = quantities.percent(values[name])
+            values[name] = 1 if values[share] else values[name]
         if "node_selector" in values:
             where = f"{spec.name}: node_selector"
             values["node_selector"] = canonical_selector(values["node_selector"], where)
@@ -122,6 +128,8 @@ class File(Generic[S, T]):
         for own in msgspec.structs.fields(self._type(self.spec)):
             name = self.names.get(own.name, own.name)
             value = manifest if own.name == "pod" else getattr(record, name)
+            if (share := getattr(record, self.shares.get(name, ""), 0)) and value == 1:
+                value = f"{share}%"
             values[own.name] = None if own.name in self.kept and value == defaults[name] else value
         document: dict[str, Any] = msgspec.to_builtins(self.spec(**values))
         if "pod" in document:
@@ -189,6 +197,19 @@ def check_count(value: int, field: str, lowest: int = 0) -> int:
             field=field,
         )
     return value
+
+
+def check_share(value: int | str, field: str) -> None:
+    """Check a count that may be a share, such as ``25%``.
+
+    Raises:
+        InputInvalid: naming the field.
+    """
+    try:
+        if not quantities.percent(value):
+            check_count(int(value), field, lowest=1)
+    except InputInvalid as error:
+        raise InputInvalid(f"{field}: {error.message}", field=field) from error
 
 
 def check_seconds(value: float, field: str, lowest: float = 0.0) -> float:

@@ -1,6 +1,7 @@
 """Field types of the configuration, which accept TOML values and their form in environment variables.
 
-In a variable a list is ``a, b``, a table of texts ``zone=a,rack=7``, a list of tables JSON.
+In a variable a list is ``a, b``, a table of texts ``zone=a,rack=7``, a list of tables JSON. Times are numbers
+of seconds or texts with units.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from store.errors import InputInvalid
+from store.quantities import seconds
 
 T = TypeVar("T")
 
@@ -39,8 +41,14 @@ def tabled(value: Any) -> Any:
         raise ValueError(f"expected a JSON list of objects ({error})") from error
 
 
+def _timed(value: Any) -> Any:
+    """Turn ``1h30m`` into seconds."""
+    return as_value_error(seconds, value) if isinstance(value, str) else value
+
+
 Texts = Annotated[list[str], BeforeValidator(_listed)]
 Labels = Annotated[dict[str, str], BeforeValidator(_mapped)]
+Seconds = Annotated[float, BeforeValidator(_timed)]
 
 
 class Section(BaseModel):

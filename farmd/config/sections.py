@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from farmd.config.fields import Labels, Section, Texts, as_value_error, tabled
+from farmd.config.fields import Labels, Seconds, Section, Texts, as_value_error, tabled
 from farmd.kinds import KINDS
 from store.keys import valid_name, valid_segment
 from store.selectors import parse as parse_selector
@@ -46,14 +46,14 @@ class FarmSection(Section):
         description=f"Claim only {_SELECTABLE} whose labels match (Kubernetes grammar); other work has"
         " no labels.",
     )
-    ttl: float = Field(10.0, ge=10, le=60, description="Time to live of the session, in seconds.")
-    lost_after: float = Field(
+    ttl: Seconds = Field(10.0, ge=10, le=60, description="Time to live of the session, in seconds.")
+    lost_after: Seconds = Field(
         60.0, ge=1, le=86400, description="Seconds that a node's agent may be absent before the node is lost."
     )
     max_transfers: int = Field(
         50, ge=1, description="Pods of the whole fleet that may move between nodes at once."
     )
-    drain: float = Field(
+    drain: Seconds = Field(
         0.0,
         ge=0,
         le=3600,
@@ -77,11 +77,11 @@ class FarmSection(Section):
 class HousekeepingSection(Section):
     """Removal of unused manifests and old audit records, by one farm at a time. Times are seconds."""
 
-    interval: float = Field(3600.0, ge=1, description="Time between two rounds.")
-    manifest_age: float = Field(
+    interval: Seconds = Field(3600.0, ge=1, description="Time between two rounds.")
+    manifest_age: Seconds = Field(
         24 * 3600.0, ge=0, description="How long a manifest without a reference is kept."
     )
-    audit_retention: float = Field(
+    audit_retention: Seconds = Field(
         7 * 24 * 3600.0, ge=3600, description="How long audit records are kept; whole hours are deleted."
     )
 
@@ -90,8 +90,8 @@ class SchedulerSection(Section):
     """The scheduler that chooses nodes: the built-in one, or a remote one over HTTP."""
 
     url: str = Field("", description="Address of a remote scheduler; empty: the built-in one chooses.")
-    timeout: float = Field(5.0, gt=0, le=60, description="How long an answer may take, in seconds.")
-    pause: float = Field(
+    timeout: Seconds = Field(5.0, gt=0, le=60, description="How long an answer may take, in seconds.")
+    pause: Seconds = Field(
         30.0, ge=0, description="Seconds until a remote scheduler that failed is asked again."
     )
     fallback: Literal["built-in", "block"] = Field(
@@ -120,7 +120,7 @@ class AgentSection(Section):
     stop_workloads_on_exit: bool = Field(
         False, description="Stop all pods when the agent stops (for trials)."
     )
-    ttl: float = Field(15.0, ge=10, le=60, description="Time to live of the session, in seconds.")
+    ttl: Seconds = Field(15.0, ge=10, le=60, description="Time to live of the session, in seconds.")
 
     @field_validator("node")
     @classmethod
@@ -186,7 +186,7 @@ class SinkSection(Section):
     url: str = Field("", description="Address that a webhook posts to.")
     secret: SecretStr = Field(SecretStr(""), description="Key that signs a webhook's messages.")
     secret_file: str = Field("", description="File with that key.")
-    timeout: float = Field(10.0, gt=0, le=120, description="Seconds for one delivery.")
+    timeout: Seconds = Field(10.0, gt=0, le=120, description="Seconds for one delivery.")
 
 
 class AlertsSection(Section):

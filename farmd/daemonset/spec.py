@@ -8,6 +8,7 @@ from farmd.commands import specs
 from store.daemonsets import DaemonSet, Floor
 from store.errors import InputInvalid
 from store.manifests import Manifest
+from store.quantities import Seconds
 
 
 class DaemonSetSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -21,7 +22,7 @@ class DaemonSetSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     min_health: int | str | None = None
     rate: int = 0
     max_in_progress: int = 50
-    min_healthy_time: float = 10.0
+    min_healthy_time: Seconds = 10.0
     disabled: bool | None = None
     needs: list[str] = []
 

@@ -39,7 +39,7 @@ def _facts(rc: ReplicationController, status: Status | None) -> list[tuple[str, 
     return [
         ("Replicas", counts),
         ("A node", f"at most {rc.replicas_per_node}"),
-        ("Unavailable", f"at most {rc.max_unavailable}"),
+        ("Unavailable", f"at most {rc.unavailable_limit}"),
         availability(rc.min_healthy_time),
         ("Strategy", f"{rc.strategy}, on a lost node: {rc.on_lost}"),
         ("Managed by", rc.managed_by or "nobody"),

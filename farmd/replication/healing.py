@@ -59,7 +59,7 @@ def evacuees(snapshot: Snapshot) -> tuple[Place, ...]:
     exempt = transfer.moving(snapshot)
     forced = [place for place, state in snapshot.pods.items() if forced_out(state) and place not in exempt]
     lost = [place for place in _lost(snapshot) if place not in exempt and place not in forced]
-    room = max(0, snapshot.rc.max_unavailable - len(_arriving(snapshot)))
+    room = max(0, snapshot.rc.unavailable_limit - len(_arriving(snapshot)))
     return tuple((sorted(forced) + sorted(lost)[:room])[:MOVES_AT_ONCE])
 
 
@@ -177,7 +177,7 @@ def _keeps_floor(snapshot: Snapshot, place: Place) -> bool:
     if snapshot.pods[place].down:
         return True
     others = sum(not state.available for other, state in snapshot.pods.items() if other != place)
-    return others < snapshot.rc.max_unavailable
+    return others < snapshot.rc.unavailable_limit
 
 
 def _lost(snapshot: Snapshot) -> list[Place]:

@@ -245,7 +245,7 @@ def _replacements(snapshot: Snapshot, leaving: frozenset[Place], arriving: int) 
     unavailable = sum(not state.available for state in staying) + arriving
     down = sorted(place for place in outdated if snapshot.pods[place].down)
     serving = sorted(place for place in outdated if not snapshot.pods[place].down)
-    return tuple(down + serving[: max(0, snapshot.rc.max_unavailable - unavailable)])
+    return tuple(down + serving[: max(0, snapshot.rc.unavailable_limit - unavailable)])
 
 
 def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:

@@ -6,6 +6,7 @@ import msgspec
 
 from farmd.commands import specs
 from store.manifests import Manifest
+from store.quantities import Seconds
 from store.rcs import OnLost, ReplicationController, Strategy
 
 
@@ -19,12 +20,12 @@ class ControllerSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
     labels: dict[str, str] = {}
     pod_labels: dict[str, str] = {}
     replicas_per_node: int = 1
-    max_unavailable: int = 1
+    max_unavailable: int | str = 1
     strategy: Strategy = "static"
     on_lost: OnLost = "replace"
-    unhealthy_after: float = 300.0
-    transfer_timeout: float = 300.0
-    min_healthy_time: float = 10.0
+    unhealthy_after: Seconds = 300.0
+    transfer_timeout: Seconds = 300.0
+    min_healthy_time: Seconds = 10.0
     disabled: bool | None = None
     needs: list[str] = []
 
@@ -33,7 +34,7 @@ def _check(spec: ControllerSpec, source: str) -> None:
     if spec.replicas is not None:
         specs.check_count(spec.replicas, f"{source}: replicas")
     specs.check_count(spec.replicas_per_node, f"{source}: replicas_per_node", lowest=1)
-    specs.check_count(spec.max_unavailable, f"{source}: max_unavailable", lowest=1)
+    specs.check_share(spec.max_unavailable, f"{source}: max_unavailable")
     specs.check_seconds(spec.unhealthy_after, f"{source}: unhealthy_after")
     specs.check_seconds(spec.transfer_timeout, f"{source}: transfer_timeout", lowest=1.0)
 
@@ -44,4 +45,5 @@ FILE = specs.File(
     check=_check,
     names={"replicas": "replicas_desired"},
     kept={"replicas": "a whole number, 0 or more", "disabled": ""},
+    shares={"max_unavailable": "max_unavailable_percent"},
 )

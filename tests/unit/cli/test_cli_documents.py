@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
+import yaml
 
+from farmd.cli.output import as_yaml
 from farmd.commands import documents
 from store.errors import InputInvalid
 
@@ -16,6 +18,40 @@ def refused(text: str, source: str = "a.yaml") -> str:
     assert "\n" not in caught.value.message
     assert caught.value.message.startswith(f"{source}: ")
     return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("010", 10),
+        ("0o10", 8),
+        ("0x10", 16),
+        ("-7", -7),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("1:30", "1:30"),
+        ("190:20:30.15", "190:20:30.15"),
+        ("1_000", "1_000"),
+        ("0b11", "0b11"),
+        *((word, word) for word in ("yes", "No", "on", "OFF", "y")),
+        ("true", True),
+        ("FALSE", False),
+        ("2026-01-02", "2026-01-02"),
+        ("~", None),
+        ('"010"', "010"),
+    ],
+)
+def test_scalars_are_read_as_in_yaml_1_2(text: str, value: object) -> None:
+    [(_, found)] = documents.parse(f"a: {text}\n", "a.yaml")
+    assert found == {"a": value}
+    assert type(found["a"]) is type(value)
+
+
+@pytest.mark.parametrize("text", ["010", "0o10", "1e3", "yes", "1:30", "2026-01-02", "~", "", "<<", "0x1f"])
+def test_text_that_is_printed_as_yaml_is_read_as_the_same_text(text: str) -> None:
+    printed = as_yaml({"a": text})
+    assert documents.parse(printed, "a.yaml") == [("a.yaml", {"a": text})]
+    assert yaml.safe_load(printed) == {"a": text}  # and by what reads YAML 1.1
 
 
 def test_several_documents_say_which_they_are() -> None:
@@ -45,7 +81,7 @@ def test_json_is_read_as_json_and_as_yaml() -> None:
         ("a: *nowhere", "*nowhere"),
         ("a: \x00", "not YAML"),
         ("? [1, 2]\n: x\n? {a: b}\n: y", "unhashable"),
-        ("a: 2026-99-99", "not YAML"),
+        ("a: !!int x", "not YAML"),
         ("x" * (documents.MAX_BYTES + 1), str(documents.MAX_BYTES)),
         ("[" * 5000, "levels"),
         ("- " * 3000 + "a", "levels"),

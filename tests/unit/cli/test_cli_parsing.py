@@ -142,7 +142,8 @@ def test_a_flag_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400), ("0", 0)]
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("500ms", 0.5), ("1h30m", 5400), ("2h", 7200), ("1d", 86400), ("0", 0)],
 )
 def test_times_have_units(text: str, seconds: float) -> None:
     assert Duration().convert(text, None, None) == seconds

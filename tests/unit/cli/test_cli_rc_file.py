@@ -6,6 +6,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -35,6 +36,15 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
         ({"replicas": 10**12}, "replicas: found 1000000000000"),
         ({"replicas_per_node": 0}, "replicas_per_node: found 0"),
         ({"max_unavailable": 0}, "max_unavailable: found 0"),
+        (
+            {"max_unavailable": "0%"},
+            "max_unavailable: found '0%', expected a whole number or a share from 1%",
+        ),
+        ({"max_unavailable": "many"}, "max_unavailable: found 'many', expected a whole number or a share"),
+        ({"unhealthy_after": "1:30"}, "unhealthy_after: found '1:30', expected a time such as 90, 500ms"),
+        ({"pod_stop": {"grace": "10 s"}}, "pod.stop.grace: found '10 s', expected a time"),
+        ({"pod_resources": {"cpu": "half"}}, "pod.resources.cpu: found 'half', expected an amount such as"),
+        ({"pod_logs": {"max_bytes": "500m"}}, "pod.logs.max_bytes: found '500m', expected a whole number"),
         ({"min_healthy_time": -1}, "min_healthy_time: found -1, expected 0 to"),
         ({"name": ""}, "name: found ''"),
         ({"name": "a/b"}, "name: found 'a/b'"),
@@ -128,6 +138,49 @@ def test_equal_selectors_are_stored_as_equal_text() -> None:
     one = RC.file.build(RC.file.parse(hello(node_selector="b=2, a=1"), "x"), "ab12", "f" * 64)
     two = RC.file.build(RC.file.parse(hello(node_selector="a=1,b=2"), "x"), "ab12", "f" * 64)
     assert one == two
+
+
+def test_units_are_stored_as_plain_numbers() -> None:
+    units = hello(
+        min_healthy_time="500ms",
+        transfer_timeout="1h30m",
+        pod_resources={"cpu": "500m", "memory": "1.5Gi", "gpu": 1},
+        pod_health={"type": "command", "command": ["true"], "interval": "5s"},
+        pod_ulimits={"as": "64Mi"},
+        pod_stop_after="5m",
+    )
+    numbers = hello(
+        min_healthy_time=0.5,
+        transfer_timeout=5400,
+        pod_resources={"cpu": 0.5, "memory": 1610612736, "gpu": 1},
+        pod_health={"type": "command", "command": ["true"], "interval": 5},
+        pod_ulimits={"as": 67108864},
+        pod_stop_after=300,
+    )
+    assert RC.file.parse(units, "a.yaml") == RC.file.parse(numbers, "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("written", "replicas", "limit"),
+    [("25%", 10, 2), ("25%", 3, 1), ("100%", 4, 4), ("1%", 0, 1), (3, 10, 3)],
+)
+def test_a_share_of_max_unavailable_is_rounded_down_and_at_least_one(
+    written: int | str, replicas: int, limit: int
+) -> None:
+    spec = RC.file.parse(hello(max_unavailable=written, replicas=replicas), "a.yaml")
+    record = RC.file.build(spec, "ab12", "f" * 64)
+    assert record.unavailable_limit == limit
+    assert RC.file.as_file(record, spec.pod).get("max_unavailable", 1) == written
+    assert RC.file.build(spec, "ab12", "f" * 64, record) == record
+
+
+def test_an_earlier_version_reads_a_share_as_one_and_its_own_number_wins_over_the_share() -> None:
+    share = RC.file.build(RC.file.parse(hello(max_unavailable="50%", replicas=8), "a.yaml"), "ab12", "f" * 64)
+    assert share.max_unavailable == 1
+    edited = msgspec.structs.replace(share, max_unavailable=3)  # what is unknown to it stays
+    assert edited.unavailable_limit == 3
+    again = RC.file.build(RC.file.parse(hello(max_unavailable=1), "a.yaml"), "ab12", "f" * 64, edited)
+    assert (again.max_unavailable, again.max_unavailable_percent) == (1, 0)
 
 
 def test_a_record_comes_back_as_the_file_that_makes_it() -> None:

@@ -47,6 +47,13 @@ def test_later_places_win_and_the_origin_is_known(tmp_path):
     assert loaded.origin("log.format") == "default"
 
 
+def test_times_have_units_in_files_and_in_the_environment(tmp_path):
+    main = written(tmp_path, '[farm]\nlost_after = "1h30m"\n[scheduler]\ntimeout = "500ms"\n')
+    config = load(main, {"FARMD_FARM__DRAIN": "90s", "FARMD_FARM__TTL": "12"}).config
+    assert (config.farm.lost_after, config.farm.drain, config.farm.ttl) == (5400.0, 90.0, 12.0)
+    assert config.scheduler.timeout == 0.5
+
+
 @pytest.mark.parametrize(
     ("env", "flags", "expected"),
     [
@@ -98,7 +105,7 @@ def test_variables_of_others_are_not_ours():
         ("[farm]\nselektor = 'a'\n", "farm.selektor: unknown key, did you mean 'selector'?"),
         ("[farmm]\nname = 'a'\n", "[farmm]: unknown section, did you mean 'farm'?"),
         ("farm = 3\n", "farm: found 3, expected a table [farm]"),
-        ("[farm]\nttl = 'x'\n", 'farm.ttl: found "x", expected a valid number'),
+        ("[farm]\nttl = 'x'\n", "farm.ttl: found 'x', expected a time such as"),
         ("[farm]\nttl = 5\n", "farm.ttl: found 5, expected greater than or equal to 10"),
         ("[farm]\nname = 'a/b'\n", "farm.name: name: found 'a/b', expected 1 to 63 of a-z"),
         ("[farm]\nselector = 'a in'\n", "farm.selector: "),
