@@ -40,7 +40,8 @@ def ending(code: int) -> str:
 class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One instance on a node. ``started`` (seconds since the epoch) identifies the start (R22).
 
-    ``intent`` is the ModifyIndex of the intent that the agent acted on; ``exits`` are the last few.
+    ``intent`` is the ModifyIndex of the intent that the agent acted on, ``restart`` the counter that the last
+    start acted on (R28); ``exits`` are the last few.
     """
 
     manifest: str
@@ -48,6 +49,7 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     phase: Phase = "running"
     started: float = 0.0
     intent: int = 0
+    restart: int = 0
     pid: int = 0
     ports: dict[str, int] = {}
     restarts: int = 0

@@ -178,4 +178,4 @@ class Intents:
             preflight(manifest)
         except (ManifestUnusable, StartFailed) as error:
             return Wanted(instance, raw.modify_index, sha, owner, problem=error.message)
-        return Wanted(instance, raw.modify_index, sha, owner, manifest)
+        return Wanted(instance, raw.modify_index, sha, owner, manifest, restart=intent.restart)

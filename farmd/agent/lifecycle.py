@@ -65,7 +65,7 @@ class Lifecycle:
         manifest = pod.target
         if manifest is None:
             raise StartFailed(pod.problem)
-        again = pod.record.running == pod.record.manifest and not pod.record.fresh
+        again = not (pod.record.superseded or pod.record.fresh)
         launch = Launch(
             instance=pod.instance,
             sha=pod.record.manifest,
@@ -73,9 +73,12 @@ class Lifecycle:
             ports=self._ports.assign(pod.instance, manifest),
             start=self._ids.new(),
             started=self._clock.now(),
+            # An intent tells the counter of what an older agent started; without the store it stays unknown.
+            restart=pod.record.restart if pod.record.restarted >= 0 else -1,
         )
         pod.change(
             acted=pod.record.intent,
+            restarted=launch.restart,
             running=launch.sha,
             start=launch.start,
             started=launch.started,
@@ -108,7 +111,10 @@ class Lifecycle:
                 start=identity.start,
                 started=identity.started,
                 ports=identity.ports,
+                restarted=identity.restart,
             )
+            if pod.record.restart_due:
+                pod.change(acted=0)
             self._pods.save(pod)
         self._state.hold_identity(identity)
         pod.manifest = self._health.manifest(pod)

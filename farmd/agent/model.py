@@ -48,7 +48,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     act on; ``acted`` is the ModifyIndex of the intent that it acted on. ``running`` is the digest of the last
     start; ``start`` is that start's id, empty once its end was recorded. ``fresh``: the next start is the
     first of its pod. ``failures`` counts ends in a row, ``failing_since`` is the time of the first of them,
-    ``not_before`` the time of the next start at the earliest; times are seconds since the epoch.
+    ``not_before`` the time of the next start at the earliest; times are seconds since the epoch. ``restart``
+    is the intent's counter, ``restarted`` the one that the last start acted on (R28; below 0: not known,
+    because an older agent started it).
     """
 
     instance: str
@@ -57,6 +59,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     owner: str = ""
     intent: int = 0
     acted: int = 0
+    restart: int = 0
+    restarted: int = -1
     running: str = ""
     start: str = ""
     started: float = 0.0
@@ -68,6 +72,16 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     not_before: float = 0.0
     exits: list[Exit] = []
     reason: str = ""
+
+    @property
+    def superseded(self) -> bool:
+        """Whether the intent asks for another start than the last one: of another manifest, or a restart."""
+        return self.running != self.manifest or self.restart_due
+
+    @property
+    def restart_due(self) -> bool:
+        """Whether a restart was asked for since the last start."""
+        return 0 <= self.restarted < self.restart
 
 
 class SavedHealth(msgspec.Struct, frozen=True):
@@ -81,7 +95,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """A workload's identity, as its shim recorded it before the workload began (R26).
 
     ``shim`` and ``pid`` identify processes only together with their start ticks and the boot id, because
-    process ids are reused.
+    process ids are reused. ``restart`` is the counter that the start acted on (R28).
     """
 
     boot: str
@@ -94,6 +108,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     start: str
     started: float
     ports: dict[str, int] = {}
+    restart: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +121,4 @@ class Wanted:
     owner: str = ""
     manifest: Manifest | None = None
     problem: str = ""
+    restart: int = 0

@@ -19,15 +19,16 @@ class Situation:
     """One pod as the agent sees it now.
 
     ``running`` is the digest of the live process, empty if there is none. ``startable``: the wanted
-    manifest is known and may run here. ``stopping`` is the time of the stop signal, ``killed`` that of the
-    last SIGKILL. ``isolated`` is the time without contact to the store; ``halting``: the agent was told to
-    stop its workloads and end.
+    manifest is known and may run here. ``restart``: a restart was asked for since the last start.
+    ``stopping`` is the time of the stop signal, ``killed`` that of the last SIGKILL. ``isolated`` is the
+    time without contact to the store; ``halting``: the agent was told to stop its workloads and end.
     """
 
     wanted: bool
     sha: str
     running: str = ""
     startable: bool = True
+    restart: bool = False
     busy: bool = False
     not_before: float = -math.inf
     stopping: float | None = None
@@ -108,6 +109,8 @@ def reason_to_stop(pod: Situation) -> str:
         return f"out of contact with the store for {pod.stop_after:g} s (stop_after)"
     if pod.startable and pod.sha != pod.running:
         return "replaced by another manifest"
+    if pod.startable and pod.restart:
+        return "a restart was asked for"
     return ""
 
 

@@ -74,6 +74,7 @@ class Pod:
             sha=self.record.manifest,
             running=self.record.running if self.identity is not None else "",
             startable=self.target is not None,
+            restart=self.record.restart_due,
             busy=self.busy,
             not_before=self.not_before,
             stopping=self.stopping,
@@ -94,6 +95,7 @@ class Pod:
             phase=self._phase(now),
             started=record.started if alive else 0.0,
             intent=record.acted,
+            restart=max(record.restarted, 0),
             pid=self.identity.pid if self.identity is not None else 0,
             ports=record.ports,
             restarts=record.restarts,
@@ -121,9 +123,12 @@ class Pod:
         return f"cannot act on intent {self.refused}: {self.problem}" if self.record.acted else self.problem
 
     def ended(self, end: Exit, *, why: str, mono: float) -> None:
-        """Count an end of the process, and set when the next start may be."""
+        """Count an end of the process, and set when the next start may be.
+
+        An end for another start is no failure, also if the agent that sent the signal is gone.
+        """
         restart = self.manifest.restart if self.manifest is not None else Restart()
-        asked = self.stopping is not None
+        asked = self.stopping is not None or self.record.superseded
         failures = 0 if asked else failures_after(restart, self.record.failures, end.at - self.record.started)
         pause = backoff(restart, failures)
         self.change(

@@ -113,19 +113,24 @@ class Pods:
         if intent.manifest is None:
             self._refuse(pod, intent)
             return
-        record = pod.record
-        known = (record.intent, record.manifest) == (intent.index, intent.sha)
+        record, asked = pod.record, (intent.index, intent.sha, intent.restart)
+        known = (record.intent, record.manifest, record.restart) == asked and record.restarted >= 0
         if known and record.wanted and pod.target is not None:
             pod.problem = ""
             return
         before = record, pod.not_before, pod.start_failed
-        if not record.wanted or record.owner != intent.owner:
+        # The counter of another pod is no rise, and a lower one (an older farm wrote it, or the store was
+        # restored) is where the next rise begins (R28).
+        restarted = min(record.restarted, intent.restart) if record.restarted >= 0 else intent.restart
+        if not record.wanted or record.owner not in ("", intent.owner):
             pod.renew()
+            restarted = intent.restart
         pod.change(wanted=True, manifest=intent.sha, owner=intent.owner, intent=intent.index)
-        if record.running == intent.sha:
+        pod.change(restart=intent.restart, restarted=restarted)
+        if not pod.record.superseded:
             pod.change(acted=intent.index)
-        elif record.manifest != intent.sha:
-            # Another manifest is tried at once, without the backoff of the former one.
+        elif (record.manifest, record.restart) != asked[1:]:
+            # Another manifest and a restart are tried at once, without the backoff of the former start.
             pod.change(failures=0, failing_since=0.0, not_before=0.0, reason="")
             pod.not_before, pod.start_failed = -math.inf, False
         try:
@@ -142,7 +147,7 @@ class Pods:
         Raises:
             StateUnsaved: it cannot be saved, so no running process may be stopped for the intent.
         """
-        if record.running == record.manifest:
+        if not record.superseded:
             self._state.save(record)
         else:
             self._state.require_room()

@@ -44,7 +44,10 @@ class ShimBusy(StartFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """One start: ``start`` is its id, ``started`` its time in seconds since the epoch."""
+    """One start: ``start`` is its id, ``started`` its time in seconds since the epoch.
+
+    ``restart`` is the counter that it acts on (R28).
+    """
 
     instance: str
     sha: str
@@ -52,6 +55,7 @@ class Launch:
     ports: Mapping[str, int]
     start: str
     started: float
+    restart: int = 0
 
 
 class Processes:
@@ -96,6 +100,7 @@ class Processes:
             "manifest": launch.sha,
             "start": launch.start,
             "started": launch.started,
+            "restart": launch.restart,
             "ports": dict(launch.ports),
             "argv": [*manifest.command, *manifest.args],
             "env": environment(manifest, self._environ, self._node, launch.instance, launch.ports),

@@ -167,7 +167,8 @@ def write_identity(directory: str, spec: dict[str, Any], pid: int) -> None:
     text = (
         f'{{"boot":"{boot}","shim":{me},"shim_ticks":{ticks(me)},"pid":{pid},"ticks":{ticks(pid)},'
         f'"instance":"{spec["instance"]}","manifest":"{spec["manifest"]}",'
-        f'"start":"{spec["start"]}","started":{spec["started"]!r},"ports":{{{ports}}}}}\n'
+        f'"start":"{spec["start"]}","started":{spec["started"]!r},"ports":{{{ports}}},'
+        f'"restart":{spec["restart"]}}}\n'
     )
     path = directory + "/" + IDENTITY
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -144,7 +144,13 @@ class Rig:
         return running
 
     async def want(
-        self, manifest: Manifest, *, node: str = "n1", instance: str = "web", owner: str = "rc1"
+        self,
+        manifest: Manifest,
+        *,
+        node: str = "n1",
+        instance: str = "web",
+        owner: str = "rc1",
+        restart: int = 0,
     ) -> int:
         """Write a manifest and an intent; its ModifyIndex."""
         body = manifests.canonical(manifest)
@@ -152,7 +158,7 @@ class Rig:
         entries = await self.client.transaction(
             [
                 operations.put(self.keys.manifest(sha), body),
-                operations.put(self.keys.intent(node, instance), codec.encode(Intent(sha, owner))),
+                operations.put(self.keys.intent(node, instance), codec.encode(Intent(sha, owner, restart))),
             ]
         )
         return max(entry.modify_index for entry in entries)

@@ -62,8 +62,10 @@ def sha(manifest: Manifest) -> str:
     return manifests.digest(manifests.canonical(manifest))
 
 
-def wanted(index: int, manifest: Manifest | None, problem: str = "", instance: str = "web") -> Wanted:
-    return Wanted(instance, index, sha(manifest) if manifest else "", "rc1", manifest, problem)
+def wanted(
+    index: int, manifest: Manifest | None, problem: str = "", instance: str = "web", restart: int = 0
+) -> Wanted:
+    return Wanted(instance, index, sha(manifest) if manifest else "", "rc1", manifest, problem, restart)
 
 
 class Bench:
@@ -194,7 +196,7 @@ def test_w17_a_pod_that_is_down_says_since_when_it_does_not_stay_up(bench: Bench
     assert pod is not None
 
     def end(started: float, at: float, *, asked: bool = False) -> float:
-        pod.change(started=started)
+        pod.change(running=sha(OLD), started=started)
         pod.stopping = 1.0 if asked else None
         pod.ended(Exit(at, 1), why="exited", mono=at)
         return pod.report(at).health.since
