@@ -40,7 +40,7 @@ QUIET_LOOK_SECONDS = 0.05
 
 
 class Agent:
-    """One node's agent. Workloads inherit ``environ`` without its secrets."""
+    """One node's agent. Workloads get only a few variables of ``environ``."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Derives from a manifest what a shim needs to start it: environment, user, limits.
 
-A workload must never see the agent's own credentials (Consul's, farmd's, systemd's sockets), and must
-never run as root because its own user could not be used.
+A workload must never see the agent's own environment, which holds credentials (Consul's, farmd's, systemd's
+sockets), and must never run as root because its own user could not be used.
 """
 
 from __future__ import annotations
@@ -16,26 +16,8 @@ from dataclasses import dataclass
 from farmd.agent.errors import StartFailed
 from store.manifests import Manifest
 
-# Variables that are meant for the agent alone: tokens, systemd's sockets, watchdog, credentials.
-PRIVATE_PREFIXES = ("CONSUL_", "FARMD_", "WATCHDOG_", "LISTEN_", "SYSTEMD_", "KUBE")
-PRIVATE_NAMES = frozenset(
-    {
-        "NOTIFY_SOCKET",
-        "INVOCATION_ID",
-        "JOURNAL_STREAM",
-        "MAINPID",
-        "MANAGERPID",
-        "CREDENTIALS_DIRECTORY",
-        "STATE_DIRECTORY",
-        "RUNTIME_DIRECTORY",
-        "CONFIGURATION_DIRECTORY",
-        "LOGS_DIRECTORY",
-        "CACHE_DIRECTORY",
-        "PYTHONPATH",
-        "PYTHONHOME",
-        "VIRTUAL_ENV",
-    }
-)
+# A workload gets only these of the agent's variables, or what stands here where the agent has none.
+INHERITED = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,31 +28,31 @@ class Account:
     uid: int
     gid: int
     groups: tuple[int, ...]
-    home: str
-    shell: str
-
-
-def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of the agent's environment that its workloads may see."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if name not in PRIVATE_NAMES and not name.startswith(PRIVATE_PREFIXES)
-    }
 
 
 def environment(
     manifest: Manifest, environ: Mapping[str, str], node: str, instance: str, ports: Mapping[str, int]
 ) -> dict[str, str]:
-    """A workload's environment. Later parts win: inherited, the user's, the manifest's, the agent's."""
-    built = inherited(environ)
-    built.setdefault("PATH", os.defpath)
-    found = account(manifest)
-    if found is not None:
-        built |= {"USER": found.name, "LOGNAME": found.name, "HOME": found.home, "SHELL": found.shell}
+    """A workload's whole environment. Later parts win: inherited, the user's, the manifest's, farmd's own.
+
+    Files that name a ``FARMD_*`` variable are refused. A manifest that was stored before that rule still
+    runs: its workload gets those variables that farmd itself does not set.
+    """
+    built = {name: environ.get(name) or default for name, default in INHERITED.items()}
+    built |= _of_the_user(manifest)
     built |= manifest.env
     built |= {"FARMD_NODE": node, "FARMD_INSTANCE": instance}
     return built | {port_variable(name): str(port) for name, port in ports.items()}
+
+
+def _of_the_user(manifest: Manifest) -> dict[str, str]:
+    """What a login sets for the user that the workload runs as; without an account its home is ``/``."""
+    account(manifest)
+    try:
+        found = pwd.getpwnam(manifest.user) if manifest.user else pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return {"HOME": "/"}
+    return {"HOME": found.pw_dir, "USER": found.pw_name, "LOGNAME": found.pw_name, "SHELL": found.pw_shell}
 
 
 def port_variable(name: str) -> str:
@@ -101,7 +83,7 @@ def account(manifest: Manifest) -> Account | None:
             field="user",
         )
     groups = tuple(os.getgrouplist(found.pw_name, found.pw_gid))
-    return Account(found.pw_name, found.pw_uid, found.pw_gid, groups, found.pw_dir, found.pw_shell)
+    return Account(found.pw_name, found.pw_uid, found.pw_gid, groups)
 
 
 def limits(manifest: Manifest) -> list[tuple[str, int, int]]:

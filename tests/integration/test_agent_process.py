@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from store.manifests import HealthCheck
 from tests.fleet import in_time
-from tests.integration.agent_rig import AgentProcess, Rig, alive, rig_on, web
+from tests.integration.agent_rig import AgentProcess, Rig, alive, rig_on, shell, web
 from tests.servers import ConsulServer
+
+LOGIN = {"HOME", "USER", "LOGNAME", "SHELL"}
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,25 @@ async def test_stop_workloads_on_exit_is_asked_for_by_configuration(rig: Rig) ->
         before = await rig.until(lambda r: r.health.state == "passing")
         assert await agent.end(signal.SIGTERM) == 0
         assert not alive(before)
+
+
+async def test_nothing_of_the_agents_environment_reaches_a_workload_or_its_check(rig: Rig) -> None:
+    check = HealthCheck(
+        type="command", command=["/bin/sh", "-c", "env > new; mv new check.txt"], interval=0.1
+    )
+    pod = shell("env > pod.txt; exec sleep 900", env={"MINE": "1"}, health=check)
+    secrets = {"FARMD_LOG__LEVEL": "debug", "CONSUL_HTTP_TOKEN": "hidden", "VAULT_TOKEN": "hidden"}
+    async with AgentProcess(rig, **secrets):
+        await rig.want(pod)
+        running = await rig.until(lambda r: r.health.state == "passing")
+        folder = Path(f"/proc/{running.pid}/cwd")
+        for text in ((folder / "pod.txt").read_text(), (folder / "check.txt").read_text()):
+            names = {line.partition("=")[0] for line in text.splitlines()}
+            own = {name for name in names if name.startswith("FARMD_")}
+            assert own == {"FARMD_NODE", "FARMD_INSTANCE"}
+            assert names - own - {"PWD", "SHLVL", "_"} == {"PATH", "LANG", *LOGIN, "MINE"}
+        await rig.unwant()
+        await rig.until_gone()
 
 
 async def test_a_second_agent_under_one_name_ends_with_a_clear_refusal(rig: Rig, tmp_path: Path) -> None:

@@ -11,33 +11,45 @@ from farmd.agent.environment import account, environment, limits, preflight, sto
 from farmd.agent.errors import StartFailed
 from store.manifests import Manifest, Stop
 
-SECRETS = {
-    "NOTIFY_SOCKET": "/run/x",
-    "CONSUL_HTTP_TOKEN": "t",
-    "CONSUL_HTTP_ADDR": "a",
-    "FARMD_WEB__TOKEN": "t",
-    "WATCHDOG_USEC": "1",
-    "LISTEN_FDS": "1",
-    "CREDENTIALS_DIRECTORY": "/run/c",
-    "KUBECONFIG": "/k",
-}
-
 
 def manifest(**fields: object) -> Manifest:
     return Manifest(**({"id": "web", "command": ["x"]} | fields))
 
 
-def test_secrets_of_the_agent_do_not_reach_a_workload() -> None:
-    found = environment(manifest(), SECRETS | {"LANG": "C.UTF-8", "PATH": "/bin"}, "n1", "web", {})
-    assert found == {"LANG": "C.UTF-8", "PATH": "/bin", "FARMD_NODE": "n1", "FARMD_INSTANCE": "web"}
+def test_a_workload_gets_of_the_agents_environment_only_path_and_lang() -> None:
+    agents = {"LANG": "de_DE.UTF-8", "PATH": "/opt/bin", "HOME": "/nonexistent", "AWS_SECRET_ACCESS_KEY": "t"}
+    found = environment(manifest(env={"A": "1"}), agents, "n1", "web", {})
+    own = pwd.getpwuid(os.geteuid())
+    assert found == {
+        "PATH": "/opt/bin",
+        "LANG": "de_DE.UTF-8",
+        "HOME": own.pw_dir,
+        "USER": own.pw_name,
+        "LOGNAME": own.pw_name,
+        "SHELL": own.pw_shell,
+        "A": "1",
+        "FARMD_NODE": "n1",
+        "FARMD_INSTANCE": "web",
+    }
 
 
-def test_ports_and_names_are_in_the_environment_and_win() -> None:
+def test_the_manifest_wins_over_everything_but_farmds_own_variables() -> None:
+    found = environment(manifest(env={"PATH": "/x", "HOME": "/h", "LANG": "C"}), {}, "n1", "web", {})
+    assert (found["PATH"], found["HOME"], found["LANG"]) == ("/x", "/h", "C")
+
+
+def test_an_agent_without_path_lang_and_account_gives_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    found = environment(manifest(), {}, "n1", "web", {})
+    assert (found["PATH"], found["LANG"], found["HOME"]) == (os.defpath, "C.UTF-8", "/")
+
+
+def test_a_stored_manifest_that_names_farmds_own_variables_runs_and_does_not_override_them() -> None:
     found = environment(
-        manifest(env={"A": "1", "FARMD_NODE": "lies"}), {}, "n1", "web~2", {"http-admin": 8080}
+        manifest(env={"FARMD_X": "1", "FARMD_NODE": "lies"}), {}, "n1", "web~2", {"http-admin": 8080}
     )
     assert found["FARMD_PORT_HTTP_ADMIN"] == "8080"
-    assert (found["FARMD_NODE"], found["FARMD_INSTANCE"], found["A"]) == ("n1", "web~2", "1")
+    assert (found["FARMD_NODE"], found["FARMD_INSTANCE"], found["FARMD_X"]) == ("n1", "web~2", "1")
     assert found["PATH"]
 
 

@@ -76,6 +76,10 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
         ({"pod_ports": {"http": {"port": "80"}}}, "pod.ports.http.port: found '80', expected a whole number"),
         ({"pod_ports": {"http": {"prot": 80}}}, "pod.ports.http.prot: unknown key, did you mean 'port'?"),
         ({"pod_placement": {"spread": [{}]}}, "pod.placement.spread[0].label: missing, expected text"),
+        (
+            {"pod_env": {"FARMD_NODE": "x"}},
+            "pod.env: found 'FARMD_NODE', expected a name that does not begin",
+        ),
         ({"pod_health": {"type": "htp"}}, "pod.health.type: found 'htp', expected one of command, http, tcp"),
         ({"pod_env": {"A": "x" * manifests.MAX_MANIFEST_BYTES}}, f"at most {manifests.MAX_MANIFEST_BYTES}"),
         ({"node_selector": "rack in (a"}, "node_selector: "),
