@@ -59,6 +59,10 @@ class Owner(Named, Protocol):
         """Which nodes its pods may be placed on; empty: all."""
 
     @property
+    def min_healthy_time(self) -> float:
+        """Seconds that a pod must be healthy without a break before it is available (R22)."""
+
+    @property
     def disabled(self) -> bool:
         """Whether its worker leaves its pods alone."""
 

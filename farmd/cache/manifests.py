@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from store import manifests
 from store.consul.client import ConsulClient
 from store.errors import NotFound, RecordInvalid
 from store.keys import Keys
 from store.manifests import Manifest
+from store.named import Owner
 
 MANIFESTS_KEPT = 1024
-
-
-class Owner(Protocol):
-    """A record that owns pods of one manifest."""
-
-    @property
-    def manifest(self) -> str:
-        """The manifest's digest."""
-
-    @property
-    def pod_id(self) -> str:
-        """The manifest's own id."""
-
-    @property
-    def deleting(self) -> bool:
-        """Whether the owner is being deleted."""
 
 
 class ManifestCache:

@@ -33,14 +33,6 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=Document)
 
 
-def _no_facts(_record: object, _status: object) -> Sequence[tuple[str, str]]:
-    return ()
-
-
-def _no_fields(_record: object) -> Mapping[str, Scalar]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noun(Generic[S, T]):
     """What is particular to the records that people name by one noun, such as ``rc``.
@@ -61,8 +53,8 @@ class Noun(Generic[S, T]):
     document: str
     file: File[S, T]
     pods: Placing[T] | None = None
-    told: Callable[[T], Mapping[str, Scalar]] = _no_fields
-    facts: Callable[[T, Any], Sequence[tuple[str, str]]] = _no_facts
+    told: Callable[[T], Mapping[str, Scalar]] = lambda _: {}
+    facts: Callable[[T, Any], Sequence[tuple[str, str]]] = lambda *_: ()
     membership: frozenset[str] = frozenset()
     other_ways: str = ""
 

@@ -27,5 +27,5 @@ class DaemonSets(OwnerKind):
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> DaemonSetWorker:
         """A worker for one daemon set."""
-        reader = Reader(claim.item, self.context, self.guard, self.noun, self._rivals)
+        reader = Reader(self, claim.item, self._rivals)
         return DaemonSetWorker(self, claim, session, wake, reader)

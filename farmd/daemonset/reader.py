@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
-from farmd.commands.noun import Noun
 from farmd.daemonset.contention import Contention, Rivals
 from farmd.daemonset.eligibility import Verdicts, across_nodes
 from farmd.daemonset.model import Need, Snapshot
-from farmd.failsafe.guard import FailsafeGuard
 from farmd.pods.state import PodState
-from farmd.work.context import Context
+from farmd.work.owner import OwnerKind
 from farmd.work.reader import OwnerReader
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, Request
 from store.daemonsets import DaemonSet
 from store.entry import Stored
-from store.families import DAEMONSETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +40,11 @@ class Reader(OwnerReader[Reading]):
 
     __slots__ = ("_contention", "_verdicts", "settled")
 
-    def __init__(
-        self,
-        item: str,
-        context: Context,
-        guard: FailsafeGuard,
-        noun: Noun[Any, Any],
-        rivals: Rivals,
-    ) -> None:
-        super().__init__(item, context, guard, noun)
+    def __init__(self, kind: OwnerKind, item: str, rivals: Rivals) -> None:
+        super().__init__(kind, item)
         self._verdicts = Verdicts()
-        self._contention = Contention(rivals, context.scheduler)
-        stored = context.caches.tree(DAEMONSETS).get(context.keys.record(DAEMONSETS.name, item))
+        self._contention = Contention(rivals, self.context.scheduler)
+        stored = kind.tree.get(self.context.keys.record(kind.name, item))
         # ModifyIndex of the record that a plan took in as a whole. A record that is older than the claim
         # counts as taken in: nobody edited it just now.
         self.settled = stored.index if stored is not None else 0

@@ -13,12 +13,10 @@ from typing import Any
 
 import msgspec
 
-from farmd.commands.noun import Noun
-from farmd.failsafe.guard import FailsafeGuard
 from farmd.pods.state import PodState
 from farmd.replication.model import Fact, Need, Offer, Snapshot
 from farmd.replication.moves import Moves
-from farmd.work.context import Context
+from farmd.work.owner import OwnerKind
 from farmd.work.reader import OwnerReader
 from scheduler.feasibility import cramped
 from scheduler.model import FleetView, NodeView, Request
@@ -47,16 +45,8 @@ class Reader(OwnerReader[Reading]):
 
     __slots__ = ("_judged", "_leaving", "_moves", "_wake")
 
-    def __init__(
-        self,
-        item: str,
-        context: Context,
-        guard: FailsafeGuard,
-        noun: Noun[Any, Any],
-        moves: Moves,
-        wake: Callable[[], None],
-    ) -> None:
-        super().__init__(item, context, guard, noun)
+    def __init__(self, kind: OwnerKind, item: str, moves: Moves, wake: Callable[[], None]) -> None:
+        super().__init__(kind, item)
         self._moves = moves
         self._wake = wake
         self._judged: Any = None

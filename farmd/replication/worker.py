@@ -30,7 +30,7 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
     __slots__ = ("_contended_since", "_moves", "_transfer")
 
     def __init__(self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake, moves: Moves) -> None:
-        reader = Reader(claim.item, kind.context, kind.guard, kind.noun, moves, wake.set)
+        reader = Reader(kind, claim.item, moves, wake.set)
         super().__init__(kind, claim, session, wake, reader)
         self._moves = moves
         self._contended_since: float | None = None

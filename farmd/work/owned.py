@@ -4,29 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from farmd.pods.changes import PodPlan
 from farmd.pods.state import PodState, waits_for_availability
 from farmd.work.model import Blocked
+from store.named import Owner
 from store.pods import Place
 from store.status import Status
-
-
-class Owner(Protocol):
-    """A record whose owner has pods."""
-
-    @property
-    def manifest(self) -> str:
-        """The digest of the manifest that its pods should run."""
-
-    @property
-    def min_healthy_time(self) -> float:
-        """Seconds that a pod must be healthy without a break before it is available (R22)."""
-
-    @property
-    def deleting(self) -> bool:
-        """Whether it goes, and its pods with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
-from farmd.commands.noun import Noun
-from farmd.failsafe.guard import FailsafeGuard
 from farmd.pods.state import PodState, observe
-from farmd.work.context import Context
+from farmd.work.named import NamedKind
 from scheduler.model import Request
 from store.entry import Stored
 from store.pods import Place
@@ -21,11 +19,11 @@ class OwnerReader(ABC, Generic[R]):
 
     __slots__ = ("context", "guard", "item", "noun")
 
-    def __init__(self, item: str, context: Context, guard: FailsafeGuard, noun: Noun[Any, Any]) -> None:
+    def __init__(self, kind: NamedKind, item: str) -> None:
         self.item = item
-        self.context = context
-        self.guard = guard
-        self.noun = noun
+        self.context = kind.context
+        self.guard = kind.guard
+        self.noun = kind.noun
 
     @abstractmethod
     async def read(self, stored: Stored[Any]) -> R:
