@@ -34,7 +34,8 @@ class Status(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     """The status of a record that owns pods.
 
     ``placed`` counts the pods that exist, ``healthy`` those that run the record's manifest and pass their
-    check, ``outdated`` those that still run another manifest.
+    check, ``outdated`` those that still run another manifest, ``serving`` those that pass their check on
+    whatever manifest they run; 0 in statuses of older farms.
     """
 
     state: Literal["converged", "progressing", "blocked", "frozen", "disabled"]
@@ -42,6 +43,7 @@ class Status(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     placed: int = 0
     healthy: int = 0
     outdated: int = 0
+    serving: int = 0
 
 
 S = TypeVar("S", bound=ItemStatus)

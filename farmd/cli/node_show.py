@@ -29,7 +29,7 @@ async def list_(invocation: Invocation, selector: str) -> None:
     async def read() -> Table:
         found = await overview.nodes(invocation.client, invocation.keys)
         rows = [row for row in found.rows if wanted.matches(row.labels)]
-        return _table(rows, found.broken, invocation.call.clock.now())
+        return table(rows, found.broken, invocation.call.clock.now())
 
     await show(invocation, read)
 
@@ -85,7 +85,7 @@ async def describe(invocation: Invocation, name: str) -> None:
     for title, text in facts:
         click.echo(f"{title + ':':<12}{clean(text)}".rstrip())
     click.echo(f"\nPods ({node.pods})")
-    for line in text_table(invocation, pod_table(rows, [], now), indent=2) if rows else ["none"]:
+    for line in text_table(invocation, pod_table(rows, [], now, same="NODE"), indent=2) if rows else ["none"]:
         click.echo(f"  {line}")
 
 
@@ -127,16 +127,17 @@ def _drain_facts(row: NodeRow, now: float) -> list[tuple[str, str]]:
     return facts + [("Waits for", text) for text in row.waiting]
 
 
-def _table(rows: list[NodeRow], broken: list[str], now: float) -> Table:
+def table(rows: Sequence[NodeRow], broken: Sequence[str], now: float) -> Table:
+    """One line a node; ``now`` in seconds since the epoch."""
     columns = (
         Column("NAME", lambda row: row.name),
         Column("STATE", lambda row: _state(row, now)),
         Column("PODS", lambda row: str(row.pods)),
-        Column("LABELS", lambda row: pairs(row.labels)),
-        Column("UP", lambda row: ago(now, row.agent.since) if row.agent is not None else "", wide=True),
+        Column("UP", lambda row: ago(now, row.agent.since) if row.agent is not None else ""),
         Column("VERSION", lambda row: row.agent.version if row.agent is not None else "", wide=True),
         Column("ADDRESS", lambda row: row.agent.address if row.agent is not None else "", wide=True),
         Column("TAINTS", lambda row: _taints(row.taints), wide=True),
+        Column("LABELS", lambda row: pairs(row.labels), wide=True),
         Column("REASON", _reason),
     )
     return Table(

@@ -81,7 +81,7 @@ def pods(noun: Noun[Any, Any]) -> click.Command:
         async def read() -> Table:
             row = await _row(invocation, noun, name)
             found = await overview.pods(invocation.client, invocation.keys, row.record)
-            return pod_table(found.rows, found.broken, invocation.call.clock.now())
+            return pod_table(found.rows, found.broken, invocation.call.clock.now(), same="OWNER")
 
         await show(invocation, read)
 

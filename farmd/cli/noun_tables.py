@@ -36,11 +36,17 @@ def _desired(row: Row[Any]) -> str:
     return _count("desired")(row) if row.record.count is None else str(row.record.count)
 
 
+def _serving(row: Row[Any]) -> str:
+    # A farm of an earlier version reports none, but whatever is healthy serves.
+    return "-" if row.status is None else str(max(row.status.serving, row.status.healthy))
+
+
 _COUNTS = (
     Column("DESIRED", _desired),
     Column("PLACED", _count("placed")),
     Column("HEALTHY", _count("healthy")),
-    Column("OUTDATED", _count("outdated"), wide=True),
+    Column("OUTDATED", _count("outdated")),
+    Column("SERVING", _serving),
 )
 
 
@@ -48,10 +54,10 @@ def table(noun: Noun[Any, Any], rows: Sequence[Row[Any]], broken: Sequence[str] 
     """One line each; of owners of pods with their counts."""
     columns = [
         Column("NAME", lambda row: row.record.name),
-        Column("ID", lambda row: row.record.id),
+        Column("ID", lambda row: row.record.id, wide=True),
         *([] if noun.pods is None else _COUNTS),
         Column("STATE", lambda row: row.state),
-        Column("OWNER", lambda row: row.owner or "-"),
+        Column("OWNER", lambda row: row.owner or "-", wide=True),
     ]
     if noun.pods is not None:
         columns.append(Column("MANIFEST", lambda row: row.record.manifest[:12], wide=True))
@@ -109,7 +115,7 @@ def describe(
         click.echo(f"{title + ':':<15}{clean(text)}".rstrip())
     if found is not None:
         click.echo(f"\nPods ({len(found.rows)})")
-        shown = pod_table(found.rows, found.broken, now)
+        shown = pod_table(found.rows, found.broken, now, same="OWNER")
         for line in text_table(invocation, shown, indent=2) if found.rows else ["none"]:
             click.echo(f"  {line}")
     click.echo("\nHistory (newest first)")

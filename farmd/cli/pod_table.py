@@ -9,18 +9,22 @@ from farmd.cli.tables import Column, Table
 from farmd.overview import PodRow
 
 
-def pod_table(rows: Sequence[PodRow], broken: Sequence[str], now: float) -> Table:
-    """One line a pod; ``now`` in seconds since the epoch."""
+def pod_table(rows: Sequence[PodRow], broken: Sequence[str], now: float, *, same: str = "") -> Table:
+    """One line a pod; ``now`` in seconds since the epoch.
+
+    ``same`` is the title of a column in which all pods say the same: only ``wide`` shows it, and ports have
+    its room.
+    """
     columns = (
-        Column("NODE", lambda row: row.node),
+        Column("NODE", lambda row: row.node, wide=same == "NODE"),
         Column("INSTANCE", lambda row: row.instance),
-        Column("OWNER", lambda row: row.owner_name or row.owner),
+        Column("OWNER", lambda row: row.owner_name or row.owner, wide=same == "OWNER"),
         Column("PHASE", lambda row: row.phase),
         Column("HEALTH", lambda row: row.health),
         Column("RESTARTS", lambda row: str(row.restarts)),
         Column("AGE", lambda row: ago(now, row.placed_at)),
         Column("UP", lambda row: ago(now, row.started)),
-        Column("PORTS", lambda row: pairs(row.ports)),
+        Column("PORTS", lambda row: pairs(row.ports), wide=not same),
         Column("PID", lambda row: str(row.pid or ""), wide=True),
         Column("MANIFEST", lambda row: row.manifest[:12], wide=True),
         Column("LABELS", lambda row: pairs(row.labels), wide=True),

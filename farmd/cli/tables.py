@@ -1,8 +1,8 @@
 """Tables: aligned columns for people, with colours where a terminal wants them.
 
-A name or an id is never broken: where a table is wider than the terminal, its last column is folded, and
-where even that leaves no room, the terminal wraps whole lines. Text from the store loses its control
-characters: it may have been written by anybody.
+A name or an id is never broken: where a table is wider than the terminal, its last column is folded; where
+the others leave no room for it, it goes below its line, and a very narrow terminal wraps whole lines. Text
+from the store loses its control characters: it may have been written by anybody.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import click
 
 _GAP = "  "
 _LEAST_FOLD = 24
+_BELOW = "    "
 _COLOURED = frozenset({"STATE", "HEALTH", "CODE"})
 _COLOURS = {
     "converged": "green",
@@ -70,16 +71,26 @@ def lines(table: Table, *, wide: bool = False, width: int = 0, colour: bool = Fa
     shown = []
     for number, cell in enumerate(cells):
         *first, last = cell
-        folded = textwrap.wrap(last, room) if _LEAST_FOLD <= room < len(last) else [last]
         head = _GAP.join(
             _styled(text.ljust(size), column.title, colour=colour, title=number == 0)
             for text, size, column in zip(first, widths, columns, strict=False)
         )
-        tail = _styled(folded[0], columns[-1].title, colour=colour, title=number == 0)
-        shown.append((f"{head}{_GAP}{tail}" if first else tail).rstrip())
-        indent = " " * (sum(widths[:-1]) + len(_GAP) * len(first))
-        shown += [indent + rest for rest in folded[1:]]
+        beside, rest = _folded(last, room, width)
+        tail = _styled(beside, columns[-1].title, colour=colour, title=number == 0)
+        shown += [(f"{head}{_GAP}{tail}" if first else tail).rstrip(), *rest]
     return shown
+
+
+def _folded(last: str, room: int, width: int) -> tuple[str, list[str]]:
+    """The part of the last column that stands in its line, and the lines below."""
+    if len(last) <= room:
+        return last, []
+    if room >= _LEAST_FOLD:
+        beside, *rest = textwrap.wrap(last, room)
+        return beside, textwrap.indent("\n".join(rest), " " * (width - room)).splitlines()
+    if width >= 2 * _LEAST_FOLD:
+        return "", textwrap.wrap(last, width, initial_indent=_BELOW, subsequent_indent=_BELOW)
+    return last, []
 
 
 def _styled(text: str, column: str, *, colour: bool, title: bool) -> str:

@@ -41,11 +41,17 @@ async def explain(client: ConsulClient, keys: Keys, noun: Noun[S, T], record: T)
 async def _judge(client: ConsulClient, keys: Keys, request: Request) -> Explanation:
     listing = await NodeStore(client, keys).list()
     pods = await overview.pods(client, keys)
+
+    def owner(pod: overview.PodRow) -> str:
+        # Refusals name the other owners, which nobody knows by their ids.
+        own = pod.owner in {request.owner, *request.replaces}
+        return pod.owner if own else pod.owner_name or pod.owner
+
     view = node_views(
         {name: node.record for name, node in listing.items.items() if node.node is not None},
         {name: node.agent for name, node in listing.items.items() if node.agent is not None},
         await _reserved(client, keys),
-        {PodKey(row.owner, row.node, row.instance): Pod(row.manifest, row.labels) for row in pods.placed},
+        {PodKey(owner(row), row.node, row.instance): Pod(row.manifest, row.labels) for row in pods.placed},
     )
     return explanation(request, view)
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from scheduler.model import Request
 from store.manifests import Manifest
 from store.named import Named
+from store.status import Status
 
 
 class Record(Named, Protocol):
@@ -44,6 +45,12 @@ class Placing(Generic[T]):
     pace: str
     emptied: Mapping[str, Any] = field(default_factory=dict)
     way_out: str = "let --cascade remove the pods"
+
+
+def counted(status: Status) -> str:
+    """A part of a fact of ``describe``: how many pods there are; during an update, how many serve."""
+    counts = f"{status.placed} placed, {status.healthy} healthy, {status.outdated} outdated"
+    return f"{counts}, {status.serving} serving" if status.outdated and status.serving else counts
 
 
 def availability(min_healthy_time: float) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farmd.commands.noun import Noun
-from farmd.commands.placing import Placing, availability
+from farmd.commands.placing import Placing, availability, counted
 from farmd.daemonset.eligibility import request
 from farmd.daemonset.spec import FILE, DaemonSetSpec
 from store.daemonsets import KIND, DaemonSet
@@ -13,10 +13,7 @@ from store.status import Status
 def _facts(daemonset: DaemonSet, status: Status | None) -> list[tuple[str, str]]:
     counts = "not known yet"
     if status is not None:
-        counts = (
-            f"{status.desired} desired, {status.placed} placed, {status.healthy} healthy,"
-            f" {status.outdated} outdated"
-        )
+        counts = f"{status.desired} desired, {counted(status)}"
     rate = f"at most {daemonset.rate} nodes a minute" if daemonset.rate else "no limit a minute"
     return [
         ("Nodes", counts),

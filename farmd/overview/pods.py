@@ -59,7 +59,7 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pods(msgspec.Struct, frozen=True):
-    """Rows by owner's name, node and instance, and one line for each record that does not decode."""
+    """Rows by node, instance and owner, and one line for each record that does not decode."""
 
     rows: list[PodRow]
     broken: list[str]
@@ -104,7 +104,7 @@ async def pods(client: ConsulClient, keys: Keys, of: Owner | None = None) -> Pod
         for place, reality in ((place, stored.record) for place, stored in realities.items())
         if everywhere and (reality.owner, *place) not in placed and (of is None or reality.owner == of.id)
     ]
-    rows.sort(key=lambda row: (row.owner_name, row.owner, row.node, row.instance))
+    rows.sort(key=lambda row: (row.node, row.instance, row.owner_name, row.owner))
     return Pods(rows, broken)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.noun import Noun
-from farmd.commands.placing import Placing, availability
+from farmd.commands.placing import Placing, availability, counted
 from farmd.commands.specs import changed, check_count
 from farmd.replication.spec import FILE, ControllerSpec
 from scheduler.model import Request
@@ -35,7 +35,7 @@ def _remains(rc: ReplicationController, pods: int) -> str:
 def _facts(rc: ReplicationController, status: Status | None) -> list[tuple[str, str]]:
     counts = f"{rc.replicas_desired} desired"
     if status is not None:
-        counts += f", {status.placed} placed, {status.healthy} healthy, {status.outdated} outdated"
+        counts += f", {counted(status)}"
     return [
         ("Replicas", counts),
         ("A node", f"at most {rc.replicas_per_node}"),

@@ -102,6 +102,7 @@ def status(
         placed=len(pods),
         healthy=healthy,
         outdated=len(pods) - len(current),
+        serving=sum(state.healthy for state in pods),
         reason=reason,
         farm=farm,
         since=since,

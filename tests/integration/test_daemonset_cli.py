@@ -58,7 +58,7 @@ async def test_a_daemon_sets_life_in_commands(consul_dev: str, cluster: Cluster,
     assert made.out.startswith("daemonset/logs created (")
     assert "2 of 2 placed, 2 healthy; converged" in made.err
     listed = await farmctl.ok("daemonset", "list")
-    assert listed.out.splitlines()[1].split()[2:6] == ["2", "2", "2", "converged"]
+    assert listed.out.splitlines()[1].split()[1:7] == ["2", "2", "2", "0", "2", "converged"]
     pods = await farmctl.ok("daemonset", "pods", "logs", "-o", "name")
     assert pods.out.split() == ["pod/n1/logs", "pod/n2/logs"]
     everywhere = await farmctl.ok("pod", "list")

@@ -29,6 +29,16 @@ def test_a_narrow_terminal_folds_the_last_column_only() -> None:
     assert max(map(len, shown)) <= 60
 
 
+def test_where_the_others_leave_no_room_the_last_column_goes_below_its_line() -> None:
+    row = ("a-controller-with-a-longer-name", *ROWS[0][1:])
+    assert lines(table([row, ("b", "1", "ready", "")]), width=80) == [
+        "NAME                             ID                STATE    REASON",
+        "a-controller-with-a-longer-name  0123456789abcdef  blocked",
+        "    of 5 nodes 3 are cordoned and 2 have no room for it",
+        "b                                1                 ready",
+    ]
+
+
 @pytest.mark.parametrize("width", [0, 10, 40])
 def test_where_nothing_is_left_for_the_last_column_lines_stay_whole(width: int) -> None:
     assert len(lines(table(), width=width)) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farmd import overview
+from farmd.commands.explaining import explain
 from farmd.commands.mutation import Call, commit
 from farmd.commands.waiting import Spells, convergence, look
 from farmd.overview.owners import DELETING, OUTDATED
@@ -81,6 +82,32 @@ async def test_an_owner_is_called_the_same_wherever_its_pods_are_listed() -> Non
         record = (await row_of(call, rc_id)).record
         alone = (await overview.pods(call.client, KEYS, record)).rows
         assert alone == (await overview.pods(call.client, KEYS)).rows
+
+
+async def test_pods_are_listed_by_node_and_instance_whoever_owns_them() -> None:
+    async with person() as call:
+        zoo, other = await created(call, name="zoo", pod_id="ape"), await created(call)
+        for owner, instance in ((zoo, "ape"), (other, "hello")):
+            for node in ("n2", "n1") if owner == zoo else ("n10", "n1"):
+                await place(call, owner, node, instance)
+        rows = (await overview.pods(call.client, KEYS)).rows
+        assert [(row.node, row.instance, row.owner_name) for row in rows] == [
+            ("n1", "ape", "zoo"),
+            ("n1", "hello", "hello"),
+            ("n10", "hello", "hello"),
+            ("n2", "ape", "zoo"),
+        ]
+
+
+async def test_an_explanation_names_the_owner_that_holds_the_instance() -> None:
+    async with person() as call:
+        await call.client.put(KEYS.agent("n1"), codec.encode(Agent(node="n1", version="1")))
+        holder, asking = await created(call, name="zoo"), await created(call)
+        await place(call, holder, "n1")
+        record = (await row_of(call, asking)).record
+        (verdict,) = (await explain(call.client, KEYS, RC, record)).verdicts
+        told = {reason.code: reason.text for reason in verdict.reasons}
+        assert told["held"] == "instance 'hello' belongs to another owner, zoo"
 
 
 async def test_a_wait_that_ends_names_the_pods_that_it_waited_for() -> None:

@@ -332,6 +332,13 @@ def test_status_says_what_stands_in_the_way(
     assert (said.desired, said.placed, said.farm) == (rc.replicas_desired, len(pods), "farm-1")
 
 
+def test_an_outdated_pod_serves_as_long_as_it_passes_its_check() -> None:
+    pods = on("a") | on("b", healthy=False) | outdated("cd") | outdated("e", healthy=False)
+    shot = snapshot(controller(5), good(*"abcde"), pods)
+    said = status(shot, decide(shot), "farm-1", 7.0)
+    assert (said.placed, said.healthy, said.outdated, said.serving) == (5, 1, 3, 3)
+
+
 # -- whatever the world looks like -------------------------------------------------------------
 @st.composite
 def worlds(draw: st.DrawFn) -> Snapshot:

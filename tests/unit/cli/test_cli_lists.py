@@ -1,0 +1,165 @@
+"""Lists as people see them, whole: on a terminal of 80 columns, and with ``-o wide``."""
+
+from __future__ import annotations
+
+from farmd.cli import node_show, noun_tables, tables
+from farmd.cli.pod_table import pod_table
+from farmd.daemonset.commands import DAEMON_SET
+from farmd.overview import NodeRow, PodRow, Row
+from farmd.replication.commands import RC
+from store.daemonsets import DaemonSet
+from store.nodes import Agent, Taint
+from store.rcs import ReplicationController
+from store.status import Status
+
+NOW = 1_800_000_000.0
+SHA = "0123456789abcdef" * 4
+
+
+def rc(name: str, count: int, farm: str, status: Status | None) -> Row[ReplicationController]:
+    record = ReplicationController(
+        id=f"id-{name}", name=name, manifest=SHA, pod_id=name, replicas_desired=count, node_selector="rack=a"
+    )
+    return Row(record=record, index=7, owner=farm, status=status)
+
+
+UPDATING = rc(
+    "hello",
+    4,
+    "farm-1",
+    Status(state="progressing", desired=4, placed=4, healthy=1, outdated=3, serving=3, record=7),
+)
+OF_AN_OLDER_FARM = rc("old", 2, "farm-1", Status(state="converged", desired=2, placed=2, healthy=2))
+BLOCKED = rc(
+    "shop-frontend-eu",
+    3,
+    "farm-2",
+    Status(
+        state="blocked", desired=3, record=7, reason="1 of 3 pods found no place: of 5 nodes 4 are cordoned"
+    ),
+)
+UNOWNED = Row(record=UPDATING.record, index=7, unowned="no farm is alive")
+
+
+def test_a_list_of_owners_shows_what_serves_while_pods_are_replaced() -> None:
+    shown = tables.lines(noun_tables.table(RC, [UPDATING, OF_AN_OLDER_FARM]), width=80)
+    assert shown == [
+        "NAME   DESIRED  PLACED  HEALTHY  OUTDATED  SERVING  STATE        REASON",
+        "hello  4        4       1        3         3        progressing",
+        "old    2        2       2        0         2        converged",
+    ]
+
+
+def test_a_list_of_owners_fits_80_columns() -> None:
+    shown = tables.lines(noun_tables.table(RC, [BLOCKED, UNOWNED]), width=80)
+    assert shown == [
+        "NAME              DESIRED  PLACED  HEALTHY  OUTDATED  SERVING  STATE    REASON",
+        "shop-frontend-eu  3        0       0        0         0        blocked",
+        "    1 of 3 pods found no place: of 5 nodes 4 are cordoned",
+        "hello             4        -       -        -         -        unowned",
+        "    no farm is alive",
+    ]
+
+
+def test_a_wide_list_of_owners_tells_ids_farms_and_what_they_ask_for() -> None:
+    daemonset = DaemonSet(id="0a", name="logs", manifest=SHA, pod_id="logs", node_selector="r=a")
+    status = Status(state="converged", desired=9, placed=9, healthy=9, serving=9, record=7)
+    row = Row(record=daemonset, index=7, owner="farm-1", status=status)
+    shown = tables.lines(noun_tables.table(DAEMON_SET, [row]), wide=True)
+    assert shown == [
+        "NAME  ID  DESIRED  PLACED  HEALTHY  OUTDATED  SERVING  STATE      OWNER   MANIFEST      SELECTOR  "
+        "REASON",
+        "logs  0a  9        9       9        0         9        converged  farm-1  0123456789ab  r=a",
+    ]
+
+
+FACTS = {"os": "linux", "arch": "x86_64", "kernel": "6.8.0-45-generic", "hostname": "web1.example.com"}
+AGENT = Agent(node="web1", version="1.2.0", since=NOW - 7200, address="10.0.0.1:4711")
+NODES = [
+    NodeRow(
+        name="web1",
+        state="ready",
+        labels=FACTS | {"rack": "a"},
+        pods=12,
+        agent=AGENT,
+        taints=[Taint("dedicated", "db")],
+    ),
+    NodeRow(
+        name="web2.example.com",
+        state="absent,draining",
+        labels={"rack": "a"},
+        pods=3,
+        absent_since=NOW - 12,
+        left=3,
+        waiting=["rc/shop-frontend: would fall below its health floor"],
+        cordon_reason="new disk",
+    ),
+]
+
+
+def test_a_list_of_nodes_fits_80_columns() -> None:
+    assert tables.lines(node_show.table(NODES, [], NOW), width=80) == [
+        "NAME              STATE                       PODS  UP  REASON",
+        "web1              ready                       12    2h",
+        "web2.example.com  absent 12s,draining 3 left  3         rc/shop-frontend: would",
+        "                                                        fall below its health",
+        "                                                        floor; new disk",
+    ]
+
+
+def test_a_wide_list_of_nodes_tells_their_facts() -> None:
+    head, first, _ = tables.lines(node_show.table(NODES, [], NOW), wide=True)
+    assert head.split() == ["NAME", "STATE", "PODS", "UP", "VERSION", "ADDRESS", "TAINTS", "LABELS", "REASON"]
+    assert first.split() == [
+        "web1", "ready", "12", "2h", "1.2.0", "10.0.0.1:4711", "dedicated=db:no-schedule",
+        "arch=x86_64,hostname=web1.example.com,kernel=6.8.0-45-generic,os=linux,rack=a",
+    ]  # fmt: skip
+
+
+PODS = [
+    PodRow(
+        owner="0123456789abcdef",
+        owner_name="hello",
+        node="web1",
+        instance="hello",
+        manifest=SHA,
+        phase="running",
+        health="passing",
+        healthy=True,
+        placed_at=NOW - 90,
+        started=NOW - 30,
+        ports={"http": 20001},
+    ),
+    PodRow(
+        owner="0123456789abcde0",
+        owner_name="daemonset/logs",
+        node="web1",
+        instance="logs",
+        manifest=SHA,
+        phase="backoff",
+        health="critical",
+        restarts=7,
+        placed_at=NOW - 90,
+        reason="exited with code 1 after 2 s",
+    ),
+]
+
+
+def test_a_list_of_pods_fits_80_columns_and_names_owners() -> None:
+    assert tables.lines(pod_table(PODS, [], NOW), width=80) == [
+        "NODE  INSTANCE  OWNER           PHASE    HEALTH    RESTARTS  AGE  UP   REASON",
+        "web1  hello     hello           running  passing   0         90s  30s",
+        "web1  logs      daemonset/logs  backoff  critical  7         90s",
+        "    exited with code 1 after 2 s",
+    ]
+
+
+def test_the_pods_of_one_owner_have_their_ports_in_its_place() -> None:
+    assert tables.lines(pod_table(PODS[:1], [], NOW, same="OWNER"), width=80) == [
+        "NODE  INSTANCE  PHASE    HEALTH   RESTARTS  AGE  UP   PORTS       REASON",
+        "web1  hello     running  passing  0         90s  30s  http=20001",
+    ]
+    assert tables.lines(pod_table(PODS[:1], [], NOW, same="NODE"), width=80)[1].split()[:2] == [
+        "hello",
+        "hello",
+    ]
