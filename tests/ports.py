@@ -1,7 +1,6 @@
 """Ports that no other test process on this machine uses, for servers and for the pods of agents.
 
-Each process takes a block below the range from which the kernel gives source ports, so that no connection of
-anybody's takes the port of a server that restarts. A block is taken as long as its first port is bound.
+Each process takes one block of ports (``farmd/dev/ports.py``), below those of the fleets of ``farmd dev``.
 """
 
 from __future__ import annotations
@@ -10,27 +9,17 @@ import itertools
 import socket
 from functools import cache
 
+from farmd.dev.ports import NoPorts, take_block
+
 BLOCKS = range(10000, 20000, 250)
 SERVERS = 100
 SIZE = 250
 
 
-class NoPorts(Exception):
-    """Every block is taken, or all ports of the own block are."""
-
-
 @cache
 def _block() -> tuple[int, socket.socket]:
     """The first port of this process's block, and the socket that keeps others out."""
-    for first in BLOCKS:
-        guard = socket.socket()
-        try:
-            guard.bind(("127.0.0.1", first))
-        except OSError:
-            guard.close()
-            continue
-        return first, guard
-    raise NoPorts(f"every block of ports from {BLOCKS.start} to {BLOCKS.stop} is taken")
+    return take_block(BLOCKS)
 
 
 @cache

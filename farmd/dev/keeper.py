@@ -14,12 +14,13 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-from farmd.dev import tree
+from farmd.dev import ports, tree
 from farmd.dev.plan import Plan, environment
 from farmd.runtime.clock import SystemClock
 
@@ -39,6 +40,7 @@ class Keeper:
         self._plan = plan
         self._clock = SystemClock()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._guards: list[socket.socket] = []
         self.told_to_stop = False
 
     def run(self) -> int:
@@ -90,9 +92,18 @@ class Keeper:
         for name in plan.farm_names():
             self._start(name, plan.farm_command(name, address))
         for name in plan.node_names():
-            self._start(name, plan.agent_command(name, address))
+            self._start(name, plan.agent_command(name, address, self._block()))
         pids = {name: process.pid for name, process in self._running.items()}
         tell(event="started", store=address, pids=pids)
+
+    def _block(self) -> int:
+        """A block of ports for one agent, kept for as long as this process lives."""
+        try:
+            first, guard = ports.take_block()
+        except ports.NoPorts as error:
+            raise CannotStart(str(error)) from error
+        self._guards.append(guard)
+        return first
 
     def _start(self, name: str, command: list[str]) -> None:
         # A port file of an earlier run would name a port that another process may use now.

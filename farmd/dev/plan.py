@@ -8,9 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import farmd
-
-# Each agent gets its own ports, because all agents share one loopback address.
-FIRST_PORT, PORTS_PER_AGENT = 20000, 400
+from farmd.dev import ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +52,17 @@ class Plan:
         """The command that starts a farm; writes the farm's configuration file."""
         return self._command("run", name, {"farm": {"name": name}}, "farm_port", store)
 
-    def agent_command(self, name: str, store: str) -> list[str]:
-        """The command that starts an agent; writes the agent's configuration file."""
+    def agent_command(self, name: str, store: str, block: int) -> list[str]:
+        """The command that starts an agent; writes the agent's configuration file.
+
+        ``block`` is the first port of the agent's block, which only keeps others out.
+        """
         place = self.node_names().index(name)
-        first = FIRST_PORT + place * PORTS_PER_AGENT
         section = {
             "node": name,
             "state_dir": str(self.path(name)),
             "labels": {"zone": "abc"[place % 3]},
-            "port_range": f"{first}-{first + PORTS_PER_AGENT - 1}",
+            "port_range": f"{block + 1}-{block + ports.SIZE - 1}",
             "stop_workloads_on_exit": True,
         }
         return self._command("agent", name, {"agent": section}, "agent_port", store)

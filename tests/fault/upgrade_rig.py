@@ -28,6 +28,7 @@ from tests import earlier
 from tests.farmctl import Farmctl, Result
 from tests.fault.invariants import Dump, violations
 from tests.fleet import client_of, eventually
+from tests.ports import pod_ports
 from tests.processes import Program
 
 WITHIN = 60.0
@@ -80,7 +81,6 @@ class Fleet:
         for name in names:
             folder = self.folder / f"{version.name}-{name}"
             folder.mkdir(exist_ok=True)
-            place = int(name[-1]) * 500 + 20000
             program = Program(
                 *(role, "--port", "0"),
                 folder=folder,
@@ -90,7 +90,7 @@ class Fleet:
                 FARMD_FARM__NAME=name,
                 FARMD_AGENT__NODE=name,
                 FARMD_AGENT__STATE_DIR=str(self.folder / "state" / name),
-                FARMD_AGENT__PORT_RANGE=f"{place}-{place + 499}",
+                FARMD_AGENT__PORT_RANGE="{}-{}".format(*pod_ports()),
                 FARMD_FARM__LOST_AFTER="30",
                 FARMD_HOUSEKEEPING__INTERVAL="2",
                 FARMD_HOUSEKEEPING__MANIFEST_AGE="0",

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,12 @@ class Dev(Program):
             assert body == f"hello from {pod['node']}/{pod['instance']}\n"
         return pods
 
+    def pod_ports(self) -> list[int]:
+        """Every port that its agents may give to pods."""
+        files = [tomllib.loads(file.read_text()) for file in self.folder.glob("node-*.toml")]
+        ranges = [map(int, file["agent"]["port_range"].split("-")) for file in files]
+        return [port for first, last in ranges for port in range(first, last + 1)]
+
     def below(self) -> dict[int, str]:
         """Every process that it caused, with its command line."""
         return {pid: command_line(pid) for pid in tree.descendants(self.process.pid)}
@@ -91,6 +98,14 @@ def test_the_three_lines_work_and_interrupt_leaves_nothing(dev):
     assert "processes left: 0" in dev.text
     assert still_there(before) == {}
     assert not dev.folder.exists()
+
+
+def test_agents_of_fleets_on_one_machine_share_no_port(dev, tmp_path):
+    with Dev("dev", "--agents", "3", folder=tmp_path, TMPDIR=str(tmp_path)) as second:
+        ports = dev.pod_ports() + second.started().pod_ports()
+        assert len(ports) > 500
+        assert len(set(ports)) == len(ports)
+        assert second.ends(signal.SIGINT) == 0
 
 
 @pytest.mark.parametrize("who", ["farmd dev", "keeper", "an agent and then farmd dev"])
