@@ -1,6 +1,8 @@
-"""``farmctl node register | label | taint | untaint | cordon | uncordon``."""
+"""``farmctl node register | label | taint | untaint | capacity | cordon | uncordon``."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import click
 
@@ -9,6 +11,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import nodes, taints_of_node, target, targets
 from farmd.cli.options import command
 from farmd.nodes import attributes, commands
+from store import quantities
 from store.errors import InputInvalid
 
 _NODES = targets("node", nodes)
@@ -26,20 +29,7 @@ async def register(invocation: Invocation, names: tuple[str, ...]) -> None:
 @click.argument("labels", nargs=-1, required=True, metavar="KEY=VALUE | KEY- ...")
 async def label(invocation: Invocation, name: str, labels: tuple[str, ...]) -> None:
     """Set labels of a node (KEY=VALUE), or remove them (KEY-). They win over the agent's facts."""
-    wanted: dict[str, str] = {}
-    remove: list[str] = []
-    for text in labels:
-        key, equals, value = text.partition("=")
-        if equals:
-            if wanted.get(key, value) != value:
-                raise InputInvalid(f"labels: found {key!r} twice with different values", field="labels")
-            wanted[key] = value
-        elif text.endswith("-"):
-            remove.append(text[:-1])
-        else:
-            raise InputInvalid(
-                f"labels: found {text!r}, expected KEY=VALUE to set or KEY- to remove", field="labels"
-            )
+    wanted, remove = _assignments(labels, "labels", "KEY")
     await apply(invocation, [await commands.label(invocation.call, name, wanted, remove)])
 
 
@@ -68,6 +58,48 @@ async def taint(invocation: Invocation, name: str, taints: tuple[str, ...]) -> N
 async def untaint(invocation: Invocation, name: str, taints: tuple[str, ...]) -> None:
     """Remove taints of a node: all with this key, or only those with this value or effect."""
     await apply(invocation, [await attributes.untaint(invocation.call, name, taints)])
+
+
+@command("capacity", mutates=True)
+@target("node", nodes)
+@click.argument("amounts", nargs=-1, required=True, metavar="RESOURCE=AMOUNT | RESOURCE- ...")
+async def capacity(invocation: Invocation, name: str, amounts: tuple[str, ...]) -> None:
+    """Set what the pods of a node may request in total, such as cpu=4 memory=8Gi gpu=2.
+
+    RESOURCE- removes an amount: then what the node's agent states counts. Pods that are there stay.
+    """
+    texts, remove = _assignments(amounts, "capacity", "RESOURCE")
+    wanted = {resource: _amount(resource, text) for resource, text in texts.items()}
+    await apply(invocation, [await attributes.capacity(invocation.call, name, wanted, remove)])
+
+
+def _amount(resource: str, text: str) -> float:
+    try:
+        return quantities.amount(text)
+    except InputInvalid as error:
+        raise InputInvalid(f"capacity.{resource}: {error.message}", field=f"capacity.{resource}") from error
+
+
+def _assignments(texts: Sequence[str], field: str, key_word: str) -> tuple[dict[str, str], list[str]]:
+    """What ``KEY=VALUE`` sets and ``KEY-`` removes.
+
+    Raises:
+        InputInvalid: something else, or one key with two values.
+    """
+    wanted: dict[str, str] = {}
+    remove: list[str] = []
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if equals:
+            if wanted.get(key, value) != value:
+                raise InputInvalid(f"{field}: found {key!r} twice with different values", field=field)
+            wanted[key] = value
+        elif text.endswith("-"):
+            remove.append(text[:-1])
+        else:
+            expected = f"{key_word}=VALUE to set or {key_word}- to remove"
+            raise InputInvalid(f"{field}: found {text!r}, expected {expected}", field=field)
+    return wanted, remove
 
 
 @command("cordon", mutates=True)

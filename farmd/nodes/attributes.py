@@ -1,12 +1,12 @@
-"""The taints of a node, as people set them; called by the command line and over HTTP alike.
+"""The taints and the capacity of a node, as people set them; called by the command line and over HTTP alike.
 
-Taints keep new pods off a node and remove none. As in ``farmd.nodes.commands``, each function returns a
+Both only concern new pods: none is removed. As in ``farmd.nodes.commands``, each function returns a
 ``Mutation`` that has written nothing yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from farmd.commands.mutation import Call, Mutation
 from farmd.nodes.commands import edit, view_of
 from store.errors import InputInvalid
+from store.keys import valid_segment
 from store.nodes import Effect, Taint
 from store.selectors import valid_key, valid_value
 
@@ -64,6 +65,27 @@ async def untaint(call: Call, name: str, taints: Sequence[str]) -> Mutation:
 
     kept = [each for each in view.record.taints if not goes(each)]
     return await edit(call, view, msgspec.structs.replace(view.record, taints=kept), "node.untaint")
+
+
+async def capacity(
+    call: Call, name: str, amounts: Mapping[str, float], remove: Sequence[str] = ()
+) -> Mutation:
+    """Set what pods of a node may request in total; an amount that is removed is again what its agent states.
+
+    Raises:
+        InputInvalid: a bad name, or one that is both set and removed. NotFound: no such node.
+        Locked: somebody holds its mutation lock.
+    """
+    for resource in (*amounts, *remove):
+        valid_segment(resource, "capacity")
+    if both := sorted(amounts.keys() & set(remove)):
+        raise InputInvalid(
+            f"capacity: found {both[0]!r} both set and removed, expected one of both", field="capacity"
+        )
+    view = await view_of(call, name)
+    kept = {resource: amount for resource, amount in view.record.capacity.items() if resource not in remove}
+    record = msgspec.structs.replace(view.record, capacity={**kept, **amounts})
+    return await edit(call, view, record, "node.capacity")
 
 
 def _parts(text: str) -> tuple[str, str, str]:

@@ -1,11 +1,11 @@
-"""Taints of nodes, as people set them: CAS, audit, what is refused (R13)."""
+"""Taints and capacity of nodes, as people set them: CAS, audit, what is refused (R13)."""
 
 from __future__ import annotations
 
 import pytest
 
 from farmd.commands.mutation import Call, commit
-from farmd.nodes.attributes import parse_taint, taint, untaint
+from farmd.nodes.attributes import capacity, parse_taint, taint, untaint
 from store.audit import AuditReader, Filter
 from store.errors import Conflict, InputInvalid, NotFound
 from store.nodes import NodeStore, Taint
@@ -111,3 +111,25 @@ async def test_a_node_that_changed_meanwhile_or_is_unknown_is_left_alone() -> No
         with pytest.raises(Conflict):
             await commit(call, mine)
         assert await taints(call) == [GPU]
+
+
+async def test_capacity_that_people_set_wins_until_it_is_removed() -> None:
+    async with person() as call:
+        await register_node(call.client, KEYS, "web1")
+        made = await capacity(call, "web1", {"cpu": 4.0, "memory": 8.0 * 2**30})
+        assert (made.change.before, made.change.after) == (
+            {},
+            {"capacity.cpu": "4", "capacity.memory": "8589934592"},
+        )
+        await commit(call, made)
+        changed = await capacity(call, "web1", {"cpu": 0.5}, ["memory"])
+        assert changed.change.before == {"capacity.cpu": "4", "capacity.memory": "8589934592"}
+        assert changed.change.after == {"capacity.cpu": "0.5"}
+        await commit(call, changed)
+        assert (await NodeStore(call.client, KEYS).get("web1")).record.capacity == {"cpu": 0.5}
+        assert not (await capacity(call, "web1", {"cpu": 0.5}, ["gpu"])).needed
+        for bad in ({"a b": 1.0}, {"": 1.0}):
+            with pytest.raises(InputInvalid, match="capacity: found"):
+                await capacity(call, "web1", bad)
+        with pytest.raises(InputInvalid, match="'cpu' both set and removed"):
+            await capacity(call, "web1", {"cpu": 1.0}, ["cpu"])
