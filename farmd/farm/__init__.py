@@ -1,6 +1,5 @@
 """The claim engine: one session, batched claims, one supervised worker an item.
 
-Generic over the kind of work (``kind.py``). ``plan.py`` decides what to claim, hand over and release;
-``farm.py`` is the loop; ``supervisor.py`` keeps one worker's crash from touching any other;
-``failsafe.py`` freezes removals when the evidence is doubtful.
+The engine knows no kind of work (``kind.py`` is the seam). ``plan.py`` decides what to claim, hand over and
+release; ``farm.py`` is the loop; ``supervisor.py`` keeps the crash of one worker from touching any other.
 """

@@ -1,9 +1,9 @@
-"""Which items rest after a crash: all that claiming wants to know of what workers note down (R10).
+"""Tells the claim loops when a crashed item's backoff ends early (R10).
 
-Workers write to ``work/`` whenever they move a pod or judge a node. If each of those woke every claim loop,
-it would look through all items of the fleet again: with ten thousand that was most of what a farm did while
-pods moved. A rest that begins wakes nobody, because nobody takes a held item; one that is called off may let
-somebody take it sooner.
+Workers write to ``work/`` whenever they move a pod or judge a node. If each write woke every claim loop, the
+loops would look through all items of the fleet each time, which costs most of a farm's time with ten thousand
+items. A new backoff wakes no loop, because the item is held. A backoff that is shortened or removed wakes the
+loops, because a farm may claim the item sooner.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from store.work import Work
 
 
 class Backoffs:
-    """Follows the rests; ``called_off`` is called when one is over sooner than was said."""
+    """Follows the backoffs in ``work/``; calls ``called_off`` when one ends sooner than it said."""
 
     def __init__(self, work: PrefixCache[Work], clock: Clock, called_off: Callable[[], None]) -> None:
         self._work = work

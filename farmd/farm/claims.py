@@ -1,8 +1,8 @@
 """The claim loop of one kind under one session: carries out what ``plan.decide`` says (R3, R7–R10).
 
-Locks are taken in batches, several in flight; new claims share one barrier read and then get their
-workers. A lock that bears this session without a worker is adopted: that is how a hand-over arrives, and
-how a claim is found whose answer was lost. No lock of a live session may ever stay without a worker.
+Locks are taken in batches, several in flight; new claims share one barrier read and then get their workers.
+The loop adopts locks that bear this session and have no worker: a hand-over arrives in this way, and so does
+a claim whose answer was lost. No lock of a live session may stay without a worker.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ log = structlog.get_logger()
 
 IDLE_SECONDS = 30.0
 STARTED_AT_ONCE = 250
-# After a barrier that failed nothing is taken for a while: locks would come and go as fast as they wake us.
+# After a barrier that failed the loop takes nothing for a while; it would otherwise take and free locks in a
+# storm.
 BARRED_START, BARRED_LIMIT = 1.0, 10.0
 
 
@@ -113,7 +114,7 @@ class ClaimLoop:
     _due_in = IDLE_SECONDS
 
     def drain(self) -> None:
-        """From now on take nothing, and hand over what others may have (R9); then ``drained`` is set."""
+        """Take nothing any more and hand over what other farms may have (R9); then set ``drained``."""
         self._draining = True
         self._wake.set()
 
@@ -157,7 +158,8 @@ class ClaimLoop:
         self._due_in = min(self._due_in, max(0.0, seconds))
 
     async def _read_schema(self) -> None:
-        """The schema may have been written again, by a newer farmd; this one must still be allowed.
+        """Read the schema again, because a newer farmd may have rewritten it; this version must still be
+        allowed.
 
         Raises:
             SchemaTooNew: it is not.
@@ -167,18 +169,18 @@ class ClaimLoop:
         except SchemaTooNew:
             raise
         except StoreError as error:
-            # The old index refuses what is taken meanwhile; the workers need none of it.
+            # With the old index claims are refused meanwhile; workers do not need it.
             log.warning("claims.no_schema", kind=self.kind, code=error.code, error=error.message)
 
     async def _resumed(self) -> None:
-        """After a suspension what workers have read is too old: they start again (R15)."""
+        """Restart the workers after a suspension, because what they have read is too old (R15)."""
         if self._session.epoch == self._epoch:
             return
         self._epoch = self._session.epoch
         await self._start(await self.supervisor.stop(list(self.supervisor.owned)))
 
     async def _drop_lost(self) -> None:
-        """Locks that vanished under their workers, because somebody deleted them by hand."""
+        """Stop the workers whose locks are gone, for example because a person deleted them."""
         held, index = self._held.known(), self._held.index
         claims = self.supervisor.owned
         lost = [item for item, claim in claims.items() if item not in held and claim.index <= index]
@@ -190,11 +192,11 @@ class ClaimLoop:
             log.warning("claims.lost", kind=self.kind, count=len(lost))
 
     def wake(self) -> None:
-        """Something that claiming rests on has changed."""
+        """Run a round soon, because its input changed."""
         self._wake.set()
 
     def records_changed(self, items: set[str], matters: bool) -> None:
-        """Records of these items changed; ``matters`` tells whether that can matter to claiming."""
+        """Pass on that records changed; ``matters``: the change can affect claiming."""
         for item in items:
             self.supervisor.record_changed(item)
         if matters:
@@ -215,9 +217,9 @@ class ClaimLoop:
         await self._start([*taken, *await self._adopt(situation, {claim.item for claim in taken})])
 
     async def _adopt(self, situation: Situation, taken: Set[str]) -> list[Claim]:
-        """Locks that bear this session without a worker: handed over, or taken with an unknown outcome.
+        """Locks that bear this session and have no worker: handed over, or taken with an unknown outcome.
 
-        Those of ``taken`` bear it as well, since a moment ago, and are no adoptions.
+        The locks of ``taken`` were taken a moment ago and are no adoptions.
         """
         expected = any(
             situation.targets.get(item) == self._settings.name
@@ -244,7 +246,8 @@ class ClaimLoop:
             await self._caches.work.barrier()
             await self._kind.barrier([claim.item for claim in claims])
         except StoreError:
-            # Without a fresh read nothing may be planned: let others, or a later round, have them.
+            # Without a fresh read the worker may not plan: free the locks, so that another farm or a later
+            # round takes them.
             self._bar()
             self._locks.doubt()
             await self._locks.free(claims)
@@ -260,18 +263,18 @@ class ClaimLoop:
         log.info("claims.taken", kind=self.kind, count=len(claims), owned=len(self.supervisor))
 
     def _bar(self) -> None:
-        """Take nothing for a while, longer each time in a row."""
+        """Take nothing for a while, which doubles each time in a row."""
         self._barred_until = self._clock.mono() + self._barred_for * self._rng.uniform(0.75, 1.25)
         self._barred_for = min(2 * self._barred_for, BARRED_LIMIT)
 
     async def _hand_over(self, items: list[str], receiver: Peer) -> None:
-        """Cancel and await the workers, then move their locks; what was refused gets its worker back (R9)."""
+        """Cancel and await the workers, then move their locks; workers of refused locks start again (R9)."""
         self._session.require()
         claims = await self.supervisor.stop(items)
         try:
             await self._locks.hand_over(claims, receiver)
         except OutcomeUnknown as error:
-            # Those that are still ours are adopted again, as soon as that was read (R12).
+            # A lock that is still this session's is adopted again once it was read (R12).
             log.warning("claims.hand_over_unanswered", receiver=receiver.id, error=error.message)
         except StoreError as error:
             log.info("claims.hand_over_refused", receiver=receiver.id, error=error.message)

@@ -1,13 +1,13 @@
-"""How a worker can end other than by being cancelled."""
+"""The ways in which a worker ends, apart from cancellation."""
 
 from __future__ import annotations
 
 
 class ClaimLost(Exception):
-    """The lock of this claim is gone or somebody else's: the worker must end without another write."""
+    """The claim's lock is gone or another session's: the worker must end without another write."""
 
     code = "claim_lost"
 
 
 class WorkerEnded(Exception):
-    """A worker returned: workers end by cancellation only, so this is a bug of the worker."""
+    """A worker returned. Workers end only by cancellation, so this is a bug."""

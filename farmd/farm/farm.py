@@ -1,11 +1,11 @@
 """The farm: one session at a time, and the round of claiming that runs under it (p2 ``pkg/rc/farm.go``).
 
 A round reads the situation, asks ``plan.decide`` and carries the plan out: release, hand over, take in
-batches, adopt. New claims wait for one shared barrier read, then each gets its worker. A lost session
-cancels and awaits every worker before a new session is opened (R2); a clean stop destroys the session,
-which frees all locks at once (R4). So does the sign that the store was restored from a snapshot: nothing
-that was read or held before counts any more (R15). Several farms share the work without talking; locks alone
-decide.
+batches, adopt. New claims wait for one shared barrier read, then each gets its worker. After a lost session
+every worker is cancelled and awaited before a new session is opened (R2). A clean stop destroys the session,
+which frees all locks at once (R4). A sign that the store was restored from a snapshot ends the session in the
+same way, because nothing that was read or held before counts any more (R15). Several farms share the work
+through locks alone.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ STALL_SECONDS = 180.0
 PAUSE_START, PAUSE_LIMIT = 1.0, 30.0
 # A server that ends all waits early looks like one that is restored again and again.
 BEGIN_ANEW_SECONDS = 10.0
-# NotRegistered too: whoever finds the store wiped stays, frozen, and never registers it anew (R18, R20).
-# A token or a record that a person has yet to mend ends no process either: it goes on when that is done.
+# NotRegistered is here, too: a farm that finds the store wiped stays, frozen, and never registers it anew
+# (R18, R20). A token or a record that a person has to mend does not end the process either.
 TRANSIENT = (
     StoreUnavailable,
     OutcomeUnknown,
@@ -107,7 +107,7 @@ class Farm:
         self._began_anew = float("-inf")
         self.ready = asyncio.Event()
         self.loops: list[ClaimLoop] = []
-        # Once, and not once a session: loops come and go, what they are told of does not.
+        # Subscribed once and not once for each session: caches have no way to unsubscribe.
         for kind in kinds:
             kind.subscribe(partial(self._records_changed, kind.name))
         caches.farms.subscribe(lambda _: self._claiming_changed())
@@ -123,13 +123,13 @@ class Farm:
             loop.wake()
 
     def _resumed(self) -> None:
-        """What workers have read is too old: they halt now, and the next rounds start them anew (R15)."""
+        """Cancel all workers, because what they have read is too old; the next round restarts them (R15)."""
         for loop in self.loops:
             loop.supervisor.halt()
             loop.wake()
 
     def publish(self) -> None:
-        """Write what only a scrape asks for: the age of each tree, what is owned and what is blocked."""
+        """Write the metrics that only a scrape needs: the age of each tree, owned and blocked items."""
         self._caches.publish(self._recorder)
         for kind in self._kinds:
             owned = sum(len(loop.supervisor) for loop in self.loops if loop.kind == kind.name)
@@ -162,7 +162,7 @@ class Farm:
             await tasks.end(sessions, *background)
 
     async def _sessions(self, stop: asyncio.Event) -> None:
-        """One session after the other; nothing of the next starts before all of the last has ended."""
+        """Run one session after the other; the next begins only when everything of the last has ended."""
         while not stop.is_set():
             if self._caches.restored.is_set():
                 await self._begin_anew()
@@ -193,12 +193,12 @@ class Farm:
         await self._caches.begin_anew()
 
     async def _restored(self) -> None:
-        """Return when the store was restored, but not again at once."""
+        """Return when the store was restored, at most once in ``BEGIN_ANEW_SECONDS``."""
         await self._caches.restored.wait()
         await self._clock.sleep(max(0.0, self._began_anew + BEGIN_ANEW_SECONDS - self._clock.mono()))
 
     async def _pause(self, stop: asyncio.Event) -> None:
-        """Spare a store that cannot be used now: longer each time, until the farm was ready once more."""
+        """Wait before the next attempt, twice as long each time until the farm is ready once more."""
         await wait(stop, self._clock, self._pause_seconds * self._rng.uniform(0.5, 1.5))
         self._pause_seconds = min(2 * self._pause_seconds, PAUSE_LIMIT)
 
@@ -233,12 +233,12 @@ class Farm:
                 if task.done():
                     task.result()
         finally:
-            # Workers end before renewal does: they may still be finishing a write.
+            # Workers end before renewal does, because they may still finish a write.
             await tasks.end(work)
             await tasks.end(renewal, *ends)
 
     async def _drain(self, session: Session, *ends: asyncio.Task[None]) -> None:
-        """Hand over what others may have, without a gap, for as long as the settings allow (R9)."""
+        """Hand over without a gap what other farms may have, for as long as the settings allow (R9)."""
         log.info("farm.draining", farm=self._member.id, seconds=self._settings.drain)
         drained = [asyncio.create_task(self._handed_over(session), name="drain")]
         drained += [asyncio.create_task(self._clock.sleep(self._settings.drain))]
@@ -262,7 +262,11 @@ class Farm:
         await asyncio.gather(*(loop.drained.wait() for loop in self.loops))
 
     async def _announce(self, session: Session, *, draining: bool = False) -> None:
-        """Be present under this farm's name (R7); ``Conflict`` if another live farm bears it."""
+        """Write this farm's presence (R7).
+
+        Raises:
+            Conflict: another live farm has this name.
+        """
         self._announced = msgspec.structs.replace(
             self._member, session=session.id, since=self._clock.now(), draining=draining
         )
@@ -271,7 +275,7 @@ class Farm:
         )
 
     async def _stay_present(self, session: Session) -> None:
-        """Announce this farm again where its presence was deleted or overwritten."""
+        """Write the presence again where it was deleted or overwritten."""
         while True:
             await self._clock.sleep(presence.LOOK_SECONDS)
             seen = self._caches.farms.entries.get(self._key)
@@ -285,7 +289,7 @@ class Farm:
                 log.warning("farm.not_present", code=error.code, error=error.message)
 
     async def _work(self, session: Session) -> None:
-        """Announce this farm and run one claim loop a kind."""
+        """Announce this farm and run one claim loop for each kind."""
         schema = await registration.read_schema(self._client, self._keys)
         await self._announce(session)
         await self._caches.filled()
@@ -301,7 +305,7 @@ class Farm:
             await _until_one_fails(work)
 
     async def _same_cluster(self) -> None:
-        """Join no other cluster than the one whose copy this farm holds (R20).
+        """Check that the cluster is the one whose copy this farm holds (R20).
 
         Raises:
             NotRegistered: the store was wiped, and perhaps registered anew, since this farm was started.
@@ -333,9 +337,9 @@ class Farm:
 
 
 async def _until_one_fails(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run all of it; none outlives the first that fails, and each may take its time to end (R2).
+    """Run all until the first fails; then cancel the others and await their ends (R2).
 
-    ``gather`` would hand a cancellation on, and the one below would then cut that end short.
+    ``gather`` would pass a second cancellation on to tasks that are ending.
     """
     running = [asyncio.create_task(each) for each in work]
     try:

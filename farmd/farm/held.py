@@ -1,10 +1,10 @@
-"""Which items are held: one parked ``?keys`` query a farm, where existence means held (R7, R23).
+"""Which items are held: one parked ``?keys`` query for each farm, where a key means a held lock (R7, R23).
 
-All kinds of work share the query, because a process may park only so many. It rests while one of them
-takes locks, so that a farm's own locks do not wake it in a storm; but never for long, so that no kind that
-hangs keeps the others from seeing what came free. What a farm takes or is refused counts as held at once;
-a refusal is looked into by a timer, because the end of a lock-delay wakes nobody (R5) and nobody polls
-``acquire`` (R6).
+All kinds of work share the query, because a process may park only a few. The query pauses while a kind takes
+locks, so that the farm's own locks do not wake it in a storm. The pause is short, so that a kind that hangs
+does not hide freed locks from the others. An item that this farm takes, or is refused, counts as held at
+once. After a refusal a timer reads the locks again, because the end of a lock-delay wakes no watch (R5) and a
+farm does not poll ``acquire`` (R6).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REFUSALS_COUNTED = 10  # by then the limit is reached
 
 
 class LockTree:
-    """All locks of the fleet, as last seen; ``of`` gives each kind its own."""
+    """All locks of the fleet, as read last; ``of`` gives each kind its own part."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class LockTree:
             rng=self._rng,
             pause=PAUSE,
             on_answer=self._beat.beat,
-            # An outage is no stalled loop: the query goes on asking, and restarting helps nobody.
+            # An outage does not stall the loop: the query keeps asking, and a restart would not help.
             on_error=lambda _: self._beat.beat(),
             on_restore=self._on_restore,
         )
@@ -90,7 +90,7 @@ class LockTree:
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Start no new query meanwhile, for a while at most."""
+        """Start no new query inside this context, for ``LONGEST_REST`` at most."""
         self._taking += 1
         self._awake.clear()
         try:
@@ -101,7 +101,7 @@ class LockTree:
                 self._awake.set()
 
     async def look(self) -> None:
-        """Read the locks now; every kind learns what is found.
+        """Read the locks now and pass the answer to every kind.
 
         Raises:
             StoreError: they could not be read.
@@ -127,10 +127,10 @@ class LockTree:
 
 
 class HeldLocks:
-    """The held items of one kind, as last seen; ``items`` is None while nothing is known of them.
+    """The held items of one kind, as read last; ``items`` is None while the locks are unknown.
 
-    ``index`` is that of the answer; ``moved`` is set by every answer, for whoever clears it: a hand-over
-    changes no key. ``on_change`` is called after each answer of the parked query.
+    ``index`` is the answer's. Every answer sets ``moved``, and the reader clears it: a hand-over changes no
+    key. ``on_change`` is called after each answer of the parked query.
     """
 
     def __init__(self, tree: LockTree, clock: Clock, rng: Rng, on_change: Callable[[], None]) -> None:
@@ -145,13 +145,13 @@ class HeldLocks:
         self.moved = False
 
     def resting(self) -> AbstractContextManager[None]:
-        """While this kind takes locks."""
+        """Pause the query while this kind takes locks."""
         return self._tree.resting()
 
     def known(self) -> frozenset[str]:
-        """The items that are held at this moment; what is taken later is not among them.
+        """A copy of the items that are held now.
 
-        Sight of them may be lost at every await, which is no evidence that any is free.
+        An answer without the sentinel can come at every await; it does not prove that an item is free.
 
         Raises:
             NotRegistered: the last answer lacked the sentinel (R20).
@@ -162,26 +162,26 @@ class HeldLocks:
 
     # -- what this farm does ---------------------------------------------------------------------
     def took(self, items: Iterable[str]) -> None:
-        """These are held by now, whoever got them."""
+        """Count these items as held, by whichever farm."""
         if self.items is not None:
             self.items |= set(items)
 
     def claimed(self) -> None:
-        """A claim succeeded: a refusal is once more looked into soon."""
+        """Reset the pause after a refusal, because a claim succeeded."""
         self._refusals = 0
 
     def refused(self) -> None:
-        """Some were refused: look again after a while, longer each time, unless an answer comes first."""
+        """Read the locks again after a pause that doubles with each refusal, unless an answer comes first."""
         pause = min(REFUSED_START * 2**self._refusals, REFUSED_LIMIT)
         self._refusals = min(self._refusals + 1, REFUSALS_COUNTED)
         self._look_at = self._clock.mono() + pause * self._rng.uniform(0.75, 1.25)
 
     def due_in(self) -> float | None:
-        """Seconds until ``refresh`` has something to do; None: nothing."""
+        """Seconds until ``refresh`` reads the locks; None: it has no reason to."""
         return None if self._look_at is None else max(0.0, self._look_at - self._clock.mono())
 
     async def refresh(self) -> None:
-        """Look again if a refusal is due for it.
+        """Read the locks if the pause after a refusal is over.
 
         Raises:
             StoreError: the locks could not be read.
@@ -190,7 +190,7 @@ class HeldLocks:
             await self._tree.look()
 
     def seen(self, items: set[str], index: int) -> None:
-        """What an answer says of this kind."""
+        """Take over what an answer says of this kind."""
         self._look_at = None
         self.items = items
         self.index = index

@@ -1,4 +1,4 @@
-"""The items of a kind whose records lie in shared trees: listed, and told of when they change."""
+"""Lists the items of a kind whose records lie in shared trees, and reports their changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from store.keys import Keys
 
 
 class Claimable(Protocol):
-    """What the claim engine needs of a record."""
+    """The fields of a record that the claim engine needs."""
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -23,7 +23,7 @@ class Claimable(Protocol):
 
 
 class Items:
-    """Keeps the items of some trees up to date: ``item`` makes one, by the last part of a key.
+    """Keeps the items of some trees up to date; ``item`` builds one from the last part of a key.
 
     ``always`` are items that have no record and never change.
     """
@@ -45,19 +45,19 @@ class Items:
             self._changed({*tree.entries, *tree.broken})
 
     def items(self) -> Mapping[str, Item]:
-        """All of them; those whose record does not decode too, marked as broken."""
+        """All items; an item whose record does not decode is marked as broken."""
         return self._items
 
     def trusted(self) -> bool:
-        """Whether an item that is missing here is truly gone (R20)."""
+        """Whether an item that is missing here is proven to be gone (R20)."""
         return all(tree.ready.is_set() and tree.doubt is None for tree in self._trees)
 
     def subscribe(self, changed: Callable[[set[str], bool], None]) -> None:
-        """Call back with the items that changed, and whether that can matter to claiming."""
+        """Call back with the changed items, and with whether the change can affect claiming."""
         self._subscribers.append(changed)
 
     def subscribe_gone(self, gone: Callable[[set[str]], None]) -> None:
-        """Call back with the items that are gone: nothing may be kept of them."""
+        """Call back with the items that are gone, whose state must be dropped."""
         self.subscribe(lambda changed, _: gone(changed - self._items.keys()))
 
     def _changed(self, changed: set[str]) -> None:
@@ -77,7 +77,7 @@ class Items:
 class RecordItems(Items):
     """The items of one tree of ``Claimable`` records.
 
-    Changes of the trees ``beside`` it, whose keys end in an item's id, are changes of that item.
+    A change in a tree ``beside`` it, whose keys end in an item's id, is a change of that item.
     """
 
     def __init__(self, tree: PrefixCache[Any], keys: Keys, beside: Sequence[PrefixCache[Any]] = ()) -> None:

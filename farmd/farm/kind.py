@@ -1,7 +1,7 @@
 """A kind of work, as the claim engine sees it: the seam that a new kind implements.
 
-To add one: list its items, build a worker for a claim, and say what must be fresh before a worker may
-plan. ``farmd/replication/kind.py`` is the model.
+A new kind lists its items, builds a worker for a claim, and says what must be fresh before a worker plans
+(``farmd/work/kind.py`` is the base of all).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Worker(Protocol):
         """The loop."""
 
     async def gone(self) -> object:
-        """The item does not exist any more: end what people were told of it. Called after ``run`` ended."""
+        """Resolve the item's alerts, because the item does not exist any more. Called after ``run`` ended."""
 
 
 class Kind(Protocol):
@@ -36,22 +36,23 @@ class Kind(Protocol):
         """All items of this kind, by id, from a fresh cache."""
 
     def trusted(self) -> bool:
-        """Whether ``items`` may be taken for complete right now; otherwise nothing is released (R20)."""
+        """Whether ``items`` is complete right now; otherwise nothing is released (R20)."""
 
     def subscribe(self, changed: Callable[[set[str], bool], None]) -> None:
-        """Call back with the items whose records changed, and whether that can matter to claiming.
+        """Call back with the items whose records changed, and with whether the change can affect claiming.
 
-        Coming, going, other labels or needs matter; a changed count does not, and costs no round.
+        A record that comes or goes, other labels and other needs affect claiming; a changed count does not
+        and costs no round.
         """
 
     async def barrier(self, items: Sequence[str]) -> None:
-        """Return once what workers of these items plan from was read after this call (R15)."""
+        """Return once the input of these items' workers was read after this call (R15)."""
 
     def blocked(self) -> int:
-        """How many of its workers here are blocked, with a reason in their status."""
+        """How many of its workers in this farm are blocked."""
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> Worker:
-        """A worker for a claim; built only after ``barrier``. ``wake`` is set when the record changes."""
+        """A worker for a claim, built only after ``barrier``. ``wake`` is set when the record changes."""
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
-        """What runs beside the workers for as long as the farm does."""
+        """Tasks that run beside the workers for as long as the farm does."""

@@ -1,7 +1,7 @@
 """Taking, finding, freeing and handing over the locks of one kind under one session (R3, R8, R9).
 
-A transaction without an answer leaves a doubt: a lock may bear this session that nobody works on. While
-there is one, the locks are listed and looked through; no lock of a live session may stay without a worker.
+After a transaction without an answer, a lock may bear this session and have no worker. Until that is cleared
+up, the locks are listed and compared: no lock of a live session may stay without a worker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 IN_FLIGHT = 8
 SWEEP_SECONDS = 30.0
-# Longer than any transaction can last: until then a lock may turn up whose answer was lost.
+# This is longer than any transaction can last: until then a lock may appear whose answer was lost.
 DOUBT_SECONDS = 60.0
 
 
@@ -55,7 +55,7 @@ class Locks:
         self._sweep_at = float("-inf")
 
     async def take(self, items: Sequence[str], schema: int) -> list[Claim]:
-        """Take as many as are free, in full batches, several in flight; failed batches leave a doubt.
+        """Take the items that are free, in full batches, several in flight; a failed batch leaves a doubt.
 
         Raises:
             NotRegistered: the schema changed.
@@ -96,30 +96,31 @@ class Locks:
         self._recorder.count("farmd_lock_events_total", refused, event="rejected")
 
     def in_doubt(self) -> bool:
-        """Whether the last ``take`` did not hear of all its batches."""
+        """Whether a batch of the last ``take`` was not answered."""
         return self._failed
 
     def doubt(self) -> None:
-        """A lock may bear this session without a worker, now or when a late transaction is applied."""
+        """Note that a lock may bear this session and have no worker, now or after a late transaction."""
         self._look = True
         self._doubt_until = self._clock.mono() + DOUBT_SECONDS
 
     def look_again(self) -> None:
-        """Locks of this session changed in another way than by its own doing."""
+        """List the locks soon, because locks of this session changed without its doing."""
         self._look = True
 
     def worth_looking(self, strangers: Set[str], expected: bool) -> bool:
-        """Whether to list the locks for some that bear this session without a worker.
+        """Whether to list the locks and look for those that bear this session without a worker.
 
-        At once where one is ``expected``, else from time to time, and only when locks of others moved.
+        Yes at once where such a lock is ``expected``; otherwise now and then, and only after other locks
+        moved.
         """
         now = self._clock.mono()
         due = expected or now < self._doubt_until or now >= self._sweep_at
         return self._look or bool(self._held.moved and strangers and due)
 
     async def borne(self) -> list[Claim]:
-        """All locks that bear this session."""
-        # Before the question: what moves while the answer is on its way may not be in it.
+        """All claims whose locks bear this session."""
+        # Cleared before the request: the answer may lack what changes while it is on its way.
         self._look = self._held.moved = False
         try:
             claims = await self._locker.borne_by(self._session.id)
@@ -130,7 +131,7 @@ class Locks:
         return claims
 
     async def free(self, claims: Sequence[Claim]) -> None:
-        """Free the locks of claims whose workers have ended: in full batches, several in flight."""
+        """Free the locks of claims whose workers have ended, in full batches, several in flight."""
         batches = [claims[start : start + MAX_OPERATIONS] for start in range(0, len(claims), MAX_OPERATIONS)]
         gate = asyncio.Semaphore(IN_FLIGHT)
 
@@ -145,7 +146,7 @@ class Locks:
             raise error
 
     async def hand_over(self, claims: Sequence[Claim], receiver: Peer) -> None:
-        """Move locks to a peer in one transaction; a dead receiver rolls it back (R9).
+        """Move locks to a peer in one transaction, which fails if the peer's session is dead (R9).
 
         Raises:
             OutcomeUnknown: they are ours or the receiver's.

@@ -1,9 +1,8 @@
-"""The members that share the items of one kind, and whose each item shall be (R7, R9, R11).
+"""The members that share the items of one kind, and the member that each item is meant for (R7, R9, R11).
 
-Members are the farms that are present, know the kind and, where farms share its items by a selector, bear
-the same one. An item goes to one of those that know all the features that it needs, so that nothing is
-ever given to a farm that may not work on it. A member is settled, and may receive items, once it was seen
-for a while.
+Members are the farms that are present, know the kind and, where farms choose its items by a selector, have
+the same selector. An item goes to a member that knows all features that the item needs, so no farm gets an
+item that it may not work on. A member is settled, and may receive items, once it was present for a while.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ Features = tuple[tuple[str, frozenset[str]], ...]
 
 
 class Members:
-    """Peers of one farm for one kind, as they come and go.
+    """The members that share one kind, as one farm sees them.
 
-    ``preferred`` is the member that each item prefers, ``targets`` the one whose it shall be for loads to be
-    even; "" where nobody knows what it needs.
+    ``preferred`` maps each item to the member that it prefers, ``targets`` to the member that should hold it
+    so that loads are even; "" where no member knows the features that the item needs.
     """
 
     def __init__(self, kind: str, settings: FarmSettings, farms: PrefixCache[Member], clock: Clock) -> None:
@@ -67,16 +66,16 @@ class Members:
         return peers
 
     def shun(self, peer: Peer) -> None:
-        """It could not receive: offer it nothing for a while."""
+        """Offer a peer no items for a while, because it could not receive some."""
         self._shunned[peer.session] = self._clock.mono() + SHUN_SECONDS
 
     async def share(
         self, items: Mapping[str, Item], peers: Mapping[str, Peer], *, draining: bool = False
     ) -> None:
-        """Compute ``preferred`` and ``targets``, anew only where members, items or needs changed.
+        """Compute ``preferred`` and ``targets`` again if members, items or needs changed.
 
-        This farm counts itself unless it is ``draining``, so that all agree also before it sees its own
-        presence.
+        This farm counts itself unless it is ``draining``, so that all farms agree even before it has seen its
+        own presence record.
         """
         able = {peer.id: peer.features for peer in peers.values() if not peer.draining}
         if draining:
@@ -87,7 +86,7 @@ class Members:
             self.targets = await self._dealt(items, able)
 
     async def _prefer(self, items: Mapping[str, Item], able: Mapping[str, frozenset[str]]) -> bool:
-        """The preferred member of each item; whether any of it is new."""
+        """Update the preferred member of each item; whether any changed."""
         members = tuple(sorted(able.items()))
         changed = members != self._preferred_by
         if changed:
@@ -112,7 +111,7 @@ class Members:
         return changed or bool(missing or gone)
 
     async def _dealt(self, items: Mapping[str, Item], able: Mapping[str, frozenset[str]]) -> dict[str, str]:
-        """Bounded loads, those first that fewest members may have."""
+        """Share the items with bounded loads, beginning with the items that the fewest members may have."""
         await self._clock.sleep(0)
         groups = self._grouped(items, able)
         targets, loads = dict(self.preferred), dict.fromkeys(able, 0)
@@ -131,7 +130,7 @@ class Members:
     def _grouped(
         self, items: Mapping[str, Item], able: Mapping[str, frozenset[str]]
     ) -> dict[tuple[str, ...], dict[str, list[str]]]:
-        """By the members that may have them: items by the member that they prefer."""
+        """Items by the member that they prefer, grouped by the members that may have them."""
         groups: dict[tuple[str, ...], dict[str, list[str]]] = {}
         of: dict[tuple[str, ...], dict[str, list[str]]] = {}
         for item in items.values():
@@ -144,7 +143,7 @@ class Members:
 
 
 def _knowing(able: Mapping[str, frozenset[str]], needs: Sequence[str]) -> tuple[str, ...]:
-    """Members that know all that is needed."""
+    """Members that know all the features."""
     if not needs:
         return tuple(sorted(able))
     return tuple(sorted(name for name, features in able.items() if features.issuperset(needs)))

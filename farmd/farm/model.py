@@ -1,4 +1,4 @@
-"""What the claim engine reasons about: items of work, members, and a plan of claims."""
+"""The values of the claim engine: items of work, members, the input and the plan of a round of claiming."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from farmd import kinds
 class Item:
     """One item of work: its record's ModifyIndex, labels and the features that it needs (R11).
 
-    ``broken`` says why its record does not decode; such an item is still owned, so that it is reported
-    by one farm, and nothing of it is touched (R10).
+    ``broken`` says why its record does not decode. One farm still owns such an item and reports it, and
+    nothing of it is touched (R10).
     """
 
     id: str
@@ -23,13 +23,14 @@ class Item:
     broken: str = ""
 
     def claimed_like(self, other: Item) -> bool:
-        """Whether the same farms may claim it as another version of it."""
+        """Whether the same farms may claim both versions of the item."""
         return self.labels == other.labels and self.needs == other.needs
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A member as the plan sees it: ``settled`` members may receive items; ``features`` are what it knows.
+    """A member as the plan sees it: a ``settled`` member may receive items; ``features`` are those that it
+    knows.
 
     ``since`` is when it was first seen, on the monotonic clock.
     """
@@ -44,14 +45,14 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Everything that one round of claiming decides from. Times are seconds, monotonic.
+    """The input of one round of claiming. Times are seconds on the monotonic clock.
 
-    ``held`` are items that somebody holds, ours included; ``mine`` those that this farm works on;
-    ``claimable`` the items that this farm may take at all; ``preferred`` names each item's preferred member,
-    ``targets`` the one whose it shall be for loads to be even; ``free_since`` tells since when an item was
-    seen free; ``not_before`` until when it must rest after a crash; ``patience`` is this farm's jittered
-    delay before it takes what others prefer, or hands over what is too much; ``above_since`` tells since
-    when it has been above its share.
+    ``held`` are items that any farm holds, this one included; ``mine`` those that this farm works on;
+    ``claimable`` those that it may take; ``preferred`` names each item's preferred member, ``targets`` the
+    member that should hold it for even loads; ``free_since`` is when an item was first seen free;
+    ``not_before`` the end of a backoff after a crash; ``patience`` this farm's jittered delay before it takes
+    items that others prefer, or hands over its surplus; ``above_since`` is when it began to hold more than
+    its share.
     """
 
     me: str
@@ -71,10 +72,10 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class ClaimPlan:
-    """What to do now, in this order; ``wake_at`` is when to look again if nothing else happens.
+    """The actions of a round, in this order; ``wake_at`` is when to plan again if nothing happens before.
 
-    ``release`` are items that are no longer ours to work on, ``give`` those to hand over by receiver;
-    ``above`` tells that this farm has more than its share.
+    ``release`` are items that this farm may not work on any more, ``give`` those to hand over, by receiver.
+    ``above``: this farm holds more than its share.
     """
 
     take: list[str]
@@ -86,14 +87,14 @@ class ClaimPlan:
 
 @dataclass(frozen=True, slots=True)
 class FarmSettings:
-    """What an operator can set. Times are seconds.
+    """The settings of a farm. Times are seconds.
 
     ``settle`` is how long a farm waits for its peers before it claims, ``patience`` the middle of the
-    jittered delay before it takes an item that another farm prefers, ``stable`` how long a peer must
-    be present before items are handed to it. ``drain`` is how long a farm that stops may take to hand its
-    items over; 0: it frees them all at once (R4). ``selector`` chooses among the items of selectable
-    kinds; the others belong to all farms. ``lost_after`` is how long a node's agent may be absent (R21),
-    ``max_transfers`` how many pods of the whole fleet may be on the move at once.
+    jittered delay before it takes an item that another farm prefers, ``stable`` how long a peer must be
+    present before it receives items. ``drain`` is how long a stopping farm may take to hand over its items;
+    with 0 it frees all locks at once (R4). ``selector`` chooses among the items of selectable kinds; other
+    items belong to all farms. ``lost_after`` is how long a node's agent may be absent (R21),
+    ``max_transfers`` how many pods of the whole fleet may move at once.
     """
 
     name: str
@@ -108,5 +109,5 @@ class FarmSettings:
     drain: float = 0.0
 
     def selector_of(self, kind: str) -> str:
-        """The selector that this farm's items of a kind must match; empty: it takes all."""
+        """The selector for the items of a kind; empty: this farm takes all."""
         return self.selector if kinds.selectable(kind) else ""

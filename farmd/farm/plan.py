@@ -1,9 +1,9 @@
 """What a farm claims, releases and hands over: pure (R7, R9, R10, R11).
 
-A farm takes free items that prefer it at once, and others' only after they stayed free for its patience: all
-farms agree on that whatever they have seen of other items. Once it holds more than its share for as long, it
-hands items to the settled members whose they shall be, in bounded batches. Whose an item shall be depends on
-members and items alone, so it never moves back and forth.
+A farm takes free items that prefer it at once. It takes other free items only after they stayed free for its
+patience; this holds whatever other farms have seen. A farm that held more than its share for as long hands
+items to the settled members that should hold them, in bounded batches. The member that should hold an item
+depends on members and items alone, so an item never moves back and forth.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from farmd.farm.model import ClaimPlan, Peer, Situation
 
 HAND_OVER_BATCH = 20
-# A twentieth above its share is no reason to move anything: items come and go.
+# A surplus of a twentieth moves nothing, because items come and go.
 SLACK = 20
 
 
@@ -50,16 +50,17 @@ def _take(situation: Situation) -> tuple[list[str], float | None]:
 
 
 def _surplus(situation: Situation) -> int:
-    """How many items this farm has above its share; it shrugs at a few, but once it gives, it gives all."""
+    """How many items to hand over: none for a small surplus, but all of it once the farm has begun."""
     share = sum(owner == situation.me for owner in situation.targets.values())
     surplus = sum(item in situation.claimable for item in situation.mine) - share
     return surplus if surplus > (share // SLACK if situation.above_since is None else 0) else 0
 
 
 def _give(situation: Situation, surplus: int) -> dict[str, list[str]]:
-    """So many items to the members whose they shall be, as far as those may receive.
+    """Items to hand over to the settled members that should hold them.
 
-    Whoever came last has most room; an older member might only pass on what it gets.
+    The member that came last is served first, because it has most room; an older member might have to pass
+    the items on.
     """
     receivers = _receivers(situation)
     offers = [
@@ -76,7 +77,7 @@ def _give(situation: Situation, surplus: int) -> dict[str, list[str]]:
 
 
 def _give_all(situation: Situation) -> dict[str, list[str]]:
-    """A draining farm hands over everything that somebody may have, a batch a receiver at a time."""
+    """Everything that another member may have, one batch for each receiver and round."""
     receivers = _receivers(situation)
     batches = _Batches()
     for position, item in enumerate(sorted(set(situation.mine) & situation.claimable.keys())):
@@ -102,13 +103,13 @@ def _able(receivers: Mapping[str, Peer], needs: Iterable[str]) -> list[str]:
 
 
 class _Batches:
-    """What to hand over, by receiver."""
+    """Items to hand over, by receiver."""
 
     def __init__(self) -> None:
         self.of: dict[str, list[str]] = {}
 
     def add(self, item: str, receiver: str) -> bool:
-        """Whether there is still room for it in this round."""
+        """Add an item to its receiver's batch; whether there was room for it."""
         batch = self.of.setdefault(receiver, [])
         if len(batch) >= HAND_OVER_BATCH:
             return False

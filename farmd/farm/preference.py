@@ -1,10 +1,10 @@
-"""Whom an item belongs to: rendezvous hashing with bounded loads (R7, R9).
+"""The member that should hold each item: rendezvous hashing with bounded loads (R7, R9).
 
-Every farm computes the same answer from the same members and items, without talking. Each item has an order
-of preference over the members that may have it; a member has no more room than its even share, and where
-more items want it than it has room for, it keeps those that it ranks highest and the others go to their
-next choice. Both sides rank by one score, so the answer is the same in whatever order it is computed (a
-stable matching), and few items change their member when one comes or goes.
+Every farm computes the same answer from the same members and items, without messages. Each item ranks the
+members that may have it. A member has room for its even share; where more items prefer it, it keeps those
+that it ranks highest, and the others go to their next choice. Both sides rank by one score, so the answer
+does not depend on the order of the computation (a stable matching), and few items change their member when a
+member comes or goes.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ def score(member: str, item: str) -> bytes:
 
 
 def ranking(item: str, members: Sequence[str]) -> list[str]:
-    """The members in an item's order of preference."""
+    """The members, the most preferred first."""
     return sorted(members, key=lambda member: (score(member, item), member), reverse=True)
 
 
 def preferred(item: str, members: Sequence[str]) -> str:
-    """The member that an item prefers; empty when there are no members."""
+    """The most preferred member; empty without members."""
     if len(members) == 1:
         return members[0]
     return max(members, key=lambda member: (score(member, item), member), default="")
 
 
 def rooms(wanted: Mapping[str, int], loads: Mapping[str, int]) -> dict[str, int]:
-    """How many of the wanted items each member has room for, so that all come out as even as can be.
+    """How many of the wanted items each member gets, so that the loads are as even as possible.
 
-    ``wanted`` counts the items that prefer each member, ``loads`` what it has already. What does not divide
-    evenly goes to those that most items want.
+    ``wanted`` counts the items that prefer each member, ``loads`` the items that it has already. The
+    remainder of an uneven division goes to the members that most items prefer.
     """
     left = sum(wanted.values())
     level = _level(left, sorted(loads[member] for member in wanted))
@@ -50,7 +50,7 @@ def rooms(wanted: Mapping[str, int], loads: Mapping[str, int]) -> dict[str, int]
 
 
 def _level(count: int, loads: Sequence[int]) -> int:
-    """The highest level to which so many items fill up the lowest of the loads."""
+    """The highest even load that ``count`` more items give to the members with the lowest loads."""
     for filled in range(len(loads), 0, -1):
         level = (count + sum(loads[:filled])) // filled
         if level >= loads[filled - 1]:
@@ -59,7 +59,7 @@ def _level(count: int, loads: Sequence[int]) -> int:
 
 
 class Shares:
-    """Items of one group of members, by the member that each prefers, dealt out within its room."""
+    """The items of one group of members, by the preferred member, shared out within each member's room."""
 
     def __init__(self, wanted: Mapping[str, list[str]], room: Mapping[str, int]) -> None:
         self._members = tuple(wanted)
@@ -68,15 +68,15 @@ class Shares:
         self._ranked: dict[str, list[tuple[bytes, str]]] = {}
 
     def even(self) -> bool:
-        """Whether all can have what prefers them."""
+        """Whether each item can go to the member that it prefers."""
         return all(len(items) <= self._room[member] for member, items in self._items.items())
 
     def rank(self, member: str) -> None:
-        """Rank what a member has; ``moved`` does so where nobody did before, which may take a while."""
+        """Rank a member's items, which may take a while; otherwise ``moved`` does it."""
         self._heap(member)
 
     def moved(self) -> dict[str, str]:
-        """The items that do not go to the member that they prefer, with the member that they go to."""
+        """The items that cannot go to the member that they prefer, with the member that they go to."""
         moved: dict[str, str] = {}
         homeless = [
             (item, member)
@@ -102,7 +102,7 @@ class Shares:
         return [heapq.heappop(ranked)[1] for _ in range(surplus)]
 
     def _offer(self, item: str, member: str) -> str | None:
-        """Give a member one more item; the one that it has no room for then, None if it has."""
+        """Give a member one more item; returns the item that it loses in exchange, None if it had room."""
         ranked = self._heap(member)
         entry = (score(member, item), item)
         if len(ranked) < self._room[member]:
@@ -111,7 +111,7 @@ class Shares:
         return heapq.heappushpop(ranked, entry)[1]
 
     def _heap(self, member: str) -> list[tuple[bytes, str]]:
-        """What a member has, the least of it first; ranked only where that is asked for."""
+        """A member's items as a heap, the lowest rank first; built when first needed."""
         if member not in self._ranked:
             ranked = [(score(member, item), item) for item in self._items[member]]
             heapq.heapify(ranked)

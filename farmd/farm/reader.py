@@ -1,7 +1,7 @@
-"""What one round of claiming of a kind decides from: gathered here, decided on in ``plan``.
+"""Reads the input of a round of claiming; ``plan.py`` decides.
 
-Items are those of the kind that this farm's selector matches, whatever they need: all members must count the
-same items, or they would not agree on whose each is (R7).
+Items are all those that this farm's selector matches, whatever they need: all members must count the same
+items, or they would not agree on which member should hold each (R7).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from store.selectors import parse
 
 
 class ClaimReader:
-    """What a farm sees of one kind: items, who holds them, who is there to share them."""
+    """Reads one kind for one farm: the items, which are held, and the members that share them."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ClaimReader:
     async def situation(
         self, mine: Mapping[str, object], *, above_since: float | None, draining: bool
     ) -> Situation:
-        """Everything as it is now.
+        """The present situation.
 
         Raises:
             NotRegistered: nothing is known of the locks.
@@ -77,16 +77,18 @@ class ClaimReader:
         )
 
     def may_claim(self, item: Item) -> bool:
-        """Whether this farm may work on an item at all (R11)."""
+        """Whether this farm may work on the item (R11)."""
         return self._shares(item) and self._knows(item)
 
     def taken(self, item: str) -> float | None:
-        """This farm has it now; the seconds for which it had been free, if it was seen free."""
+        """Note that this farm took the item; returns the seconds for which the item was free, if it was seen
+        free.
+        """
         since = self._free_since.pop(item, None)
         return None if since is None else self._clock.mono() - since
 
     def _shares(self, item: Item) -> bool:
-        # Nobody can tell a broken one's labels or needs; its one owner reports it and does no more.
+        # The labels and needs of a broken item are unknown; its owner reports it and does no more.
         return bool(item.broken) or self._selector.matches(item.labels)
 
     def _knows(self, item: Item) -> bool:

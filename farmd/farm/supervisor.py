@@ -1,8 +1,8 @@
-"""One supervised task an item: a worker's crash touches no other item (R10).
+"""Runs each worker as a supervised task: the crash of one worker touches no other item (R10).
 
-A crashed worker keeps its item through a backoff that is recorded in ``work/``, so that whoever owns the
-item later honours it too. After ``CRASHES`` in a row the item is blocked with the reason, until its record
-is changed. Stopping a worker always waits for it: no write of it can follow.
+A crashed worker keeps its item through a backoff, which is recorded in ``work/`` so that later owners honour
+it. After ``CRASHES`` in a row the item is blocked with the reason until its record changes. Stopping a worker
+waits for its end, so that no write of it can follow.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REASON_LIMIT = 300
 
 
 def due_in(work: Work, now: float) -> float:
-    """Seconds until an item may be tried again; 0 for a time that no farm can have meant."""
+    """Seconds until the item may be tried again; 0 for a time that is too far away to be meant."""
     seconds = work.not_before - now
     return seconds if 0 < seconds <= 2 * BACKOFF_LIMIT else 0.0
 
@@ -101,14 +101,14 @@ class Supervisor:
         self._running[claim.item] = _Running(claim, task, Wake(), self._crashes(work))
 
     def record_changed(self, item: str) -> None:
-        """A person changed the record: a blocked item is tried again."""
+        """Try a blocked item again, because its record changed."""
         if item in self._running:
             self._running[item].changed.set()
 
     async def stop(self, items: list[str]) -> list[Claim]:
-        """Cancel workers and wait for each; returns their claims, which are still held.
+        """Cancel workers and wait for their ends; returns their claims, which are still held.
 
-        A worker whose item does not exist any more ends what it has told of it.
+        A worker whose item does not exist any more resolves the item's alerts.
         """
         stopped = [self._running.pop(item) for item in items if item in self._running]
         await tasks.end(*(running.task for running in stopped))
@@ -119,17 +119,17 @@ class Supervisor:
         return [running.claim for running in stopped]
 
     def halt(self) -> None:
-        """Let no worker do anything more, from now on; their items stay owned until ``stop`` is called."""
+        """Cancel all workers at once; their items stay owned until ``stop`` is called."""
         for running in self._running.values():
             running.task.cancel()
 
     def take_lost(self) -> list[str]:
-        """Items whose workers found that their claim is gone, since the last call."""
+        """Items whose workers lost their claim since the last call."""
         lost, self._lost = self._lost, set()
         return sorted(lost)
 
     async def _supervise(self, claim: Claim, rest: Work | None) -> None:
-        # The task has a context of its own, so nothing needs to be unbound.
+        # The task has its own context, so nothing needs to be unbound.
         structlog.contextvars.bind_contextvars(kind=claim.kind, item=claim.item)
         running, version, began = self._running[claim.item], 0, math.inf
         while True:
@@ -157,7 +157,9 @@ class Supervisor:
         return item.index if item is not None else 0
 
     def _crashes(self, work: Work | None) -> int:
-        """Crashes in a row that an earlier owner recorded; after a long peace they do not count."""
+        """Crashes in a row that an earlier owner recorded; they do not count after ``STABLE_SECONDS`` without
+        one.
+        """
         if work is None or self._clock.now() - work.not_before > STABLE_SECONDS:
             return 0
         return work.crashes
@@ -168,7 +170,7 @@ class Supervisor:
         return due_in(work, self._clock.now()) > 0
 
     async def _wait_out(self, running: _Running, work: Work) -> None:
-        """Return when the item may be tried again: after its pause, or once its record was changed."""
+        """Return when the backoff is over or, for a blocked item, when its record changed."""
         if not work.blocked:
             await self._clock.sleep(due_in(work, self._clock.now()))
             return
@@ -192,7 +194,7 @@ class Supervisor:
                 return
 
     async def _crashed(self, running: _Running, error: BaseException, lived: float, version: int) -> Work:
-        """Record a crash of a worker that had started from that version of its record."""
+        """Record a crash; ``version`` is that of the record from which the worker had started."""
         running.crashes = 1 if lived > STABLE_SECONDS else running.crashes + 1
         delay = min(BACKOFF_LIMIT, BACKOFF_START * 2 ** (running.crashes - 1)) * self._rng.uniform(0.8, 1.2)
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:REASON_LIMIT]
@@ -208,7 +210,7 @@ class Supervisor:
         return work
 
     async def _record(self, claim: Claim, crashed: Work) -> None:
-        """Write what later owners must honour; fenced like every write."""
+        """Write the backoff that later owners must honour; fenced like every write."""
         writer = Writer(claim, self._session, self._client)
         try:
             writes = [await self._state(claim, crashed)]
@@ -221,7 +223,7 @@ class Supervisor:
             log.exception("worker.state_not_recorded")
 
     async def _blocked(self, claim: Claim, crashed: Work) -> Write:
-        """Say it to people; which alerts are open stays."""
+        """The status of a blocked item; open alerts stay listed."""
         key = self._keys.status(claim.kind, claim.item)
         entry = await self._client.read(key)
         status = Status(
@@ -235,7 +237,7 @@ class Supervisor:
         return Write(key, status, entry.modify_index if entry is not None else 0)
 
     async def _state(self, claim: Claim, crashed: Work) -> Write:
-        """Change what the record says of crashes; what else the worker keeps there stays."""
+        """Change what ``work/`` says of crashes; the worker's other fields stay."""
         key = self._keys.work(claim.kind, claim.item)
         entry = await self._client.read(key)
         if entry is None:

@@ -1,8 +1,8 @@
-"""The one way in which a worker writes: fenced, and applied to the caches (R2, R12, R23a).
+"""The only way in which workers write: fenced, and applied to the caches (R2, R12, R23a).
 
-Every transaction carries the claim's fence and the checks that its plan rests on. What a refusal means is
-said here once: the claim is gone, or somebody else was faster. From the moment when a transaction is sent
-until it was answered with a commit the writer is ``unsettled``: the worker reads again before it plans.
+Every transaction carries the claim's fence and the checks that its plan rests on. This module decides once
+what a refusal means: the claim is lost, or somebody else was faster. From sending a transaction until its
+commit is confirmed the writer is ``unsettled``: the worker then reads again before it plans.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One record as it shall be, compared with the version that it was planned from.
+    """A new version of one record, compared with the version that it was planned from.
 
-    ``record`` None deletes it; ``index`` 0: there is none yet. ``raw`` is the value that it replaces, so that
-    fields of newer versions survive. ``tree`` is the cached tree that learns of the commit, if there is one.
+    ``record`` None deletes it; ``index`` 0: it does not exist yet. ``raw`` is the old value, whose unknown
+    fields are kept. ``tree`` is the cached tree that learns of the commit, if any.
     """
 
     key: str
@@ -49,13 +49,13 @@ class Write:
         return codec.rewrite(self.record, self.raw) if self.raw else codec.encode(self.record)
 
     def operations(self) -> list[Operation]:
-        """Compare and write."""
+        """The operations that compare and write."""
         if self.record is None:
             return deletion(self.key, self.index)
         return [operations.cas(self.key, self.value(), self.index, flags=self.flags)]
 
     def apply(self, index: int) -> None:
-        """Let the cache know what was committed at that index; ``notify`` is the caller's (R23a)."""
+        """Apply the commit at that index to the cache; the caller calls ``notify`` (R23a)."""
         if self.tree is None:
             return
         if self.record is None:
@@ -65,10 +65,10 @@ class Write:
 
 
 def deletion(key: str, index: int) -> list[Operation]:
-    """Delete what stands there at that index.
+    """Delete a key at that index.
 
-    ``delete-cas`` alone also succeeds where the key is gone, so that a transaction which arrives twice, or
-    after the one that replaced it, would be told in the audit twice.
+    ``delete-cas`` alone also succeeds where the key is gone. A transaction that arrives twice, or late, would
+    then write its audit record twice.
     """
     return [operations.check_index(key, index), operations.delete(key)]
 
@@ -110,7 +110,7 @@ class Writer:
         indexes = {entry.key: entry.modify_index for entry in entries}
         for write in writes:
             if isinstance(write, Write):
-                # What was written as it stood keeps its index; a deletion has the commit's.
+                # An unchanged key keeps its index; a deletion has the commit's.
                 write.apply(indexes.get(write.key, index))
         for write in writes:
             if isinstance(write, Write) and write.tree is not None:
@@ -127,10 +127,10 @@ class Writer:
         trailer_bytes: Callable[[Group[T]], int],
         committed: Callable[[Result[T]], None],
     ) -> list[Result[T]]:
-        """Groups in full transactions, several in flight (``store.transaction``); what became of each.
+        """Submit groups in full transactions, several in flight (``store.transaction``); the outcome of each.
 
-        The caches are the caller's to apply. The writer stays unsettled until the caller has read again what
-        was refused, and clears it.
+        The caller applies the commits to the caches. The writer stays unsettled until the caller has read
+        again what was refused, and clears the flag.
 
         Raises:
             ClaimLost, SessionSuspended, AccessDenied: as ``commit``; what was committed before counts.
@@ -146,7 +146,7 @@ class Writer:
         return results
 
     async def attempt(self, *writes: Write | Operation) -> int | None:
-        """``commit``, where a lost race needs no new plan: None if somebody else was faster."""
+        """Like ``commit``, but returns None if somebody else was faster."""
         try:
             return await self.commit(*writes)
         except TransactionRejected:
