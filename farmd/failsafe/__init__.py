@@ -1,1 +1,3 @@
-"""Freeze, never panic: the guard of each kind, its evidence, the removal budget, alerts."""
+"""Freezes removals when the evidence is doubtful: the guard of each kind, its evidence, the removal budget,
+alerts.
+"""

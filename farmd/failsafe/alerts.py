@@ -1,9 +1,10 @@
-"""What people are told of freezes: one incident an evidence, however many kinds and farms it stops (R18).
+"""Alerts of freezes: one incident for each evidence, however many kinds and farms it freezes (R18).
 
-One cause, such as the loss of most agents, freezes several kinds of work on every farm. The farm that
-recorded it first speaks for all; when it is gone, whoever doubts as well, or clears its record, has its
-place: it fires nothing again, and says so when no record and no doubt of its own names the evidence any more.
-A farm whose freeze cannot be recorded speaks for itself.
+One cause, such as the absence of most agents, freezes several kinds of work on every farm. The farm that
+recorded the freeze first fires and resolves the alert. When that farm is gone, a farm that has the same
+evidence, or clears the record, takes its place: it does not fire the alert again, and resolves it when no
+record and no evidence of its own names the incident any more. A farm that cannot record its freeze fires the
+alert itself.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ KEY_LIMIT = 120
 
 
 def incident_key(evidence: str) -> str:
-    """The key under which people hear of an evidence (p2's own where it has one).
+    """The incident key of an evidence (p2's own key where there is one).
 
-    Whichever trees it shows in, such as those of a store that was wiped, it is one incident.
+    The same evidence in several trees, such as those of a wiped store, is one incident.
     """
     tree, _, what = evidence.partition(": ")
     kind = KINDS.get(tree)
@@ -35,7 +36,7 @@ def incident_key(evidence: str) -> str:
 
 
 class FreezeAlerts:
-    """Speaks for one farm's guards. ``present`` tells whether a farm is there to speak for itself."""
+    """Fires and resolves the alerts of one farm's guards. ``present``: whether a farm is present."""
 
     def __init__(
         self,
@@ -58,21 +59,21 @@ class FreezeAlerts:
         self._cleared: set[str] = set()
 
     def recording(self, evidence: str) -> None:
-        """This process is about to record a freeze; it may never hear whether it did."""
+        """Note that this process is about to record a freeze; the answer may be lost."""
         self._tried.add(incident_key(evidence))
 
     def recorded(self, evidence: str) -> None:
-        """It did, and has read since who else had done so before."""
+        """Note that the freeze was recorded, and that earlier records by other farms have been read since."""
         self._recorded.add(incident_key(evidence))
 
     def cleared(self, evidence: str) -> None:
-        """This process has just cleared a freeze, whose speaker may be gone."""
+        """Note that this process cleared a freeze; the farm that fired its alert may be gone."""
         key = incident_key(evidence)
         if not self._present_other(self._speakers.get(key, "")):
             self._cleared.add(key)
 
     async def say(self, kind: str, *doubts: str) -> None:
-        """Say what is news, now that a guard doubts this, or nothing."""
+        """Fire and resolve alerts; ``doubts`` is the present evidence of that kind's guard."""
         self._doubts[kind] = doubts
         doubted = {incident_key(each): each for found in self._doubts.values() for each in found}
         standing = {incident_key(stored.record.evidence) for stored in self._cache.entries.values()}
@@ -83,7 +84,9 @@ class FreezeAlerts:
             await self._end(key)
 
     def _over(self, kind: str, gone: Set[str]) -> list[str]:
-        """What a guard finds gone at its second look: who still doubts has recorded it by then."""
+        """Incidents that the same guard finds gone twice in a row. Another farm that still has the evidence
+        has recorded it by then.
+        """
         self._gone = {key: seen_by for key, seen_by in self._gone.items() if key in gone}
         over = [key for key in sorted(gone) if self._gone.get(key) == kind]
         for key in gone:
@@ -91,7 +94,7 @@ class FreezeAlerts:
         return over
 
     def _listen(self, going_on: Set[str]) -> None:
-        """Note whom people heard of each incident from: whoever recorded it first, as long as it goes on."""
+        """Note which farm fired the alert of each incident: the one that recorded it first."""
         self._speakers = {key: by for key, by in self._speakers.items() if key in going_on}
         for key in going_on - self._speakers.keys():
             first = self._first(key)
@@ -122,7 +125,7 @@ class FreezeAlerts:
         await self._alerter.resolve(key)
 
     def _first(self, key: str) -> Failsafe | None:
-        """The oldest record of an incident, of whatever kind of work."""
+        """The oldest record of an incident, of any kind of work."""
         found = [
             stored for stored in self._cache.entries.values() if incident_key(stored.record.evidence) == key
         ]

@@ -8,19 +8,21 @@ from collections.abc import Callable, Collection, Iterable
 from store.ports import Clock
 
 REMOVALS_SHARE_PER_MINUTE = 0.3
-# Of small fleets, by all farms together; and a farm's part of it: what one worker may move at once.
+# The minimum for small fleets, for all farms together; and one farm's minimum, which is what one worker may
+# move at once.
 REMOVALS_AT_LEAST = 20
 REMOVALS_A_FARM_AT_LEAST = 8
-# Of the budget, while one node alone uses it up: that a pod elsewhere moves, too, is no mass removal.
+# The share of the budget for other nodes while one node alone uses it up: a few pods elsewhere are no mass
+# removal.
 REMOVALS_BESIDE_ONE_NODE = 0.1
 
 
 class RemovalBudget:
     """How many removals that no person asked for a kind may make in a minute (R19).
 
-    All pods of one node may go, whatever share of a small fleet they are: one node that fails is what
-    healing is there for. What the budget is about are the removals on several. ``farms``: how many farms
-    are there, which share what is always allowed.
+    All pods of one node may be removed, whatever share of a small fleet they are, because healing a failed
+    node needs it. The budget limits removals on several nodes. ``farms`` counts the farms, which share the
+    minimum.
     """
 
     def __init__(self, clock: Clock, farms: Callable[[], int]) -> None:
@@ -30,9 +32,10 @@ class RemovalBudget:
         self._nodes: Counter[str] = Counter()
 
     def allows(self, nodes: Collection[str], population: int) -> bool:
-        """Whether one more removal on each of these nodes stays within the budget; spends them if so.
+        """Whether one removal on each of these nodes stays within the budget; if so, it is spent.
 
-        ``population`` is how many pods this farm owns: each has its own budget, and none sees the others'.
+        ``population`` is how many pods this farm owns: each farm has its own budget and does not know the
+        others'.
         """
         now = self._clock.mono()
         while self._spent and now - self._spent[0][0] >= 60:
@@ -49,7 +52,7 @@ class RemovalBudget:
         return True
 
     def give_back(self, nodes: Iterable[str]) -> None:
-        """What was allowed there was not done: others were faster."""
+        """Return the budget of removals that were not made, because somebody else was faster."""
         for node in nodes:
             last = next((spent for spent in reversed(self._spent) if spent[1] == node), None)
             if last is not None:

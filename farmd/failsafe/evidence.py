@@ -1,4 +1,4 @@
-"""The evidence that makes a farm doubt what it reads, and so freezes removals (R19)."""
+"""The evidence that freezes removals: signs that what a farm reads is not the truth (R19)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAILING_AT_LEAST = 20
 
 
 def evidence(caches: Caches, keys: Keys, kind: str) -> list[Callable[[], str | None]]:
-    """The checks for evidence that makes a farm doubt what it reads about a kind (R19)."""
+    """The checks whose findings freeze removals of a kind (R19)."""
     records: list[PrefixCache[Any]] = [*caches.owners(), caches.nodes, caches.agents]
     own = caches.tree(FAMILIES[kind])
     records += [own] if own not in records else []
@@ -64,7 +64,7 @@ def undecodable(tree: PrefixCache[Any]) -> str | None:
 
 
 def mass_loss(registered: int, present: int) -> str | None:
-    """Evidence: more than half of the registered nodes have no agent; that is the network, not the nodes."""
+    """Evidence: more than half of the registered nodes have no agent, which points at the network."""
     absent = registered - present
     if absent >= LOST_AT_LEAST and absent > LOST_SHARE * registered:
         return f"agents: more than {LOST_SHARE:.0%} of the nodes are absent"
@@ -72,7 +72,7 @@ def mass_loss(registered: int, present: int) -> str | None:
 
 
 def mass_failure(failing: int, instances: int) -> str | None:
-    """Evidence: more than half of all instances fail; moving them about would mend nothing (R19)."""
+    """Evidence: more than half of all instances fail; moving them would not mend that (R19)."""
     if failing >= FAILING_AT_LEAST and failing > FAILING_SHARE * instances:
         return f"health: more than {FAILING_SHARE:.0%} of the instances fail"
     return None

@@ -1,9 +1,9 @@
-"""Freeze, never panic: when the evidence is doubtful, nothing is removed (R18, R19).
+"""Freezes removals while the evidence is doubtful (R18, R19).
 
-Frozen means no removal, move, take-over or revert; additions go on, and so do people's explicit commands
-on single items (a record changed *after* the freeze). Any farm may set ``failsafe/<kind>``, all obey it,
-and a farm that cannot write obeys its own doubt. It thaws when the evidence was good for two waits, or
-while a person's acknowledgement names this very evidence and has not expired.
+A freeze stops removals, moves, take-overs and reverts. Additions go on, and so do people's explicit commands
+on single items (a record that changed *after* the freeze). Any farm may set ``failsafe/<kind>``, and all
+farms obey it. A farm that cannot write obeys its own evidence. The freeze ends when the evidence was good for
+two waits, or while a person's acknowledgement names this very evidence and has not expired.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ THAW_AFTER = 2 * WAIT_SECONDS
 class FailsafeGuard:
     """Watches the evidence of one kind and tells workers whether removals stand still.
 
-    ``present`` tells whether a farm is there: only then its freeze is its own to clear.
+    ``present``: whether a farm is present; a present farm clears its own freeze.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class FailsafeGuard:
         self._subscribers: list[Callable[[], None]] = []
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """Call back when ``frozen`` says something else than before: who waits for the thaw must hear."""
+        """Call back when the result of ``frozen`` changes."""
         self._subscribers.append(changed)
 
     def frozen(self) -> str | None:
-        """Why removals stand still now, or None."""
+        """The evidence for which removals are frozen now; None: they are not frozen."""
         stored = self._cache.get(self._key)
         record = stored.record if stored else None
         if self._doubt is not None and not self._acknowledged(record, self._doubt):
@@ -85,16 +85,16 @@ class FailsafeGuard:
         return None
 
     def frozen_index(self) -> int:
-        """ModifyIndex of the freeze: a record changed later carries a person's explicit command."""
+        """ModifyIndex of the freeze; a record that changed later carries a person's explicit command."""
         stored = self._cache.get(self._key)
         return stored.create_index if stored else 0
 
     def commanded(self, index: int) -> bool:
-        """Whether a record of that ModifyIndex was changed after the freeze that stands now (R18)."""
+        """Whether a record of that ModifyIndex changed after the present freeze (R18)."""
         return self.frozen() is not None and 0 < self.frozen_index() < index
 
     def report(self, evidence: str) -> None:
-        """A worker found evidence of its own, such as a removal budget about to be exceeded."""
+        """Add evidence that a worker found, such as a removal budget about to be exceeded."""
         self._reported = evidence
 
     def _acknowledged(self, record: failsafe.Failsafe | None, evidence: str) -> bool:
@@ -105,7 +105,7 @@ class FailsafeGuard:
         )
 
     def look(self) -> str | None:
-        """Look at the evidence once; the freeze outlasts it by two waits."""
+        """Check the evidence once; the freeze lasts two waits longer than the evidence."""
         found = next((text for source in self._evidence if (text := source())), None) or self._reported
         self._reported = None
         now = self._clock.mono()
@@ -120,7 +120,7 @@ class FailsafeGuard:
         return found
 
     async def run(self) -> None:
-        """Look at the evidence each second, record the freeze and clear it; until cancelled."""
+        """Check the evidence each second, record the freeze and clear it; until cancelled."""
         self._cache.subscribe(lambda _: self._tell())
         self._clean_since = self._clock.mono()
         overtaken = False
@@ -135,14 +135,15 @@ class FailsafeGuard:
                 overtaken = True
             except StoreError as error:
                 log.debug("failsafe.not_recorded", code=error.code)
-            # Who is overtaken twice in a row may never come to record it, and speaks all the same.
+            # A farm that is overtaken twice in a row may never record the freeze, and fires the alert all the
+            # same.
             if before or not overtaken:
                 await self._alerts.say(self._kind, *self._doubts())
             self._tell()
             await self._clock.sleep(TICK_SECONDS)
 
     def _doubts(self) -> list[str]:
-        """What people must hear of: a record that does not decode freezes, too, until somebody mends it."""
+        """The evidence for alerts. A record that does not decode freezes as well, until a person mends it."""
         doubts = [self._doubt] if self._doubt is not None else []
         return doubts + [failsafe.ILLEGIBLE] * (self._key in self._cache.broken)
 
@@ -156,7 +157,7 @@ class FailsafeGuard:
         stored = self._cache.get(self._key)
         index = stored.create_index if stored else None
         if index != self._seen:
-            # What another farm found counts as if it was found here, from when it came to be known.
+            # The time without evidence begins when this farm learns of another farm's freeze.
             self._seen, self._clean_since = index, self._clock.mono()
         if self._doubt is not None:
             await self._freeze(stored, self._doubt)
@@ -166,23 +167,23 @@ class FailsafeGuard:
             self._alerts.cleared(stored.record.evidence)
 
     def _may_clear(self, record: failsafe.Failsafe) -> bool:
-        """Whether the evidence is good for long enough, and nobody else is there to say so."""
+        """Whether the evidence was good for long enough, and no other present farm set the freeze."""
         if self._clock.mono() - self._clean_since < self._thaw_after:
             return False
         kind, _, farm = record.by.partition("/")
         return farm == self._farm or kind != "farm" or not self._present(farm)
 
     async def _freeze(self, stored: Stored[failsafe.Failsafe] | None, evidence: str) -> None:
-        """Set the freeze unless one holds already, whoever set it; then theirs does as well as ours.
+        """Record the freeze unless one is in force already, which counts as well as this farm's.
 
-        One that does not decode holds as well, and is a person's to mend: it is never written over.
+        A record that does not decode is in force, too; a person mends it, and it is never overwritten.
         """
         if self._cache.doubt is not None or self._key in self._cache.broken:
             return
         now = self._clock.now()
         if stored is not None and (stored.record.evidence == evidence or failsafe.frozen(stored.record, now)):
             return
-        # The evidence may be that this is another cluster by now: its failsafe is not ours to set.
+        # The store may hold another cluster by now, whose failsafe record this farm must not write.
         await self._cache.barrier()
         record = failsafe.Failsafe(evidence=evidence, by=f"farm/{self._farm}", since=now)
         self._alerts.recording(evidence)
@@ -190,6 +191,6 @@ class FailsafeGuard:
             [operations.cas(self._key, codec.encode(record), stored.index if stored else 0)]
         )
         self._cache.wrote(self._key, record, max(entry.modify_index for entry in entries))
-        # Whoever recorded it first tells people; all who did so before this farm are seen by now.
+        # The farm that recorded it first fires the alert; this read shows all earlier records.
         await self._cache.barrier()
         self._alerts.recorded(evidence)
