@@ -14,6 +14,7 @@ from store import codec, operations
 from store.errors import RecordInvalid
 from store.keys import Keys
 from store.ports import Clock, Ids, KeyReader
+from store.times import Time
 
 
 class Audit(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -25,7 +26,7 @@ class Audit(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     if those before it were committed, also if they were not.
     """
 
-    at: float
+    at: Time
     actor: str
     action: str
     kind: str

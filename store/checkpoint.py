@@ -20,6 +20,7 @@ from store.errors import Conflict, RecordInvalid
 from store.keys import Keys
 from store.pods import PodKey
 from store.ports import KeyReader
+from store.times import Time
 
 # In base64, and with its fence, a chunk stays a routine transaction of less than 64 KB.
 CHUNK_BYTES = 40 * 1024
@@ -37,7 +38,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     chunks: int
     pods: int
-    at: float
+    at: Time
 
 
 class Chunk(msgspec.Struct, frozen=True):

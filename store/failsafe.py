@@ -10,6 +10,7 @@ from store.errors import RecordInvalid
 from store.keys import Keys, is_sentinel
 from store.operations import Operation
 from store.ports import KeyReader
+from store.times import Time
 
 ILLEGIBLE = "failsafe: the record of the freeze does not decode"
 """The evidence of a freeze whose record does not decode; it freezes, and people acknowledge this text."""
@@ -20,7 +21,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, omit_defaults=True):
 
     evidence: str
     by: str
-    until: float
+    until: Time
     reason: str = ""
 
 
@@ -30,7 +31,7 @@ class Failsafe(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     evidence: str
     detail: str = ""
     by: str = ""
-    since: float = 0.0
+    since: Time = 0.0
     acknowledgement: Acknowledgement | None = None
 
 

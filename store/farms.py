@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from store.times import Time
+
 
 class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One farm and what it can claim. A ``draining`` farm hands its items over and takes none.
@@ -23,4 +25,4 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     boot: str = ""
     pid: int = 0
     ticks: int = 0
-    since: float = 0.0
+    since: Time = 0.0

@@ -18,6 +18,7 @@ from store.keys import Keys, is_sentinel
 from store.operations import Operation
 from store.ports import KeyReader
 from store.status import ItemStatus
+from store.times import Time
 from store.work import Work
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -42,8 +43,8 @@ class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     stage: Literal["pods", "system", "done"] = "pods"
-    since: float = 0.0
-    deadline: float = 0.0
+    since: Time = 0.0
+    deadline: Time = 0.0
     by: str = ""
     reason: str = ""
     force: bool = False
@@ -65,7 +66,7 @@ class NodeStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     """
 
     state: Literal["absent", "lost", "draining", "drained", "blocked"]
-    absent_since: float = 0.0
+    absent_since: Time = 0.0
     left: int = 0
     left_system: int = 0
     waiting: list[str] = msgspec.field(default_factory=list)
@@ -98,7 +99,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     boot: str = ""
     pid: int = 0
     ticks: int = 0
-    since: float = 0.0
+    since: Time = 0.0
 
 
 class Reserved(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -150,8 +151,8 @@ class Condition(msgspec.Struct, frozen=True):
     Times are seconds since the epoch, 0 for never. ``status_index`` is the ModifyIndex of the status.
     """
 
-    lost_since: float = 0.0
-    absent_since: float = 0.0
+    lost_since: Time = 0.0
+    absent_since: Time = 0.0
     status: NodeStatus | None = None
     status_index: int = 0
 

@@ -11,6 +11,7 @@ from store.entry import Entry, Stored
 from store.errors import NotRegistered
 from store.keys import Keys
 from store.ports import KeyReader
+from store.times import Time
 
 Place = tuple[str, str]
 """Where a pod stands: its node and its instance."""
@@ -24,7 +25,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     manifest: str
     labels: dict[str, str] = {}
-    at: float = 0.0
+    at: Time = 0.0
 
 
 class PodKey(msgspec.Struct, frozen=True, order=True):

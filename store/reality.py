@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from store.times import Time
+
 HealthState = Literal["critical", "unknown", "warning", "passing"]
 Phase = Literal["starting", "running", "backoff", "stopping", "failed", "exited"]
 
@@ -16,14 +18,14 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Health of one start; ``since`` is when this state began, ``reason`` one line for people."""
 
     state: HealthState = "unknown"
-    since: float = 0.0
+    since: Time = 0.0
     reason: str = ""
 
 
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One end of a workload: its exit code, or minus the signal; ``at`` is seconds since the epoch."""
 
-    at: float
+    at: Time
     code: int
 
 
@@ -47,7 +49,7 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     manifest: str
     owner: str = ""
     phase: Phase = "running"
-    started: float = 0.0
+    started: Time = 0.0
     intent: int = 0
     restart: int = 0
     pid: int = 0
@@ -68,10 +70,10 @@ class Glance(msgspec.Struct, frozen=True, gc=False):
     manifest: str
     owner: str
     phase: Phase
-    started: float
+    started: Time
     state: HealthState
     intent: int = 0
-    since: float = 0.0
+    since: Time = 0.0
     seen: float = 0.0
 
 

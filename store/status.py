@@ -12,6 +12,7 @@ from store.errors import RecordInvalid
 from store.keys import Keys
 from store.operations import Operation
 from store.ports import KeyReader
+from store.times import Time
 
 
 class ItemStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -25,7 +26,7 @@ class ItemStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     state: str
     reason: str = ""
     farm: str = ""
-    since: float = 0.0
+    since: Time = 0.0
     record: int = 0
     alerts: tuple[str, ...] = ()
 

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from store.times import Time
+
 
 class Transfer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The move of a pod to another node, make before break; the present owner of the RC continues it.
@@ -22,8 +24,8 @@ class Transfer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     new_instance: str
     cause: Literal["ineligible", "draining", "unhealthy", "preempted"] = "ineligible"
     phase: Literal["reserved", "placed"] = "reserved"
-    since: float = 0.0
-    deadline: float = 0.0
+    since: Time = 0.0
+    deadline: Time = 0.0
 
     @property
     def old(self) -> tuple[str, str]:
@@ -51,12 +53,12 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
 
     crashes: int = 0
-    not_before: float = 0.0
+    not_before: Time = 0.0
     blocked: str = ""
     transfer: Transfer | None = None
     transfer_failures: int = 0
-    transfer_not_before: float = 0.0
+    transfer_not_before: Time = 0.0
     transfer_failed: str = ""
     record: int = 0
-    absent_since: float = 0.0
-    lost_since: float = 0.0
+    absent_since: Time = 0.0
+    lost_since: Time = 0.0

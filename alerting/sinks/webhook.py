@@ -17,13 +17,14 @@ from alerting.alert import Alert
 from alerting.errors import DeliveryFailed, DeliveryRefused
 from alerting.signature import SIGNATURE_HEADER, TIMESTAMP_HEADER, sign
 from store.ports import Clock, Rng
+from store.times import rfc3339
 
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
 
 
 class WebhookBody(msgspec.Struct, frozen=True, omit_defaults=False):
-    """The body of the request. ``at`` is when it was sent, seconds since the epoch."""
+    """The body of the request. ``at`` is when it was sent, as RFC 3339."""
 
     version: int
     state: str
@@ -32,7 +33,7 @@ class WebhookBody(msgspec.Struct, frozen=True, omit_defaults=False):
     description: str
     urgency: str
     details: dict[str, str]
-    at: float
+    at: str
 
 
 class WebhookSink:
@@ -96,7 +97,7 @@ class WebhookSink:
                 alert.description,
                 alert.urgency,
                 alert.details,
-                now,
+                rfc3339(now, "milliseconds"),
             )
         )
         headers = {"Content-Type": "application/json", TIMESTAMP_HEADER: str(int(now))}

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import msgspec
 from aiohttp import web
 
 from farmd.agent import logs
 from farmd.agent.agent import Agent
 from store.ports import Clock
+from store.times import plain
 
 DEFAULT_LINES = 100
 
@@ -23,8 +23,8 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock) -> None:
     closing = asyncio.Event()
 
     async def pods(_: web.Request) -> web.Response:
-        body = {"node": agent.config.node, "pods": dict(sorted(agent.reality().items()))}
-        return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+        body = {"node": agent.config.node, "pods": plain(dict(sorted(agent.reality().items())))}
+        return web.json_response(body)
 
     async def pod_logs(request: web.Request) -> web.StreamResponse:
         instance = request.match_info["instance"]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 
 from farmd.cli.invocation import Invocation
 from farmd.cli.lazy import LazyGroup
 from farmd.cli.names import items
 from farmd.cli.options import Duration, command
-from farmd.cli.output import differences, plain, show
+from farmd.cli.output import differences, show
 from farmd.cli.tables import Column, Table
 from farmd.kinds import family_of
 from store.audit import Audit, AuditReader, Filter
+from store.times import plain, rfc3339
 
 
 @click.group("audit", cls=LazyGroup)
@@ -53,7 +52,7 @@ audit.add_command(list_)
 
 def _table(rows: tuple[Audit, ...], broken: list[str]) -> Table:
     columns = (
-        Column("TIME", lambda row: timestamp(row.at)),
+        Column("TIME", lambda row: rfc3339(row.at)),
         Column("ACTOR", lambda row: row.actor),
         Column("ACTION", lambda row: row.action),
         Column("ITEM", lambda row: row.name or row.id),
@@ -65,16 +64,11 @@ def _table(rows: tuple[Audit, ...], broken: list[str]) -> Table:
         kind="AuditRecord",
         rows=rows,
         columns=columns,
-        name=lambda row: f"audit/{timestamp(row.at)}/{row.id}",
+        name=lambda row: f"audit/{rfc3339(row.at)}/{row.id}",
         plain=plain,
         broken=broken,
         empty="no audit records",
     )
-
-
-def timestamp(at: float) -> str:
-    """RFC 3339, UTC, whole seconds."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def summary(record: Audit) -> str:

@@ -6,17 +6,17 @@ from typing import Any
 
 import click
 
-from farmd.cli.audit import timestamp
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.lazy import LazyGroup
 from farmd.cli.names import evidence as known_evidence
 from farmd.cli.names import freezes
 from farmd.cli.options import Duration, command
-from farmd.cli.output import ago, plain, show
+from farmd.cli.output import ago, show
 from farmd.cli.tables import Column, Table
 from farmd.commands.failsafe import clear as acknowledge
 from store.failsafe import FailsafeStore, frozen
+from store.times import plain, rfc3339
 
 
 @click.group("failsafe", cls=LazyGroup)
@@ -72,7 +72,7 @@ failsafe.add_command(clear)
 def _columns(now: float) -> tuple[Column, ...]:
     def word(row: dict[str, Any]) -> str:
         given = row["acknowledgement"]
-        return f"{given['by']} until {timestamp(given['until'])}" if given else ""
+        return f"{given['by']} until {rfc3339(given['until'])}" if given else ""
 
     return (
         Column("KIND", lambda row: row["kind"]),

@@ -8,9 +8,10 @@ from farmd import overview
 from farmd.cli.invocation import Invocation
 from farmd.cli.lazy import LazyGroup
 from farmd.cli.options import command
-from farmd.cli.output import ago, pairs, plain, show
+from farmd.cli.output import ago, pairs, show
 from farmd.cli.tables import Column, Table
 from farmd.overview import FarmRow
+from store.times import plain
 
 
 @click.group("farm", cls=LazyGroup)

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import click
 
 from farmd import overview
-from farmd.cli.audit import timestamp
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import nodes, target
 from farmd.cli.options import command
-from farmd.cli.output import ago, document, emit, pairs, plain, show, text_table
+from farmd.cli.output import ago, document, emit, pairs, show, text_table
 from farmd.cli.pod_table import pod_table
 from farmd.cli.tables import Column, Table, clean
 from farmd.overview import NodeRow
 from store import selectors
 from store.keys import valid_segment
 from store.nodes import NodeStore, Taint
+from store.times import moment, plain, rfc3339
 
 
 @command("list", lists=True)
@@ -51,8 +51,8 @@ async def describe(invocation: Invocation, name: str) -> None:
             "labels": view.labels,
             "record": plain(record),
             "agent": plain(agent),
-            "lost_since": node.lost_since,
-            "absent_since": node.absent_since,
+            "lost_since": moment(node.lost_since),
+            "absent_since": moment(node.absent_since),
             "left": node.left,
             "waiting": node.waiting,
             "pods": plain(rows),
@@ -111,7 +111,7 @@ def _reason(row: NodeRow) -> str:
 
 
 def _since(text: str, at: float) -> str:
-    return f"{text} {timestamp(at)}" if at else ""
+    return f"{text} {rfc3339(at)}" if at else ""
 
 
 def _drain_facts(row: NodeRow, now: float) -> list[tuple[str, str]]:
@@ -122,7 +122,7 @@ def _drain_facts(row: NodeRow, now: float) -> list[tuple[str, str]]:
     facts = [("Drain", asked if drain.since else f"stage {drain.stage}")]
     if drain.deadline:
         force = ", then health floors are ignored" if drain.force else ""
-        facts.append(("Deadline", f"{timestamp(drain.deadline)}{force}{' (past)' if drain.overdue else ''}"))
+        facts.append(("Deadline", f"{rfc3339(drain.deadline)}{force}{' (past)' if drain.overdue else ''}"))
     facts += [("Left", str(row.left))] if drain.stage != "done" else []
     return facts + [("Waits for", text) for text in row.waiting]
 

@@ -11,7 +11,7 @@ from farmd.cli import noun_tables
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
-from farmd.cli.output import as_json, as_yaml, document, emit, plain, show
+from farmd.cli.output import as_json, as_yaml, document, emit, show
 from farmd.cli.pod_table import pod_table
 from farmd.cli.tables import Table, clean
 from farmd.commands.explaining import explain
@@ -20,6 +20,7 @@ from farmd.overview import Row
 from scheduler import explain as words
 from store import manifests, selectors
 from store.audit import AuditReader, Filter
+from store.times import plain
 
 _HISTORY = 8
 

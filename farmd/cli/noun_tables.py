@@ -9,7 +9,7 @@ import click
 
 from farmd.cli.audit import summary
 from farmd.cli.invocation import Invocation
-from farmd.cli.output import ago, pairs, plain, text_table
+from farmd.cli.output import ago, pairs, text_table
 from farmd.cli.pod_table import pod_table
 from farmd.cli.tables import Column, Table, clean
 from farmd.commands.mutation import holder_told
@@ -17,6 +17,7 @@ from farmd.commands.noun import Noun
 from farmd.overview import Pods, Row
 from store.audit import Audit
 from store.locks import Holder
+from store.times import plain
 
 _RECORD_FACTS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "manifest": ("Manifest", str),

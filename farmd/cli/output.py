@@ -27,17 +27,6 @@ API_VERSION = "farmd/v1"
 _PAUSE = 1.0
 
 
-def plain(value: Any) -> Any:
-    """Plain data with every field, also those at their defaults, so that scripts can rely on them."""
-    if isinstance(value, msgspec.Struct):
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value
-
-
 def document(kind: str, content: dict[str, Any]) -> dict[str, Any]:
     """A versioned document."""
     return {"apiVersion": API_VERSION, "kind": kind, **content}

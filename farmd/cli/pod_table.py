@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farmd.cli.output import ago, pairs, plain
+from farmd.cli.output import ago, pairs
 from farmd.cli.tables import Column, Table
 from farmd.overview import PodRow
+from store.times import plain
 
 
 def pod_table(rows: Sequence[PodRow], broken: Sequence[str], now: float, *, same: str = "") -> Table:

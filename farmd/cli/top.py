@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import click
 
 from farmd import overview
-from farmd.cli.audit import summary, timestamp
+from farmd.cli.audit import summary
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import command
-from farmd.cli.output import ago, document, emit, live, on_terminal, plain
+from farmd.cli.output import ago, document, emit, live, on_terminal
 from farmd.cli.tables import clean
 from farmd.commands.mutation import registered
 from farmd.kinds import KINDS
@@ -20,6 +20,7 @@ from farmd.overview import FarmRow, NodeRow, Row
 from store.audit import Audit, AuditReader, Filter
 from store.errors import InputInvalid
 from store.failsafe import Failsafe
+from store.times import moment, plain, rfc3339
 
 _RECENT = 8
 _MANY = 20
@@ -84,7 +85,7 @@ def lines(fleet: Fleet) -> list[str]:
     counts = "  ".join(f"{label}s {len(rows)}" for label, rows in owners.items())
     shown = [
         f"farms {len(fleet.farms)}  nodes {ready}/{len(fleet.nodes)}  {counts}"
-        f"  {_pods(fleet)}  {timestamp(fleet.now)}"
+        f"  {_pods(fleet)}  {rfc3339(fleet.now)}"
     ]
     shown += [f"FROZEN {kind}: {freeze.evidence}" for kind, freeze in sorted(fleet.frozen.items())]
     shown += [f"broken: {text}" for text in fleet.broken[:3]]
@@ -144,7 +145,7 @@ def _owner(row: Row[Any]) -> str:
 
 def _plain(fleet: Fleet) -> dict[str, Any]:
     return {
-        "at": fleet.now,
+        "at": moment(fleet.now),
         "farms": [{**plain(row.member), "items": row.items} for row in fleet.farms],
         "nodes": plain(fleet.nodes),
         **{

@@ -6,13 +6,12 @@ freeze itself stays on record, and holds again when the word runs out or the evi
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from farmd.commands.mutation import Call, Change, Mutation
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, NotFound
 from store.failsafe import Acknowledgement, Failsafe, FailsafeStore
 from store.keys import valid_segment
+from store.times import rfc3339
 
 LONGEST_SECONDS = 24 * 3600.0
 ALL = "all"
@@ -45,7 +44,7 @@ async def clear(call: Call, kind: str, evidence: str, seconds: float) -> Mutatio
         kind,
         "failsafe.clear",
         before={"frozen": True},
-        after={"frozen": False, "until": datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")},
+        after={"frozen": False, "until": rfc3339(until)},
         details=(*kinds, f"evidence: {evidence}", *details),
         destructive=True,
     )

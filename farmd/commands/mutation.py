@@ -9,7 +9,6 @@ holds (R13).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from store import operations
@@ -26,6 +25,7 @@ from store.keys import Keys
 from store.locks import Holder
 from store.operations import Operation
 from store.ports import Clock, Ids
+from store.times import rfc3339
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -133,7 +133,7 @@ def _since(holder: Holder) -> str:
     _, found, at = holder.nonce.rpartition("@")
     if not found or not at.isdigit() or len(at) > 11:
         return ""
-    return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return rfc3339(int(at))
 
 
 async def registered(call: Call) -> Operation:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -20,6 +19,7 @@ from store.keys import valid_segment
 from store.nodes import Drain, Node, NodeRecords, NodeStore
 from store.operations import Operation
 from store.selectors import valid_key, valid_labels
+from store.times import rfc3339
 
 KIND = "nodes"
 LONGEST_DRAIN_SECONDS = 30 * 86400.0
@@ -238,6 +238,6 @@ def _told(record: Node) -> dict[str, Scalar]:
     told |= {f"capacity.{name}": f"{amount:.12g}" for name, amount in sorted(record.capacity.items())}
     if (drain := record.drain) is None:
         return told
-    deadline = datetime.fromtimestamp(drain.deadline, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    deadline = rfc3339(drain.deadline)
     told |= {"drain": drain.stage, "deadline": deadline if drain.deadline else ""}
     return told | ({"force": True} if drain.force else {})

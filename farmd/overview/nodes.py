@@ -9,6 +9,7 @@ import msgspec
 from farmd.overview.owners import OUTDATED
 from store.keys import Keys, is_sentinel
 from store.nodes import Agent, Condition, Drain, NodeListing, NodeRecords, NodeStore, Taint
+from store.times import Time
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -28,8 +29,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     cordon_reason: str = ""
     drain: Drain | None = None
     agent: Agent | None = None
-    lost_since: float = 0.0
-    absent_since: float = 0.0
+    lost_since: Time = 0.0
+    absent_since: Time = 0.0
     left: int = 0
     waiting: list[str] = []
     reason: str = ""

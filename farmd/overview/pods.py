@@ -21,6 +21,7 @@ from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.pods import Place, Pod
 from store.reality import Reality
+from store.times import Time
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -45,13 +46,13 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
     manifest: str
     labels: dict[str, str] = {}
-    placed_at: float = 0.0
+    placed_at: Time = 0.0
     phase: str = "waiting"
     health: str = "unknown"
     healthy: bool = False
-    health_since: float = 0.0
+    health_since: Time = 0.0
     reason: str = ""
-    started: float = 0.0
+    started: Time = 0.0
     restarts: int = 0
     pid: int = 0
     ports: dict[str, int] = {}

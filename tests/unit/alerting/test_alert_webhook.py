@@ -76,7 +76,7 @@ async def test_the_body_is_version_1_and_signed_over_the_time() -> None:
         "description": "3 of 5",
         "urgency": "low",
         "details": {"rc_id": "rc1"},
-        "at": 5_000.0,
+        "at": "1970-01-01T01:23:20.000Z",
     }
     stamp, signature = headers[TIMESTAMP_HEADER], headers[SIGNATURE_HEADER]
     assert verify(SECRET, stamp, body, signature, now=5_010.0)
