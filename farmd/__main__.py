@@ -64,7 +64,9 @@ def run(
 @_LEVEL
 @_CONSUL
 @click.option("--node", help="Name of this node; default: the host's.")
-@click.option("--state-dir", help="Folder for workloads, logs and the session's id.")
+@click.option(
+    "--state-dir", type=click.Path(resolve_path=True), help="Folder for workloads, logs and the session's id."
+)
 @click.option("--port", type=int, help="Port of its HTTP; 0 takes a free one.")
 def agent(
     path: Path | None,
@@ -111,6 +113,7 @@ def check_config(path: Path | None, show: bool, key: str | None) -> None:
     loaded = _loaded(path, {})
     from farmd.config import report as config_report
     from farmd.config.sources import ConfigInvalid
+    from farmd.process.checks import troubles
 
     try:
         lines = list(config_report.explained(loaded, key)) if key else []
@@ -118,7 +121,12 @@ def check_config(path: Path | None, show: bool, key: str | None) -> None:
         raise click.BadParameter(error.lines[0], param_hint="--explain") from error
     if show:
         lines += config_report.printed(loaded)
-    click.echo("\n".join(lines) if lines else "the configuration is valid")
+    if lines:
+        click.echo("\n".join(lines))
+    if found := troubles(loaded, os.environ):
+        _refuse(found)
+    if not lines:
+        click.echo("the configuration is valid")
 
 
 @main.command()
@@ -144,12 +152,17 @@ def _load(path: Path | None, flags: Values) -> Loaded:
 
 
 def _loaded(path: Path | None, flags: Values) -> Loaded:
+    """The configuration, checked as every command checks it."""
     from farmd.config.sources import ConfigInvalid
+    from farmd.process.checks import refused
 
     try:
-        return _load(path, flags)
+        loaded = _load(path, flags)
     except ConfigInvalid as error:
         _refuse(error.lines)
+    if mistakes := refused(loaded, os.environ):
+        _refuse(mistakes)
+    return loaded
 
 
 def _refuse(lines: list[str]) -> NoReturn:

@@ -117,7 +117,7 @@ def _joined(path: str, name: object) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
-def nearest(found: str, known: list[str]) -> str:
-    """The end of a message about an unknown name: the most similar known one, or all of them."""
+def nearest(found: str, known: list[str], forms: str = "") -> str:
+    """The end of a message about an unknown name: the most similar known one, else ``forms`` or all."""
     near = difflib.get_close_matches(found, known, n=1, cutoff=0.5)
-    return f", did you mean {near[0]!r}?" if near else f", expected one of {', '.join(known)}"
+    return f", did you mean {near[0]!r}?" if near else f", expected {forms or 'one of ' + ', '.join(known)}"

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr
+from pydantic.fields import FieldInfo
 
 from store.errors import InputInvalid
+from store.mistakes import shown
 from store.quantities import seconds
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 def _listed(value: Any) -> Any:
@@ -54,12 +58,56 @@ Seconds = Annotated[float, BeforeValidator(_timed)]
 class Section(BaseModel):
     """The base of all sections."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, allow_inf_nan=False)
 
 
-def as_value_error(check: Callable[[str], T], value: str) -> T:
+def as_value_error(check: Callable[[V], T], value: V) -> T:
     """Run a check of the store; pydantic needs ``ValueError`` in place of its ``InputInvalid``."""
     try:
         return check(value)
     except InputInvalid as error:
         raise ValueError(error.message) from error
+
+
+def http_url(value: str) -> str:
+    """An address that can be asked over HTTP.
+
+    Raises:
+        ValueError: it has another scheme, no host, no good port, or white space.
+    """
+    try:
+        parts = urlsplit(value)
+        good = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or any(char.isspace() for char in value):
+        raise ValueError("expected http:// or https://, a host, and perhaps a port and a path")
+    return value
+
+
+_WORDS = {
+    str: "text",
+    SecretStr: "text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a time",
+    list: "a list of texts",
+    dict: "a table of texts",
+}
+
+
+def form(field: FieldInfo) -> str:
+    """What a field accepts, for people: ``a number from 10 to 60``; ``form`` in its extras wins."""
+    extra, kind = field.json_schema_extra, field.annotation
+    if isinstance(extra, dict) and "form" in extra:
+        return str(extra["form"])
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(map(str, get_args(kind)))}"
+    names = ("ge", "gt", "le")
+    limit = {
+        name: shown(getattr(one, name)) for one in field.metadata for name in names if hasattr(one, name)
+    }
+    words = _WORDS[get_origin(kind) or kind]  # type: ignore[index]
+    words += f" from {limit['ge']}" if "ge" in limit else f" above {limit['gt']}" if "gt" in limit else ""
+    words += f" {'to' if 'ge' in limit else 'and at most'} {limit['le']}" if "le" in limit else ""
+    return words + (" s" if kind is float and limit else "")

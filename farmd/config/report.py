@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from pydantic.fields import FieldInfo
 
-from farmd.config.fields import Section
-from farmd.config.sections import sections, shown, this_host
+from farmd.config.fields import form
+from farmd.config.sections import fields, sections, shown, this_host
 from farmd.config.sources import ConfigInvalid, Loaded
 from store.mistakes import nearest
 
@@ -26,17 +26,18 @@ def printed(loaded: Loaded) -> Iterator[str]:
 
 
 def explained(loaded: Loaded, dotted: str) -> Iterator[str]:
-    """One key: meaning, value, origin, default, how to set it.
+    """One key: meaning, type with its range, value, origin, default, how to set it.
 
     Raises:
         ConfigInvalid: there is no such key.
     """
-    known = {f"{section}.{key}": field for section, _, key, field in _fields()}
+    known = {f"{section}.{key}": field for section, _, key, field in fields()}
     if dotted not in known:
         raise ConfigInvalid([f"{dotted}: unknown key{nearest(dotted, list(known))}"])
     section, _, key = dotted.partition(".")
     field = known[dotted]
     yield f"{dotted}: {field.description}"
+    yield f"  type     {form(field)}"
     yield f"  value    {shown(getattr(getattr(loaded.config, section), key))}"
     yield f"  origin   {loaded.origin(dotted)}"
     yield f"  default  {_default(field)}"
@@ -50,18 +51,13 @@ def markdown() -> str:
     lines: list[str] = []
     for section, model in sections().items():
         lines += [f"### `[{section}]`", "", (model.__doc__ or "").strip(), ""]
-        lines += ["| key | default | meaning | reload |", "|---|---|---|---|"]
-        for name, _, key, field in _fields():
+        lines += ["| key | type | default | meaning | reload |", "|---|---|---|---|---|"]
+        for name, _, key, field in fields():
             if name == section:
-                lines.append(f"| `{key}` | `{_default(field)}` | {field.description} | {_reload(field)} |")
+                cells = (f"`{key}`", form(field), f"`{_default(field)}`", field.description, _reload(field))
+                lines.append(f"| {' | '.join(map(str, cells))} |")
         lines.append("")
     return "\n".join(lines)
-
-
-def _fields() -> Iterator[tuple[str, type[Section], str, FieldInfo]]:
-    for section, model in sections().items():
-        for key, field in model.model_fields.items():
-            yield section, model, key, field
 
 
 def _default(field: FieldInfo) -> str:

@@ -9,22 +9,34 @@ runs (SIGHUP); the others need a restart.
 from __future__ import annotations
 
 import json
+import math
 import re
 import socket
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from farmd.config.fields import Labels, Seconds, Section, Texts, as_value_error, tabled
+from farmd.config.fields import Labels, Seconds, Section, Texts, as_value_error, http_url, tabled
 from farmd.kinds import KINDS
+from store.consul.environment import FORMS, Address
 from store.keys import valid_name, valid_segment
+from store.mistakes import nearest
 from store.selectors import parse as parse_selector
+from store.selectors import valid_labels
 
 FARM_PORT = 7520
 AGENT_PORT = 7521
 _SELECTABLE = " and ".join(kind.many for kind in KINDS.values() if kind.selectable)
 RELOADABLE: dict[str, Any] = {"reloadable": True}
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*(?=@)|(?<=\?)\S+")
+
+
+def _form(text: str) -> dict[str, Any]:
+    """What a field accepts, where its type does not say it."""
+    return {"form": text}
 
 
 def this_host() -> str:
@@ -39,12 +51,13 @@ class FarmSection(Section):
     kinds: Texts = Field(
         default_factory=lambda: list(KINDS),
         description="Kinds of work that the farm claims.",
-        min_length=1,
+        json_schema_extra=_form(f"a list of some of {', '.join(KINDS)}"),
     )
     selector: str = Field(
         "",
         description=f"Claim only {_SELECTABLE} whose labels match (Kubernetes grammar); other work has"
         " no labels.",
+        json_schema_extra=_form("a selector, such as team=web,tier!=test"),
     )
     ttl: Seconds = Field(10.0, ge=10, le=60, description="Time to live of the session, in seconds.")
     lost_after: Seconds = Field(
@@ -65,6 +78,16 @@ class FarmSection(Section):
     @classmethod
     def _name(cls, value: str) -> str:
         return as_value_error(valid_name, value)
+
+    @field_validator("kinds")
+    @classmethod
+    def _kinds(cls, value: list[str]) -> list[str]:
+        for kind in value:
+            if kind not in KINDS:
+                raise ValueError(f"found {kind!r}{nearest(kind, list(KINDS))}")
+        if not value or len(set(value)) < len(value):
+            raise ValueError(f"found {value}, expected at least one kind, and each once")
+        return value
 
     @field_validator("selector")
     @classmethod
@@ -103,9 +126,9 @@ class SchedulerSection(Section):
     @field_validator("url")
     @classmethod
     def _url(cls, value: str) -> str:
-        if value and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value):
-            raise ValueError("expected http:// or https:// and a host")
-        return value
+        if "?" in value or "#" in value:
+            raise ValueError("expected http:// or https:// without a query, because farmd adds a path")
+        return http_url(value) if value else value
 
 
 class AgentSection(Section):
@@ -113,10 +136,16 @@ class AgentSection(Section):
 
     node: str = Field(default_factory=this_host, description="Name of this node, unique among live agents.")
     state_dir: str = Field(
-        "/var/lib/farmd-agent", description="Folder for workloads, logs and the session's id.", min_length=1
+        "/var/lib/farmd-agent",
+        description="Folder for workloads, logs and the session's id.",
+        json_schema_extra=_form("an absolute path"),
     )
     labels: Labels = Field({}, description="Facts about this node; labels set by people win.")
-    port_range: str = Field("20000-29999", description="Range that dynamic ports of pods come from.")
+    port_range: str = Field(
+        "20000-29999",
+        description="Range that dynamic ports of pods come from.",
+        json_schema_extra=_form("FIRST-LAST with 1024 <= FIRST <= LAST <= 65535"),
+    )
     stop_workloads_on_exit: bool = Field(
         False, description="Stop all pods when the agent stops (for trials)."
     )
@@ -126,6 +155,18 @@ class AgentSection(Section):
     @classmethod
     def _node(cls, value: str) -> str:
         return as_value_error(lambda text: valid_segment(text, "node"), value)
+
+    @field_validator("state_dir")
+    @classmethod
+    def _state_dir(cls, value: str) -> str:
+        if not value.startswith("/"):
+            raise ValueError("expected an absolute path, because processes with other folders use it")
+        return value
+
+    @field_validator("labels")
+    @classmethod
+    def _labels(cls, value: dict[str, str]) -> dict[str, str]:
+        return dict(as_value_error(lambda labels: valid_labels(labels, "labels"), value))
 
     @field_validator("port_range")
     @classmethod
@@ -144,9 +185,23 @@ class AgentSection(Section):
 class StoreSection(Section):
     """The connection to Consul; TLS and the rest come from the `CONSUL_*` variables."""
 
-    address: str = Field("", description="Address of Consul; CONSUL_HTTP_ADDR wins over a file's value.")
-    prefix: str = Field("farmd/", description="All keys live under it; it ends in a slash.")
+    address: str = Field(
+        "",
+        description="Address of Consul; CONSUL_HTTP_ADDR wins over a file's value.",
+        json_schema_extra=_form(FORMS),
+    )
+    prefix: str = Field(
+        "farmd/",
+        description="All keys live under it; it ends in a slash.",
+        json_schema_extra=_form("names that each end in '/', for example 'farmd/'"),
+    )
     token_file: str = Field("", description="File with the ACL token, read again when it changes.")
+
+    @field_validator("address")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        as_value_error(lambda text: Address.from_environment({}, text), value)
+        return value
 
     @field_validator("prefix")
     @classmethod
@@ -178,6 +233,13 @@ class WebSection(Section):
     )
     port_file: str = Field("", description="File that gets the chosen port once the process listens.")
 
+    @field_validator("advertise")
+    @classmethod
+    def _advertise(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9._-]*|[0-9A-Fa-f:.]+(%\w+)?", value):
+            raise ValueError("expected a host name or an IP address, without a scheme or a port")
+        return value
+
 
 class SinkSection(Section):
     """One receiver of alerts."""
@@ -193,15 +255,19 @@ class AlertsSection(Section):
     """The receivers of alerts."""
 
     sinks: Annotated[list[SinkSection], BeforeValidator(tabled)] = Field(
-        [SinkSection(type="log")], description="Receivers of alerts.", json_schema_extra=RELOADABLE
+        [SinkSection(type="log")],
+        description="Receivers of alerts.",
+        json_schema_extra=RELOADABLE | _form("a list of tables"),
     )
 
     @field_validator("sinks")
     @classmethod
     def _complete(cls, value: list[SinkSection]) -> list[SinkSection]:
         for place, sink in enumerate(value):
-            if sink.type == "webhook" and not re.match(r"https?://[^\s/]", sink.url):
-                raise ValueError(f"sinks[{place}].url: expected http://… or https://… for a webhook")
+            try:
+                _ = sink.type == "webhook" and http_url(sink.url)
+            except ValueError as error:
+                raise ValueError(f"sinks[{place}].url: found {shown(sink.url)}, {error}") from error
         return value
 
 
@@ -242,8 +308,17 @@ def sections() -> dict[str, type[Section]]:
     return {name: field.annotation for name, field in Config.model_fields.items()}  # type: ignore[misc]
 
 
+def fields() -> Iterator[tuple[str, type[Section], str, FieldInfo]]:
+    """(section, its model, key, field) of all keys, in order."""
+    for section, model in sections().items():
+        for key, field in model.model_fields.items():
+            yield section, model, key, field
+
+
 def shown(value: object) -> str:
-    """A value for people: secrets hidden, text in TOML's form."""
+    """A value for people: secrets and the credentials of addresses hidden, text in TOML's form."""
+    if isinstance(value, str):
+        return json.dumps(_CREDENTIALS.sub("[hidden]", value), ensure_ascii=False)
     if isinstance(value, SecretStr):
         return '"[hidden]"' if value.get_secret_value() else '""'
     if isinstance(value, BaseModel):
@@ -252,6 +327,8 @@ def shown(value: object) -> str:
         return "{" + ", ".join(f"{_bare(name)} = {shown(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(shown(item) for item in value) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # as TOML writes it
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -8,6 +8,7 @@ All mistakes are reported at once; a partly valid configuration is never returne
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,9 +18,12 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
 
-from farmd.config.sections import Config, SinkSection, sections, shown
+from farmd.config.fields import form
+from farmd.config.sections import Config, SinkSection, fields, sections, shown
 from store.mistakes import nearest
 
+# What an agent tells workloads; a workload may be farmd itself.
+_OF_WORKLOADS = re.compile("FARMD_(NODE|INSTANCE|PORT_.*)")
 DEFAULT_PATH = Path("/etc/farmd/farmd.toml")
 CREDENTIAL = "consul-token"
 _FLAGS = {
@@ -141,7 +145,8 @@ def _file_layer(path: Path, mistakes: list[str]) -> Iterator[Layer]:
     known = len(mistakes)
     if not _is_file(path, mistakes):
         if len(mistakes) == known:
-            mistakes.append(f"{path}: found no such file, expected a TOML file")
+            what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "no such file"
+            mistakes.append(f"{path}: found {what}, expected a TOML file")
         return
     try:
         found = TomlConfigSettingsSource(Config, toml_file=path)()
@@ -193,14 +198,13 @@ def _environment_layers(env: Mapping[str, str], mistakes: list[str]) -> Iterator
         yield Layer("environment CONSUL_HTTP_TOKEN_FILE", {"store": file})
     if env.get("CONSUL_HTTP_ADDR"):
         yield Layer("environment CONSUL_HTTP_ADDR", {"store": {"address": env["CONSUL_HTTP_ADDR"]}})
-    # A name without "__" is no key: FARMD_CONFIG, or a workload's FARMD_NODE.
-    ours = {name: value for name, value in env.items() if name.startswith("FARMD_") and "__" in name}
-    for name in ours:
-        section = name.removeprefix("FARMD_").partition("__")[0].lower()
-        if section not in sections():
-            known = ", ".join(known.upper() for known in sections())
-            mistakes.append(f"environment {name}: unknown section, expected one of {known}")
-    found = _Environment(ours)()
+    given = {name for name in env if name.startswith("FARMD_") and not _OF_WORKLOADS.fullmatch(name)}
+    known = {f"FARMD_{section}__{key}".upper() for section, _, key, _ in fields()} | {"FARMD_CONFIG"}
+    mistakes += [
+        f"environment {name}: unknown variable{nearest(name, sorted(known), 'FARMD_SECTION__KEY')}"
+        for name in sorted(given - known)
+    ]
+    found = _Environment({name: env[name] for name in given & known - {"FARMD_CONFIG"}})()
     yield Layer("environment", {name: values for name, values in found.items() if isinstance(values, dict)})
 
 
@@ -223,7 +227,10 @@ def _line(error: Any, origins: Mapping[str, str]) -> str:
     where = [str(part) for part in error["loc"]]
     dotted = ".".join(where[:2])
     inner = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in where[2:])
-    return f"{origins.get(dotted, 'default')}: {dotted}{inner}: {_what(error, where)}"
+    what = _what(error, where)
+    if re.match(rf"{where[-1]}[.:[]", what):  # the check names the key, perhaps with a part of the value
+        return f"{origins.get(dotted, 'default')}: {where[0]}.{what}"
+    return f"{origins.get(dotted, 'default')}: {dotted}{inner}: {what}"
 
 
 def _what(error: Any, where: list[str]) -> str:
@@ -231,11 +238,17 @@ def _what(error: Any, where: list[str]) -> str:
         return "found nothing, expected a value"
     if error["type"] == "extra_forbidden":
         return "unknown key" + nearest(where[-1], list(SinkSection.model_fields))
-    expected = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
-    if "found" in expected:
-        return expected
-    expected = expected if "expected" in expected else f"expected {expected}"
-    return f"found {_found(error['input'], where)}, {expected}"
+    if error["type"] == "value_error":
+        said = str(error["msg"]).removeprefix("Value error, ")
+        return said if "found" in said else f"found {_found(error['input'], where)}, {said}"
+    return f"found {_found(error['input'], where)}, expected {_expected(where)}"
+
+
+def _expected(where: list[str]) -> str:
+    """What a key accepts; ``where`` is its path."""
+    if where[:2] == ["alerts", "sinks"]:
+        return form(SinkSection.model_fields[where[3]]) if len(where) > 3 else "a list of tables"
+    return form(sections()[where[0]].model_fields[where[1]]) if len(where) == 2 else "text"
 
 
 def _found(value: Any, where: list[str]) -> str:
@@ -244,5 +257,7 @@ def _found(value: Any, where: list[str]) -> str:
         return "[hidden]"
     if isinstance(value, dict | list):
         return "a table" if isinstance(value, dict) else "a list"
-    text = json.dumps(value, default=str, ensure_ascii=False)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = shown(value if isinstance(value, str | int | float | None) else str(value))
     return text if len(text) <= 80 else text[:80] + "…"

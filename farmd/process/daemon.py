@@ -12,7 +12,7 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import structlog
@@ -20,11 +20,12 @@ from prometheus_client import CollectorRegistry
 
 from farmd.agent.errors import AgentError
 from farmd.config.sections import Config
-from farmd.config.sources import ConfigInvalid, Loaded
+from farmd.config.sources import Loaded
 from farmd.observe import logging as logs
 from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
 from farmd.process import lifecycle
+from farmd.process.checks import consul_environment
 from farmd.process.lifecycle import Life
 from farmd.process.memory import collect_rarely, return_large_blocks
 from farmd.process.sdnotify import Notifier
@@ -66,8 +67,6 @@ def _process(
     collect_rarely()
     try:
         clean = asyncio.run(_live(role, build, port, loaded, load, env))
-    except ConfigInvalid as error:
-        return _failed(lifecycle.EXIT_CONFIG, "config.invalid", " ".join(error.lines))
     except InputInvalid as error:
         return _failed(lifecycle.EXIT_CONFIG, "config.invalid", error.message)
     except CannotListen as error:
@@ -150,12 +149,6 @@ async def _serve(
     async with lifecycle.signals(dependencies.life), serving(app, sock, dependencies.config.web.port_file):
         dependencies.life.notifier.ready(dependencies.life.waiting_for)
         return await lifecycle.run(built.service, dependencies.life)
-
-
-def consul_environment(config: Config, env: Mapping[str, str]) -> dict[str, str]:
-    """The ``CONSUL_*`` variables, with the address and the token file of the configuration."""
-    ours = {"CONSUL_HTTP_ADDR": config.store.address, "CONSUL_HTTP_TOKEN_FILE": config.store.token_file}
-    return {**env, **{name: value for name, value in ours.items() if value}}
 
 
 def advertised(config: Config, sock: socket.socket) -> str:

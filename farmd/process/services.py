@@ -20,11 +20,9 @@ from farmd.agent import http as agent_http
 from farmd.agent.agent import Agent
 from farmd.agent.model import AgentConfig
 from farmd.config.sections import Config, SchedulerSection
-from farmd.config.sources import ConfigInvalid
 from farmd.farm.farm import TRANSIENT, Farm
 from farmd.farm.model import FarmSettings
 from farmd.housekeeping.model import HousekeepingSettings
-from farmd.kinds import KINDS
 from farmd.observe.progress import Progress
 from farmd.process import wiring
 from farmd.process.alerts import Alerting
@@ -71,14 +69,7 @@ class Built:
 
 
 def build_farm(dependencies: Dependencies) -> Built:
-    """A farm.
-
-    Raises:
-        ConfigInvalid: ``farm.kinds`` names a kind of work that this version does not know.
-    """
-    unknown = [kind for kind in dependencies.config.farm.kinds if kind not in KINDS]
-    if unknown:
-        raise ConfigInvalid([f"farm.kinds: found {unknown[0]!r}, expected one of {', '.join(KINDS)}"])
+    """A farm."""
     service = FarmService(dependencies)
     return Built(service, status=service.status, publish=service.publish)
 

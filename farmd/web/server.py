@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class CannotListen(Exception):
-    """The address is in use or not of this machine; one line that names it."""
+    """The address is in use or not of this machine, or nobody can be told it; one line that names it."""
 
 
 @contextlib.contextmanager
@@ -32,7 +32,8 @@ def listening(bind: str, port: int) -> Iterator[socket.socket]:
         family, _, _, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM)[0]
         sock = socket.create_server(address[:2], family=family)
     except OSError as error:
-        raise CannotListen(f"web: cannot listen on {bind}:{port}: {error.strerror or error}") from error
+        reason = str(error.strerror or error).partition(" (")[0]
+        raise CannotListen(f"web.bind: cannot listen on {bind}:{port}: {reason}") from error
     with sock:
         yield sock
 
@@ -50,12 +51,19 @@ async def serving(app: web.Application, sock: socket.socket, port_file: str = ""
         address, port = sock.getsockname()[:2]
         log.info("web.listening", address=address, port=port)
         if port_file:
-            write_whole(Path(port_file), f"{port}\n")
+            _announce(Path(port_file), port)
         yield
     finally:
         if port_file:
             remove(Path(port_file))
         await runner.cleanup()
+
+
+def _announce(path: Path, port: int) -> None:
+    try:
+        write_whole(path, f"{port}\n")
+    except OSError as error:
+        raise CannotListen(f"web.port_file: {path}: {error.strerror or error}") from error
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -16,7 +16,7 @@ from store.credentials import content, invalid
 from store.errors import InputInvalid
 
 DEFAULT_ADDRESS = "127.0.0.1:8500"
-_EXPECTED = "host:port, [ipv6]:port, http://…, https://… or unix:///path"
+FORMS = "host:port, [ipv6]:port, http://…, https://… or unix:///path"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _TRUE = {"1", "t", "true", "T", "TRUE", "True"}
 _FALSE = {"0", "f", "false", "F", "FALSE", "False", ""}
@@ -121,7 +121,7 @@ def _parse(text: str, variable: str, wants_tls: bool) -> dict[str, str]:
     if not separator:
         scheme, rest = "http", text
     if scheme not in ("http", "https", "unix"):
-        raise _bad(variable, shown, _EXPECTED)
+        raise _bad(variable, shown, FORMS)
     if scheme == "unix":
         if not rest.startswith("/"):
             raise _bad(variable, shown, "unix:// and an absolute path")
@@ -136,9 +136,9 @@ def _parse(text: str, variable: str, wants_tls: bool) -> dict[str, str]:
         url = urlsplit(f"{scheme}://{rest}")
         host, port = url.hostname or "", url.port or _DEFAULT_PORTS[scheme]
     except ValueError as error:
-        raise _bad(variable, shown, _EXPECTED) from error
+        raise _bad(variable, shown, FORMS) from error
     if not host or any(c.isspace() for c in rest) or url.username is not None or url.query or url.fragment:
-        raise _bad(variable, shown, _EXPECTED)
+        raise _bad(variable, shown, FORMS)
     return {"scheme": scheme, "host": host, "port": str(port), "path": url.path.rstrip("/"), "unix_path": ""}
 
 

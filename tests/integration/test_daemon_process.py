@@ -163,7 +163,7 @@ def test_a_reload_applies_what_may_change_and_names_the_rest(farm, tmp_path):
     assert [(line["key"], line["after"]) for line in seen] == [("farm.ttl", "20.0"), ("log.level", '"debug"')]
     config.write_text("[log]\nlevel = 7\n")
     farm.signal(signal.SIGHUP)
-    assert "log.level: found 7, expected 'debug'" in farm.wait_for("config.refused")["mistake"]
+    assert "log.level: found 7, expected one of debug, info" in farm.wait_for("config.refused")["mistake"]
     assert get(farm.url + "/ready")[0] == 200
     metrics = get(farm.url + "/metrics")[1]
     assert 'farmd_config_reloads_total{result="applied"} 1.0' in metrics
@@ -173,16 +173,83 @@ def test_a_reload_applies_what_may_change_and_names_the_rest(farm, tmp_path):
 @pytest.mark.parametrize(
     ("variables", "line"),
     [
-        ({"FARMD_FARM__TTL": "1"}, 'environment FARMD_FARM__TTL: farm.ttl: found "1", expected'),
-        ({"FARMD_FARM__KINDS": "rcs,magic"}, "farm.kinds: found 'magic', expected one of rcs"),
-        ({"CONSUL_HTTP_ADDR": "ftp://x"}, "CONSUL_HTTP_ADDR: found 'ftp://x', expected"),
+        (
+            {"FARMD_FARM__TTL": "1"},
+            "environment FARMD_FARM__TTL: farm.ttl: found 1, expected a time from 10 to 60 s",
+        ),
+        (
+            {"FARMD_FARM__KINDS": "rcs,magic"},
+            "environment FARMD_FARM__KINDS: farm.kinds: found 'magic',"
+            " expected one of rcs, nodes, daemonsets, housekeeping",
+        ),
+        (
+            {"FARMD_FARM_TTL": "15"},
+            "environment FARMD_FARM_TTL: unknown variable, did you mean 'FARMD_FARM__TTL'?",
+        ),
+        (
+            {"CONSUL_HTTP_ADDR": "ftp://x"},
+            "environment CONSUL_HTTP_ADDR: store.address: found 'ftp://x', expected host:port, [ipv6]:port,"
+            " http://…, https://… or unix:///path",
+        ),
+        ({"CONSUL_HTTP_SSL": "maybe"}, "CONSUL_HTTP_SSL: found 'maybe', expected true or false"),
+        (
+            {"CONSUL_HTTP_TOKEN": "a b"},
+            "CONSUL_HTTP_TOKEN: found characters that no token may have, expected one token on one line",
+        ),
+        (
+            {"CONSUL_CLIENT_CERT": "/c.pem"},
+            "CONSUL_CLIENT_KEY: found nothing, expected a path, because certificate and key belong together",
+        ),
     ],
 )
-def test_a_bad_configuration_is_one_line_and_exit_78(start, variables, line):
-    program = start("run", **variables)
-    assert program.ends() == 78
-    assert line in program.text.replace('\\"', '"')
-    assert "Traceback" not in program.text
+def test_what_a_farm_and_an_agent_refuse_the_check_finds_and_all_say_it_alike(tmp_path, variables, line):
+    def said(*command: str) -> tuple[int, str]:
+        with Program(*command, folder=tmp_path, **variables) as program:
+            return program.ends(), program.text
+
+    for command in (["check-config"], ["run", "--port", "0"], ["agent", "--port", "0"]):
+        assert said(*command) == (78, f"farmd: {line}\n")
+
+
+def test_the_check_names_what_a_process_would_wait_for_or_end_at(tmp_path):
+    (tmp_path / "token").write_text("one\ntwo\n")
+    config = tmp_path / "checked.toml"
+    config.write_text(f"""
+        [agent]
+        state_dir = "{tmp_path}/token/state"
+        [store]
+        address = "https://localhost:1"
+        token_file = "{tmp_path}/token"
+        [scheduler]
+        token_file = "{tmp_path}"
+        [web]
+        bind = "203.0.113.7"
+        port_file = "{tmp_path}/none/port"
+        [[alerts.sinks]]
+        type = "webhook"
+        url = "http://h/"
+        secret_file = "{tmp_path}/none"
+    """)
+    with Program("check-config", "--config", str(config), folder=tmp_path, CONSUL_CACERT="/none") as check:
+        assert check.ends() == 78
+    assert check.text.replace(str(tmp_path), "…").splitlines() == [
+        "farmd: CONSUL_CACERT: found '/none' (No such file or directory), expected a readable file",
+        "farmd: store.token_file: found 2 lines in '…/token', expected a token alone on one line",
+        "farmd: scheduler.token_file: found '…', which is no file, expected a readable file",
+        "farmd: alerts.sinks[0].secret_file: found '…/none' (No such file or directory),"
+        " expected a readable file",
+        "farmd: web.bind: cannot listen on 203.0.113.7:0: Cannot assign requested address",
+        "farmd: web.port_file: found '…/none', expected a folder that exists",
+        "farmd: agent.state_dir: found '…/token', expected a folder that exists",
+    ]
+
+
+def test_a_port_file_in_no_folder_ends_a_farm_with_one_line(start, tmp_path):
+    farm = start("run", FARMD_WEB__PORT_FILE=str(tmp_path / "none/port"))
+    line = farm.wait_for("web.cannot_listen")
+    assert farm.ends() == 75
+    assert line["reason"] == f"web.port_file: {tmp_path}/none/port: No such file or directory"
+    assert "Traceback" not in farm.text
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -212,7 +279,7 @@ def test_a_token_file_that_is_not_good_is_waited_for_and_said_in_one_line(start,
 def test_a_taken_port_is_one_line_and_exit_75(start, farm):
     program = start("run", "--port", farm.url.rpartition(":")[2], FARMD_FARM__NAME="f2")
     assert program.ends() == 75
-    assert "web: cannot listen on 127.0.0.1:" in program.text
+    assert "web.bind: cannot listen on 127.0.0.1:" in program.text
 
 
 def test_a_second_live_farm_under_one_name_is_refused(start, farm):

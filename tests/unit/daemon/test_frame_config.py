@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from farmd.agent.environment import environment
 from farmd.config import report as config_report
 from farmd.config import sources as config_sources
 from farmd.config.sources import ConfigInvalid, changes, load
+from store.manifests import Manifest, Port
 
 DOCS = Path(__file__).resolve().parents[3] / "docs/configuration.md"
 
@@ -95,8 +97,11 @@ def test_text_of_the_environment_stands_for_lists_and_tables():
     assert load(None, {"FARMD_AGENT__LABELS": '{"a":"b"}'}).config.agent.labels == {"a": "b"}
 
 
-def test_variables_of_others_are_not_ours():
-    load(None, {"FARMD_NODE": "n1", "FARMD_TEST_CONSUL": "external", "FARMD_PORT_HTTP": "1"})
+def test_farmd_may_be_a_workload_of_an_agent():
+    manifest = Manifest(id="farmd", command=["farmd"], ports={"http-admin": Port()})
+    variables = environment(manifest, {}, "n1", "farmd", {"http-admin": 7})
+    assert variables["FARMD_PORT_HTTP_ADMIN"] == "7"
+    load(None, variables)
 
 
 @pytest.mark.parametrize(
@@ -106,17 +111,39 @@ def test_variables_of_others_are_not_ours():
         ("[farmm]\nname = 'a'\n", "[farmm]: unknown section, did you mean 'farm'?"),
         ("farm = 3\n", "farm: found 3, expected a table [farm]"),
         ("[farm]\nttl = 'x'\n", "farm.ttl: found 'x', expected a time such as"),
-        ("[farm]\nttl = 5\n", "farm.ttl: found 5, expected greater than or equal to 10"),
-        ("[farm]\nname = 'a/b'\n", "farm.name: name: found 'a/b', expected 1 to 63 of a-z"),
+        ("[farm]\nttl = 5\n", "farm.ttl: found 5, expected a time from 10 to 60 s"),
+        ("[farm]\nttl = nan\n", "farm.ttl: found nan, expected a time from 10 to 60 s"),
+        ("[farm]\nmax_transfers = 1.5\n", "farm.max_transfers: found 1.5, expected a whole number from 1"),
+        ("[farm]\nname = 'a/b'\n", "farm.name: found 'a/b', expected 1 to 63 of a-z"),
+        ("[farm]\nname = 7\n", "farm.name: found 7, expected text"),
         ("[farm]\nselector = 'a in'\n", "farm.selector: "),
-        ("[agent]\nnode = '..'\n", "agent.node: node: found '..', expected"),
+        ("[farm]\nkinds = ['rc']\n", "farm.kinds: found 'rc', did you mean 'rcs'?"),
+        ("[farm]\nkinds = []\n", "farm.kinds: found [], expected at least one kind, and each once"),
+        ("[farm]\nkinds = ['rcs', 'rcs']\n", "expected at least one kind, and each once"),
+        ("[farm]\nkinds = [1]\n", "farm.kinds[0]: found 1, expected text"),
+        ("[housekeeping]\ninterval = inf\n", "housekeeping.interval: found inf, expected a time from 1 s"),
+        ("[scheduler]\ntimeout = 0\n", "timeout: found 0, expected a time above 0 and at most 60 s"),
+        ("[scheduler]\nurl = 'http://h:99999'\n", 'scheduler.url: found "http://h:99999", expected http://'),
+        ("[scheduler]\nurl = 'http://u:p@/x'\n", 'scheduler.url: found "http://[hidden]@/x", expected http'),
+        ("[agent]\nnode = '..'\n", "agent.node: found '..', expected"),
+        ("[agent]\nstate_dir = 'state'\n", 'agent.state_dir: found "state", expected an absolute path'),
+        ("[agent]\nlabels = {'a b' = 'x'}\n", "agent.labels: found 'a b', expected a label key"),
+        ("[agent]\nlabels = {zone = 'a b'}\n", "agent.labels.zone: found 'a b', expected"),
+        ("[agent]\nlabels = {zone = 1}\n", "agent.labels.zone: found 1, expected text"),
+        ("[agent]\nstop_workloads_on_exit = 'x'\n", 'found "x", expected true or false'),
+        ("[store]\naddress = 'ftp://x'\n", "store.address: found 'ftp://x', expected host:port"),
+        ("[store]\naddress = 'http://u:p@x'\n", "store.address: found 'x', expected host:port"),
+        ("[web]\nadvertise = 'http://x:1'\n", 'web.advertise: found "http://x:1", expected a host name'),
         ("[agent]\nport_range = '9-1'\n", 'agent.port_range: found "9-1", expected FIRST-LAST'),
         ("[store]\nprefix = 'farmd'\n", "store.prefix: found \"farmd\", expected names that each end in '/'"),
-        ("[log]\nlevel = 'loud'\n", "log.level: found \"loud\", expected 'debug', 'info'"),
-        ("[web]\nfarm_port = 70000\n", "web.farm_port: found 70000, expected less than or equal to 65535"),
+        (
+            "[log]\nlevel = 'loud'\n",
+            'log.level: found "loud", expected one of debug, info, warning, error, critical',
+        ),
+        ("[web]\nfarm_port = 70000\n", "web.farm_port: found 70000, expected a whole number from 0 to 65535"),
         (
             "[[alerts.sinks]]\ntype = 'fax'\n",
-            "alerts.sinks[0].type: found \"fax\", expected 'log' or 'webhook'",
+            'alerts.sinks[0].type: found "fax", expected one of log, webhook',
         ),
         (
             "[[alerts.sinks]]\ntype = 'log'\nurll = ''\n",
@@ -139,9 +166,16 @@ def test_each_mistake_is_one_line_with_place_key_found_and_expected(tmp_path, te
     [
         (
             {"FARMD_FARM__NAEM": "x"},
-            "environment FARMD_FARM__NAEM: farm.naem: unknown key, did you mean 'name'?",
+            "environment FARMD_FARM__NAEM: unknown variable, did you mean 'FARMD_FARM__NAME'?",
         ),
-        ({"FARMD_FRAM__NAME": "x"}, "environment FARMD_FRAM__NAME: unknown section"),
+        ({"FARMD_FRAM__NAME": "x"}, "environment FARMD_FRAM__NAME: unknown variable, did you mean"),
+        (
+            {"FARMD_FARM_NAME": "x"},
+            "environment FARMD_FARM_NAME: unknown variable, did you mean 'FARMD_FARM__N",
+        ),
+        ({"FARMD_AGENT__LABELS__ZONE": "x"}, "unknown variable, did you mean 'FARMD_AGENT__LABELS'?"),
+        ({"FARMD_ZZZZZZZZZZZZ": "x"}, "unknown variable, expected FARMD_SECTION__KEY"),
+        ({"CONSUL_HTTP_ADDR": "ftp://x"}, "environment CONSUL_HTTP_ADDR: store.address: found 'ftp://x'"),
         ({"FARMD_AGENT__LABELS": "zone"}, 'agent.labels: found "zone", expected name=value pairs'),
         ({"FARMD_ALERTS__SINKS": "[{"}, "alerts.sinks: found [hidden], expected a JSON list"),
         ({"FARMD_CONFIG": "/nonexistent/farmd.toml"}, "found no such file, expected a TOML file"),
@@ -181,11 +215,24 @@ def test_what_is_printed_reads_back_and_hides_secrets(tmp_path):
     assert tomllib.loads(out)["farm"]["ttl"] == 10
 
 
+def test_what_is_printed_hides_credentials_in_addresses(tmp_path):
+    sink = "[[alerts.sinks]]\ntype = 'webhook'\nurl = 'https://ada:hunter2@h/x?token=hunter2'\n"
+    text = f"[scheduler]\nurl = 'https://hunter2@h/x'\n{sink}"
+    out = "\n".join(config_report.printed(load(written(tmp_path, text), {})))
+    assert "hunter2" not in out
+    assert 'url = "https://[hidden]@h/x"' in out
+    assert 'url = "https://[hidden]@h/x?[hidden]"' in out
+    changed = changes(load(None, {}).config, load(tmp_path / "farmd.toml", {}).config)
+    assert "hunter2" not in str(changed)
+
+
 def test_a_key_is_explained_or_the_nearest_named():
     loaded = load(None, {"FARMD_LOG__LEVEL": "debug"})
     text = "\n".join(config_report.explained(loaded, "log.level"))
     assert "environment FARMD_LOG__LEVEL" in text
     assert "reload   yes" in text
+    assert "type     one of debug, info, warning, error, critical" in text
+    assert "  type     a time from 10 to 60 s\n" in "\n".join(config_report.explained(loaded, "farm.ttl"))
     with pytest.raises(ConfigInvalid, match=r"did you mean 'log.level'"):
         list(config_report.explained(loaded, "log.levle"))
 

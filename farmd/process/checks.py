@@ -1,0 +1,80 @@
+"""Checks of a valid configuration against this machine, the same for every command that reads it.
+
+``refused`` is what keeps a process from starting. A process itself meets ``troubles`` later: it waits until a
+credential is good, and ends where it has no folder or address, so only ``farmd check-config`` asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from farmd.config.sections import Config
+from farmd.config.sources import Loaded
+from store import credentials
+from store.consul.environment import Address
+from store.consul.tokens import token_source
+from store.errors import CredentialInvalid, InputInvalid
+
+Check = Callable[[], object]
+
+
+def consul_environment(config: Config, env: Mapping[str, str]) -> dict[str, str]:
+    """The ``CONSUL_*`` variables, with the address and the token file of the configuration."""
+    ours = {"CONSUL_HTTP_ADDR": config.store.address, "CONSUL_HTTP_TOKEN_FILE": config.store.token_file}
+    return {**env, **{name: value for name, value in ours.items() if value}}
+
+
+def refused(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
+    """What keeps a process from starting: one line each."""
+    consul = consul_environment(loaded.config, env)
+    return list(_failing([partial(Address.from_environment, consul), partial(token_source, consul)]))
+
+
+def troubles(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
+    """What a process would wait for or end at: one line each. ``refused`` has found nothing."""
+    config = loaded.config
+    address = Address.from_environment(consul_environment(config, env))
+    checks: list[Check] = [address.tls.context] if address.scheme == "https" else []
+    token_files = {
+        "store.token_file": config.store.token_file,
+        "scheduler.token_file": config.scheduler.token_file,
+    }
+    checks += [partial(credentials.token, key, path) for key, path in token_files.items() if path]
+    checks += [
+        partial(credentials.content, f"alerts.sinks[{place}].secret_file", sink.secret_file)
+        for place, sink in enumerate(config.alerts.sinks)
+        if sink.secret_file
+    ]
+    checks.append(partial(_can_listen, config.web.bind))
+    if config.web.port_file:
+        checks.append(partial(_folder, "web.port_file", Path(config.web.port_file).parent, exists=True))
+    if loaded.origin("agent.state_dir") != "default":  # a machine without an agent need not have it
+        checks.append(partial(_folder, "agent.state_dir", Path(config.agent.state_dir), exists=False))
+    return list(_failing(checks))
+
+
+def _failing(checks: Iterable[Check]) -> Iterator[str]:
+    for check in checks:
+        try:
+            check()
+        except (InputInvalid, CredentialInvalid) as error:
+            yield error.message
+
+
+def _can_listen(bind: str) -> None:
+    from farmd.web.server import CannotListen, listening  # aiohttp, which a health check does without
+
+    try:
+        with listening(bind, 0):
+            pass
+    except CannotListen as error:
+        raise InputInvalid(str(error), field="web.bind") from error
+
+
+def _folder(key: str, path: Path, *, exists: bool) -> None:
+    """Refuse what is no folder; below its first parent that exists, where it need not exist itself."""
+    found = path if exists else next(each for each in (path, *path.parents) if each.exists())
+    if not found.is_dir():
+        raise InputInvalid(f"{key}: found {str(found)!r}, expected a folder that exists", field=key)
