@@ -41,6 +41,7 @@ class PrefixCache(TreeCopy[T]):
         cluster: the cluster id that the sentinels must have.
         pause: least seconds between two answers of one query; 0: no pause while the tree is small.
         keep_raw: keep each value's bytes, for records that this process rewrites.
+        keep_unknown: keep only the bytes of values with fields that this version does not know.
         reading: limits how many whole trees a process reads at a time; all its caches share it, because
             the memory for many large answers at once would stay with the process.
         compact: makes a decoded record smaller before it is kept, such as by sharing equal strings.
@@ -62,6 +63,7 @@ class PrefixCache(TreeCopy[T]):
         sharded: bool = False,
         pause: float = 0.0,
         keep_raw: bool = False,
+        keep_unknown: bool = False,
         compact: Callable[[Any], T] = lambda record: record,
         dated: Callable[[T, T | None, float], T] | None = None,
         wait: float = WAIT_SECONDS,
@@ -77,6 +79,7 @@ class PrefixCache(TreeCopy[T]):
             clock=clock,
             sharded=sharded,
             keep_raw=keep_raw,
+            keep_unknown=keep_unknown,
             compact=compact,
             on_restore=on_restore,
             dated=dated,

@@ -50,6 +50,8 @@ class Family(Generic[T]):
         own: a farm applies its own changes from their answers, so its cache may learn of others' later.
         pause: least seconds between two answers of one of its queries; 0: no pause.
         keep_raw: whether a cache keeps each value's bytes, for records that a farm rewrites.
+        keep_unknown: whether it keeps only the bytes of values with fields that this version does not know,
+            for such records of a large tree.
         compact: called once a cache; returns the function that makes a decoded record smaller.
         dated: adds to a compacted record the time when this process saw it, by its own clock.
         refers: its place in the order in which families are read for references to manifests (R24): a
@@ -67,6 +69,7 @@ class Family(Generic[T]):
     own: bool = False
     pause: float = 0.0
     keep_raw: bool = False
+    keep_unknown: bool = False
     compact: Callable[[], Callable[[Any], T]] = lambda: _whole
     dated: Callable[[T, T | None, float], T] | None = None
     refers: int = 0
@@ -117,11 +120,19 @@ PODS: Family[Pod] = Family(
     parts=3,
     watched="by id",
     own=True,
+    keep_unknown=True,
     compact=lambda: SharedLabels().shared,
     refers=3,
 )
 INTENT: Family[Intent] = Family(
-    name="intent", record=Intent, parts=2, watched="whole", own=True, compact=lambda: shared, refers=4
+    name="intent",
+    record=Intent,
+    parts=2,
+    watched="whole",
+    own=True,
+    keep_unknown=True,
+    compact=lambda: shared,
+    refers=4,
 )
 REALITY: Family[Glance] = Family(
     name="reality",

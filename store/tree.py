@@ -68,6 +68,7 @@ class TreeCopy(Generic[T]):
         clock: Clock,
         sharded: bool,
         keep_raw: bool,
+        keep_unknown: bool,
         compact: Callable[[Any], T],
         on_restore: Callable[[], None],
         dated: Callable[[T, T | None, float], T] | None = None,
@@ -78,6 +79,7 @@ class TreeCopy(Generic[T]):
         self._clock = clock
         self._sharded = sharded
         self._keep_raw = keep_raw
+        self._keep_unknown = keep_unknown
         self._compact = compact
         self._on_restore = on_restore
         self._dated = dated
@@ -248,12 +250,13 @@ class TreeCopy(Generic[T]):
     def _decode(self, shard: Shard, raw: RawEntry, numbers: dict[int, int]) -> None:
         value = raw.decoded()
         try:
-            record = self._kept(shard, raw.key, codec.decode(self._kind, value, raw.key))
+            decoded = codec.decode(self._kind, value, raw.key)
+            record = self._kept(shard, raw.key, decoded)
         except RecordInvalid as error:
             self._set_aside(raw, error)
             return
         self.broken.pop(raw.key, None)
-        kept = value if self._keep_raw else b""
+        kept = self._worth_keeping(decoded, value)
         # Keys of one transaction, and both indexes of a record that was never rewritten, share a number.
         index = numbers.setdefault(raw.modify_index, raw.modify_index)
         created = numbers.setdefault(raw.create_index, raw.create_index)
@@ -266,6 +269,11 @@ class TreeCopy(Generic[T]):
             return compacted
         before = self.entries.get(key)
         return self._dated(compacted, None if before is None else before.record, shard.answered)
+
+    def _worth_keeping(self, record: Any, raw: bytes) -> bytes:
+        """A record's value, if it will be needed to rewrite the record."""
+        unknown = self._keep_unknown and raw and codec.encode(record) != raw
+        return raw if self._keep_raw or unknown else b""
 
     def _set_aside(self, raw: RawEntry, error: RecordInvalid) -> None:
         error.fields["index"] = raw.modify_index
@@ -280,7 +288,7 @@ class TreeCopy(Generic[T]):
         if known is not None and known.index >= index:
             return
         created = known.create_index if known is not None else index
-        kept = raw if self._keep_raw else b""
+        kept = self._worth_keeping(record, raw)
         shard = self._shard_of(key)
         self._insert(shard, Stored(key, self._kept(shard, key, record), index, kept, create_index=created))
         shard.removed.pop(key, None)

@@ -60,6 +60,7 @@ class Caches:
                 sharded=family.sharded,
                 pause=own_trees_pause if family.own else family.pause,
                 keep_raw=family.keep_raw,
+                keep_unknown=family.keep_unknown,
                 compact=family.compact(),
                 dated=family.dated,
                 reading=reading,
