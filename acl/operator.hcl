@@ -15,7 +15,8 @@ key_prefix "farmd/audit/" { policy = "write" }
 # deletes it. The item's own lock has the same prefix, so a rule cannot distinguish the two.
 key_prefix "farmd/locks/" { policy = "write" }
 
-# doctor --fix removes records without an owner: statuses, work, pods, intents, reservations.
+# doctor --fix removes records without an owner: statuses, work, pods, intents, reservations. pod restart counts
+# in the pod's intent.
 key_prefix "farmd/status/" { policy = "write" }
 key_prefix "farmd/work/" { policy = "write" }
 key_prefix "farmd/pods/" { policy = "write" }

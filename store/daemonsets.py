@@ -29,7 +29,8 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     ``max_in_progress`` how many pods may become healthy at the same time. ``needs`` are the features that
     a farm must know to claim the daemon set (R11). ``deleting`` is set when a cascading delete is asked
     for; the daemon set wants no pods then. ``min_healthy_time``: seconds that a pod must be healthy without
-    a break before it is available (R22).
+    a break before it is available (R22). ``restart`` counts the restarts of all pods that were asked for
+    (R28).
     """
 
     id: str
@@ -46,6 +47,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     needs: list[str] = []
     deleting: bool = False
     min_healthy_time: Annotated[float, msgspec.Meta(ge=0)] = 10.0
+    restart: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     @property
     def wants_pods(self) -> bool:

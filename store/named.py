@@ -39,6 +39,10 @@ class Owner(Named, Protocol):
         """Digest of the manifest that its pods run."""
 
     @property
+    def restart(self) -> int:
+        """How many restarts of all its pods were asked for (R28)."""
+
+    @property
     def pod_id(self) -> str:
         """The manifest's own id."""
 

@@ -30,6 +30,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     ``unhealthy_after``: seconds until a pod that stays unhealthy is replaced (0: never).
     ``transfer_timeout``: seconds in which a pod on its new node must become healthy. ``min_healthy_time``:
     seconds that a pod must be healthy without a break before it is available (R22).
+    ``restart`` counts the restarts of all pods that were asked for (R28).
     ``deleting`` is set when a cascading delete is asked for; the count is 0 then.
     ``max_unavailable_percent``: 1 to 100 where ``max_unavailable`` is a share of the count, else 0.
     """
@@ -54,6 +55,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     transfer_timeout: Annotated[float, msgspec.Meta(gt=0)] = 300.0
     min_healthy_time: Annotated[float, msgspec.Meta(ge=0)] = 10.0
     max_unavailable_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    restart: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     @property
     def unavailable_limit(self) -> int:

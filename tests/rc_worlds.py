@@ -52,6 +52,7 @@ def pod(
     started: float = 1.0,
     manifest: str = SHA,
     reality: bool = True,
+    restart: int = 0,
     **fields: Any,
 ) -> PodState:
     """A pod whose agent acted on intent ``acted``; its intent's index is ``intent``."""
@@ -59,7 +60,7 @@ def pod(
     seen = Glance(manifest, RC, phase, started, health, acted, since)  # type: ignore[arg-type]
     return PodState(
         Stored("pod", Pod(manifest=manifest, at=at), 4, b""),
-        Stored("intent", Intent(manifest, RC), intent, b""),
+        Stored("intent", Intent(manifest, RC, restart), intent, b""),
         seen if reality else None,
         **fields,
     )

@@ -21,6 +21,7 @@ _DONE = {
     "create": "created",
     "set-replicas": "scaled",
     "update": "updated",
+    "restart": "restarting",
     "enable": "enabled",
     "disable": "disabled",
     "delete": "deleted",
@@ -42,7 +43,7 @@ _DONE = {
 
 def title(change: Change) -> str:
     """``rc/hello``."""
-    return kinds.title(change.kind, change.name)
+    return change.object or kinds.title(change.kind, change.name)
 
 
 def _verb(change: Change) -> str:
@@ -155,7 +156,7 @@ def _result(invocation: Invocation, mutation: Mutation) -> None:
 
 
 def _id(change: Change) -> str:
-    return f" ({change.id})" if change.id != change.name else ""
+    return f" ({change.id})" if change.id != change.name and not change.object else ""
 
 
 def _item(mutation: Mutation, written: bool) -> dict[str, Any]:

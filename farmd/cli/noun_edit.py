@@ -73,6 +73,22 @@ def updating(noun: Noun[Any, Any]) -> click.Command:
     return command("update", mutates=True, waits=True)(_FILES(option(run)))
 
 
+def restarting(noun: Noun[Any, Any]) -> click.Command:
+    """``restart``."""
+
+    async def run(invocation: Invocation, name: str) -> None:
+        mutation = await noun.restart(invocation.call, name)
+        await apply(invocation, [mutation])
+        await converge(invocation, noun, [mutation])
+
+    assert noun.pods is not None
+    run.__doc__ = (
+        f"Restart all pods of a {noun.words.one} in place, {noun.pods.pace}.\n\n"
+        "A farm does it; pods that are down go first. --wait waits until all are available again."
+    )
+    return command("restart", mutates=True, waits=True)(target(noun.words.noun, objects(noun.kind))(run))
+
+
 def enabling(noun: Noun[Any, Any]) -> click.Command:
     """``enable``."""
 

@@ -25,6 +25,9 @@ _OF_PODS = {
     "logs": ("farmd.cli.noun_logs:showing", "What the pods of a {one} wrote."),
     "explain": ("farmd.cli.noun_show:explaining", "Why each node does or does not get its pods."),
 }
+_CHANGING_PODS = {
+    "restart": ("farmd.cli.noun_edit:restarting", "Restart the pods of a {one}, a few at a time."),
+}
 _CHANGING = {
     "update": ("farmd.cli.noun_edit:updating", "Change {many} to what a file says."),
     "enable": ("farmd.cli.noun_edit:enabling", "Let the farms act on a {one} again."),
@@ -42,6 +45,7 @@ def group(kind: str, more: Mapping[str, tuple[str, str]] | None = None) -> click
 
     own: dict[str, tuple[Source, str]] = dict(more or {})
     lazy = made(_READING) | (made(_OF_PODS) if words.owns_pods else {}) | own | made(_CHANGING)
+    lazy |= made(_CHANGING_PODS) if words.owns_pods else {}
     lines = {
         verb: (source, line.format(one=words.one, many=words.many)) for verb, (source, line) in lazy.items()
     }

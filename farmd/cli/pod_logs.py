@@ -17,11 +17,11 @@ from store.keys import is_sentinel, valid_instance, valid_segment
 @log_stream.options
 async def logs(invocation: Invocation, pod: str, follow: bool, lines: int) -> None:
     """What a pod wrote. The node may be left out where only one node has that instance."""
-    node, instance = await _locate(invocation, pod)
+    node, instance = await locate(invocation, pod)
     await log_stream.stream(invocation, node, instance, follow=follow, lines=lines)
 
 
-async def _locate(invocation: Invocation, text: str) -> tuple[str, str]:
+async def locate(invocation: Invocation, text: str) -> tuple[str, str]:
     if text.count("/") == 2:
         text = text.removeprefix("pod/")  # as -o name prints it
     node, slash, instance = text.rpartition("/")

@@ -10,7 +10,8 @@ import msgspec
 from farmd.commands.mutation import Scalar
 from store.manifests import Manifest
 
-_IDENTITY = {"id", "name", "managed_by", "deleting"}
+# What no file says.
+_IDENTITY = {"id", "name", "managed_by", "deleting", "restart"}
 _SECRET = {"env"}
 _SHORT = 80
 

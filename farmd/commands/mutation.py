@@ -53,7 +53,8 @@ class Change:
     """What a mutation changes, for people and for the audit: the fields before and after.
 
     ``details`` are lines for people only. ``destructive``: ask before it is written. ``removed`` are pods
-    of the item that go with it, each ``<node>/<instance>``.
+    of the item that go with it, ``relabelled`` those that are changed, each ``<node>/<instance>``. ``object``
+    is what people call it where they named something else than the item.
     """
 
     kind: str
@@ -66,6 +67,8 @@ class Change:
     destructive: bool = False
     manifest: str = ""
     removed: tuple[str, ...] = ()
+    relabelled: tuple[str, ...] = ()
+    object: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,7 @@ def audited(call: Call, change: Change) -> Operation:
             after=change.after,
             manifest=change.manifest,
             removed=list(change.removed),
+            relabelled=list(change.relabelled),
         )
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from farmd import overview
 from farmd.commands import bodies, difference
 from farmd.commands.difference import word
 from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, commit, guard, registered
@@ -23,7 +24,7 @@ from farmd.kinds import KINDS, KindOfWork
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, NotFound
 from store.keys import Keys
-from store.named import NamedRecords
+from store.named import NamedRecords, Owner
 from store.operations import Operation
 
 if TYPE_CHECKING:
@@ -137,6 +138,24 @@ class Noun(Generic[S, T]):
             anew=lost,
         )
 
+    async def restart(self, call: Call, target: str) -> Mutation:
+        """Let the worker of an owner restart its pods, as ``update`` replaces them (R28).
+
+        The new counter is higher than those of all its pods, also of pods that were restarted one by one.
+
+        Raises:
+            Conflict: a rollout manages it (R14), it is being deleted, or it is locked (R13).
+        """
+        assert self.pods is not None
+        stored, held = await self.editable(call, target, membership=True)
+        owner: Owner = stored.record  # type: ignore[assignment]
+        pods = (await overview.pods(call.client, call.keys, owner)).placed
+        wanted = changed(stored.record, restart=max([owner.restart, *(pod.restart for pod in pods)]) + 1)
+        details = [f"restarts its pods ({len(pods)}), {self.pods.pace}"]
+        if owner.disabled:
+            details.append(f"it is disabled: no pod is restarted before the {self.words.one} is enabled")
+        return self.edit(call, stored, wanted, held, "restart", details=tuple(details))
+
     async def enable(self, call: Call, target: str) -> Mutation:
         """Let the farms work on a record again.
 
@@ -228,8 +247,10 @@ class Noun(Generic[S, T]):
         """Replace a record, if it differs, or ``anew``. ``action`` is the verb, such as ``enable``."""
         record = stored.record
         before, after = difference.fields(record, wanted, self.file.names)
-        if wanted.deleting and not record.deleting:
-            before, after = {**before, "deleting": False}, {**after, "deleting": True}
+        for name in ("deleting", "restart"):
+            old, new = getattr(record, name, 0), getattr(wanted, name, 0)
+            if old != new:
+                before, after = {**before, name: old}, {**after, name: new}
         shrinks = self.pods is not None and self.pods.shrinks(record, wanted)
         sha = bodies.manifest_of(wanted)
         change = self._change(

@@ -35,7 +35,8 @@ L = TypeVar("L")
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at it; ``noun`` says what it is. ``outdated`` pods still run or stand for another manifest.
+    """One look at it; ``noun`` says what it is. ``outdated`` pods still run or stand for another manifest, or
+    are not restarted yet.
 
     ``available`` pods are healthy for their owner's ``min_healthy_time`` (R22). ``desired`` below 0: only the
     owner can tell, and has not yet. ``stuck``: the owner says that what there is is not what was asked for,
@@ -150,7 +151,8 @@ def _counted(found: Look, row: overview.Row[Any], pods: Sequence[overview.PodRow
 
     An owner that reports the record as it is now as converged has watched the pods for long enough.
     """
-    current = [pod for pod in pods if pod.manifest == manifest_of(row.record)]
+    manifest, restart = manifest_of(row.record), getattr(row.record, "restart", 0)
+    current = [pod for pod in pods if pod.manifest == manifest and pod.restart >= restart]
     lasted = spells.lasted(current)
     status, least = row.status, getattr(row.record, "min_healthy_time", 0.0)
     proven = status is not None and status.state == "converged" and status.record == row.index

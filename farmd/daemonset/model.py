@@ -53,8 +53,9 @@ class Snapshot(OwnerSnapshot):
 
     @property
     def outdated(self) -> list[Place]:
-        """Pods that should run another manifest than they do."""
-        return [place for place, state in self.pods.items() if state.outdated(self.daemonset.manifest)]
+        """Pods that should run another manifest than they do, or be restarted."""
+        wanted = self.daemonset.manifest, self.daemonset.restart
+        return [place for place, state in self.pods.items() if state.outdated(*wanted)]
 
     @property
     def desired(self) -> int:

@@ -51,7 +51,7 @@ def on_its_way(snapshot: Snapshot, state: PodState) -> bool:
     """Whether a pod was changed lately and is not available yet; nobody waits for an absent agent."""
     if state.available or not state.retained or state.absent or state.lost is not None:
         return False
-    if state.outdated(snapshot.daemonset.manifest):
+    if state.outdated(snapshot.daemonset.manifest, snapshot.daemonset.restart):
         return False
     return snapshot.now >= state.pod.record.at and given_up_in(snapshot, state.pod.record.at) > 0
 

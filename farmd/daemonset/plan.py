@@ -115,12 +115,12 @@ def _refusals(snapshot: Snapshot) -> str:
 
 
 def _outdated(snapshot: Snapshot) -> list[Place]:
-    """Pods that take another manifest as soon as they may: not where nobody is heard of, or no room is."""
+    """Outdated pods that are replaced as soon as they may: not where nobody is heard of, or no room is."""
+    pods = snapshot.pods
     return [
         place
-        for place, state in snapshot.pods.items()
-        if state.outdated(snapshot.daemonset.manifest)
-        and state.retained
+        for place, state in ((place, pods[place]) for place in snapshot.outdated)
+        if state.retained
         and not state.absent
         and state.lost is None
         and place not in snapshot.cramped
@@ -200,6 +200,6 @@ def _why(snapshot: Snapshot, plan: Plan) -> str:
         f"{drained} nodes are drained" if drained else "",
         gone if left else "",
         "intents were lost or altered" if plan.repairs else "",
-        "another manifest is asked for" if plan.replacements else "",
+        owned.why_replaced(snapshot.daemonset, plan, snapshot.pods),
     ]
     return "; ".join(reason for reason in reasons if reason)

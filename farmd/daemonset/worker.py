@@ -54,5 +54,5 @@ class DaemonSetWorker(OwnerWorker[Reading, Plan]):
         """Each pod by itself; a replaced one is as old as its replacement: the pace is kept by it."""
         request = reading.request or await self.reader.request(reading.stored.record)
         new = Pod(reading.stored.record.manifest, dict(request.labels), self.context.clock.now())
-        changes = list(planned(self.claim.item, plan, reading.snapshot.pods, new))
+        changes = list(planned(reading.stored.record, plan, reading.snapshot.pods, new))
         return grouped(((change,) for change in changes), reservations(request, changes, reading.view)), ()

@@ -119,14 +119,22 @@ def _differing(survey: Survey) -> Iterator[Finding]:
     for entry, reality in survey.decoded("reality", Reality):
         place = keys.reality_parts(entry.key)
         wanted, intent = intents.get(place, (None, None))
-        if wanted is None or intent is None or place[0] not in agents or reality.manifest == intent.manifest:
+        if wanted is None or intent is None or place[0] not in agents:
             continue
         acted = reality.intent >= wanted.modify_index
-        why = reality.reason or ("it acted on the intent" if acted else "it has not acted on the intent")
+        if reality.manifest != intent.manifest:
+            differs = f"runs {reality.manifest[:12]}, its intent says {intent.manifest[:12]}"
+            done = "it acted on the intent"
+        elif reality.restart < intent.restart:
+            differs = f"acted on restart {reality.restart}, its intent asks for restart {intent.restart}"
+            done = "its agent is older and ignores restarts"
+        else:
+            continue
+        why = reality.reason or (done if acted else "it has not acted on the intent")
         yield Finding(
             "reality-differs",
             survey.short(entry.key),
-            f"{'/'.join(place)} runs {reality.manifest[:12]}, its intent says {intent.manifest[:12]}: {why}",
+            f"{'/'.join(place)} {differs}: {why}",
             f"farmctl node describe {place[0]}; the log of its agent says more",
         )
 

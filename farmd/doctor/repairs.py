@@ -95,10 +95,13 @@ def _labels(survey: Survey, owner: str) -> dict[str, str]:
 def _intent(survey: Survey, family: str, entry: Entry) -> WayOut:
     """Restored from the pod that stands there: its node then goes on with what it runs."""
     place = survey.keys.intent_parts(entry.key)
+    # With the owner's counter its worker has no reason to restart the pod (R28).
+    restarts = {record.id: record.restart for _, _, record in survey.owners()}
     pods = [
-        Intent(pod.manifest, survey.keys.pod_parts(each.key)[0])
+        Intent(pod.manifest, owner, restarts.get(owner, 0))
         for each, pod in survey.decoded("pods", Pod)
-        if survey.keys.pod_parts(each.key)[1:] == place
+        for owner, *where in [survey.keys.pod_parts(each.key)]
+        if tuple(where) == place
     ]
     if len(pods) != 1:
         return _removed(survey, family, entry, "removes it, and its node stops what it runs there")

@@ -6,7 +6,7 @@ stands beside the others as broken, and hides none of them.
 
 from farmd.overview.members import farms
 from farmd.overview.nodes import NodeRow, Nodes, node_row, node_state, nodes
-from farmd.overview.owners import Row, Rows, owners, row, rows
+from farmd.overview.owners import Row, Rows, owners, records_of, row, rows
 from farmd.overview.pods import PodRow, Pods, pods
 from farmd.overview.processes import FarmRow, farm_rows, freezes
 
@@ -26,6 +26,7 @@ __all__ = [
     "nodes",
     "owners",
     "pods",
+    "records_of",
     "row",
     "rows",
 ]

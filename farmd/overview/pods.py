@@ -37,7 +37,8 @@ GONE = "its pod was removed"
 class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     """One pod: who owns it, where it stands, and what its node says of it.
 
-    ``gone``: the pod was removed, and its node has yet to say that its process ended.
+    ``restart`` counts the restarts that were asked for, ``restarted`` is the counter that its node acted on
+    (R28). ``gone``: the pod was removed, and its node has yet to say that its process ended.
     """
 
     owner: str
@@ -54,6 +55,8 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     started: Time = 0.0
     restarts: int = 0
+    restart: int = 0
+    restarted: int = 0
     pid: int = 0
     ports: dict[str, int] = {}
     gone: bool = False
@@ -133,15 +136,17 @@ def _row(owner: str, name: str, place: Place, state: PodState) -> PodRow:
         manifest=pod.manifest,
         labels=pod.labels,
         placed_at=pod.at,
+        restart=0 if state.intent is None else state.intent.record.restart,
         reason=ABSENT if state.absent else "",
     )
     if not isinstance(reality, Reality):
         return row
     row = msgspec.structs.replace(
         row,
-        phase=reality.phase if reality.manifest == pod.manifest else "replacing",
+        phase=_phase(state, reality),
         started=reality.started,
         restarts=reality.restarts,
+        restarted=reality.restart,
         pid=reality.pid,
         ports=reality.ports,
     )
@@ -154,6 +159,15 @@ def _row(owner: str, name: str, place: Place, state: PodState) -> PodRow:
         healthy=state.healthy,
         reason=reality.reason or reality.health.reason,
     )
+
+
+def _phase(state: PodState, reality: Reality) -> str:
+    """What its node does with it; until the node has acted on its intent, what it has yet to do."""
+    if reality.manifest != state.pod.record.manifest:
+        return "replacing"
+    intent = state.intent
+    behind = intent is not None and reality.intent < intent.index and reality.restart < intent.record.restart
+    return "restarting" if behind else reality.phase
 
 
 def _gone(place: tuple[str, str], reality: Reality, name: str, *, heard: bool) -> PodRow:

@@ -21,6 +21,7 @@ from store import codec, operations
 from store.entry import Stored
 from store.intent import Intent
 from store.keys import Keys
+from store.named import Owner
 from store.operations import Operation
 from store.pods import Place, Pod
 from store.transaction import Group
@@ -32,7 +33,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     ``standing`` and ``standing_intent`` are what the change was planned from.
     """
 
-    action: Literal["place", "remove", "replace", "repair"]
+    action: Literal["place", "remove", "replace", "restart", "repair"]
     node: str
     instance: str
     pod: Pod | None
@@ -46,7 +47,7 @@ class PodPlan:
     """What a plan changes of one owner's pods.
 
     ``repairs`` are pods whose intent was lost or altered, ``replacements`` outdated pods that take the
-    owner's manifest in place; a pod in both is replaced.
+    owner's manifest and its counter of restarts in place; a pod in both is replaced.
     """
 
     additions: tuple[Assignment, ...] = ()
@@ -92,11 +93,17 @@ class NodeChanges(msgspec.Struct, frozen=True, gc=False):
     note: Note | None = None
 
 
+def wanted(owner: Owner, standing: Stored[Intent] | None = None) -> Intent:
+    """What a node must run for an owner; the counter of restarts never falls (R28)."""
+    least = standing.record.restart if standing is not None else 0
+    return Intent(owner.manifest, owner.id, max(owner.restart, least))
+
+
 def planned(
-    owner: str, plan: PodPlan, pods: Mapping[Place, PodState], new: Pod, *, keep_age: bool = False
+    owner: Owner, plan: PodPlan, pods: Mapping[Place, PodState], new: Pod, *, keep_age: bool = False
 ) -> Iterator[Change]:
     """The changes of a plan. A replaced pod is as old as ``new`` is, unless it is to keep its age."""
-    intent = Intent(manifest=new.manifest, owner=owner)
+    intent = wanted(owner)
     for place in plan.removals:
         yield removal(place, pods[place])
     for goal in plan.additions:
@@ -104,12 +111,16 @@ def planned(
     for place in plan.repairs:
         if place not in plan.replacements:
             state = pods[place]
-            repaired = Intent(manifest=state.pod.record.manifest, owner=owner)
+            # A repair restarts nothing: that has its turn later, at the owner's pace.
+            counted = state.intent.record if state.intent is not None else intent
+            repaired = Intent(state.pod.record.manifest, owner.id, counted.restart)
             yield Change("repair", *place, state.pod.record, repaired, state.pod, state.intent)
     for place in plan.replacements:
         state = pods[place]
         pod = msgspec.structs.replace(new, at=state.pod.record.at) if keep_age else new
-        yield Change("replace", *place, pod, intent, state.pod, state.intent)
+        action: Literal["replace", "restart"] = "replace" if state.outdated(owner.manifest) else "restart"
+        own = wanted(owner, state.intent)
+        yield Change(action, *place, pod, intent if own == intent else own, state.pod, state.intent)
 
 
 def removal(place: Place, state: PodState) -> Change:
@@ -130,7 +141,7 @@ def reservations(request: Request, changes: Sequence[Change], view: FleetView) -
         place = Assignment(change.node, change.instance)
         if change.action == "remove":
             going.append(place)
-        elif change.action in ("place", "replace") and change.node in view:
+        elif change.action in ("place", "replace", "restart") and change.node in view:
             coming.append(place)
     changed = change_reservations(view, add=coming, request=request, remove=going)
     made = {reservation.node: reservation for reservation in changed}
@@ -182,6 +193,14 @@ def encoder() -> Encode:
     return encode
 
 
+def rewritten(record: Any, standing: Stored[Any] | None) -> bytes:
+    """A record over one that stands, with the fields of it that this version does not know.
+
+    Empty if it has none: caches keep the value only of a record with such fields.
+    """
+    return codec.rewrite(record, standing.raw) if standing is not None and standing.raw else b""
+
+
 def group(subject: NodeChanges, owner: str, keys: Keys, encode: Encode = codec.encode) -> Group[NodeChanges]:
     """The operations of changes that happen together or not at all."""
     ops = [op for change in subject.changes for op in _operations(change, owner, keys, encode)]
@@ -199,7 +218,8 @@ def _operations(change: Change, owner: str, keys: Keys, encode: Encode) -> list[
         if change.action == "repair":
             ops.append(operations.check_index(pod_key, index))
         else:
-            ops.append(operations.cas(pod_key, encode(change.pod), index))
+            value = rewritten(change.pod, change.standing) or encode(change.pod)
+            ops.append(operations.cas(pod_key, value, index))
     elif change.standing is not None:
         ops += deletion(pod_key, change.standing.index)
     return ops + _intent_operations(change, owner, keys.intent(change.node, change.instance), encode)
@@ -208,7 +228,8 @@ def _operations(change: Change, owner: str, keys: Keys, encode: Encode) -> list[
 def _intent_operations(change: Change, owner: str, key: str, encode: Encode) -> list[Operation]:
     standing = change.standing_intent
     if change.intent is not None:
-        return [operations.cas(key, encode(change.intent), standing.index if standing else 0)]
+        value = rewritten(change.intent, standing) or encode(change.intent)
+        return [operations.cas(key, value, standing.index if standing else 0)]
     if standing is None:
         return [operations.check_not_exists(key)]
     if standing.record.owner != owner:

@@ -18,7 +18,7 @@ from typing import Any
 
 from farmd.cache.caches import Caches
 from farmd.farm.writer import Writer
-from farmd.pods.changes import Change, NodeChanges, audit_bytes, encoder, group, places
+from farmd.pods.changes import Change, NodeChanges, audit_bytes, encoder, group, places, rewritten
 from scheduler.errors import ReservationContended
 from scheduler.ledger import Hold, Ledger
 from store import codec, operations
@@ -167,7 +167,7 @@ class Placement:
                 after={"pods": count, **(note.fields if note is not None else {})},
                 placed=placed,
                 removed=removed,
-                relabelled=places(changes, "replace", "repair"),
+                relabelled=places(changes, "replace", "restart", "repair"),
                 manifest=next((c.intent.manifest for c in changes if c.intent is not None), ""),
             )
             return [self._audit.operation(audit)]
@@ -200,13 +200,15 @@ class Placement:
         if change.pod is None:
             self._caches.pods.removed(key, index[key])
         elif change.action != "repair":
-            self._caches.pods.wrote(key, change.pod, index[key])
+            raw = rewritten(change.pod, change.standing)
+            self._caches.pods.wrote(key, change.pod, index[key], raw)
         return key
 
     def _apply_intent(self, change: Change, owner: str, index: Mapping[str, int]) -> str:
         key = self._keys.intent(change.node, change.instance)
         if change.intent is not None:
-            self._caches.intent.wrote(key, change.intent, index[key])
+            raw = rewritten(change.intent, change.standing_intent)
+            self._caches.intent.wrote(key, change.intent, index[key], raw)
         elif change.standing_intent is not None and change.standing_intent.record.owner == owner:
             self._caches.intent.removed(key, index[key])
         return key
@@ -248,5 +250,6 @@ class Placement:
         if entry is None:
             self._caches.intent.removed(key, index)
         else:
-            self._caches.intent.wrote(key, codec.decode(Intent, entry.value, key), entry.modify_index)
+            record = codec.decode(Intent, entry.value, key)
+            self._caches.intent.wrote(key, record, entry.modify_index, entry.value)
         self._caches.intent.notify({key})

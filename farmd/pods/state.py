@@ -72,9 +72,10 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
         known = not self.absent and self.reality is not None
         return known and not passes(self.reality, self.pod.record.manifest)
 
-    def outdated(self, manifest: str) -> bool:
-        """Whether it should run another manifest than it does."""
-        return self.pod.record.manifest != manifest
+    def outdated(self, manifest: str, restart: int = 0) -> bool:
+        """Whether it should run another manifest than it does, or has to be restarted (R28)."""
+        behind = self.intent is not None and self.intent.record.restart < restart
+        return self.pod.record.manifest != manifest or behind
 
     def foreign(self, owner: str) -> bool:
         """Whether its intent is not known to be its owner's."""

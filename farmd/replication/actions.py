@@ -8,7 +8,7 @@ from itertools import chain
 import msgspec
 
 from farmd.farm.writer import Write
-from farmd.pods.changes import Change, NodeChanges, Note, grouped, planned, removal, reservations
+from farmd.pods.changes import Change, NodeChanges, Note, grouped, planned, removal, reservations, wanted
 from farmd.replication import transfer
 from farmd.replication.model import Plan, Step
 from farmd.replication.reader import Reading
@@ -17,7 +17,6 @@ from farmd.work.owner import Units
 from scheduler.model import Assignment, FleetView, Request
 from scheduler.reservations import change_reservations
 from store import codec, operations
-from store.intent import Intent
 from store.manifests import asked
 from store.operations import Operation
 from store.pods import Pod
@@ -34,12 +33,12 @@ async def units(reading: Reading, plan: Plan, request: Request, context: Context
         return [await _step(reading, plan.step, request, view, context)], _guards(reading, plan, context)
     rc, pods = reading.snapshot.rc, reading.snapshot.pods
     new = Pod(manifest=rc.manifest, labels=dict(request.labels), at=context.clock.now())
-    intent = Intent(manifest=rc.manifest, owner=rc.id)
+    intent = wanted(rc)
     changes: list[tuple[Change, ...]] = [
         (removal(place, pods[place]), Change("place", goal.node, goal.instance, new, intent))
         for place, goal in plan.moves
     ]
-    changes += [(change,) for change in planned(rc.id, plan, pods, new, keep_age=True)]
+    changes += [(change,) for change in planned(rc, plan, pods, new, keep_age=True)]
     if rc.replicas_per_node > 1:
         changes = _bounded(changes)
     flat = list(chain.from_iterable(changes))
@@ -146,9 +145,8 @@ async def _theirs(reading: Reading, step: Step, context: Context) -> bool:
 def _arrival(reading: Reading, step: Step, request: Request, context: Context) -> Change:
     rc, standing = reading.snapshot.rc, context.fleet.intent(step.new)
     pod = Pod(manifest=rc.manifest, labels=dict(request.labels), at=context.clock.now())
-    intent = Intent(manifest=rc.manifest, owner=rc.id)
     ours = standing if standing is not None and standing.record.owner == rc.id else None
-    return Change("place", *step.new, pod, intent, None, ours)
+    return Change("place", *step.new, pod, wanted(rc, ours), None, ours)
 
 
 def _note(reading: Reading, step: Step, context: Context) -> Note:

@@ -73,8 +73,9 @@ class Snapshot(OwnerSnapshot):
 
     @property
     def outdated(self) -> list[Place]:
-        """Pods that should run another manifest than the RC's."""
-        return [place for place, state in self.pods.items() if state.outdated(self.rc.manifest)]
+        """Pods that should run another manifest than they do, or be restarted."""
+        wanted = self.rc.manifest, self.rc.restart
+        return [place for place, state in self.pods.items() if state.outdated(*wanted)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from farmd.replication import healing, transfer
 from farmd.replication.model import Plan, Snapshot
+from farmd.work import owned
 
 NAMES_AT_MOST = 3
 
@@ -20,7 +21,7 @@ def why(snapshot: Snapshot, plan: Plan) -> str:
         _removals(snapshot) if plan.removals else "",
         _moves(snapshot, plan),
         "intents were lost or altered" if plan.repairs else "",
-        "another manifest is asked for" if plan.replacements else "",
+        owned.why_replaced(snapshot.rc, plan, snapshot.pods),
     ]
     return "; ".join(reason for reason in reasons if reason)
 

@@ -68,6 +68,13 @@ class OwnerPlan(PodPlan):
         return not (self.changes_pods or self.ends or self.contended)
 
 
+def why_replaced(record: Owner, plan: PodPlan, pods: Mapping[Place, PodState]) -> str:
+    """Why pods are replaced in place, in one line for the audit; empty if none is."""
+    found = {pods[place].outdated(record.manifest) for place in plan.replacements}
+    texts = {True: "another manifest is asked for", False: "a restart is asked for"}
+    return "; ".join(text for differs, text in texts.items() if differs in found)
+
+
 def status(
     record: Owner,
     plan: OwnerPlan,
@@ -84,7 +91,7 @@ def status(
 
     ``settled``: nothing besides these pods is under way. ``remark`` is told of one that is converged.
     """
-    current = [state for state in pods if not state.outdated(record.manifest)]
+    current = [state for state in pods if not state.outdated(record.manifest, record.restart)]
     healthy = sum(state.healthy for state in current)
     whole = len(pods) == desired == healthy and plan.empty and settled and not record.deleting
     if disabled:

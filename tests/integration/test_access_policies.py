@@ -132,6 +132,8 @@ def test_a_whole_life_each_under_its_own_token(guarded: Guarded, start: Start) -
     operator.ok("node", "uncordon", place["node"])
     changed = HELLO.replace("'1000'", "'999'")
     operator.ok("rc", "update", "-f", "-", "--now", "-y", *WAIT, stdin=changed)
+    operator.ok("pod", "restart", f"{moved['node']}/{moved['instance']}", *WAIT)
+    operator.ok("rc", "restart", "hello", *WAIT)
     operator.ok("rc", "disable", "hello")
     operator.ok("rc", "enable", "hello")
     operator.ok("doctor")

@@ -27,8 +27,8 @@ HELLO = yaml.safe_dump(hello(pod_labels={"app": "hello"}, node_selector="rack=a"
 class Person:
     """farmctl in processes, without stopping the farm that shares this loop."""
 
-    def __init__(self, address: str) -> None:
-        self._farmctl = Farmctl(address)
+    def __init__(self, address: str, prefix: str = KEYS.prefix) -> None:
+        self._farmctl = Farmctl(address, prefix)
 
     async def run(self, *arguments: str, stdin: str = "") -> Result:
         return await asyncio.to_thread(self._farmctl, *arguments, stdin=stdin)

@@ -109,6 +109,10 @@ async def another_sha(call: Call, _: str) -> None:
     await put(call, KEYS.reality("n1", "hello"), Reality(manifest="f" * 64, intent=1))
 
 
+async def not_restarted(call: Call, rc: str) -> None:
+    await put(call, KEYS.intent("n1", "hello"), Intent(SHA, rc, restart=2))
+
+
 HELLO = KEYS.reality("n1", "hello").removeprefix("farmd/")
 STALE = KEYS.reality("n2", "old").removeprefix("farmd/")
 LOGS = DaemonSet(id=GONE, name="logs", manifest="0" * 64)
@@ -141,6 +145,7 @@ CASES: list[tuple[Harm, str, str]] = [
     (wrote(KEYS.farm("one"), Member(id="one", version="1", kinds=["rcs"])), "kind-unclaimed", "nodes"),
     (raw(KEYS.manifest(SHA), b"no manifest"), "manifest-invalid", f"manifests/{SHA}"),
     (another_sha, "reality-differs", HELLO),
+    (not_restarted, "reality-differs", HELLO),
     (gone(KEYS.farm("one")), "farm-without-presence", "farms/one"),
     (orphan, "orphan-pod", f"pods/{GONE}/n1/old"),
     (wrote(KEYS.intent("n1", "old"), Intent(SHA, GONE)), "orphan-intent", "intent/n1/old"),

@@ -93,6 +93,16 @@ async def test_what_other_records_tell_is_restored_as_it_was() -> None:
         assert book.instances == {"hello": {"cpu": 2.0}}
 
 
+async def test_r28_a_restored_intent_gives_its_owner_no_reason_to_restart_the_pod() -> None:
+    async with person() as call:
+        await world(call)
+        await commit(call, await RC.restart(call, "hello"))
+        key = KEYS.intent("n1", "hello")
+        await call.client.put(key, GARBAGE)
+        await fix(call, key)
+        assert codec.decode(Intent, await value(call, key) or b"", key).restart == 1
+
+
 async def test_a_nodes_record_comes_back_cordoned_because_nobody_knows_whether_it_was() -> None:
     async with person() as call:
         await call.client.put(KEYS.node("n1"), GARBAGE)
