@@ -1,4 +1,4 @@
-"""What the workers of all kinds are built with: one context a farm."""
+"""The parts of a farm that the workers of all kinds use."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from store.ports import Clock, Ids, Recorder, Rng
 class Context:
     """A farm's parts.
 
-    ``guards`` are those of the guarded kinds, by name; ``budget`` makes the removal budget of one.
-    ``sections`` holds what an operator set for kinds that have settings of their own, by the kind's name.
+    ``guards`` are those of the guarded kinds, by name; ``budget`` makes the removal budget of a kind.
+    ``sections`` holds the settings of kinds that have their own, by the kind's name.
     """
 
     settings: FarmSettings
@@ -54,10 +54,9 @@ class Context:
 
     @property
     def farm(self) -> str:
-        """The name of this farm."""
         return self.settings.name
 
     @property
     def actor(self) -> str:
-        """This farm as the audit names it."""
+        """The name of this farm in audit records."""
         return f"farm/{self.settings.name}"

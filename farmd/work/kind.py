@@ -1,6 +1,6 @@
-"""A kind of work, as the claim engine sees it: items to claim, what must be fresh, a worker for a claim.
+"""The base of all kinds of work: items to claim, what must be fresh before a plan, a worker for a claim.
 
-One object a kind and farm; it holds what the workers of the kind share.
+A farm has one object for each kind; it holds what the kind's workers share.
 """
 
 from __future__ import annotations
@@ -46,39 +46,39 @@ class Kind(ABC):
 
     @abstractmethod
     async def barrier(self, items: Sequence[str]) -> None:
-        """Return once what workers of these items plan from was read after this call (R15)."""
+        """Return once the input of these items' workers was read after this call (R15)."""
 
     @abstractmethod
     def worker(self, claim: Claim, session: Session, wake: Wake) -> Worker:
-        """A worker for a claim; built only after ``barrier``."""
+        """A worker for a claim; called only after ``barrier``."""
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
-        """What runs beside the workers for as long as the farm does; a kind adds its own."""
+        """Tasks that run beside the workers for as long as the farm does; a kind adds its own."""
         return (self.sweep.run(self.context.clock),)
 
     @property
     def guard(self) -> FailsafeGuard:
-        """Tells whether removals of this kind stand still."""
+        """The guard that freezes removals of this kind."""
         return self.context.guards[self.name]
 
     def items(self) -> Mapping[str, Item]:
-        """All items; those whose records do not decode too, marked as broken."""
+        """All items; an item whose record does not decode is marked as broken."""
         return self._records.items()
 
     def trusted(self) -> bool:
-        """Whether an item that is missing here is truly gone (R20)."""
+        """Whether an item that is missing here is proven to be gone (R20)."""
         return self._records.trusted()
 
     def subscribe(self, changed: Callable[[set[str], bool], None]) -> None:
-        """Call back with the items that changed, and whether that can matter to claiming."""
+        """Call back with the changed items, and with whether the change can affect claiming."""
         self._records.subscribe(changed)
 
     def block(self, item: str, blocked: bool) -> None:
-        """Whether the item's worker is blocked, for the metric."""
+        """Note whether the item's worker is blocked, for the metric."""
         (self._blocked.add if blocked else self._blocked.discard)(item)
 
     def hold_back(self, item: str, wake: Wake | None) -> None:
-        """Wake the item's worker when the freeze comes, goes or has other evidence; None: not any more."""
+        """From now on wake the item's worker at each change of the freeze; None: not any more."""
         if wake is None:
             self._held_back.pop(item, None)
         else:
@@ -89,5 +89,5 @@ class Kind(ABC):
             wake.set()
 
     def blocked(self) -> int:
-        """How many items here are blocked."""
+        """How many items of this farm are blocked."""
         return len(self._blocked)

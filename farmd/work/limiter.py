@@ -1,9 +1,9 @@
-"""Limiter of workers: thousands that wake at the same moment must not stop the loop for everything else.
+"""Limits how many workers begin at once, so that thousands of wake-ups do not stop the event loop.
 
-asyncio runs all tasks that are ready before it looks at a socket again. Ten thousand workers that start, or
-that one change wakes, would be two seconds in which no lock is seen to come free, no claim is made and no
-session is renewed. So only a few of them begin in each pass of the loop, in the order in which they asked;
-one alone never waits. Nobody holds a turn: a worker that waits for the store keeps nobody back.
+asyncio runs all ready tasks before it looks at a socket again. Ten thousand workers that start, or wake from
+one change, would take two seconds in which no freed lock is seen, no claim is made and no session is renewed.
+So only a few begin in each pass of the loop, in the order in which they asked; a single worker never waits. A
+turn is not held: a worker that waits for the store delays no other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ AT_ONCE = 32
 
 
 class Limiter:
-    """Lets so many begin in each pass of the running loop."""
+    """Lets ``at_once`` callers go on in each pass of the running loop."""
 
     __slots__ = ("_at_once", "_given", "_waiting")
 
@@ -26,7 +26,7 @@ class Limiter:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def turn(self) -> None:
-        """Return when it is the caller's turn; at once where few others ask."""
+        """Return when it is the caller's turn, which is at once while few others wait."""
         loop = asyncio.get_running_loop()
         if self._given < self._at_once:
             if self._given == 0:

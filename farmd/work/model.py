@@ -1,4 +1,4 @@
-"""What the decisions of all kinds have in common: a plan, why it is blocked, what it asks for."""
+"""The values that the decisions of all kinds share: outcome, blocked, ask and plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Result = Literal["done", "after", "backoff", "blocked", "rejected", "frozen"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one cycle ended, and when to look again if nothing happens before (seconds; None: never)."""
+    """How one cycle ended, and when to run again if nothing happens before (seconds; None: never)."""
 
     result: Result
     after: float | None = None
@@ -21,24 +21,24 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Why an item cannot go on: a code from its kind's closed set, and one line for people."""
+    """Why an item cannot go on: a code from the kind's closed set, and one line for people."""
 
     code: str
     text: str
 
     @property
     def frozen(self) -> bool:
-        """Whether only a freeze stands in the way (R18)."""
+        """Whether a freeze is the reason (R18)."""
         return self.code == "frozen"
 
 
 def blocked(code: str, text: str) -> Blocked | None:
-    """Blocked where there is something to say; else nothing stands in the way."""
+    """``Blocked`` if the text is not empty, else None."""
     return Blocked(code, text) if text else None
 
 
 def frozen(evidence: str) -> Blocked:
-    """Held back by a freeze with that evidence."""
+    """Blocked by a freeze with that evidence."""
     return Blocked("frozen", f"frozen: {evidence}")
 
 
@@ -50,16 +50,16 @@ class Ask(Generic[N]):
 
 
 class Plan(Protocol):
-    """What the frame's worker asks of every kind's plan."""
+    """What the frame needs of every kind's plan."""
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to write but a status."""
+        """Whether there is nothing to write except a status."""
 
     @property
     def blocked(self) -> Blocked | None:
-        """What stands in the way of the rest."""
+        """What prevents the rest of the plan."""
 
     @property
     def after(self) -> float | None:
-        """Seconds until time alone changes this plan; None: it does not."""
+        """Seconds until time alone changes the plan; None: it does not."""

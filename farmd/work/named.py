@@ -1,8 +1,8 @@
-"""What all kinds of records that people name do alike: read a record, tell of it, end it.
+"""The base of all kinds of named records: read a record, report on it, end it.
 
 The records of a kind lie in one cached tree. A person only marks a record (``deleting``); the farm that
-claims it takes down what is there. What must never break: a record goes last, under the claim's fence, at the
-version that was planned from, while nobody holds its mutation lock (R12, R13).
+claims it takes everything down. What must never break: the record is deleted last, under the claim's fence,
+at the version that was planned from, while no one holds its mutation lock (R12, R13).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from store.operations import Operation
 from store.sessions import Session
 from store.status import ItemStatus
 
-# A mutation lock that is released wakes nobody.
+# The release of a mutation lock wakes no watch.
 LOOK_AGAIN_SECONDS = 5.0
 DELETED = "it was marked for deletion, and nothing of it is left"
 
@@ -41,7 +41,7 @@ class EndingPlan(Plan, Protocol):
 
     @property
     def ends(self) -> bool:
-        """Whether nothing is left of what is being deleted, so that the record goes now."""
+        """Whether everything of a deleted record is taken down, so that the record is deleted now."""
 
 
 S = TypeVar("S")
@@ -50,7 +50,7 @@ P = TypeVar("P", bound=EndingPlan)
 
 @dataclass(frozen=True, slots=True)
 class RecordPlan:
-    """A plan of one transaction; ``action`` is what the audit calls it, empty: nothing is written."""
+    """A plan of one transaction. ``action`` is its name in the audit; empty: it writes nothing."""
 
     action: str = ""
     ends: bool = False
@@ -59,15 +59,15 @@ class RecordPlan:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to write but a status."""
+        """Whether there is nothing to write except a status."""
         return not (self.action or self.ends)
 
 
 class NamedKind(Kind):
     """A kind whose items are named records.
 
-    ``noun`` is what people may ask of them, ``works`` the class of their workers. The keys of the families
-    ``beside`` end in the id of an item: their changes wake its worker, and they are read before it plans.
+    ``noun`` holds the commands for its records, ``works`` is the class of their workers. The keys of the
+    families ``beside`` end in an item's id: their changes wake its worker, and they are read before it plans.
     """
 
     noun: ClassVar[Noun[Any, Any]]
@@ -76,16 +76,15 @@ class NamedKind(Kind):
 
     @property
     def tree(self) -> PrefixCache[Any]:
-        """The records."""
         return self.context.caches.tree(FAMILIES[self.name])
 
     def records(self) -> Items:
-        """Every record, those that do not decode too."""
+        """Every record, also those that do not decode."""
         beside = [self.context.caches.tree(family) for family in self.beside]
         return RecordItems(self.tree, self.context.keys, beside)
 
     async def barrier(self, items: Sequence[str]) -> None:
-        """Read the records, what lies beside them, the freezes, and what was last told of them (R15)."""
+        """Read the records, those beside them, the freezes, and the items' last statuses (R15)."""
         for item_tree in (self.tree, *map(self.context.caches.tree, self.beside)):
             await item_tree.barrier([self.context.keys.record(item_tree.family, item) for item in items])
         await self.context.caches.failsafe.barrier()
@@ -106,20 +105,22 @@ class NamedWorker(Worker[S, P]):
     # -- what a kind says ------------------------------------------------------------------------
     @abstractmethod
     async def look(self, stored: Stored[Any]) -> S | Outcome:
-        """The record, and all that its plan rests on."""
+        """The snapshot: the record and everything that its plan rests on."""
 
     def changes(self, snapshot: S, plan: P) -> Sequence[Write | Operation]:
-        """What a plan writes in one transaction, with its audit record."""
+        """The writes of a plan, in one transaction with its audit record."""
         raise NotImplementedError(f"{type(self).__name__} writes nothing")
 
     # -- the frame's hooks -----------------------------------------------------------------------
     async def reread(self) -> None:
-        """After a write whose outcome is not known: read anew what plans rest on (R12)."""
+        """Read the input of plans again, after a write whose outcome is unknown (R12)."""
         for tree in (self.kind.tree, *map(self.context.caches.tree, self.kind.beside)):
             await tree.barrier([self.context.keys.record(tree.family, self.claim.item)])
 
     async def read(self) -> S | Outcome:
-        """The record; one that does not decode is told, and nothing of it is touched (R10)."""
+        """The snapshot. A record that does not decode is reported, and nothing of the item is touched
+        (R10).
+        """
         stored = self.stored(self.kind.tree)
         if isinstance(stored, RecordInvalid):
             return await self.unreadable(stored, "the record")
@@ -130,13 +131,13 @@ class NamedWorker(Worker[S, P]):
         return await self.look(stored)
 
     def broken(self) -> RecordInvalid | None:
-        """What lies beside the record and does not decode."""
+        """The error of a record beside this one that does not decode."""
         trees = map(self.context.caches.tree, self.kind.beside)
         found = (tree.broken.get(self.context.keys.record(tree.family, self.claim.item)) for tree in trees)
         return next((error for error in found if error is not None), None)
 
     def describe(self, snapshot: S, plan: P) -> ItemStatus | None:
-        """Blocked or frozen with its reason, disabled, or converged."""
+        """The status: blocked or frozen with the reason, disabled, or converged."""
         if (blocked := plan.blocked) is not None:
             return self.kind.status(state="frozen" if blocked.frozen else "blocked", reason=blocked.text)
         stored = self.kind.tree.get(self.key)
@@ -144,7 +145,7 @@ class NamedWorker(Worker[S, P]):
         return self.kind.status(state="disabled" if disabled else "converged")
 
     async def act(self, snapshot: S, plan: P) -> Outcome:
-        """End the record, or write what the plan changes; the next cycle confirms it."""
+        """Delete the record, or write what the plan changes; the next cycle confirms it."""
         if plan.ends:
             return await self.end()
         await self.writer.commit(*self.stands(), *self.changes(snapshot, plan))
@@ -156,18 +157,20 @@ class NamedWorker(Worker[S, P]):
         return self.context.caches.tree(family).get(self.context.keys.record(family.name, self.claim.item))
 
     def replaced(self, family: Family[Any], before: Stored[Any] | None, after: Struct | None) -> Write:
-        """The write of the item's record in a family beside it; ``after`` None deletes it."""
+        """The write of the item's record in a family beside it; ``after`` None deletes the record."""
         key, index = self.context.keys.record(family.name, self.claim.item), before.index if before else 0
         raw = before.raw if before is not None else b""
         return Write(key, after, index, raw, tree=self.context.caches.tree(family))
 
     def frozen(self) -> str | None:
-        """Why removals stand still; None where they do not, or a person changed the record since (R18)."""
+        """The evidence that freezes removals; None: there is none, or a person changed the record since
+        (R18).
+        """
         guard = self.kind.guard
         return None if guard.commanded(self.index) else guard.frozen()
 
     def call(self, reason: str) -> Call:
-        """This farm, as somebody who asks for a change."""
+        """This farm as the caller of a command."""
         context = self.context
         return Call(context.client, context.keys, context.clock, context.ids, context.actor, reason)
 

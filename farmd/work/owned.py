@@ -1,4 +1,4 @@
-"""What the decisions of all kinds that own pods have in common: a snapshot, a plan, a status."""
+"""The values that the decisions of all owners of pods share: a snapshot, a plan, a status."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from store.status import Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerSnapshot:
-    """One owner's pods at one moment; a kind adds its record and what else it decides from.
+    """One owner's pods at one moment; a kind adds its record and its other facts.
 
-    ``frozen`` says why removals stand still; ``commanded`` that the record was changed after that, so that
-    it is a person's explicit word (R18). ``now``: seconds since the epoch. ``cramped`` are outdated pods
-    whose nodes have no room for what the record's manifest asks for. ``running`` says which processes nodes
-    still run of an owner that is being deleted and has no pods left. ``unread`` are the facts that were not
-    asked for yet: they cost a question.
+    ``frozen`` is the evidence that freezes removals; ``commanded``: the record changed after that freeze,
+    which is a person's explicit command (R18). ``now``: seconds since the epoch. ``cramped`` are outdated
+    pods whose nodes have no room for what the record's manifest asks for. ``running`` names processes that
+    nodes still run of an owner that is being deleted and has no pods left. ``unread`` are facts that the
+    reader has not answered yet, because each costs a question.
     """
 
     pods: Mapping[Place, PodState]
@@ -34,18 +34,18 @@ class OwnerSnapshot:
 
     @property
     def held_back(self) -> bool:
-        """Whether nothing may be removed or replaced now."""
+        """Whether removals and replacements are frozen."""
         return self.frozen is not None and not self.commanded
 
     @property
     def waits_for_room(self) -> bool:
-        """Whether whatever makes room on a node may change the decision."""
+        """Whether room on a node may change the decision."""
         return bool(self.cramped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerPlan(PodPlan):
-    """What to change now.
+    """The changes to make now.
 
     ``why`` is the reason for the audit. ``unasked`` are removals that no person asked for, on which the
     removal budget is spent (R19). ``blocked`` says what stands in the way of the rest, ``waiting`` what is
@@ -64,7 +64,7 @@ class OwnerPlan(PodPlan):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to write but a status."""
+        """Whether there is nothing to write except a status."""
         return not (self.changes_pods or self.ends or self.contended)
 
 
@@ -87,9 +87,9 @@ def status(
     settled: bool = True,
     remark: str = "",
 ) -> Status:
-    """What people are told of an owner's pods. ``since`` is the time that a new state would carry.
+    """The status of an owner's pods. ``since`` is the time of a new state.
 
-    ``settled``: nothing besides these pods is under way. ``remark`` is told of one that is converged.
+    ``settled``: nothing is under way besides these pods. ``remark`` is the reason text of a converged owner.
     """
     current = [state for state in pods if not state.outdated(record.manifest, record.restart)]
     healthy = sum(state.healthy for state in current)

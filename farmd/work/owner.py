@@ -1,8 +1,8 @@
-"""What all kinds that own pods do alike: read the record and its pods, spend the removal budget, place, end.
+"""The base of all kinds that own pods: read them, spend the removal budget, place them, end the owner.
 
-A kind says what its snapshot is made of (its reader), decides, and turns a plan into changes of pods
-(``units``). What must never break: every change names the record that it was planned from, removals that
-nobody asked for are within the budget (R19), and the record of what is being deleted goes last.
+A kind supplies a reader for its snapshot, decides, and turns a plan into changes of pods (``units``). What
+must never break: every change names the record that it was planned from, removals that no person asked for
+stay within the budget (R19), and a record that is being deleted goes last.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class OwnerReading(Protocol):
 
     @property
     def snapshot(self) -> Any:
-        """What is decided from."""
+        """The input of ``decide``."""
 
 
 Units = tuple[Iterable[NodeChanges], Sequence[Operation]]
@@ -64,7 +64,7 @@ class OwnerKind(NamedKind):
     """A kind whose items own pods."""
 
     BUDGET_SPENT: ClassVar[str]
-    """The evidence of a freeze once the removal budget is spent (R19)."""
+    """The evidence of the freeze when the removal budget is spent (R19)."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -80,7 +80,7 @@ class OwnerKind(NamedKind):
 
 
 class OwnerWorker(NamedWorker[R, P]):
-    """Keeps one owner's pods as they shall be."""
+    """Keeps one owner's pods as its record says."""
 
     __slots__ = ("_began", "_spending", "reader")
 
@@ -97,72 +97,72 @@ class OwnerWorker(NamedWorker[R, P]):
     # -- what a kind says ------------------------------------------------------------------------
     @abstractmethod
     def state(self, reading: R, plan: P) -> Status:
-        """What people are told of these pods."""
+        """The status of the owner's pods."""
 
     @abstractmethod
     async def units(self, reading: R, plan: P) -> Units:
         """The changes that a plan makes, and what must hold for them besides the record."""
 
     async def done(self, reading: R, plan: P) -> None:
-        """The whole plan was committed."""
+        """Called when the whole plan was committed."""
 
     async def refused(self, reading: R, plan: P) -> None:
-        """Somebody else was faster; pods and records were read again already."""
+        """Called when the plan was rejected, after pods and records were read again."""
 
     # -- the frame's hooks -----------------------------------------------------------------------
     def attach(self) -> None:
-        """Hear of the owner's pods, and of nodes that they stand on."""
+        """Have ``wake`` set by changes of the owner's pods and of the nodes that they stand on."""
         self.context.fleet.attach(self.kind.name, self.claim.item, self.wake.set)
 
     def detach(self) -> None:
-        """Hear of nothing any more."""
+        """Undo ``attach``."""
         self.context.fleet.detach(self.claim.item)
 
     async def reread(self) -> None:
-        """After an execution that did not end well: read its outcome (R12)."""
+        """Read the outcome of an execution that did not end well (R12)."""
         caches, item = self.context.caches, self.claim.item
         await super().reread()
         await caches.pods.barrier([self.context.keys.pods(item)])
         await caches.work.barrier()
 
     async def read(self) -> R | Outcome:
-        """The owner and its pods."""
+        """The reading of the owner and its pods."""
         self._spending.settle()
         return await super().read()
 
     async def look(self, stored: Stored[Any]) -> R:
-        """What the kind's reader makes of the owner."""
+        """The reading, from the kind's reader."""
         return await self.reader.read(stored)
 
     def broken(self) -> RecordInvalid | None:
-        """A pod that does not decode: leaving it out would pass for its absence."""
+        """The error of a pod that does not decode; leaving the pod out would look like its absence."""
         return self.context.fleet.broken_pod(self.claim.item)
 
     async def answer(self, snapshot: R, ask: Ask[Any]) -> R:
-        """The fact that the plan lacks, from the reader."""
+        """The reading with the fact that the plan lacks."""
         return await self.reader.answer(snapshot, ask.need)
 
     def decided(self, snapshot: R, plan: P) -> None:
-        """Whatever makes room wakes it while it waits for places."""
+        """While the plan waits for places, have the worker woken by anything that may make room."""
         self.context.fleet.unschedulable(self.claim.item, snapshot.snapshot.waits_for_room)
 
     def describe(self, snapshot: R, plan: P) -> Status:
-        """The kind's own words."""
+        """The kind's status."""
         return self.state(snapshot, plan)
 
     def obstructed(self, reason: str) -> Status:
-        """Blocked, with the pods that there are."""
+        """The status of a blocked owner, with the pods that there are."""
         known, item = self.status.known, self.claim.item
         desired = known.desired if isinstance(known, Status) else 0
         placed = len(self.context.fleet.pods(item))
         return Status(state="blocked", reason=reason, desired=desired, placed=placed)
 
     async def report(self, snapshot: R, plan: P) -> float | None:
-        """Write the status with the worst pod's exit, and look again when time alone changes it (R22).
+        """Write the status with the worst pod's exit; returns when time alone changes it (R22).
 
-        A claim younger than ``min_healthy_time`` has not seen that the pods are available. Where an earlier
-        owner said ``converged`` and only that is missing, its word stands: a farm that starts would otherwise
-        rewrite the status of every item twice, and own a timer for each (R23a).
+        A claim younger than ``min_healthy_time`` cannot know that the pods are available. If an earlier owner
+        wrote ``converged`` and only that knowledge is missing, its status stays: a starting farm would
+        otherwise rewrite the status of every item twice, and own a timer for each (R23a).
         """
         pods: Mapping[Place, PodState] = snapshot.snapshot.pods
         said = self.describe(snapshot, plan)
@@ -183,7 +183,7 @@ class OwnerWorker(NamedWorker[R, P]):
         return earliest(due, settling(pods.values()), loops) if works else due
 
     async def _crashes(self, record: Any, pods: Mapping[Place, PodState], ails: str) -> float | None:
-        """Tell of a crash loop of the owner's pods, once; the seconds until time alone changes that."""
+        """Keep one alert open while a pod is in a crash loop; the seconds until time alone changes that."""
         noun, incidents, now = self.kind.noun.words.noun, self.status.incidents, self.context.clock.now()
         key = f"{noun}_crashes_{self.claim.item}"
 
@@ -193,7 +193,7 @@ class OwnerWorker(NamedWorker[R, P]):
         return await tell_of_crashes(incidents, key, alert, pods, record.min_healthy_time, now)
 
     async def tell(self, key: str, text: str, **details: str) -> None:
-        """Tell people of a trouble by a low alert; an empty text says that it is over."""
+        """Fire a low alert with the text; an empty text resolves it."""
         if text:
             await self.status.incidents.tell(self._alert(key, text, **details))
         else:
@@ -210,7 +210,7 @@ class OwnerWorker(NamedWorker[R, P]):
 
     # -- execute ---------------------------------------------------------------------------------
     async def act(self, snapshot: R, plan: P) -> Outcome:
-        """Change pods, or end the record."""
+        """Change pods, or delete the record."""
         context = self.context
         if plan.ends:
             return await self.end()
@@ -222,12 +222,12 @@ class OwnerWorker(NamedWorker[R, P]):
             return await self._execute(snapshot, plan)
 
     async def end(self) -> Outcome:
-        """Delete the record, after a look at what only the store knows for certain.
+        """Delete the record, after a read of what only the store knows for certain.
 
-        No pod of it is recorded, and no node runs one; a node that is given up is not waited for (R21).
+        No pod of the owner is recorded, and no node runs one; nodes that are given up do not count (R21).
         """
         context, item = self.context, self.claim.item
-        # The copy of what nodes run rests between answers: a process may run that it does not show yet.
+        # The cached realities may be old, and miss a process that runs.
         await context.caches.reality.barrier()
         if context.fleet.processes.of(item) or await pods_left(self.call(DELETED), item):
             await context.caches.pods.barrier([context.keys.pods(item)])
@@ -258,5 +258,5 @@ class OwnerWorker(NamedWorker[R, P]):
             await self.refused(reading, plan)
             return Outcome("rejected", None, report.reason)
         await self.done(reading, plan)
-        # Own commits woke this worker already; the next cycle confirms and writes the status.
+        # The worker's own commits have woken it; the next cycle confirms them and writes the status.
         return Outcome("done", None, blocked)

@@ -1,4 +1,4 @@
-"""What the readers of all kinds that own pods look up alike (R15)."""
+"""The base of the readers of all kinds that own pods (R15)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class OwnerReader(ABC, Generic[R]):
-    """Reads for one owner under one claim; a kind says what its reading consists of."""
+    """Reads for one owner under one claim; a kind defines its reading."""
 
     __slots__ = ("context", "guard", "item", "noun")
 
@@ -27,14 +27,14 @@ class OwnerReader(ABC, Generic[R]):
 
     @abstractmethod
     async def read(self, stored: Stored[Any]) -> R:
-        """The owner and its fleet; what only sometimes matters is left for ``answer``."""
+        """The owner and its fleet; facts that are needed only sometimes are left to ``answer``."""
 
     @abstractmethod
     async def answer(self, reading: R, need: Any) -> R:
         """The reading with the fact that was asked for."""
 
     async def request(self, record: Any) -> Request:
-        """What the scheduler is asked for pods of a record of this kind.
+        """The request to the scheduler for pods of a record of this kind.
 
         Raises:
             NotFound: its manifest is gone.
@@ -43,12 +43,14 @@ class OwnerReader(ABC, Generic[R]):
         return self.noun.pods.request(record, await self.context.manifests.of(record))
 
     def pods(self, record: Any) -> dict[Place, PodState]:
-        """The owner's pods as they are now."""
+        """The owner's present pods."""
         fleet, mono = self.context.fleet, self.context.clock.mono()
         pods = fleet.pods(self.item).items()
         return {place: observe(fleet, place, pod, record.min_healthy_time, mono) for place, pod in pods}
 
     def running(self, record: Any) -> str:
-        """Which processes nodes still run of one that is being deleted and has no pods left."""
+        """The processes that nodes still run of an owner that is being deleted and has no pods left, as
+        text.
+        """
         fleet = self.context.fleet
         return fleet.processes.told(self.item) if record.deleting and not fleet.pods(self.item) else ""

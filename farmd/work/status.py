@@ -1,9 +1,9 @@
-"""Statuses of items as their owners write them: on change only, and at most once a second.
+"""Writes the statuses of items: on change only, and at most once a second.
 
-What an earlier owner wrote is recalled in bulk, so that a take-over of thousands of items writes nothing.
-Every write carries the claim's fence, the version of the record that it speaks of (no status outlives its
-record) and that of the status that it replaces: one without an answer, applied late, replaces no later one.
-No decision ever reads a status.
+Statuses that an earlier owner wrote are read in bulk, so that a take-over of thousands of items writes
+nothing. Every write carries the claim's fence and the version of the record that it describes, so no status
+outlives its record. It also carries the version of the status that it replaces, so a write that is applied
+late replaces no later one. No decision reads a status.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ RECALL_ONE_BY_ONE = 16
 
 
 class Recollection:
-    """Statuses of one kind that earlier owners wrote, read in bulk before workers start.
+    """The statuses of one kind that earlier owners wrote, read in bulk before workers start.
 
-    What does not decode counts as blocked, so that the next status replaces it.
+    A status that does not decode counts as blocked, so that the next one replaces it.
     """
 
     def __init__(self, client: ConsulClient, keys: Keys, kind: str, model: type[ItemStatus]) -> None:
@@ -50,7 +50,7 @@ class Recollection:
     async def read(self, items: Sequence[str]) -> None:
         """Read the statuses of these items, with one request when there are many.
 
-        What an earlier reading found and nobody took is forgotten: the status may be gone by now.
+        A status that was read earlier and not taken is dropped, because it may be gone by now.
         """
         self.forget(items)
         wanted = {self._keys.status(self._kind, item) for item in items}
@@ -64,17 +64,17 @@ class Recollection:
             self._statuses[self._keys.last_part(entry.key)] = decoded(self._model, entry)
 
     def forget(self, items: Iterable[str]) -> None:
-        """These items are gone."""
+        """Drop the statuses of items that are gone."""
         for item in items:
             self._statuses.pop(item, None)
 
     def take(self, item: str) -> ItemStatus | None:
-        """The status of an item, once."""
+        """Return the status of an item, and drop it."""
         return self._statuses.pop(item, None)
 
 
 def decoded(model: type[ItemStatus], entry: Entry) -> ItemStatus:
-    """A stored status; one that does not decode is told as blocked."""
+    """A stored status; one that does not decode counts as blocked."""
     try:
         return codec.decode(model, entry.value, entry.key)
     except RecordInvalid as error:
@@ -85,7 +85,7 @@ def decoded(model: type[ItemStatus], entry: Entry) -> ItemStatus:
 class StatusWriter:
     """Writes the status of one item under one claim; ``known`` is what stands in the store.
 
-    ``incidents`` are the item's alerts; each status says which of them are open.
+    ``incidents`` are the item's alerts; each status lists those that are open.
     """
 
     __slots__ = (
@@ -122,9 +122,10 @@ class StatusWriter:
     async def write(
         self, status: ItemStatus | None, record: int, checks: Sequence[Operation]
     ) -> float | None:
-        """Write the status if it says something else, or remove it; the seconds to wait when it is too early.
+        """Write the status if it differs from the stored one, or delete it; returns the seconds to wait when
+        it is too early.
 
-        ``record`` is the ModifyIndex of the record that it speaks of; ``checks`` fail where it is another.
+        ``record`` is the ModifyIndex of the record that it describes; ``checks`` fail if that has changed.
 
         Raises:
             ClaimLost: the fence refused it.
@@ -149,7 +150,7 @@ class StatusWriter:
         return self._later()
 
     def _later(self) -> float | None:
-        """When to look again, so that an alert whose end was delivered at last is open no more."""
+        """Seconds until the next report, so that an alert leaves the status once its end was delivered."""
         if not self.incidents.owed():
             self._owing = STATUS_PAUSE
             return None
@@ -157,7 +158,7 @@ class StatusWriter:
         return pause
 
     def differs(self, entry: Entry | None) -> bool:
-        """Whether something else stands in the store than this writer knows of; it is written anew then."""
+        """Whether the status in the store differs from ``known``; if so, the next report writes it again."""
         found = None if entry is None else decoded(self._model, entry)
         if same(self.known, found):
             return False
@@ -165,7 +166,7 @@ class StatusWriter:
         return True
 
     async def _standing(self) -> int:
-        """ModifyIndex of the status in the store, 0 if there is none; read unless the last write told it."""
+        """ModifyIndex of the stored status, 0 if there is none; read unless the last write returned it."""
         if self._index is None:
             entry = await self._writer.client.read(self._key)
             self.known = None if entry is None else decoded(self._model, entry)
@@ -173,8 +174,9 @@ class StatusWriter:
         return self._index
 
     def stands(self, status: ItemStatus, record: int) -> bool:
-        """Whether the status in the store says this already, of this very record or, written by an older
-        version, of one that it does not name."""
+        """Whether the stored status says this already, of this very record. A status of an older version
+        names no record, and counts.
+        """
         known = self.known
         if known is None or known.record not in (0, record):
             return False
@@ -182,7 +184,7 @@ class StatusWriter:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two statuses of a kind say the same; who says it since when does not count."""
+    """Whether two statuses say the same; the farm and the time do not count."""
     if left is None or right is None:
         return left is right
     return bool(

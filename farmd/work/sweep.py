@@ -1,6 +1,6 @@
-"""Nobody watches statuses: a slow sweep finds those that another hand deleted or changed (R25).
+"""Sweeps statuses slowly, because no watch covers them: finds those that somebody deleted or changed (R25).
 
-It only shows each worker what stands in the store; its owner writes a status anew.
+It passes the stored status to the item's worker, which writes its own again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from store.ports import Clock
 
 log = structlog.get_logger()
 
-# Within this time it looks once at all statuses of a kind, in parts by their items' first letter.
+# All statuses of a kind are read once in this time, in parts by the first letter of the item.
 SWEEP_SECONDS = 300.0
 SWEEP_PARTS = 16
 
@@ -26,7 +26,7 @@ Show = Callable[[Entry | None], None]
 
 
 class StatusSweep:
-    """The statuses of the items of one kind that have a worker here."""
+    """The statuses of the items of one kind that have a worker in this farm."""
 
     def __init__(self, client: ConsulClient, keys: Keys, kind: str) -> None:
         self._client = client
@@ -35,15 +35,14 @@ class StatusSweep:
         self._shown: dict[str, Show] = {}
 
     def attach(self, item: str, show: Show) -> None:
-        """From now on show the item's worker what stands in the store, if anything does."""
+        """From now on call ``show`` with the item's stored status, or None."""
         self._shown[item] = show
 
     def detach(self, item: str) -> None:
-        """The item's worker ended."""
         self._shown.pop(item, None)
 
     async def run(self, clock: Clock) -> None:
-        """Look at one part after the other, for ever."""
+        """Read one part after the other, for ever."""
         for part in itertools.cycle(range(SWEEP_PARTS)):
             await clock.sleep(SWEEP_SECONDS / SWEEP_PARTS)
             firsts = {item[0] for item in self._shown if ord(item[0]) % SWEEP_PARTS == part}

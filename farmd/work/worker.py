@@ -1,10 +1,9 @@
 """The one loop of every kind of work: wake, read, decide, act, report, sleep (p2 ``WatchDesires``).
 
-The worker of an item reads the whole state in each cycle, never the event that woke it. It ends only by
-cancellation, when its claim is lost, or with an error that is not the store's or the scheduler's: that is a
-crash, and the supervisor's to deal with (R10). A kind overrides what differs: ``read``, ``decide``,
-``answer``, ``act``, ``describe``; the other methods are hooks with a default. An idle item owns no timer
-(R23a).
+The worker of an item reads the whole state in each cycle, never the event that woke it. It ends by
+cancellation, when its claim is lost, or by an error that is not the store's or the scheduler's; such an error
+is a crash, which the supervisor handles (R10). A kind overrides ``read``, ``decide``, ``answer``, ``act`` and
+``describe``; the other methods are hooks with a default. An idle item owns no timer (R23a).
 """
 
 from __future__ import annotations
@@ -49,16 +48,16 @@ P = TypeVar("P", bound=Plan)
 
 BACKOFF_START = 0.5
 BACKOFF_LIMIT = 60.0
-# Deadlines are kept by the wall clock, waits by another one.
+# Deadlines are times of the wall clock, waits are of the monotonic one.
 TIMER_SLACK = 0.05
-# What no waiting mends: it is said in the status, and tried again all the same.
+# Errors that waiting does not mend: the status names them, and the cycle is still retried.
 FOR_PEOPLE = (AccessDenied, SchedulerError, NotFound, RecordInvalid, InputInvalid)
 
 
 class Worker(ABC, Generic[S, P]):
-    """Keeps one item as it shall be while its claim lasts.
+    """Keeps one item as its record says while its claim lasts.
 
-    ``wake`` is set by whoever knows of a change that concerns the item; each cycle clears it first.
+    ``wake`` is set by every change that concerns the item; each cycle clears it first.
     """
 
     __slots__ = ("_backoff", "claim", "context", "index", "key", "kind", "status", "wake", "writer")
@@ -88,22 +87,26 @@ class Worker(ABC, Generic[S, P]):
     # -- what a kind says ------------------------------------------------------------------------
     @abstractmethod
     async def read(self) -> S | Outcome:
-        """The item and all that its plan rests on; an outcome where there is nothing to plan from."""
+        """The snapshot: the item and everything that its plan rests on. An outcome if there is nothing to
+        plan.
+        """
 
     @abstractmethod
     def decide(self, snapshot: S) -> P | Ask[Any]:
-        """The kind's pure decision, or the fact that it lacks."""
+        """The kind's pure decision, or a request for the fact that it lacks."""
 
     @abstractmethod
     async def act(self, snapshot: S, plan: P) -> Outcome:
-        """Write what a plan changes. ``rejected`` without a time: read and plan again after a while."""
+        """Write what a plan changes. ``rejected`` without a time: read and plan again after a jittered
+        wait.
+        """
 
     @abstractmethod
     def describe(self, snapshot: S, plan: P) -> ItemStatus | None:
-        """What people are told; None: nothing, the item needs no status."""
+        """The status; None: the item needs none."""
 
     async def alert(self, snapshot: S, plan: P) -> None:
-        """Tell of what is wrong (``self.status.incidents``), and that it is over."""
+        """Fire and resolve the item's alerts (``self.status.incidents``)."""
 
     def obstructed(self, reason: str) -> ItemStatus:
         """The status of an item that cannot be worked on."""
@@ -114,21 +117,21 @@ class Worker(ABC, Generic[S, P]):
         raise NotImplementedError(f"{type(self).__name__} answers nothing, asked for {ask.need!r}")
 
     def attach(self) -> None:
-        """The worker begins: have ``wake`` set for what concerns the item besides its record."""
+        """Called at the start: have ``wake`` set by what concerns the item besides its record."""
 
     def detach(self) -> None:
-        """The worker ended."""
+        """Called at the end."""
 
     def decided(self, snapshot: S, plan: P) -> None:
-        """A plan was made: note what the item waits for."""
+        """Called for each plan: note what the item waits for."""
 
     def stands(self) -> Sequence[Operation]:
-        """Checks that the record is still the one that was read."""
+        """Checks that the record is still the version that was read."""
         check = operations.check_index(self.key, self.index) if self.index else None
         return (check or operations.check_not_exists(self.key),)
 
     async def reread(self) -> None:
-        """After a write whose outcome is not known: read anew what plans rest on (R12)."""
+        """Read the input of plans again, after a write whose outcome is unknown (R12)."""
 
     # -- what every kind does alike --------------------------------------------------------------
     def stored(self, tree: PrefixCache[R]) -> Stored[R] | RecordInvalid | None:
@@ -141,11 +144,11 @@ class Worker(ABC, Generic[S, P]):
         return stored
 
     async def unreadable(self, error: RecordInvalid, what: str) -> Outcome:
-        """What a plan would rest on does not decode: it is told, and nothing of the item is touched (R10)."""
+        """Report that a record under the plan does not decode; nothing of the item is touched (R10)."""
         return Outcome("blocked", await self.block(error.message), f"{what} does not decode")
 
     async def gone(self) -> Outcome:
-        """The record is gone, and with it what was wrong with the item."""
+        """Resolve the item's alerts, because its record is gone."""
         await self.status.incidents.end_all()
         return Outcome("blocked", None, "the record is gone")
 
@@ -158,7 +161,7 @@ class Worker(ABC, Generic[S, P]):
         after: Fields | None = None,
         name: str = "",
     ) -> Operation:
-        """The write of an audit record of this item; ``name`` is what people call it, if not by its id."""
+        """The write of an audit record of this item; ``name`` is the name that people use, if not the id."""
         context, item = self.context, self.claim.item
         record = Audit(
             at=context.audit.now(),
@@ -174,7 +177,7 @@ class Worker(ABC, Generic[S, P]):
         return context.audit.operation(record)
 
     async def block(self, reason: str) -> float | None:
-        """Say why the item cannot be worked on; when to say it, if that is not now."""
+        """Report why the item cannot be worked on; returns when to try again if that was too early."""
         told = msgspec.structs.replace(
             self.obstructed(reason), farm=self.context.farm, since=self.context.clock.now()
         )
@@ -218,12 +221,12 @@ class Worker(ABC, Generic[S, P]):
             self.kind.hold_back(item, None)
 
     def _look_at_status(self, entry: Entry | None) -> None:
-        """Say it again where another hand deleted or changed what stands in the store."""
+        """Write the status again if somebody deleted or changed the stored one."""
         if self.status.differs(entry):
             self.wake.set()
 
     async def _guarded(self) -> Outcome:
-        """One cycle; what the store refuses is retried later, with backoff and jitter."""
+        """One cycle; after a refusal of the store it is retried with backoff and jitter."""
         try:
             outcome = await self.cycle()
         except TransactionRejected as error:
@@ -233,7 +236,7 @@ class Worker(ABC, Generic[S, P]):
         if outcome.result != "rejected":
             self._backoff = self.BACKOFF[0]
         elif outcome.after is None:
-            # Somebody else was faster: look again after a jittered wait, longer each time in a row.
+            # Somebody else was faster: read again after a jittered wait, which grows each time in a row.
             delay = self.context.rng.uniform(0.0, self._grown())
             return Outcome("rejected", delay, outcome.reason)
         return outcome
@@ -255,7 +258,7 @@ class Worker(ABC, Generic[S, P]):
         self.kind.hold_back(self.claim.item, self.wake if waits else None)
         if not decision.empty:
             return await self.act(snapshot, decision)
-        # Nothing to change: now there is time to tell people, as often as is useful to them.
+        # There is nothing to change, so now there is time to report.
         await self.alert(snapshot, decision)
         due = [await self.report(snapshot, decision)]
         if decision.after is not None:
@@ -266,7 +269,7 @@ class Worker(ABC, Generic[S, P]):
         return Outcome("done" if after is None else "after", after)
 
     async def report(self, snapshot: S, plan: P) -> float | None:
-        """Write the item's status if it says something else; the seconds to wait when it is too early."""
+        """Write the item's status if it changed; the seconds to wait when it is too early."""
         return await self.status.write(self.describe(snapshot, plan), self.index, self.stands())
 
     async def _failed(self, error: StoreError | SchedulerError) -> Outcome:
@@ -287,6 +290,6 @@ class Worker(ABC, Generic[S, P]):
         return Outcome("blocked", delay, error.code)
 
     def _grown(self) -> float:
-        """The pause of now; the next one is twice as long."""
+        """The present pause; the next one is twice as long."""
         pause, self._backoff = self._backoff, min(self._backoff * 2, self.BACKOFF[1])
         return pause
