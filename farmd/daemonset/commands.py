@@ -1,4 +1,4 @@
-"""What is particular to daemon sets among what people ask of every noun (``farmd.commands.noun``)."""
+"""The noun of daemon sets for the commands that all nouns share (``farmd.commands.noun``)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which daemon sets claim the same nodes: the older one has them, and the younger one waits.
+"""Finds daemon sets that claim the same nodes: the oldest gets them, and the younger ones wait.
 
-Only daemon sets of one pod id can contend. A record that changes wakes those that share its pod id.
+Only daemon sets of one pod id can contend. A change of a record wakes those that share its pod id.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ask = Callable[[DaemonSet], Awaitable[Request]]
 
 
 class Rivals:
-    """The daemon sets of the whole fleet, by pod id."""
+    """The daemon sets of the fleet, by pod id."""
 
     def __init__(self, context: Context) -> None:
         self._daemonsets = context.caches.tree(DAEMONSETS)
@@ -33,7 +33,7 @@ class Rivals:
         self._changed(set(self._daemonsets.entries))
 
     def elders(self, stored: Stored[DaemonSet]) -> list[Stored[DaemonSet]]:
-        """Enabled daemon sets of the same pod id that were there first, the oldest first."""
+        """Enabled daemon sets of the same pod id that are older, the oldest first."""
         same = [rival for rival, pod_id in self._pod_ids.items() if pod_id == stored.record.pod_id]
         rivals = [self._daemonsets.get(self._context.keys.record("daemonsets", rival)) for rival in same]
         elders = [
@@ -56,7 +56,7 @@ class Rivals:
 
 
 class Contention:
-    """With which older daemon set one contends; asked again only for a reason."""
+    """The contention of one daemon set with an older one; the scheduler is asked again only for a reason."""
 
     __slots__ = ("_key", "_rivals", "_scheduler", "_text")
 
@@ -69,7 +69,8 @@ class Contention:
     async def with_elders(
         self, stored: Stored[DaemonSet], request: Request, view: FleetView, ask: Ask, *, again: bool
     ) -> str:
-        """In one line for people; empty: with none. ``again``: the scheduler's verdicts are new.
+        """The contention as one line for people; empty: there is none. ``again``: the scheduler's verdicts
+        are new.
 
         Raises:
             SchedulerError: no trustworthy answer.
@@ -97,7 +98,7 @@ class Contention:
         return self._text
 
     async def _shared(self, request: Request, other: Request, view: FleetView) -> list[str]:
-        """The nodes that both would take, were the other not there."""
+        """The nodes that both would get if the other did not exist."""
         asked = []
         for one, rival in ((request, other), (other, request)):
             alone = msgspec.structs.replace(one, replaces=frozenset({rival.owner}))
@@ -106,7 +107,7 @@ class Contention:
 
 
 def _alike(request: Request, other: Request) -> bool:
-    """Whether both must claim the same nodes, even while there are none: p2 asked for equal selectors."""
+    """Whether both must claim the same nodes, even while no node exists: p2 asked for equal selectors."""
     if request.manifest.placement.constraints or other.manifest.placement.constraints:
         return False
     one, two = str(request.selector), str(other.selector)
@@ -114,5 +115,5 @@ def _alike(request: Request, other: Request) -> bool:
 
 
 def _age(stored: Stored[DaemonSet]) -> tuple[int, str]:
-    """Sorts daemon sets by when they were created; Consul knows that better than any clock."""
+    """The order of creation, by Consul's index, which is more reliable than any clock."""
     return stored.create_index, stored.record.id

@@ -1,7 +1,7 @@
-"""Which nodes are a daemon set's: the scheduler's verdicts, asked again only for nodes that changed.
+"""Finds the nodes that are eligible for a daemon set; the scheduler is asked again only about changed nodes.
 
-A verdict on one node depends on that node alone, unless the manifest has rules across nodes; then every
-question is about the whole fleet. So a converged daemon set costs nothing, and a changed node one verdict.
+The verdict on a node depends on that node alone, unless the manifest has rules across nodes; then every
+question covers the whole fleet. So a converged daemon set costs nothing, and a changed node one verdict.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from store.labels import POD_ID_LABEL
 from store.manifests import Manifest
 from store.selectors import parse
 
-# A pod stays on a node that is merely given up: it may still run there, and belongs there once it is back.
+# A pod stays on a node that is given up: it may still run there, and belongs there when the node returns.
 STAYING = frozenset({"agent_lost"})
 
 
 def request(daemonset: DaemonSet, manifest: Manifest) -> Request:
-    """What the scheduler is asked about a daemon set."""
+    """The request to the scheduler for a daemon set."""
     labels = {**daemonset.pod_labels, POD_ID_LABEL: manifest.id, DAEMON_SET_ID_LABEL: daemonset.id}
     return Request(
         manifest=manifest,
@@ -35,7 +35,9 @@ def request(daemonset: DaemonSet, manifest: Manifest) -> Request:
 
 
 class Verdicts:
-    """What the scheduler says of each node: the codes of its reasons against it, none if it is eligible."""
+    """The scheduler's verdict on each node: the codes of its reasons against the node, none if it is
+    eligible.
+    """
 
     __slots__ = ("_codes", "_key")
 
@@ -46,8 +48,8 @@ class Verdicts:
     async def refresh(
         self, scheduler: Scheduler, request: Request, view: FleetView, changed: Collection[str], key: Any
     ) -> bool:
-        """Ask about the nodes that changed, or about all: at first, where ``key`` is another than before,
-        and where rules across nodes are. Returns whether anything was asked.
+        """Ask about the changed nodes; about all nodes at first, when ``key`` changed, and where rules across
+        nodes apply. Returns whether anything was asked.
 
         Raises:
             SchedulerError: no trustworthy answer; all is asked again the next time.
@@ -76,20 +78,20 @@ class Verdicts:
         return {node for node, codes in self._codes.items() if not codes}
 
     def keeps(self, node: str) -> bool:
-        """Whether a pod that stands there may stay."""
+        """Whether a pod on the node may stay."""
         codes = self._codes.get(node)
         return codes is not None and not codes & (EVICTING - STAYING)
 
     def draining(self, node: str) -> bool:
-        """Whether a drain sends its pod away, a person's word on that very node, whatever else does."""
+        """Whether a drain, which is a person's command on that very node, sends its pod away."""
         return "draining" in self._codes.get(node, frozenset())
 
     def refused(self) -> Mapping[str, int]:
-        """How many nodes there are with each reason."""
+        """How many nodes have each reason against them."""
         return Counter(code for codes in self._codes.values() for code in codes)
 
 
 def across_nodes(request: Request) -> bool:
-    """Whether pods elsewhere matter to a node's verdict."""
+    """Whether pods on other nodes affect a node's verdict."""
     placement = request.manifest.placement
     return bool(placement.spread or placement.anti_affinity)

@@ -1,4 +1,4 @@
-"""What a daemon set's decision is made from, and what it says."""
+"""The snapshot and the plan of a daemon set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Fact = Literal["room", "places"]
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What the scheduler must say before the plan can be made; ``count``: so many places."""
+    """The fact that the scheduler must supply before the plan; ``count``: the number of places."""
 
     fact: Fact
     count: int = 0
@@ -27,10 +27,10 @@ class Need:
 class Snapshot(OwnerSnapshot):
     """One daemon set and its fleet at one moment.
 
-    ``vacant`` are eligible nodes that have no pod of it yet, ``offer`` the places there that the scheduler
-    gives (as many as may be taken now). ``refused`` counts, by reason code, the nodes that may not have
-    one; ``nodes`` is how many there are in all. ``contention`` says with which older daemon set it
-    contends. ``edited``: the record changed since a plan last took in all that it says.
+    ``vacant`` are eligible nodes without a pod of it, ``offer`` the places there from the scheduler (as many
+    as may be taken now). ``refused`` counts the ineligible nodes by reason code; ``nodes`` is the number of
+    all nodes. ``contention`` names the older daemon set that it contends with. ``edited``: the record changed
+    since a plan last took in all that it says.
     """
 
     daemonset: DaemonSet
@@ -48,18 +48,18 @@ class Snapshot(OwnerSnapshot):
 
     @property
     def kept(self) -> dict[Place, PodState]:
-        """Pods that belong where they stand, on nodes that are not given up."""
+        """Pods that may stay, on nodes that are not given up."""
         return {place: state for place, state in self.pods.items() if state.retained and state.lost is None}
 
     @property
     def outdated(self) -> list[Place]:
-        """Pods that should run another manifest than they do, or be restarted."""
+        """Pods that run another manifest than they should."""
         wanted = self.daemonset.manifest, self.daemonset.restart
         return [place for place, state in self.pods.items() if state.outdated(*wanted)]
 
     @property
     def desired(self) -> int:
-        """On how many nodes there should be a pod: on eligible ones, and those that may keep theirs."""
+        """How many nodes should have a pod: eligible ones, and those that may keep theirs."""
         if self.daemonset.deleting:
             return 0
         return len(self.vacant) + len(self.kept)

@@ -1,8 +1,9 @@
-"""How fast a daemon set may change nodes: pure (p2 stored rate and minimum health, and heeded neither).
+"""Limits how fast a daemon set changes nodes: pure (p2 stored rate and minimum health, and used neither).
 
-Everything is read off the pods themselves, when each was last changed and whether it is available since, so
-that another farm goes on at the same pace. What must never break: by our own doing no more pods stop
-serving than the floor allows, and no manifest reaches more than ``max_in_progress`` nodes without proof.
+The pace is computed from the pods themselves, from when each was last changed and whether it is available
+since, so another farm continues at the same pace. What must never break: through this farm's changes no more
+pods stop serving than the floor allows, and no manifest reaches more than ``max_in_progress`` nodes without
+proof.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from farmd.daemonset.model import Snapshot
 from farmd.pods.state import PodState
 
 MINUTE = 60.0
-# So long a changed pod has to become healthy; after that it has failed, and holds up nobody else's turn.
+# A changed pod has this long to become healthy; after that it has failed, and no other pod waits for it.
 SETTLING_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How many nodes may be changed now, and if not all: why, and when to look again (seconds)."""
+    """How many nodes may be changed now; if not all, why, and when to look again (seconds)."""
 
     allowance: int
     why: str = ""
@@ -27,7 +28,7 @@ class Pace:
 
 
 def pace(snapshot: Snapshot) -> Pace:
-    """The smaller of what the rate and the pods on their way leave."""
+    """The smaller of the allowances by rate and by pods in progress."""
     daemonset, now = snapshot.daemonset, snapshot.now
     settling = [state.pod.record.at for state in snapshot.pods.values() if on_its_way(snapshot, state)]
     room = daemonset.max_in_progress - len(settling)
@@ -48,7 +49,7 @@ def pace(snapshot: Snapshot) -> Pace:
 
 
 def on_its_way(snapshot: Snapshot, state: PodState) -> bool:
-    """Whether a pod was changed lately and is not available yet; nobody waits for an absent agent."""
+    """Whether a pod was changed lately and is not available yet; pods of absent agents do not count."""
     if state.available or not state.retained or state.absent or state.lost is not None:
         return False
     if state.outdated(snapshot.daemonset.manifest, snapshot.daemonset.restart):
@@ -57,7 +58,7 @@ def on_its_way(snapshot: Snapshot, state: PodState) -> bool:
 
 
 def given_up_in(snapshot: Snapshot, changed: float) -> float:
-    """Seconds until a pod that was changed then has failed if it is not available."""
+    """Seconds until a pod that was changed at that time has failed if it is not available."""
     return changed + SETTLING_SECONDS + snapshot.daemonset.min_healthy_time - snapshot.now
 
 

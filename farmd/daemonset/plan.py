@@ -1,11 +1,11 @@
-"""What a daemon set does next: pure (p2 ``pkg/ds``).
+"""Decides the next changes of a daemon set: pure (p2 ``pkg/ds``).
 
-Pods leave nodes that may not keep them, missing ones are added, intents repaired, outdated pods replaced
-in place; new nodes before new manifests, and both at the pace that the record allows. What must never
-break: where no node at all is eligible nothing is removed, because that is far more often a mistake than
-a wish (a drain is a person's word on its node, and does remove); frozen, nothing is removed or replaced
-that no person asked for since (R18). Disabled means no effect at all; deleting, every pod goes. While an
-older daemon set claims the same nodes nothing is added or replaced.
+Pods leave nodes that may not keep them, missing pods are added, intents repaired, outdated pods replaced in
+place; new nodes come before new manifests, and both follow the record's pace. What must never break: where no
+node is eligible nothing is removed, because that is far more often a mistake than a wish (a drain is a
+person's command on its node, and does remove). During a freeze nothing is removed or replaced that no person
+asked for since (R18). A disabled daemon set changes nothing; one that is being deleted removes every pod.
+While an older daemon set claims the same nodes nothing is added or replaced.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IN_FLIGHT = "other changes of the nodes' reservations are in flight"
 
 
 def decide(snapshot: Snapshot) -> Plan | Ask[Need]:
-    """Plan one cycle, or ask for what it needs to know first."""
+    """The plan of one cycle, or a request for the fact that it lacks."""
     daemonset = snapshot.daemonset
     if daemonset.deleting:
         plan = _delete(snapshot)
@@ -68,7 +68,7 @@ def _converge(snapshot: Snapshot) -> Plan:
     waiting, after = "", None
     behind = len(snapshot.vacant) > len(additions)
     if not snapshot.contention and (behind or len(_outdated(snapshot)) > len(replacements)):
-        # What stands in the way of one pod must not keep the others from their turn.
+        # The reason against one pod must not delay the others.
         why, waiting, after = _why_not(snapshot, limit, len(additions), len(replacements))
         blocked = blocked or told("floor", why)
     repairs = altered(daemonset.id, snapshot.pods)
@@ -86,7 +86,7 @@ def _converge(snapshot: Snapshot) -> Plan:
 
 
 def _delete(snapshot: Snapshot) -> Plan:
-    """All pods first; the record goes last, when no node runs one of them any more."""
+    """Remove all pods, then delete the record once no node runs one of them any more."""
     if snapshot.held_back:
         return Plan(blocked=frozen(snapshot.frozen or ""))
     if snapshot.pods:
@@ -95,7 +95,7 @@ def _delete(snapshot: Snapshot) -> Plan:
 
 
 def _removals(snapshot: Snapshot) -> tuple[tuple[Place, ...], str]:
-    """Pods that leave now, and why others may not although their nodes should not keep them."""
+    """The pods to remove now, and why others stay although their nodes should not keep them."""
     leaving = sorted(place for place, state in snapshot.pods.items() if not state.retained)
     if snapshot.held_back:
         return (), ""
@@ -129,7 +129,9 @@ def _outdated(snapshot: Snapshot) -> list[Place]:
 
 
 def _replacements(snapshot: Snapshot, allowance: int) -> tuple[Place, ...]:
-    """Outdated pods to replace now. Those that are down go first: replacing them costs nothing."""
+    """Outdated pods to replace now. Pods that are down come first, because replacing them costs no
+    availability.
+    """
     if snapshot.held_back or snapshot.contention:
         return ()
     outdated = sorted(_outdated(snapshot))
@@ -144,7 +146,7 @@ def _frozen(snapshot: Snapshot) -> Blocked | None:
 
 
 def _why_not(snapshot: Snapshot, limit: Pace, added: int, replaced: int) -> tuple[str, str, float | None]:
-    """Why not everything is done at once: (blocked, waiting, when to look again)."""
+    """Why not everything is changed at once: (blocked, waiting, when to look again)."""
     if added + replaced >= limit.allowance:
         return "", limit.why, limit.after
     if len(snapshot.vacant) > added:
@@ -161,7 +163,7 @@ def _why_not(snapshot: Snapshot, limit: Pace, added: int, replaced: int) -> tupl
 
 
 def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
-    """What people are told: pods on nodes that are given up do not count, they are not there."""
+    """The status. Pods on nodes that are given up do not count."""
     daemonset = snapshot.daemonset
     return owned.status(
         daemonset,
@@ -176,7 +178,7 @@ def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
 
 
 def _left_out(snapshot: Snapshot) -> str:
-    """Nodes that match, and still have no pod: who made the daemon set would miss it there."""
+    """Matching nodes without a pod, because people would look for one there."""
     room = {code: snapshot.refused[code] for code in ("held", "capacity") if snapshot.refused.get(code)}
     words = {"held": "where the instance belongs to another owner", "capacity": "short of capacity"}
     return ", ".join(f"not on {number} nodes {words[code]}" for code, number in room.items())
@@ -191,7 +193,7 @@ def _unasked(snapshot: Snapshot, plan: Plan) -> tuple[Place, ...]:
 
 
 def _why(snapshot: Snapshot, plan: Plan) -> str:
-    """Why a plan changes what it changes, in one line for the audit."""
+    """The reason of the plan's changes, in one line for the audit."""
     drained = sum(bool(snapshot.pods[place].draining) for place in plan.removals)
     left = len(plan.removals) - drained
     gone = "it is being deleted" if snapshot.daemonset.deleting else f"{left} nodes may not have it"

@@ -1,6 +1,6 @@
-"""What one daemon set's decision is made from: its record, its pods, and the scheduler's verdicts (R15).
+"""Reads the input of one daemon set's decision: its record, its pods, the scheduler's verdicts (R15).
 
-A converged daemon set costs no request and no question to the scheduler until a node changes.
+A converged daemon set costs no request to the store or the scheduler until a node changes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from store.entry import Stored
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A snapshot, and what its plan is carried out with: the view that places were chosen from.
+    """A snapshot, and what its plan is carried out with; ``view`` is what the places were chosen from.
 
-    ``request`` is what the scheduler is asked about the daemon set; None: it wants no pods.
+    ``request`` is the request to the scheduler; None: the daemon set wants no pods.
     """
 
     stored: Stored[DaemonSet]
@@ -50,14 +50,15 @@ class Reader(OwnerReader[Reading]):
         self.settled = stored.index if stored is not None else 0
 
     async def read(self, stored: Stored[DaemonSet]) -> Reading:
-        """The daemon set and its fleet; what only sometimes matters is left for ``answer``.
+        """The daemon set and its fleet; facts that are needed only sometimes are left to ``answer``.
 
         Raises:
             NotFound: its manifest is gone. SchedulerError: the scheduler has no trustworthy answer.
         """
         context, daemonset = self.context, stored.record
         request = await self.request(daemonset) if daemonset.wants_pods else None
-        # From here on to the question nothing is awaited: a change that the view lacks is asked about later.
+        # Nothing is awaited between the view and the question to the scheduler: a change that the view lacks
+        # is asked about later.
         view = context.fleet.view()
         snapshot = Snapshot(
             daemonset=daemonset,
@@ -78,15 +79,15 @@ class Reader(OwnerReader[Reading]):
         return Reading(stored, snapshot, view, request)
 
     def _unwanted(self, stored: Stored[DaemonSet], snapshot: Snapshot, view: FleetView) -> Reading:
-        """Disabled or being deleted: no verdict matters."""
-        # Once it wants pods again its record is another, and all nodes are asked.
+        """The reading of a daemon set that is disabled or being deleted, for which no verdict matters."""
+        # When it wants pods again its record has changed, and all nodes are asked about.
         self.context.fleet.interests.forget(self.item)
         found, running = self.pods(stored.record), self.running(stored.record)
         pods = {place: msgspec.structs.replace(state, draining="") for place, state in found.items()}
         return Reading(stored, dataclasses.replace(snapshot, pods=pods, running=running), view)
 
     async def answer(self, reading: Reading, need: Need) -> Reading:
-        """What the scheduler says: places for so many pods, or which outdated ones have room (R17)."""
+        """Ask the scheduler for places for so many pods, or which outdated pods have room (R17)."""
         snapshot, request = reading.snapshot, reading.request
         assert request is not None
         snapshot = dataclasses.replace(snapshot, unread=snapshot.unread - {need.fact})

@@ -1,8 +1,8 @@
 """The worker of one daemon set (p2 ``pkg/ds/daemon_set.go``).
 
-New nodes and changed ones wake it; a converged daemon set owns no timer. It tells people of two troubles by
-low alerts: while it contends with another for nodes (p2's incident key, and the daemon set's id, so that the
-end of one contention is not taken for the end of another's), and while no node is eligible, under its id.
+New and changed nodes wake it; a converged daemon set owns no timer. It fires two low alerts: for contention
+with another daemon set (p2's incident key with the daemon set's id, so that the end of one contention does
+not resolve another's), and while no node is eligible (its id).
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ class DaemonSetWorker(OwnerWorker[Reading, Plan]):
     reader: Reader
 
     def decide(self, snapshot: Reading) -> Plan | Ask[Need]:
-        """Pure (``plan.py``)."""
         return planning.decide(snapshot.snapshot)
 
     def decided(self, snapshot: Reading, plan: Plan) -> None:
-        """A plan that changes nothing has taken in all that the record says."""
+        """Note that the record is taken in, once a plan changes nothing."""
         super().decided(snapshot, plan)
         if plan.empty or plan.contended:
             self.reader.settled = self.index
@@ -41,7 +40,7 @@ class DaemonSetWorker(OwnerWorker[Reading, Plan]):
 
     # -- alerts ----------------------------------------------------------------------------------
     async def alert(self, snapshot: Reading, plan: Plan) -> None:
-        """Contention, and no eligible node."""
+        """Alert of contention, and of no eligible node."""
         daemonset, contention = snapshot.stored.record, snapshot.snapshot.contention
         nowhere = plan.blocked.text if plan.blocked is not None and plan.blocked.code == "nowhere" else ""
         about = {"pod_id": daemonset.pod_id, "node_selector": daemonset.node_selector}
@@ -51,7 +50,7 @@ class DaemonSetWorker(OwnerWorker[Reading, Plan]):
 
     # -- execute ---------------------------------------------------------------------------------
     async def units(self, reading: Reading, plan: Plan) -> Units:
-        """Each pod by itself; a replaced one is as old as its replacement: the pace is kept by it."""
+        """One change for each pod. A replaced pod gets a new age, because the pace counts by it."""
         request = reading.request or await self.reader.request(reading.stored.record)
         new = Pod(reading.stored.record.manifest, dict(request.labels), self.context.clock.now())
         changes = list(planned(reading.stored.record, plan, reading.snapshot.pods, new))
