@@ -1,5 +1,6 @@
 """Replication controllers: keep N copies of a pod on eligible nodes (p2 ``pkg/rc``).
 
-``model.py`` is what a decision sees and says, ``plan.py`` decides (pure), ``worker.py`` is the loop,
-``commands.py`` what people ask for, ``kind.py`` joins it to the claim engine.
+``model.py`` holds snapshot and plan, ``plan.py`` decides (pure), with ``healing.py`` and ``transfer.py`` for
+moves, ``reader.py`` reads, ``actions.py`` and ``worker.py`` carry plans out, ``commands.py`` holds the
+commands, ``kind.py`` joins it to the claim engine.
 """

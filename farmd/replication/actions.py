@@ -1,4 +1,4 @@
-"""From a plan to what its transactions consist of: changes of pods, reservations, and notes on a move."""
+"""Turns a plan into changes of pods, reservations, and notes on a move."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHANGES_A_NODE = 12
 
 
 async def units(reading: Reading, plan: Plan, request: Request, context: Context) -> Units:
-    """What must happen together, one after the other, and what must hold besides the record."""
+    """The changes that must happen together, in order, and the checks besides the record."""
     view = reading.view if reading.view is not None else context.fleet.view()
     if plan.step is not None:
         return [await _step(reading, plan.step, request, view, context)], _guards(reading, plan, context)
@@ -49,9 +49,9 @@ async def units(reading: Reading, plan: Plan, request: Request, context: Context
 
 
 def _bounded(units: list[tuple[Change, ...]]) -> list[tuple[Change, ...]]:
-    """At most so many changes of one node: they share a transaction if its reservations change (R25).
+    """Limit the changes of one node, because they share a transaction if its reservations change (R25).
 
-    The rest is planned again once these are committed.
+    The rest is planned again after these are committed.
     """
     seen = Counter[str]()
     chosen = []
@@ -63,7 +63,7 @@ def _bounded(units: list[tuple[Change, ...]]) -> list[tuple[Change, ...]]:
 
 
 def _guards(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
-    """What must hold besides the record; the rollout that manages an RC may hold its mutation lock."""
+    """The checks besides the record. The rollout that manages an RC may hold its mutation lock."""
     guards = _verdicts(reading, plan, context)
     if plan.step is None:
         return guards
@@ -75,7 +75,7 @@ def _guards(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
 
 
 def _verdicts(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
-    """Checks that the nodes of pods that are given up are still given up at that very moment (R21)."""
+    """Checks that the nodes of pods that are given up are still given up at the commit (R21)."""
     leaving = [place for place, _ in plan.moves]
     if plan.step is not None and plan.step.action == "finish":
         leaving.append(plan.step.old)
@@ -90,7 +90,7 @@ def _verdicts(reading: Reading, plan: Plan, context: Context) -> list[Operation]
 async def _step(
     reading: Reading, step: Step, request: Request, view: FleetView, context: Context
 ) -> NodeChanges:
-    """One step of a move, with what it changes and what is remembered of it."""
+    """One step of a move: its changes, and the note on it."""
     coming: list[Assignment] = []
     going: list[Assignment] = []
     changes: list[Change] = []
@@ -113,10 +113,10 @@ async def _step(
 
 
 def _unclaimed(reading: Reading, step: Step, context: Context) -> list[Operation]:
-    """That a place which a move reserves or gives up is nobody else's, and so is the room there (R17).
+    """Checks that no other owner has the place, or the room, that a move reserves or gives up (R17).
 
-    Others' reservations are seen at once, their pods and intents a moment later. A pod that comes to room
-    that it has already changes none of it, so that is compared by itself.
+    Reservations of other owners are seen at once, their pods and intents a moment later. A pod that comes to
+    reserved room changes no reservation, so the reservation is compared by itself.
     """
     if step.action == "place":
         book = context.caches.reserved.get(context.keys.reserved(step.new[0]))
@@ -133,7 +133,9 @@ def _unclaimed(reading: Reading, step: Step, context: Context) -> list[Operation
 
 
 async def _theirs(reading: Reading, step: Step, context: Context) -> bool:
-    """Whether the room that the move reserved is somebody else's by now; who asks for none left it ours."""
+    """Whether another owner has the reserved room by now; a pod that asks for no resources left it to the
+    move.
+    """
     holder = reading.snapshot.taken
     entry = await context.client.read(context.keys.pod(holder, *step.new)) if holder else None
     if entry is None:
@@ -150,7 +152,7 @@ def _arrival(reading: Reading, step: Step, request: Request, context: Context) -
 
 
 def _note(reading: Reading, step: Step, context: Context) -> Note:
-    """The move as it is remembered from now on, and in the audit."""
+    """The new note on the move, and its audit fields."""
     known = reading.work.record if reading.work is not None else Work()
     move, failures, not_before, failed = known.transfer, 0, 0.0, ""
     if step.action == "start":

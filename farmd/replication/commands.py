@@ -1,4 +1,4 @@
-"""What people ask of replication controllers beyond what they ask of every noun (``farmd.commands.noun``)."""
+"""The noun of replication controllers, and ``set-replicas``, which other nouns lack."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from store.status import Status
 
 
 def request(rc: ReplicationController, manifest: Manifest) -> Request:
-    """What the scheduler is asked for pods of a controller."""
+    """The request to the scheduler for pods of a controller."""
     return Request(
         manifest=manifest,
         selector=selectors.parse(rc.node_selector),

@@ -1,9 +1,10 @@
-"""Which pods a controller replaces or moves by itself, and how many at a time: pure (W17).
+"""Decides which pods a controller replaces or moves by itself, and how many at a time: pure (W17).
 
-Pods on lost nodes go in one transaction with their successors; whoever must leave a node, or stays
-unhealthy, moves make before break, one at a time. What must never break: silence is not illness (an
-absent agent, a missing or unreadable reality, or health that nobody could find out, replaces nothing:
-R21, R22, W24), and by our own doing no more than ``max_unavailable`` pods are not available at once.
+Pods on lost nodes are removed in one transaction with the placing of their successors. Pods that must leave a
+node, or stay unhealthy, move one at a time: the successor is made before the old pod goes. What must never
+break: silence is not illness (an absent agent, a missing or unreadable reality, or unknown health replaces
+nothing: R21, R22, W24), and through the controller's own changes no more than ``max_unavailable`` pods are
+unavailable at once.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from store.pods import Place
 
 GRACE_SECONDS = 300.0
 STOP_MARGIN_SECONDS = 10.0
-# All of them fit into one transaction, whatever nodes they share (R25).
+# So many moves fit into one transaction, whatever nodes they share (R25).
 MOVES_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why something that should happen does not yet, and when to look again (seconds; None: at an event)."""
+    """Why a due change is delayed, and when to look again (seconds; None: at an event)."""
 
     reason: str = ""
     after: float | None = None
 
 
 def need(snapshot: Snapshot) -> Need | None:
-    """The one thing to ask places for now: missing pods first, then lost ones, then a move."""
+    """What to ask places for now: first for missing pods, then for lost ones, then for a move."""
     rc = snapshot.rc
     if rc.disabled or rc.managed_by or transfer.advance(snapshot) is not None:
         return None
@@ -47,7 +48,7 @@ def need(snapshot: Snapshot) -> Need | None:
 
 
 def unasked(snapshot: Snapshot, plan: Plan) -> list[Place]:
-    """The pods that a plan takes away without a person's word (R19)."""
+    """The pods that a plan removes and no person asked to remove (R19)."""
     places = [place for place, _ in plan.moves if not forced_out(snapshot.pods[place])]
     if plan.step is not None and plan.step.action == "finish" and plan.step.cause != "draining":
         places += [plan.step.old] if plan.step.old in snapshot.pods else []
@@ -55,7 +56,7 @@ def unasked(snapshot: Snapshot, plan: Plan) -> list[Place]:
 
 
 def evacuees(snapshot: Snapshot) -> tuple[Place, ...]:
-    """Pods that are replaced without waiting for their successors: on lost nodes, and of forced drains."""
+    """Pods that are replaced without waiting for their successors: on lost nodes, and under forced drains."""
     exempt = transfer.moving(snapshot)
     forced = [place for place, state in snapshot.pods.items() if forced_out(state) and place not in exempt]
     lost = [place for place in _lost(snapshot) if place not in exempt and place not in forced]
@@ -64,12 +65,12 @@ def evacuees(snapshot: Snapshot) -> tuple[Place, ...]:
 
 
 def forced_out(state: PodState) -> bool:
-    """Whether a forced drain removes it, whatever becomes of the health floor."""
+    """Whether a forced drain removes the pod, in spite of the health floor."""
     return state.draining == "forced" and not state.retained
 
 
 def candidate(snapshot: Snapshot) -> Place | None:
-    """The pod to move next: who must leave its node before who is merely unhealthy."""
+    """The pod to move next; those that must leave their node come before unhealthy ones."""
     if snapshot.transfer is not None:
         return None
     wanted = [place for place in should_move(snapshot) if not _put_off(snapshot, place)]
@@ -78,19 +79,19 @@ def candidate(snapshot: Snapshot) -> Place | None:
 
 
 def should_move(snapshot: Snapshot) -> list[Place]:
-    """Pods that should move, whether or not one may just now."""
+    """Pods that should move, whether or not they may now."""
     return [place for place, state in snapshot.pods.items() if _leaves(snapshot, state)]
 
 
 def cause_of(snapshot: Snapshot, state: PodState) -> Cause:
-    """Why a pod moves."""
+    """The cause of a pod's move."""
     if state.draining and not state.retained:
         return "draining"
     return "ineligible" if _must_leave(snapshot, state) else "unhealthy"
 
 
 def sick_since(state: PodState) -> float | None:
-    """Since when (seconds since the epoch) a pod is known not to serve; None: it serves, or nobody knows."""
+    """Since when (seconds since the epoch) a pod is known not to serve; None: it serves, or it is unknown."""
     reality, placed = state.reality, state.pod.record.at
     if state.healthy or state.absent or state.lost is not None or reality is None:
         return None
@@ -106,7 +107,7 @@ def sick_since(state: PodState) -> float | None:
 
 
 def waiting(snapshot: Snapshot) -> Waiting:
-    """What is put off, with the reason that people are told."""
+    """The delayed changes, with the reason for people."""
     rc, timers, reason = snapshot.rc, list[float](), ""
     if rc.disabled or rc.managed_by:
         return Waiting()
@@ -117,7 +118,8 @@ def waiting(snapshot: Snapshot) -> Waiting:
         timers += [at + _grace(snapshot) for at in _arriving(snapshot)]
         timers += [at for state in snapshot.pods.values() if (at := _replaceable_at(snapshot, state))]
     leaving = should_move(snapshot)
-    # Frozen, those wait for the thaw, which wakes whoever says so; what time alone brings is looked for.
+    # During a freeze those pods wait for the thaw, which wakes the worker; changes by time alone still need a
+    # timer.
     if leaving and snapshot.frozen is None and snapshot.transfer is None and transfer.surplus(snapshot) == 0:
         timers += [snapshot.not_before]
         reason = _why_not(snapshot, min(leaving))
@@ -126,7 +128,7 @@ def waiting(snapshot: Snapshot) -> Waiting:
 
 
 def _put_off(snapshot: Snapshot, place: Place) -> bool:
-    """Whether a move waits because the last one failed; a drain does not, unless it was one that failed."""
+    """Whether a move is delayed because the last one failed; a drain is delayed only after a failed drain."""
     if snapshot.now >= snapshot.not_before:
         return False
     return cause_of(snapshot, snapshot.pods[place]) != "draining" or snapshot.failed in ("", "draining")
@@ -148,14 +150,16 @@ def _why_not(snapshot: Snapshot, place: Place) -> str:
 
 
 def _leaves(snapshot: Snapshot, state: PodState) -> bool:
-    """Whether a pod should move: its node must go, or it stays unhealthy on the right manifest."""
+    """Whether a pod should move: its node must not keep it, or it stays unhealthy on the right manifest."""
     if state.lost is not None or forced_out(state):
         return False
     return _must_leave(snapshot, state) or _sick_for_long(snapshot, state)
 
 
 def _must_leave(snapshot: Snapshot, state: PodState) -> bool:
-    """A static controller's pod stays on a node that merely became ineligible; a drain moves everybody's."""
+    """Whether the node must lose the pod. A static controller's pod stays on a node that merely became
+    ineligible; a drain moves the pods of all.
+    """
     return not state.retained and (bool(state.draining) or snapshot.rc.strategy == "dynamic")
 
 
@@ -167,13 +171,13 @@ def _sick_for_long(snapshot: Snapshot, state: PodState) -> bool:
 
 
 def _order(snapshot: Snapshot, place: Place) -> tuple[bool, bool, Place]:
-    """One that must leave goes first, then one that is down: that costs nothing."""
+    """The order of moves: pods that must leave, then pods that are down, which costs no availability."""
     state = snapshot.pods[place]
     return not _must_leave(snapshot, state), not state.down, place
 
 
 def _keeps_floor(snapshot: Snapshot, place: Place) -> bool:
-    """A pod that is not down moves only while the others keep the health floor."""
+    """Whether a move keeps the health floor; a pod that is down always may move."""
     if snapshot.pods[place].down:
         return True
     others = sum(not state.available for other, state in snapshot.pods.items() if other != place)
@@ -189,14 +193,16 @@ def _lost(snapshot: Snapshot) -> list[Place]:
 
 
 def _replaceable_at(snapshot: Snapshot, state: PodState) -> float | None:
-    """When a pod on a lost node may be replaced: it must have stopped there by then if it ever will (R27)."""
+    """When a pod on a lost node may be replaced: after its ``stop_after``, by which it has stopped there
+    (R27).
+    """
     if state.lost is None or snapshot.rc.on_lost != "replace":
         return None
     return state.lost + (snapshot.stop_after + STOP_MARGIN_SECONDS if snapshot.stop_after > 0 else 0.0)
 
 
 def _arriving(snapshot: Snapshot) -> list[float]:
-    """When those pods were placed that are not available yet and may still become so."""
+    """When the pods were placed that are not available yet and still may become available."""
     grace = _grace(snapshot)
     return [
         state.pod.record.at

@@ -1,4 +1,4 @@
-"""What a replication controller's decision is made from, and what it says."""
+"""The snapshot and the plan of a replication controller."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Fact = Literal["retained", "lock", "room", "places"]
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What must be asked for: of places so many, and which pods go there from where."""
+    """The fact that a decision lacks; for places also how many, and which pods move there."""
 
     purpose: Purpose = "additions"
     count: int = 0
@@ -32,9 +32,9 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Places that the scheduler offers; ``why`` says why there are not enough.
+    """Places from the scheduler; ``why`` says why there are not enough.
 
-    ``contended``: only until other workers of this process have changed what they are changing.
+    ``contended``: places are missing only until other workers of this process finish their changes.
     """
 
     assignments: tuple[Assignment, ...] = ()
@@ -48,10 +48,11 @@ class Offer:
 class Snapshot(OwnerSnapshot):
     """One RC and its fleet at one moment.
 
-    ``transfer`` is the move under way; ``not_before`` when the next may start after one that ``failed`` for
-    that cause, ``locked`` who holds the mutation lock, ``crowded``: as many moves as allowed are under way in
-    the fleet, ``taken`` who has the place that the move under way reserved. Times are seconds since the
-    epoch, ``stop_after`` is the manifest's. ``judged``: ``retained`` is known of these very pods and nodes.
+    ``transfer`` is the move under way; ``not_before`` is when the next may start after one that ``failed``
+    for that cause; ``locked`` names the holder of the mutation lock; ``crowded``: as many moves as allowed
+    are under way in the fleet; ``taken`` is another owner that has the reserved place of the move;
+    ``roomless``: its reserved room is not what the pod asks for. Times are seconds since the epoch;
+    ``stop_after`` is the manifest's. ``judged``: ``retained`` is known of these very pods and nodes.
     """
 
     rc: ReplicationController
@@ -73,7 +74,7 @@ class Snapshot(OwnerSnapshot):
 
     @property
     def outdated(self) -> list[Place]:
-        """Pods that should run another manifest than they do, or be restarted."""
+        """Pods that run another manifest than the RC's."""
         wanted = self.rc.manifest, self.rc.restart
         return [place for place, state in self.pods.items() if state.outdated(*wanted)]
 
@@ -91,15 +92,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(OwnerPlan):
-    """What to change now: ``moves`` are pods that go elsewhere without waiting for their successors, ``step``
-    is that of a move that waits."""
+    """The changes to make now: ``moves`` are pods that are replaced elsewhere in one transaction, ``step``
+    is the next step of a move that makes before it breaks.
+    """
 
     moves: tuple[tuple[Place, Assignment], ...] = ()
     step: Step | None = None
 
     @property
     def arriving(self) -> tuple[Place, ...]:
-        """Where a pod comes that is not there yet; the start of a move chooses its place."""
+        """The places of new pods; the start of a move chooses one."""
         if self.step is not None:
             return (self.step.new,) if self.step.action in ("start", "place") else ()
         goals = [*self.additions, *(goal for _, goal in self.moves)]
@@ -107,11 +109,11 @@ class Plan(OwnerPlan):
 
     @property
     def changes_pods(self) -> bool:
-        """Whether pods, or what is noted of a move, change."""
+        """Whether pods, or the note on a move, change."""
         changes = self.additions or self.removals or self.repairs or self.replacements or self.moves
         return bool(changes) or self.step is not None
 
     def counts(self) -> dict[str, int | str]:
-        """What changes, for the log."""
+        """The numbers of changes, for the log."""
         step = self.step.action if self.step is not None else ""
         return {**OwnerPlan.counts(self), "moved": len(self.moves), "step": step}

@@ -1,8 +1,8 @@
-"""How many moves are under way in the whole fleet, and who waits for a turn.
+"""Limits how many moves are under way in the whole fleet.
 
-Moves are counted over what all farms' workers noted down, and over those that this farm is just starting.
-Farms that start one at the same moment may exceed the limit by one each; it guards the load on the fleet,
-not its correctness. Who waits owns no timer: the end of a move wakes the next in line.
+Moves are counted from the notes of all farms' workers, plus the moves that this farm is just starting. Farms
+that start a move at the same moment may exceed the limit by one each; the limit protects the fleet from load,
+and correctness does not need it. An item that waits owns no timer: the end of a move wakes the next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from store.keys import Keys
 
 
 class Moves:
-    """The moves of all farms; ``limit`` is how many there may be at once."""
+    """The moves of all farms; at most ``limit`` at once."""
 
     def __init__(self, caches: Caches, keys: Keys, limit: int) -> None:
         self._caches = caches
@@ -39,12 +39,12 @@ class Moves:
         return True
 
     def leave(self, item: str) -> None:
-        """The item's cycle is over, whether it started a move or not; a start is known by its note."""
+        """Called at the end of the item's cycle; a started move is known by its note."""
         self._starting.discard(item)
         self._call()
 
     def forget(self, item: str) -> None:
-        """The item's worker ended."""
+        """Called at the end of the item's worker."""
         self._waiting.pop(item, None)
         self.leave(item)
 

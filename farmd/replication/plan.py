@@ -1,10 +1,11 @@
-"""What a replication controller does next: pure (p2 ``meetDesires``, spec of its order below).
+"""Decides the next changes of a replication controller: pure (p2 ``meetDesires``).
 
-A move under way takes its next step first. Then additions or removals, pods on lost nodes, repairs of
-intents, replacements in place; a move starts when nothing is missing. Disabled means no effect at all.
-Removal takes pods on nodes that may not keep them, then unhealthy ones, then the newest. While a rollout
-manages the RC intents are repaired, a move that was under way is ended, and no more (R14). Frozen stops
-removals and replacements that no person asked for since, and every move (R18); it never stops additions.
+A move under way takes its next step first. Then come additions or removals, pods on lost nodes, repairs of
+intents, replacements in place; a move starts when no pod is missing. A disabled RC changes nothing. Removal
+takes pods on nodes that may not keep them first, then unhealthy ones, then the newest. While a rollout
+manages the RC, intents are repaired and a move under way is ended, and nothing else happens (R14). A freeze
+stops every move, and removals and replacements that no person asked for since (R18); it never stops
+additions.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LOCK_LOOK_SECONDS = 5.0
 
 
 def decide(snapshot: Snapshot) -> Plan | Ask[Need]:
-    """Plan one cycle, or ask for what it needs to know first."""
+    """The plan of one cycle, or a request for the fact that it lacks."""
     if snapshot.unread and (need := _missing(snapshot)) is not None:
         return Ask(need)
     plan = _pods(snapshot)
@@ -43,7 +44,7 @@ def decide(snapshot: Snapshot) -> Plan | Ask[Need]:
 
 
 def _missing(snapshot: Snapshot) -> Need | None:
-    """The fact that the plan lacks. Places come last: others place pods meanwhile."""
+    """The fact that the plan lacks. Places come last, because other workers place pods meanwhile."""
     unread, rc = snapshot.unread, snapshot.rc
     if rc.disabled:
         return None
@@ -71,7 +72,7 @@ def _retention_matters(snapshot: Snapshot) -> bool:
 
 
 def _ending(snapshot: Snapshot, plan: Plan) -> Plan:
-    """The record of an RC that is being deleted goes last, when it has no pods and no node runs one."""
+    """End the record of an RC that is being deleted once it has no pods and no node runs one."""
     rc = snapshot.rc
     if snapshot.pods or rc.replicas_desired or snapshot.transfer is not None or not plan.empty:
         return plan
@@ -84,7 +85,7 @@ def _ending(snapshot: Snapshot, plan: Plan) -> Plan:
 
 
 def _pods(snapshot: Snapshot) -> Plan:
-    """What the RC's own pods need."""
+    """The changes of the RC's own pods."""
     rc = snapshot.rc
     if rc.disabled:
         return Plan()
@@ -122,7 +123,7 @@ def _pods(snapshot: Snapshot) -> Plan:
 
 
 def _managed(snapshot: Snapshot) -> Plan:
-    """The membership is the rollout's; a move that it found under way is ended first."""
+    """The plan under a rollout, which alone changes the pods; a move under way is ended first."""
     if (step := transfer.advance(snapshot)) is not None:
         return Plan(step=step)
     evidence = snapshot.frozen if snapshot.transfer is not None else None
@@ -151,7 +152,7 @@ def _moves(snapshot: Snapshot) -> tuple[tuple[Place, Assignment], ...]:
 
 
 def _evictions(snapshot: Snapshot) -> tuple[Place, ...]:
-    """Pods that a forced drain sends away although there is no place for them."""
+    """Pods that a forced drain removes although there is no place for them."""
     offer = snapshot.offer
     if snapshot.frozen is not None or offer.purpose == "transfer" or not offer.missing or offer.contended:
         return ()
@@ -169,7 +170,7 @@ def _additions(snapshot: Snapshot, missing: int) -> tuple[Assignment, ...]:
 
 
 def _short(snapshot: Snapshot) -> str:
-    """Why there are too few places, for missing pods and for those on lost nodes."""
+    """Why there are too few places for missing pods and for pods on lost nodes."""
     offer = snapshot.offer
     if not offer.missing or offer.purpose == "transfer" or offer.contended:
         return ""
@@ -189,8 +190,9 @@ def _under_way(snapshot: Snapshot) -> str:
 
 
 def removal_order(place: Place, state: PodState) -> tuple[bool, bool, bool, float, Place]:
-    """Who goes first: nodes that may not keep it, then unhealthy, then not available yet, then the newest; by
-    name in the end."""
+    """The order of removal: pods on nodes that may not keep them, then unhealthy ones, then those that are
+    not available yet, then the newest; the place decides in the end.
+    """
     return state.retained, state.healthy, state.available, -state.pod.record.at, place
 
 
@@ -203,12 +205,12 @@ def _removals(snapshot: Snapshot, count: int) -> tuple[Place, ...]:
 
 
 def _repairs(snapshot: Snapshot, leaving: frozenset[Place]) -> tuple[Place, ...]:
-    """Pods that stay, and whose intents were lost or altered."""
+    """Pods that stay and whose intents were lost or altered."""
     return tuple(place for place in altered(snapshot.rc.id, snapshot.pods) if place not in leaving)
 
 
 def _left_alone(snapshot: Snapshot) -> str:
-    """A pod that stays although its node may not keep it, and whose intent is not repaired there."""
+    """A pod that stays on a node that may not keep it, and whose intent is therefore not repaired."""
     alone = [
         place
         for place, state in snapshot.pods.items()
@@ -223,9 +225,9 @@ def _left_alone(snapshot: Snapshot) -> str:
 def _replacements(snapshot: Snapshot, leaving: frozenset[Place], arriving: int) -> tuple[Place, ...]:
     """Outdated pods to replace now, so that at most ``max_unavailable`` pods are not available.
 
-    The ``arriving`` ones of this very plan are not available yet either. Pods that are down go first: that
-    costs nothing. A pod on an absent agent waits until something is known of it (R21), and nothing is written
-    over an intent of somebody else's.
+    The ``arriving`` pods of this very plan are not available yet either. Pods that are down come first,
+    because replacing them costs no availability. A pod on an absent agent waits until its state is known
+    (R21), and no intent of another owner is overwritten.
     """
     if snapshot.held_back:
         return ()
@@ -249,7 +251,7 @@ def _replacements(snapshot: Snapshot, leaving: frozenset[Place], arriving: int) 
 
 
 def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
-    """What people are told. ``since`` is the time that a new state would carry."""
+    """The status. ``since`` is the time of a new state."""
     rc, pods = snapshot.rc, list(snapshot.pods.values())
     return owned.status(
         rc,

@@ -1,7 +1,7 @@
-"""What one RC's decision is made from: its record, its pods, and the scheduler's answers (R15).
+"""Reads the input of one RC's decision: its record, its pods, the scheduler's answers (R15).
 
-A converged RC costs no request and no question to the scheduler. Whether nodes may keep their pods is
-asked only where that can lead to something, and for a dynamic RC once for each change of its nodes' labels.
+A converged RC costs no request to the store or the scheduler. Whether nodes may keep their pods is asked only
+where the answer matters, and for a dynamic RC once for each change of its nodes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UNREAD: frozenset[Fact] = frozenset({"retained", "lock", "room", "places"})
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A snapshot, and what its plan is carried out with: the view that places were chosen from, if any."""
+    """A snapshot, and what its plan is carried out with; ``view`` is what places were chosen from, if any."""
 
     stored: Stored[ReplicationController]
     snapshot: Snapshot
@@ -41,7 +41,7 @@ class Reading:
 
 
 class Reader(OwnerReader[Reading]):
-    """Reads for one RC under one claim. ``wake`` is called when a turn to move a pod may have come."""
+    """Reads for one RC under one claim. ``wake`` is called when its turn to move a pod may have come."""
 
     __slots__ = ("_judged", "_leaving", "_moves", "_wake")
 
@@ -53,7 +53,7 @@ class Reader(OwnerReader[Reading]):
         self._leaving: frozenset[Place] = frozenset()
 
     async def read(self, stored: Stored[ReplicationController]) -> Reading:
-        """The RC and its world; what only sometimes matters is left for ``answer``."""
+        """The RC and its fleet; facts that are needed only sometimes are left to ``answer``."""
         context, rc = self.context, stored.record
         work = context.caches.work.get(context.keys.work("rcs", self.item))
         pods, known = self.pods(rc), work.record if work is not None else Work()
@@ -75,14 +75,14 @@ class Reader(OwnerReader[Reading]):
         return Reading(stored, self._recalled(stored, snapshot), work)
 
     def _recalled(self, stored: Stored[ReplicationController], snapshot: Snapshot) -> Snapshot:
-        """A dynamic RC's last judgement, while it holds: until its record, pods or nodes change."""
+        """Apply a dynamic RC's last judgement while its record, pods and nodes are the same."""
         judged = snapshot.rc.strategy == "dynamic" and self._judged == self._standing(stored.index, snapshot)
         if not judged:
             self._leaving = frozenset()
         return self._retained(dataclasses.replace(snapshot, judged=judged))
 
     def _standing(self, index: int, snapshot: Snapshot) -> object:
-        """What may send pods away that stand on their nodes: a judgement holds while this stays as it is."""
+        """What a judgement depends on; it holds while this is the same."""
         view = self.context.fleet.view()
         return index, tuple((place, _standing(view.get(place[0]))) for place in snapshot.pods)
 
@@ -109,7 +109,7 @@ class Reader(OwnerReader[Reading]):
         elif need.fact == "lock":
             snapshot = await self._looked_at_lock(snapshot)
         elif need.fact == "room":
-            # Never over capacity, in place either (R17).
+            # A replacement in place must not exceed the capacity either (R17).
             request = await self.request(snapshot.rc)
             tight = cramped(snapshot.outdated, request, context.fleet.view())
             snapshot = dataclasses.replace(snapshot, cramped=tight)
@@ -119,7 +119,7 @@ class Reader(OwnerReader[Reading]):
         return dataclasses.replace(reading, snapshot=snapshot, view=view)
 
     def _taken(self, work: Work) -> str:
-        """Who has the place that a move reserved, if not this RC."""
+        """The other owner that has the place which a move reserved; empty: none."""
         if work.transfer is None:
             return ""
         (node, instance), view = work.transfer.new, self.context.fleet.view()
@@ -129,9 +129,9 @@ class Reader(OwnerReader[Reading]):
         return next((holder for holder in holders if holder not in ("", self.item)), "")
 
     async def _roomless(self, rc: ReplicationController, work: Work) -> bool:
-        """Whether the room that the move under way has reserved is gone, or not what its pod asks for now.
+        """Whether the room that the move reserved is gone, or not what its pod asks for now.
 
-        A pod that is placed takes its own amounts: placing it on anything else could go over capacity (R17).
+        A placed pod takes its own amounts; without matching room it could exceed the capacity (R17).
         """
         if work.transfer is None or work.transfer.phase == "placed" or rc.deleting:
             return False
@@ -140,13 +140,15 @@ class Reader(OwnerReader[Reading]):
         return node is not None and node.reserved.instances.get(work.transfer.new_instance, {}) != wanted
 
     async def _stop_after(self, pods: Mapping[Place, PodState]) -> float:
-        """How long an agent without contact lets the pods of lost nodes run at most (R27); 0: for ever."""
+        """The longest time for which an agent without contact runs the pods of lost nodes (R27); 0: for
+        ever.
+        """
         shas = sorted({state.pod.record.manifest for state in pods.values() if state.lost is not None})
         return max([(await self.context.manifests.get(sha)).stop_after for sha in shas], default=0.0)
 
     # -- the scheduler's answers -----------------------------------------------------------------
     async def _judge(self, index: int, snapshot: Snapshot) -> Snapshot:
-        """Which nodes may keep their pods."""
+        """Ask which nodes may keep their pods."""
         request = await self.request(snapshot.rc)
         among = msgspec.structs.replace(request, among=frozenset(node for node, _ in snapshot.pods))
         standing = self._standing(index, snapshot)
@@ -160,7 +162,7 @@ class Reader(OwnerReader[Reading]):
         self, snapshot: Snapshot, need: Need, request: Request, view: FleetView
     ) -> Snapshot:
         if need.purpose != "additions":
-            # Before anything moves the evidence is looked at, not only once a second (R19).
+            # The evidence is checked right before a move, not only once a second (R19).
             self.guard.look()
             if (frozen := self.guard.frozen()) is not None:
                 return dataclasses.replace(snapshot, frozen=frozen, commanded=False)
@@ -175,7 +177,7 @@ class Reader(OwnerReader[Reading]):
         return dataclasses.replace(snapshot, offer=offer)
 
     async def _looked_at_lock(self, snapshot: Snapshot) -> Snapshot:
-        """Moves and rollouts exclude each other by the RC's mutation lock."""
+        """Read the RC's mutation lock, by which moves and rollouts exclude each other."""
         entry = await self.context.client.read(self.context.keys.mutation_lock("rcs", self.item))
         if entry is None:
             return snapshot
@@ -198,8 +200,9 @@ class Reader(OwnerReader[Reading]):
 
 
 def _occupied(leftovers: Sequence[Place]) -> str:
-    """What keeps the RC from its own places. Nobody knows whether such a pod should go or its record was
-    lost, so a person decides."""
+    """Why the RC cannot use its own places. Either such a pod should go or its record was lost; a person
+    decides which.
+    """
     node, instance = leftovers[0]
     more = f" and {len(leftovers) - 1} more" if len(leftovers) > 1 else ""
     return (
@@ -209,5 +212,5 @@ def _occupied(leftovers: Sequence[Place]) -> str:
 
 
 def _standing(node: NodeView | None) -> object:
-    """What may send pods away that stand on a node: a judgement holds while this stays as it is."""
+    """What a judgement on a node depends on."""
     return None if node is None else (node.labels, node.presence, node.facts_known, node.drain)

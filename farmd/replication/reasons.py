@@ -1,6 +1,6 @@
-"""Why a plan changes what it changes, in one line for the audit: pure.
+"""Says why a plan changes pods, in one line for the audit: pure.
 
-Every record of a plan's transactions bears it. A step of a move tells its own reason.
+Every audit record of the plan has this reason. A step of a move has its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAMES_AT_MOST = 3
 
 
 def why(snapshot: Snapshot, plan: Plan) -> str:
-    """The reasons of all parts of a plan; empty where a step of a move tells them."""
+    """The reasons of all parts of a plan; empty for a step of a move."""
     reasons = [
         _additions(snapshot) if plan.additions else "",
         _removals(snapshot) if plan.removals else "",

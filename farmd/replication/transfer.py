@@ -1,9 +1,10 @@
-"""Moving one pod to another node, make before break: a pure state machine (spec of p2's seed generation).
+"""Moves one pod to another node, make before break: a pure state machine.
 
-start: a place is chosen, its room reserved and the move written down → place: the new pod stands beside
-the old → finish: the new one is available, the old one goes. Each step is one fenced transaction, so any
-farm can go on after any of them. What must never break: a healthy pod is not removed before its successor
-is available, and no reservation outlives a move that was given up (p2 broke before it made, and leaked: W16).
+start: a place is chosen, its room reserved, and the move noted → place: the new pod stands beside the old one
+→ finish: the new pod is available, and the old one goes. Each step is one fenced transaction, so any farm can
+continue after any step. What must never break: a healthy pod is not removed before its successor is
+available, and no reservation outlives a move that was given up (p2 removed first, and leaked reservations:
+W16).
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ BACKOFF_LIMIT = 3600.0
 
 
 def surplus(snapshot: Snapshot) -> int:
-    """Pods beyond the desired count; the pair of a move counts as one."""
+    """Pods beyond the desired count; both pods of a move count as one."""
     return len(snapshot.pods) - snapshot.rc.replicas_desired - (1 if _paired(snapshot) else 0)
 
 
 def moving(snapshot: Snapshot) -> frozenset[Place]:
-    """Both places of the move under way; nothing else touches them."""
+    """Both places of the move under way, which no other change may touch."""
     transfer = snapshot.transfer
     return frozenset() if transfer is None else frozenset({transfer.old, transfer.new})
 
 
 def advance(snapshot: Snapshot) -> Step | None:
-    """The next step of the move under way; None: there is none, or it waits.
+    """The next step of the move under way; None: there is no move, or it waits.
 
-    A frozen kind moves nothing, but a count that a person lowered since ends a move at once (R18). What a
-    rollout finds under way as it takes over is ended at once, too, by whoever began it (R14).
+    A freeze stops moves, but a count that a person lowered since ends a move at once (R18). A move that a
+    rollout finds under way is ended at once by the worker that began it (R14).
     """
     transfer, managed = snapshot.transfer, snapshot.rc.managed_by
     if transfer is None or snapshot.rc.disabled or (snapshot.locked and not managed):
@@ -48,9 +49,9 @@ def advance(snapshot: Snapshot) -> Step | None:
 
 
 def look_again(snapshot: Snapshot) -> float | None:
-    """Seconds until the move under way fails by itself; None: it does not, or the thaw comes first.
+    """Seconds until the move under way fails by time alone; None: it does not, or the thaw comes first.
 
-    Past its deadline it fails as soon as the new pod is not healthy, which is an event.
+    After its deadline it fails as soon as the new pod is unhealthy, which is an event.
     """
     if snapshot.transfer is None or snapshot.rc.disabled or snapshot.rc.managed_by:
         return None
@@ -61,7 +62,7 @@ def look_again(snapshot: Snapshot) -> float | None:
 
 
 def backoff(failures: int) -> float:
-    """Seconds until the next move is tried, after so many failures in a row."""
+    """The delay before the next move, after so many failures in a row."""
     return float(min(BACKOFF_LIMIT, BACKOFF_START * 2 ** min(failures - 1, 10)))
 
 
@@ -101,11 +102,12 @@ def _before_placing(snapshot: Snapshot, transfer: Transfer, old: PodState | None
 
 
 def _pointless(snapshot: Snapshot, transfer: Transfer, old: PodState) -> str:
-    """Why the move is not needed any more."""
+    """Why the move is not needed any more; empty: it is."""
     if surplus(snapshot) > 0:
         return "fewer replicas are desired"
     if transfer.cause == "unhealthy":
-        # Once the successor is there its arrival is awaited: who passes for a moment flaps as a rule.
+        # With a placed successor the move goes on, because a pod that passes for a moment usually fails
+        # again.
         again = old.healthy and transfer.phase != "placed"
         return f"the pod on {transfer.old_node} is healthy again" if again else ""
     return f"{transfer.old_node} may keep its pod again" if old.retained else ""

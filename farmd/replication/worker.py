@@ -1,7 +1,7 @@
 """The worker of one replication controller (p2 ``pkg/rc/replication_controller.go``).
 
-It tells people of two troubles by low alerts: while there are not enough eligible nodes (p2's incident key:
-the RC's id), and while moves of its pods fail.
+It fires two low alerts: while there are not enough eligible nodes (p2's incident key: the RC's id), and while
+moves of its pods fail.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
         self._transfer = f"transfer_{claim.item}"
         work = self.context.caches.work.get(self.context.keys.work(kind.name, claim.item))
         if work is not None and work.record.transfer_failures:
-            # An earlier owner told of it; it may have had no time for a status since.
+            # An earlier owner fired the alert, perhaps without time to write it into the status.
             self.status.incidents.inherit(self._transfer)
 
     def detach(self) -> None:
-        """Hear of nothing any more, and wait for no turn to move a pod."""
+        """Undo ``attach``, and wait for no turn to move a pod."""
         super().detach()
         self._moves.forget(self.claim.item)
 
@@ -50,18 +50,17 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
         return sorted(self.context.fleet.pods(self.claim.item))
 
     async def cycle(self) -> Outcome:
-        """A turn to start a move is given back with each cycle: a start is known by its note."""
+        """Run a cycle, then give back the turn to start a move: a started move is known by its note."""
         try:
             return await super().cycle()
         finally:
             self._moves.leave(self.claim.item)
 
     def decide(self, snapshot: Reading) -> Plan | Ask[Need]:
-        """Pure (``plan.py``)."""
         return planning.decide(snapshot.snapshot)
 
     async def answer(self, snapshot: Reading, ask: Ask[Need]) -> Reading:
-        """What other workers of this process change is waited for, but not for ever (R17)."""
+        """The answer; contention with other workers of this process is waited for only a while (R17)."""
         reading = await super().answer(snapshot, ask)
         offer, now = reading.snapshot.offer, self.context.clock.mono()
         if not offer.contended:
@@ -84,12 +83,12 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
         return await actions.units(reading, plan, request, self.context)
 
     async def refused(self, reading: Reading, plan: Plan) -> None:
-        """See what stands where a move wanted to go."""
+        """After a rejected step, read what is at the place that the move goes to."""
         if plan.step is not None:
             await self.context.placement.reread_intent(*plan.step.new)
 
     async def done(self, reading: Reading, plan: Plan) -> None:
-        """A step of a move was written: a failure is told, with what can be done; success ends it."""
+        """Alert of a move that failed, with what people can do; resolve the alert when a move succeeds."""
         step: Step | None = plan.step
         if step is not None and step.action == "finish":
             await self.status.incidents.end(self._transfer)
@@ -104,7 +103,7 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
 
     # -- alerts ----------------------------------------------------------------------------------
     async def alert(self, snapshot: Reading, plan: Plan) -> None:
-        """No place for a pod that should move, and too few eligible nodes."""
+        """Alert of a pod that should move and has no place, and of too few eligible nodes."""
         found, rc, offer = snapshot.snapshot, snapshot.stored.record, snapshot.snapshot.offer
         missing = bool(offer.missing) and not offer.contended
         if offer.purpose == "transfer" and missing:
@@ -123,7 +122,7 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
 
 
 def _moves_on(snapshot: Snapshot) -> bool:
-    """Whether a move is under way, put off, or due."""
+    """Whether a move is under way, delayed, or due."""
     if snapshot.transfer is not None or snapshot.now < snapshot.not_before:
         return True
     return healing.candidate(snapshot) is not None
