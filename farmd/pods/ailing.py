@@ -1,7 +1,7 @@
-"""What is wrong with the pods of one owner: the worst of them in a line, and whether one is in a crash loop.
+"""Finds the worst pod of an owner and a crash loop among its pods, for the status and the alerts.
 
-Decisions rest on glances; the exits and reasons that people are told stand in the store, and are read for the
-one pod that is told of.
+Decisions use the short realities in memory; exits and reasons are read from the store, for the worst pod
+alone.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from store.pods import Place
 from store.reality import Glance, Reality, ending, fails
 
 CRASH_LOOP_SECONDS = 60.0
-"""A pod that fails for so long is in a crash loop; all must stay up for so long until it is over."""
+"""A pod that fails for so long is in a crash loop; the loop is over when all pods stayed up for so long."""
 
 # The worst first.
 _SEVERITY = ("failed", "backoff", "exited")
 
 
 def worst(pods: Mapping[Place, PodState]) -> Place | None:
-    """The pod that is told of where not all are healthy; None: all are, or their nodes are given up."""
+    """The worst of the pods that are not healthy; None: all are healthy, or their nodes are given up."""
     ailing = [place for place, state in pods.items() if not state.healthy and state.lost is None]
     return min(ailing, key=lambda place: (_rank(pods[place]), place), default=None)
 
@@ -41,7 +41,9 @@ def _rank(state: PodState) -> int:
 
 
 async def told(client: ConsulClient, keys: Keys, place: Place, pods: Mapping[Place, PodState]) -> str:
-    """``2 of 3 pods are not healthy; n1/web: exited with code 1``; the same for as long as it fails alike."""
+    """``2 of 3 pods are not healthy; n1/web: exited with code 1``; the text is the same while the pod
+    fails alike.
+    """
     count = sum(not state.healthy for state in pods.values())
     text = f"{count} of {len(pods)} pods {'is' if count == 1 else 'are'} not healthy; {place[0]}/{place[1]}"
     state = pods[place]
@@ -64,7 +66,7 @@ async def told(client: ConsulClient, keys: Keys, place: Place, pods: Mapping[Pla
 
 
 def complaint(reality: Reality) -> str:
-    """What a node says of a pod that does not serve; without what differs from one try to the next."""
+    """What a node reports of a pod that does not serve, without details that differ between tries."""
     if reality.phase in ("backoff", "exited") and reality.exits:
         return ending(reality.exits[-1].code)
     return reality.reason or reality.health.reason or f"{reality.phase}, health {reality.health.state}"
@@ -99,7 +101,9 @@ async def tell_of_crashes(
 
 
 def failing_since(state: PodState) -> float | None:
-    """Since when (seconds since the epoch) a pod that is down ended or failed to start, in a row; or None."""
+    """Since when (seconds since the epoch) a pod that is down has ended or failed to start in a row; or
+    None.
+    """
     seen = state.reality
     if state.unknown or state.lost is not None or not isinstance(seen, Glance):
         return None

@@ -1,8 +1,8 @@
-"""Changes of pods as values, and the operations that make them: what a transaction of a worker consists of.
+"""Changes of pods as values, and the operations of a worker's transactions.
 
-A pod's ``pods`` key and its intent change together or not at all, each compared with what the change was
-planned from; creating an intent is always compare-and-set 0, so nothing is ever put over what belongs to
-somebody else, and nothing of somebody else's is removed (W10).
+A pod's ``pods`` key and its intent change together or not at all, each compared with the version that the
+change was planned from. Creating an intent is always compare-and-set 0, so nothing that belongs to another
+owner is overwritten or removed (W10).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from store.transaction import Group
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """One pod's change. ``pod`` and ``intent`` are the new records; None means that it goes.
+    """The change of one pod. ``pod`` and ``intent`` are the new records; None deletes them.
 
-    ``standing`` and ``standing_intent`` are what the change was planned from.
+    ``standing`` and ``standing_intent`` are the versions that the change was planned from.
     """
 
     action: Literal["place", "remove", "replace", "restart", "repair"]
@@ -44,7 +44,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPlan:
-    """What a plan changes of one owner's pods.
+    """The changes of a plan to one owner's pods.
 
     ``repairs`` are pods whose intent was lost or altered, ``replacements`` outdated pods that take the
     owner's manifest and its counter of restarts in place; a pod in both is replaced.
@@ -57,16 +57,16 @@ class PodPlan:
 
     @property
     def changes_pods(self) -> bool:
-        """Whether there is anything to change."""
+        """Whether the plan changes pods."""
         return bool(self.additions or self.removals or self.repairs or self.replacements)
 
     @property
     def arriving(self) -> tuple[Place, ...]:
-        """Where a pod comes that is not there yet."""
+        """The places of new pods."""
         return tuple((goal.node, goal.instance) for goal in self.additions)
 
     def counts(self) -> dict[str, int | str]:
-        """What changes, for the log."""
+        """The numbers of changes, for the log."""
         return {
             "placed": len(self.additions),
             "removed": len(self.removals),
@@ -77,7 +77,7 @@ class PodPlan:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a worker remembers from now on, in the same transaction, and the audit's words for it."""
+    """The write of a worker's own note in the same transaction, and its words for the audit."""
 
     write: Write
     action: str
@@ -86,7 +86,7 @@ class Note:
 
 
 class NodeChanges(msgspec.Struct, frozen=True, gc=False):
-    """Changes that must happen together: one pod's, a move's, or all of a node whose reservations change."""
+    """Changes that must happen together: of one pod, of a move, or of a node whose reservations change."""
 
     changes: tuple[Change, ...]
     reservations: tuple[Reservation, ...] = ()
@@ -102,7 +102,7 @@ def wanted(owner: Owner, standing: Stored[Intent] | None = None) -> Intent:
 def planned(
     owner: Owner, plan: PodPlan, pods: Mapping[Place, PodState], new: Pod, *, keep_age: bool = False
 ) -> Iterator[Change]:
-    """The changes of a plan. A replaced pod is as old as ``new`` is, unless it is to keep its age."""
+    """The changes of a plan. A replaced pod gets the age of ``new``, unless ``keep_age`` is set."""
     intent = wanted(owner)
     for place in plan.removals:
         yield removal(place, pods[place])
@@ -124,17 +124,17 @@ def planned(
 
 
 def removal(place: Place, state: PodState) -> Change:
-    """A pod goes, with its intent."""
+    """The removal of a pod and its intent."""
     return Change("remove", *place, None, None, state.pod, state.intent)
 
 
 def reservations(request: Request, changes: Sequence[Change], view: FleetView) -> dict[str, Reservation]:
-    """What all changes of one plan make of their nodes' reservations, by node.
+    """The new reservations of each node after all changes of one plan.
 
-    They are computed together, from the view that the places were chosen from: a node's record changes once
-    a transaction, and a view that was overtaken is refused by Consul (R17). A pod that comes to room that it
-    has already changes none of it: its node's record is written as it is, because somebody may have given the
-    room back since.
+    They are computed together from the view that the places were chosen from, because a transaction writes a
+    node's record once. Consul refuses a view that is out of date (R17). A pod that comes to room that it has
+    reserved already changes none of it. Its node's record is written unchanged all the same, because another
+    process may have given the room back since.
     """
     going, coming = [], []
     for change in changes:
@@ -155,7 +155,7 @@ def reservations(request: Request, changes: Sequence[Change], view: FleetView) -
 def grouped(
     units: Iterable[Sequence[Change]], reservations: Mapping[str, Reservation]
 ) -> Iterator[NodeChanges]:
-    """One group a unit; units share one where they change the same node's reservations (R17)."""
+    """One group for each unit; units that change the same node's reservations share one (R17)."""
     if not reservations:
         yield from (NodeChanges(tuple(unit)) for unit in units)
         return
@@ -181,7 +181,7 @@ Encode = Callable[[Any], bytes]
 
 
 def encoder() -> Encode:
-    """Encodes each record once: the thousands of pods of one plan share a few."""
+    """Encodes each record once, because the thousands of pods of one plan share a few."""
     known: dict[int, tuple[Any, bytes]] = {}
 
     def encode(record: Any) -> bytes:
@@ -238,7 +238,7 @@ def _intent_operations(change: Change, owner: str, key: str, encode: Encode) -> 
 
 
 def audit_bytes(g: Group[NodeChanges]) -> int:
-    """What a group adds to the audit record, in base64."""
+    """The bytes that a group adds to the audit record, in base64."""
     return sum((len(c.node) + len(c.instance) + 4) * 4 // 3 + 1 for c in g.subject.changes)
 
 

@@ -1,11 +1,11 @@
-"""From a plan of pods to fenced, audited transactions: shared by every kind that places pods.
+"""Carries out plans of pods in fenced, audited transactions; all kinds that place pods use it.
 
-A change of one pod is one group: its ``pods`` key, its intent and its reservation change together or not at
-all; a move's two changes share a group, and so does what its worker notes down. Every transaction
-carries the claim's fence and the version of the record that was planned from (R12), and exactly one audit
-record with the difference that it makes. Own commits are applied to the caches from the response (R23a); a
-rejected or unanswered change is read again before anything is planned. Reservations are held in the
-process's ledger until their outcome is known: the workers of one farm never collide over a node (R17).
+The change of one pod is one group: its ``pods`` key, its intent and its reservation change together or not at
+all. The two changes of a move share a group, and so does the worker's note. Every transaction carries the
+claim's fence and the version of the record that was planned from (R12), and exactly one audit record with its
+difference. Own commits are applied to the caches from the response (R23a). A rejected or unanswered change is
+read again before the next plan. The process's ledger holds reservations until their outcome is known, so the
+workers of one farm never collide over a node (R17).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REREAD_ONE_BY_ONE = 40
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a plan: changes that were committed, and whether to read and plan again."""
+    """The outcome of a plan: committed changes, and whether to read and plan again."""
 
     committed: int
     replan: bool
@@ -46,7 +46,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """On whose behalf pods change, and why: the item as the audit names it, and its record as it was read."""
+    """The owner of the changes as the audit names it, its record as it was read, and the reason."""
 
     kind: str
     id: str
@@ -86,10 +86,11 @@ class Placement:
         standing: int,
         guards: Sequence[Operation] = (),
     ) -> Report:
-        """Commit changes in full, pipelined transactions. ``standing`` is the owner's pod count before.
+        """Commit changes in full, pipelined transactions. ``standing`` is the number of the owner's pods
+        before.
 
-        ``guards`` are further checks that every transaction carries. Units over whose reservations
-        another worker of this process is busy are left out; the report says to plan them again.
+        ``guards`` are further checks that every transaction carries. Units whose reservations another worker
+        of this process is changing are left out; the report then asks for a new plan.
 
         Raises:
             ClaimLost: the fence failed: the lock is no longer this claim's.
@@ -118,7 +119,8 @@ class Placement:
                     committed=done,
                 )
             finally:
-                # After the last answer, so that it delays no transaction; also when it was stopped midway.
+                # This runs after the last answer, so that it delays no transaction, and also after an
+                # interruption.
                 self._apply(committed, subject.id)
             report = await self._settle(results, subject)
             writer.unsettled = False
@@ -131,7 +133,7 @@ class Placement:
     def _held(
         self, units: Iterable[NodeChanges], stack: ExitStack, holds: dict[int, Hold], contended: list[str]
     ) -> Iterator[NodeChanges]:
-        """The units whose reservations are this worker's to change until the stack closes (R17)."""
+        """The units whose reservations this worker holds until the stack closes (R17)."""
         for unit in units:
             if unit.reservations:
                 try:
@@ -175,7 +177,7 @@ class Placement:
         return record
 
     def _apply(self, results: Sequence[Result[NodeChanges]], owner: str) -> None:
-        """Own commits reach the caches from the response, not through the watch (R23a)."""
+        """Apply own commits to the caches from the response, not through the watch (R23a)."""
         pods, intents, reserved, work = set(), set(), set(), set()
         for result in results:
             index = result.indexes()
@@ -214,7 +216,7 @@ class Placement:
         return key
 
     async def _settle(self, results: Iterable[Result[NodeChanges]], subject: Subject) -> Report:
-        """Read again what was rejected or unanswered, before anything is planned from it (R12)."""
+        """Read again what was rejected or not answered, before the next plan (R12)."""
         committed, doubtful, reason = 0, list[NodeChanges](), ""
         for result in results:
             if result.committed:
@@ -244,7 +246,7 @@ class Placement:
         await asyncio.gather(*(self.reread_intent(change.node, change.instance) for change in changes))
 
     async def reread_intent(self, node: str, instance: str) -> None:
-        """See what stands at a place now, however seldom the tree of intents is looked at."""
+        """Read the intent at a place now, because the tree of intents is read seldom."""
         key = self._keys.intent(node, instance)
         index, entry = await self._client.get(key)
         if entry is None:

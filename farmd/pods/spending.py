@@ -1,7 +1,8 @@
-"""What one worker spends of its kind's removal budget, and gets back where nothing was removed (R19).
+"""The removal budget of one worker's plan: spent before the plan, returned for removals that were not made
+(R19).
 
 The budget is spent before a plan is carried out, so that the workers of a farm cannot overdraw it together.
-What a rejected transaction left standing spends nothing: farms that meet would freeze each other over it.
+Removals of a rejected transaction are returned; otherwise farms that collide would freeze each other.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from store.pods import Place
 
 
 class Spending:
-    """The budget's side of one worker's plan; ``settle`` is called once the outcome of the plan was read."""
+    """One worker's account with the budget; ``settle`` is called once the outcome of the plan was read."""
 
     __slots__ = ("_budget", "_fleet", "_guard", "_kind", "_owner", "_spent")
 
@@ -30,9 +31,9 @@ class Spending:
         self._spent: list[Place] = []
 
     def allows(self, places: Sequence[Place], evidence: str) -> bool:
-        """Whether pods may be removed that no person asked for; if not, ``evidence`` freezes the kind.
+        """Whether pods may be removed that no person asked to remove; if not, ``evidence`` freezes the kind.
 
-        A person who has acknowledged this very evidence lets them be removed all the same (R18).
+        A person's acknowledgement of this very evidence allows the removals all the same (R18).
         """
         nodes = [node for node, _ in places]
         if not nodes or self._budget.allows(nodes, self._fleet.pods_here(self._kind)):
@@ -43,7 +44,7 @@ class Spending:
         return self._guard.frozen() is None
 
     def settle(self) -> None:
-        """Give back what was spent on pods that still stand."""
+        """Return the budget of pods that still exist."""
         standing = self._fleet.pods(self._owner)
         self._budget.give_back(node for node, instance in self._spent if (node, instance) in standing)
         self._spent.clear()

@@ -1,9 +1,9 @@
 """The state of one pod, as every floor, gate and wait counts it (R21, R22).
 
-Three questions, each with one answer: is the pod healthy, is it available, is it known to be down. What must
-never break: a pod of which nobody knows anything is neither healthy nor down, and a pod counts as available
-only after it was healthy for its owner's ``min_healthy_time`` without a break, by the monotonic clock of the
-farm that counts. A farm that took the pod over a moment ago waits longer, never shorter.
+It answers three questions: is the pod healthy, is it available, is it known to be down. What must never
+break: a pod of unknown state is neither healthy nor down, and a pod counts as available only after it was
+healthy for its owner's ``min_healthy_time`` without a break, by the monotonic clock of the farm that counts.
+A farm that took over the owner a moment ago waits longer, never shorter.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ K = TypeVar("K")
 
 
 class PodState(msgspec.Struct, frozen=True, gc=False):
-    """One pod with what its node must run and does run.
+    """One pod, with what its node must run and does run.
 
-    ``retained``: its node may keep it. ``unreadable``: there is an intent that does not decode. ``lost``:
-    since when its node is given up (seconds since the epoch), ``absent``: nothing is heard of it (R21).
-    ``draining``: its node is drained; ``forced`` drains wait for no health floor.
-    ``settles_in``: seconds until it is available if it stays healthy, 0 or less once they are over.
+    ``retained``: its node may keep it. ``unreadable``: its intent does not decode. ``lost``: since when its
+    node is given up (seconds since the epoch); ``absent``: its agent is absent (R21). ``draining``: its node
+    is drained; ``forced`` drains wait for no health floor. ``settles_in``: seconds until it is available if
+    it stays healthy; 0 or less once they are over.
     """
 
     pod: Stored[Pod]
@@ -45,27 +45,31 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def unknown(self) -> bool:
-        """Whether its agent is absent, and its node not given up yet: nobody knows how the pod is (R21)."""
+        """Whether its state is unknown, because its agent is absent and its node is not given up yet
+        (R21).
+        """
         return self.absent and self.lost is None
 
     @property
     def healthy(self) -> bool:
-        """Whether it passes its check, on its own manifest and in a start that acted on its intent (R22)."""
+        """Whether it passes its check, with its own manifest and in a start that acted on its intent
+        (R22).
+        """
         if self.absent or self.lost is not None or self.intent is None or self.reality is None:
             return False
         return self.reality.intent >= self.intent.index and passes(self.reality, self.pod.record.manifest)
 
     @property
     def available(self) -> bool:
-        """Whether it is healthy for long enough: what floors and ``converged`` count."""
+        """Whether it is healthy for long enough; floors and ``converged`` count available pods."""
         return self.healthy and self.settles_in <= 0
 
     @property
     def down(self) -> bool:
-        """Whether it is known not to serve, so that taking it down costs nothing.
+        """Whether it is known not to serve, so that removing it costs no availability.
 
-        One that is healthy but not available yet serves, and so does one whose rewritten intent its agent
-        has not acted on yet. A missing reality is doubt, not ill health.
+        A pod that is healthy but not available yet serves, and so does a pod whose agent has not acted on its
+        rewritten intent yet. A missing reality is doubt, not ill health.
         """
         if self.lost is not None:
             return True
@@ -73,7 +77,7 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
         return known and not passes(self.reality, self.pod.record.manifest)
 
     def outdated(self, manifest: str, restart: int = 0) -> bool:
-        """Whether it should run another manifest than it does, or has to be restarted (R28)."""
+        """Whether it runs another manifest than it should."""
         behind = self.intent is not None and self.intent.record.restart < restart
         return self.pod.record.manifest != manifest or behind
 
@@ -82,7 +86,7 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
         return self.unreadable or (self.intent is not None and self.intent.record.owner != owner)
 
     def altered(self, owner: str) -> bool:
-        """Whether its intent was lost or altered, and is its owner's to repair."""
+        """Whether its intent was lost or altered, and its owner may repair it."""
         if self.foreign(owner):
             return False
         return self.intent is None or self.intent.record.manifest != self.pod.record.manifest
@@ -91,7 +95,7 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
 def observe(
     fleet: FleetIndex, place: Place, pod: Stored[Pod], min_healthy_time: float, mono: float
 ) -> PodState:
-    """The state of one pod, looked up where it stands: the cost does not grow with the fleet."""
+    """The state of one pod, looked up by its place: the cost does not grow with the fleet."""
     node, reality = place[0], fleet.reality(place)
     drain = fleet.drain(node)
     return PodState(
@@ -107,28 +111,28 @@ def observe(
 
 
 def settling(pods: Iterable[PodState]) -> float | None:
-    """Seconds until the next healthy pod is available; None: all are, so that nobody owns a timer (R23a)."""
+    """Seconds until the next healthy pod is available; None: all are, so that no timer is needed (R23a)."""
     waits = (state.settles_in for state in pods if state.settles_in > 0 and state.healthy)
     return min(waits, default=None)
 
 
 def settled(pods: Mapping[K, PodState]) -> dict[K, PodState]:
-    """The same pods as if each had been in its present health for long enough."""
+    """The same pods, as if each had its present health for long enough."""
     return {place: msgspec.structs.replace(state, settles_in=0.0) for place, state in pods.items()}
 
 
 def waits_for_availability(min_healthy_time: float) -> str:
-    """What people are told while time alone is missing."""
+    """The reason in a status while only time is missing."""
     return f"waiting until all pods are healthy for {min_healthy_time:g} s without a break"
 
 
 def altered(owner: str, pods: Mapping[Place, PodState]) -> tuple[Place, ...]:
-    """Pods whose intent is absent or says another manifest; never an intent of somebody else's."""
+    """Pods whose intent is missing or names another manifest; never an intent of another owner."""
     return tuple(sorted(place for place, state in pods.items() if state.retained and state.altered(owner)))
 
 
 def cramped(places: Collection[Place]) -> str:
-    """The first of the outdated pods whose nodes have no room for the new manifest; or empty."""
+    """The first of the outdated pods whose nodes have no room for the new manifest, as text; or empty."""
     if not places:
         return ""
     node, instance = min(places)
@@ -136,7 +140,9 @@ def cramped(places: Collection[Place]) -> str:
 
 
 def foreign(owner: str, pods: Mapping[Place, PodState]) -> str:
-    """A pod whose intent is not known to be its owner's: nobody's to repair but a person's; or empty."""
+    """A pod whose intent is not known to be its owner's, which only a person may repair, as text; or
+    empty.
+    """
     found = [place for place, state in pods.items() if state.foreign(owner)]
     if not found:
         return ""
