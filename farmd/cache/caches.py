@@ -1,8 +1,8 @@
 """The shared copies of the store that all workers of a farm read from (R15, R23).
 
-One tree a family that is watched (``store.families``): one parked query while it is small, 16 when it has
-grown, at most 56 in all. ``pods`` and ``intent`` rest between answers: this farm's own commits arrive
-there from the transactions' responses, and only other hands are seen later.
+There is one tree for each watched family (``store.families``): one parked query while it is small, 16 when it
+has grown, at most 56 in all. ``pods`` and ``intent`` pause between answers: this farm's own commits arrive
+there from the transactions' responses, and only the changes of others are seen later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STALL_SECONDS = 180.0
 class Caches:
     """All trees of one farm; ``run`` keeps them fresh until cancelled.
 
-    ``restored`` is set at each sign that the store was restored from a snapshot, until ``begin_anew``.
+    ``restored`` is set at each sign that the store was restored from a snapshot; ``begin_anew`` clears it.
     """
 
     def __init__(
@@ -98,18 +98,18 @@ class Caches:
                 tasks.create_task(tree.run(), name=f"cache-{tree.family}")
 
     def on_forget(self, callback: Callable[[], None]) -> None:
-        """Call back when all that was committed before proves nothing any more."""
+        """Call back when earlier commits prove nothing any more."""
         self._on_forget.append(callback)
 
     async def begin_anew(self) -> None:
-        """Read all trees again, as a farm that was just started; ``filled`` then waits for that."""
+        """Read all trees again, like a farm that was just started; ``filled`` then waits for that."""
         await asyncio.gather(*(tree.begin_anew() for tree in self.all()))
         self.restored.clear()
         for callback in self._on_forget:
             callback()
 
     def publish(self, recorder: Recorder) -> None:
-        """Write how old and how readable each tree is; done at each scrape."""
+        """Write the metrics of each tree's age and of records that do not decode; done at each scrape."""
         for tree in self.all():
             recorder.set("farmd_watch_staleness_seconds", tree.staleness(), watch=tree.family)
             recorder.set("farmd_invalid_records", len(tree.broken), family=tree.family)

@@ -1,12 +1,12 @@
-"""What workers look things up in: indexes over the shared caches, kept as changes come (DESIGN: the cost
-of a decision grows with what changed, never with the fleet).
+"""Indexes over the shared caches for the workers' lookups, updated at each change (the cost of a decision
+grows with what changed, never with the fleet).
 
-It also knows whom a change concerns: the owner of a pod, of an intent, of a reality; for a changed node,
-the owners of its pods; and whoever is still unschedulable for a place, for whatever may have made room.
-An owner that needs to know of other nodes follows them (``interests``).
+It also wakes the workers that a change concerns: the owner of a pod, an intent or a reality; for a changed
+node, the owners of its pods; and every owner that waits for places, when room may have become free. An owner
+that depends on other nodes follows them (``interests``).
 
-An intent without a pod, somebody else's or one that does not decode, keeps its place for its owner, and so
-does a pod that does not decode: nobody else may have it.
+An intent without a pod keeps its place for its owner, even if it does not decode. So does a pod that does not
+decode: no other owner may have the place.
 """
 
 from __future__ import annotations
@@ -72,61 +72,66 @@ class FleetIndex:
         return self._pods.get(owner, {})
 
     def pods_here(self, kind: str) -> int:
-        """How many pods the workers of this farm own that are of one kind.
+        """How many pods of one kind the workers of this farm own.
 
-        A kind's budget is a share of these: farms that each took a share of all would empty the fleet.
+        A kind's removal budget is a share of these: farms that each took a share of all pods would together
+        empty the fleet.
         """
         return sum(len(self._pods.get(owner, ())) for owner in self._attached.get(kind, ()))
 
     def intent(self, place: Place) -> Stored[Intent] | None:
-        """What the node must run there."""
+        """The intent at a place."""
         return self._caches.intent.get(self._keys.intent(*place))
 
     def leftovers(self, owner: str) -> list[Place]:
-        """Where an owner's intent keeps a place, although no pod of anybody's is recorded there."""
+        """The places that an owner's intent keeps although no pod of any owner is recorded there."""
         return sorted(place for place, at in self._bare.items() if at == owner)
 
     def unreadable(self, place: Place) -> bool:
-        """Whether there is an intent that does not decode: nobody can tell whose it is."""
+        """Whether the intent at a place does not decode, so that its owner is unknown."""
         return self._keys.intent(*place) in self._caches.intent.broken
 
     def broken_pod(self, owner: str) -> RecordInvalid | None:
-        """A pod of the owner's that does not decode: leaving it out would pass for its absence."""
+        """The error of a pod of the owner that does not decode; leaving the pod out would look like its
+        absence.
+        """
         return next(iter(self._broken.get(owner, {}).values()), None)
 
     def reality(self, place: Place) -> Glance | None:
-        """What the node runs there."""
+        """The reality at a place."""
         stored = self._caches.reality.get(self._keys.reality(*place))
         return stored.record if stored is not None else None
 
     def view(self) -> FleetView:
-        """All nodes, with what stands on them, and what this process's own workers are changing (R17)."""
+        """All nodes with their pods, and with the changes that this process's own workers are making
+        (R17).
+        """
         return self.ledger.overlay(self._fleet.view())
 
     def lost_since(self, node: str) -> float:
-        """Since when the fleet gives a node up (seconds since the epoch); 0: it does not (R21)."""
+        """Since when the node is given up (seconds since the epoch); 0: it is not (R21)."""
         stored = self._caches.work.get(self._keys.work("nodes", node))
         return stored.record.lost_since if stored is not None else 0.0
 
     def present(self, node: str) -> bool:
-        """Whether the node's agent is there; a record that a newer version wrote is one, too."""
+        """Whether the node's agent is present; a record of a newer version counts."""
         return self._caches.agents.holds(self._keys.agent(node))
 
     def drain(self, node: str) -> Drain | None:
-        """The node's drain, if there is one."""
+        """The node's drain, if any."""
         stored = self._caches.nodes.get(self._keys.node(node))
         return stored.record.drain if stored is not None else None
 
     def failing(self) -> tuple[int, int]:
-        """How many instances fail their health check or do not stay up, and how many there are in all."""
+        """How many instances fail their health check or do not stay up, and how many there are."""
         return len(self._failing), len(self._caches.reality.entries)
 
     @contextmanager
     def expecting(self, owner: str, places: Iterable[Place]) -> Iterator[None]:
-        """Let pods weigh on their nodes already while they are being placed.
+        """Count pods on their nodes already while they are being placed.
 
-        Workers that choose at the same moment would all find the same node the emptiest (W25). They hold
-        no place: whether they come is not known yet.
+        Workers that choose at the same moment would otherwise all find the same node the emptiest (W25).
+        These pods hold no place, because the outcome is not known yet.
         """
         coming = [PodKey("", node, f"coming-{owner}-{instance}") for node, instance in places]
         for key in coming:
@@ -139,12 +144,12 @@ class FleetIndex:
 
     # -- waking workers ------------------------------------------------------------------------
     def attach(self, kind: str, owner: str, wake: Callable[[], None]) -> None:
-        """Call ``wake`` when something of this owner's changed; its pods count for its kind's budget."""
+        """Call ``wake`` when something of this owner changed; its pods count for its kind's budget."""
         self._wakers[owner] = wake
         self._attached.setdefault(kind, set()).add(owner)
 
     def detach(self, owner: str) -> None:
-        """The owner's worker ended."""
+        """Undo ``attach``, because the owner's worker ended."""
         self._wakers.pop(owner, None)
         for owners in self._attached.values():
             owners.discard(owner)
@@ -153,15 +158,15 @@ class FleetIndex:
         self.interests.forget(owner)
 
     def unschedulable(self, owner: str, unschedulable: bool) -> None:
-        """Whether the owner waits for places: whatever may make room then wakes it."""
+        """Note whether the owner waits for places, so that anything that may make room wakes it."""
         (self._unschedulable.add if unschedulable else self._unschedulable.discard)(owner)
 
     def ledger_changed(self) -> None:
-        """A worker's change of reservations is over: wake those that wait for places."""
+        """Wake the owners that wait for places, because a worker finished its change of reservations."""
         self.wake(self._unschedulable)
 
     def wake(self, owners: Iterable[str]) -> None:
-        """Wake those that have workers here."""
+        """Wake the owners that have workers in this farm."""
         for owner in set(owners):
             if (wake := self._wakers.get(owner)) is not None:
                 wake()
@@ -204,7 +209,7 @@ class FleetIndex:
         self.wake(owners | self._unschedulable if went else owners)
 
     def _keep_place(self, place: Place) -> None:
-        """Where no pod stands but an intent does, its owner has the place."""
+        """Where an intent stands and no pod, count the place as its owner's."""
         stored = self.intent(place)
         owner = stored.record.owner if stored is not None else "unknown" if self.unreadable(place) else ""
         if owner and not self._fleet.owner_at(*place):
@@ -245,7 +250,7 @@ class FleetIndex:
         self.wake(self._unschedulable)
 
     def _work_changed(self, changed: set[str]) -> None:
-        """A node was given up or came back (R21); an item's worker noted something down."""
+        """Follow nodes that are given up or return (R21), and notes of workers."""
         nodes = set[str]()
         for key in changed:
             kind, item = key.rsplit("/", 2)[-2:]

@@ -1,6 +1,6 @@
-"""Items whose decisions rest on nodes that they have no pod on: each hears of all nodes, and which changed.
+"""Wakes owners that depend on all nodes, and collects for each which nodes changed.
 
-Changes are collected until the item's worker looks: however many come at once, they cost one question.
+Changes are collected until the owner's worker asks: however many come at once, they cost one question.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from store.keys import Keys
 
 @dataclass(slots=True)
 class _Interest:
-    """``resources``: reservations matter; ``pods``: all pods do, wherever, not only those of one instance."""
+    """``resources``: reservations matter. ``pods``: all pods matter, not only those of one instance."""
 
     instance: str = ""
     resources: bool = False
@@ -23,7 +23,7 @@ class _Interest:
 
 
 class Interests:
-    """Who follows all nodes, and what changed for each since it last looked."""
+    """The owners that follow all nodes, and what changed for each since its last question."""
 
     def __init__(self, caches: Caches, keys: Keys, wake: Callable[[set[str]], None]) -> None:
         self._wake = wake
@@ -47,14 +47,15 @@ class Interests:
             tree.subscribe(self._places)
 
     def changed(self, owner: str, instance: str, *, resources: bool, pods: bool) -> set[str]:
-        """The nodes that changed since the last call. From now on the owner is woken by changes of nodes, of
-        pods and intents of that instance, and where it says so of reservations, and of all pods."""
+        """The nodes that changed since the last call. From now on the owner is woken by changes of nodes,
+        of pods and intents of that instance, and if it says so of reservations and of all pods.
+        """
         before = self._interests.get(owner)
         self._interests[owner] = _Interest(instance, resources, pods)
         return before.changed if before is not None else set()
 
     def forget(self, owner: str) -> None:
-        """It follows nodes no longer."""
+        """Stop following nodes for an owner."""
         self._interests.pop(owner, None)
 
     def _tell(self, nodes: set[str], concerns: Callable[[_Interest], bool]) -> None:
@@ -66,7 +67,7 @@ class Interests:
         self._wake(owners)
 
     def _places(self, changed: set[str]) -> None:
-        """Node and instance are the last two parts of a pod's key and of an intent's."""
+        """Node and instance are the last two parts of the keys of pods and intents."""
         places = [key.rsplit("/", 2)[1:] for key in changed] if self._interests else []
         owners = set()
         for owner, interest in self._interests.items():

@@ -1,4 +1,4 @@
-"""Manifests as workers need them: they never change, so what was read once is true for ever."""
+"""Caches manifests; they never change, so a body that was read once stays valid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ManifestCache:
         self._known: dict[str, Manifest] = {}
 
     async def get(self, sha: str) -> Manifest:
-        """The manifest of a digest.
+        """The manifest with that digest.
 
         Raises:
             NotFound: nobody wrote it, or it was collected.
@@ -34,7 +34,7 @@ class ManifestCache:
         return self._known[sha]
 
     async def of(self, owner: Owner) -> Manifest:
-        """The manifest of an owner; one that is being deleted starts no pod, and needs only the pod's id.
+        """The manifest of an owner; an owner that is being deleted starts no pod and needs only the pod's id.
 
         Raises:
             NotFound, RecordInvalid: as ``get``, where the owner shall have pods.

@@ -1,7 +1,7 @@
-"""Which processes nodes still run for owners that are being deleted.
+"""Follows the processes that nodes still run for owners that are being deleted.
 
-An owner is followed from the first question about it until it is forgotten: one look at all realities, then
-only what changes. Its record stays until they are gone, so it is woken by each that ends.
+An owner is followed from the first question about it until ``forget``: one pass over all realities, then only
+changes. The owner's record stays until the processes are gone, so each end wakes its worker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ NAMED_AT_MOST = 3
 
 
 class Processes:
-    """Places by owner, as the agents last said. ``lost``: since when a node is given up (0: it is not)."""
+    """Places by owner, as the agents reported last. ``lost``: since when a node is given up (0: it is
+    not).
+    """
 
     def __init__(
         self, caches: Caches, keys: Keys, lost: Callable[[str], float], wake: Callable[[set[str]], None]
@@ -30,7 +32,7 @@ class Processes:
         caches.work.subscribe(self._verdicts)
 
     def of(self, owner: str) -> list[Place]:
-        """Where processes of an owner run, or may: on nodes that are not given up (R21)."""
+        """The places where processes of an owner run, or may run: on nodes that are not given up (R21)."""
         if owner not in self._followed:
             self._followed[owner] = {
                 self._keys.reality_parts(key)
@@ -40,7 +42,7 @@ class Processes:
         return sorted(place for place in self._followed[owner] if not self._lost(place[0]))
 
     def told(self, owner: str) -> str:
-        """The same in one line for people; empty if there are none."""
+        """The same as one line for people; empty if there are none."""
         places = self.of(owner)
         if not places:
             return ""
@@ -49,7 +51,7 @@ class Processes:
         return f"waiting until {len(places)} process{'es' * (len(places) > 1)} ended: {names}{more}"
 
     def forget(self, owner: str) -> None:
-        """Its worker ended."""
+        """Stop following an owner, because its worker ended."""
         self._followed.pop(owner, None)
 
     def _absent(self, node: str) -> str:
@@ -69,7 +71,7 @@ class Processes:
                     self._wake({owner})
 
     def _verdicts(self, changed: set[str]) -> None:
-        """A node was given up, so nobody waits for what it ran."""
+        """Wake owners of processes on nodes that were given up, because those are not waited for."""
         nodes = {self._keys.last_part(key) for key in changed if key.startswith(self._keys.work("nodes", ""))}
         if nodes and self._followed:
             self._wake(
