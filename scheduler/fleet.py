@@ -157,10 +157,11 @@ class Fleet:
         """One pod of an owner; if two owners have a pod under one instance, the later call counts."""
         here = self._pods.get(key.node, {})
         if pod is not None:
-            self._pods.setdefault(key.node, here)[key.instance] = PodView(key.owner, pod.labels)
+            # The dictionary is the view's, too, and a view never changes.
+            self._pods[key.node] = {**here, key.instance: PodView(key.owner, pod.labels)}
         elif key.instance in here and here[key.instance].owner == key.owner:
-            del here[key.instance]
-            if not here:
+            self._pods[key.node] = {name: there for name, there in here.items() if name != key.instance}
+            if not self._pods[key.node]:
                 del self._pods[key.node]
         self._repopulated.add(key.node)
 
@@ -190,7 +191,7 @@ class Fleet:
 
     def _populate(self, view: NodeView) -> NodeView:
         """Replace only the pods of a view: they change far more often than the rest of a node."""
-        pods = dict(self._pods.get(view.name, {}))
+        pods = self._pods.get(view.name, {})
         return msgspec.structs.replace(view, pods=pods, owners=owners(pods))
 
     def _build(self, name: str) -> NodeView:
@@ -201,7 +202,7 @@ class Fleet:
             absent=name not in self._present,
             lost=name in self._lost,
             reserved=self._reserved.get(name),
-            pods=dict(self._pods.get(name, {})),
+            pods=self._pods.get(name, {}),
             broken=name in self._broken,
         )
 

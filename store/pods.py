@@ -69,5 +69,6 @@ class SharedLabels:
         if labels != pod.labels:
             if len(self._known) >= self.LIMIT:
                 self._known.clear()
-            labels = self._known[sha] = pod.labels
+            # The values are ids and names, which the records of the pods' owners hold, too.
+            labels = self._known[sha] = {name: sys.intern(value) for name, value in pod.labels.items()}
         return Pod(sha, labels, pod.at)

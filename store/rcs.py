@@ -90,6 +90,7 @@ def small(rc: ReplicationController) -> ReplicationController:
     return msgspec.structs.replace(
         rc,
         id=sys.intern(rc.id),
+        name=sys.intern(rc.name),
         pod_id=sys.intern(rc.pod_id),
         node_selector=sys.intern(rc.node_selector),
         manifest=sys.intern(rc.manifest),

@@ -11,13 +11,14 @@ decode: no other owner may have the place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
 from farmd.cache.caches import Caches
 from farmd.cache.interests import Interests
 from farmd.cache.processes import Processes
+from farmd.runtime.wake import Wake
 from scheduler.fleet import Fleet
 from scheduler.ledger import Ledger
 from scheduler.model import FleetView
@@ -48,7 +49,7 @@ class FleetIndex:
         self._keys = keys
         self._fleet = Fleet()
         self._pods: dict[str, dict[Place, Stored[Pod]]] = {}
-        self._wakers: dict[str, Callable[[], None]] = {}
+        self._wakers: dict[str, Wake] = {}
         self._attached: dict[str, set[str]] = {}
         self._broken: dict[str, dict[Place, RecordInvalid]] = {}
         self._bare: dict[Place, str] = {}
@@ -143,8 +144,8 @@ class FleetIndex:
                 self._fleet.set_pod(key, None)
 
     # -- waking workers ------------------------------------------------------------------------
-    def attach(self, kind: str, owner: str, wake: Callable[[], None]) -> None:
-        """Call ``wake`` when something of this owner changed; its pods count for its kind's budget."""
+    def attach(self, kind: str, owner: str, wake: Wake) -> None:
+        """Set ``wake`` when something of this owner changed; its pods count for its kind's budget."""
         self._wakers[owner] = wake
         self._attached.setdefault(kind, set()).add(owner)
 
@@ -169,7 +170,7 @@ class FleetIndex:
         """Wake the owners that have workers in this farm."""
         for owner in set(owners):
             if (wake := self._wakers.get(owner)) is not None:
-                wake()
+                wake.set()
 
     # -- changes -------------------------------------------------------------------------------
     def _pods_changed(self, changed: set[str]) -> None:

@@ -85,6 +85,7 @@ class LockTree:
         )
         async for page in pages:
             self._see(page)
+            del page  # frees the keys of all locks during the next wait
             for held in self._kinds.values():
                 held.on_change()
 

@@ -13,6 +13,9 @@ from collections.abc import Iterable
 from alerting.alert import Alert
 from alerting.alerter import Alerter
 
+# Nearly all items have none, and share this one: Python makes each empty frozenset anew, of 216 bytes.
+_NONE: frozenset[str] = frozenset()
+
 
 class Incidents:
     """Fires and resolves the alerts of one item. ``inherited`` are incident keys that an earlier owner left
@@ -23,9 +26,8 @@ class Incidents:
 
     def __init__(self, alerter: Alerter, inherited: Iterable[str] = ()) -> None:
         self._alerter = alerter
-        # Nearly all items have no alerts, and all those items share one empty set.
-        self._open = self._inherited = frozenset(inherited)
-        self._ended: frozenset[str] = frozenset()
+        self._open = self._inherited = frozenset(inherited) or _NONE
+        self._ended = _NONE
 
     def __contains__(self, key: str) -> bool:
         return key in self._open

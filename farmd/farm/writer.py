@@ -76,10 +76,10 @@ def deletion(key: str, index: int) -> list[Operation]:
 class Writer:
     """Writes for one item under one claim."""
 
-    __slots__ = ("_claim", "_session", "client", "unsettled")
+    __slots__ = ("_session", "claim", "client", "unsettled")
 
     def __init__(self, claim: Claim, session: Session, client: ConsulClient) -> None:
-        self._claim = claim
+        self.claim = claim
         self._session = session
         self.client = client
         self.unsettled = False
@@ -94,7 +94,7 @@ class Writer:
             TransactionRejected: somebody else was faster; nothing was written.
             StoreError: nobody knows whether it was written.
         """
-        sent = self._claim.fence()
+        sent = self.claim.fence()
         for write in writes:
             sent += write.operations() if isinstance(write, Write) else [write]
         self._session.require()
@@ -102,7 +102,7 @@ class Writer:
         try:
             entries = await self.client.transaction(sent)
         except TransactionRejected as error:
-            if self._claim.refused(error):
+            if self.claim.refused(error):
                 raise ClaimLost(str(error)) from error
             raise
         self.unsettled = False
@@ -135,13 +135,13 @@ class Writer:
         Raises:
             ClaimLost, SessionSuspended, AccessDenied: as ``commit``; what was committed before counts.
         """
-        fence = [*self._claim.fence(), *checks]
+        fence = [*self.claim.fence(), *checks]
         batches = pack(groups, fence=fence, trailer=trailer, trailer_bytes=trailer_bytes)
         self.unsettled = True
         may_write = self._session.require
         results = await submit(self.client, batches, clock=clock, may_write=may_write, committed=committed)
         for result in results:
-            if result.rejected is not None and self._claim.refused(result.rejected):
+            if result.rejected is not None and self.claim.refused(result.rejected):
                 raise ClaimLost(str(result.rejected))
         return results
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from farmd.cache.caches import Caches
+from farmd.runtime.wake import Wake
 from store.keys import Keys
 
 
@@ -12,7 +13,7 @@ class Watch:
     """The wakers of the nodes' workers of this farm."""
 
     def __init__(self, caches: Caches, keys: Keys) -> None:
-        self._wakers: dict[str, Callable[[], None]] = {}
+        self._wakers: dict[str, Wake] = {}
         self._observed: set[str] = set()
         verdicts = keys.work("nodes", "")
 
@@ -31,8 +32,8 @@ class Watch:
         for tree in (caches.pods, caches.intent, caches.reality):
             tree.subscribe(at(-2))
 
-    def attach(self, node: str, wake: Callable[[], None]) -> None:
-        """Call ``wake`` when something of this node's changed."""
+    def attach(self, node: str, wake: Wake) -> None:
+        """Set ``wake`` when something of this node's changed."""
         self._wakers[node] = wake
 
     def detach(self, node: str) -> None:
@@ -48,4 +49,4 @@ class Watch:
         """Wake the workers of these nodes, those that are here."""
         for node in nodes:
             if (wake := self._wakers.get(node)) is not None:
-                wake()
+                wake.set()

@@ -37,7 +37,7 @@ _THERE = {"lost_since": 0.0, "absent_since": 0.0}
 class NodeWorker(Worker[Snapshot, Plan]):
     """Looks after one node while its claim lasts; an idle node costs no request."""
 
-    __slots__ = ("_absences", "_drain", "_lost", "_system", "_watch")
+    __slots__ = ("_absences", "_system", "_watch")
 
     def __init__(
         self,
@@ -53,7 +53,6 @@ class NodeWorker(Worker[Snapshot, Plan]):
         self._watch = watch
         self._absences = absences
         self._system = system
-        self._lost, self._drain = f"node_lost_{claim.item}", f"node_drain_{claim.item}"
         status, incidents = self.status.known, self.status.incidents
         if status is not None and status.state == "draining" and status.reason:
             incidents.inherit(self._drain)
@@ -61,9 +60,19 @@ class NodeWorker(Worker[Snapshot, Plan]):
         if work is not None and work.record.lost_since > 0:
             incidents.inherit(self._lost)  # whichever farm gave it up has told of it
 
+    @property
+    def _lost(self) -> str:
+        """The incident key of a lost node."""
+        return f"node_lost_{self.claim.item}"
+
+    @property
+    def _drain(self) -> str:
+        """The incident key of a drain past its deadline."""
+        return f"node_drain_{self.claim.item}"
+
     def attach(self) -> None:
         """Hear of the agent, and of the pods while the node is drained."""
-        self._watch.attach(self.claim.item, self.wake.set)
+        self._watch.attach(self.claim.item, self.wake)
 
     def detach(self) -> None:
         """Hear of nothing any more."""

@@ -7,7 +7,7 @@ where the answer matters, and for a dynamic RC once for each change of its nodes
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import msgspec
 from farmd.pods.state import PodState
 from farmd.replication.model import Fact, Need, Offer, Snapshot
 from farmd.replication.moves import Moves
+from farmd.runtime.wake import Wake
 from farmd.work.owner import OwnerKind
 from farmd.work.reader import OwnerReader
 from scheduler.feasibility import cramped
@@ -41,16 +42,16 @@ class Reading:
 
 
 class Reader(OwnerReader[Reading]):
-    """Reads for one RC under one claim. ``wake`` is called when its turn to move a pod may have come."""
+    """Reads for one RC under one claim. ``wake`` is set when its turn to move a pod may have come."""
 
     __slots__ = ("_judged", "_leaving", "_moves", "_wake")
 
-    def __init__(self, kind: OwnerKind, item: str, moves: Moves, wake: Callable[[], None]) -> None:
+    def __init__(self, kind: OwnerKind, item: str, moves: Moves, wake: Wake) -> None:
         super().__init__(kind, item)
         self._moves = moves
         self._wake = wake
         self._judged: Any = None
-        self._leaving: frozenset[Place] = frozenset()
+        self._leaving: Collection[Place] = ()
 
     async def read(self, stored: Stored[ReplicationController]) -> Reading:
         """The RC and its fleet; facts that are needed only sometimes are left to ``answer``."""
@@ -78,7 +79,7 @@ class Reader(OwnerReader[Reading]):
         """Apply a dynamic RC's last judgement while its record, pods and nodes are the same."""
         judged = snapshot.rc.strategy == "dynamic" and self._judged == self._standing(stored.index, snapshot)
         if not judged:
-            self._leaving = frozenset()
+            self._leaving = ()
         return self._retained(dataclasses.replace(snapshot, judged=judged))
 
     def _standing(self, index: int, snapshot: Snapshot) -> object:
@@ -167,7 +168,7 @@ class Reader(OwnerReader[Reading]):
             if (frozen := self.guard.frozen()) is not None:
                 return dataclasses.replace(snapshot, frozen=frozen, commanded=False)
         if need.purpose == "transfer":
-            if not snapshot.locked and not self._moves.enter(self.item, self._wake):
+            if not snapshot.locked and not self._moves.enter(self.item, self._wake.set):
                 snapshot = dataclasses.replace(snapshot, crowded=True)
             if snapshot.locked or snapshot.crowded:
                 return snapshot

@@ -27,18 +27,22 @@ CONTENDED_SECONDS = 30.0
 class ReplicationController(OwnerWorker[Reading, Plan]):
     """Keeps one RC converged while its claim lasts (seed ``ReplicationController``)."""
 
-    __slots__ = ("_contended_since", "_moves", "_transfer")
+    __slots__ = ("_contended_since", "_moves")
 
     def __init__(self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake, moves: Moves) -> None:
-        reader = Reader(kind, claim.item, moves, wake.set)
+        reader = Reader(kind, claim.item, moves, wake)
         super().__init__(kind, claim, session, wake, reader)
         self._moves = moves
         self._contended_since: float | None = None
-        self._transfer = f"transfer_{claim.item}"
         work = self.context.caches.work.get(self.context.keys.work(kind.name, claim.item))
         if work is not None and work.record.transfer_failures:
             # An earlier owner fired the alert, perhaps without time to write it into the status.
             self.status.incidents.inherit(self._transfer)
+
+    @property
+    def _transfer(self) -> str:
+        """The incident key of moves that fail."""
+        return f"transfer_{self.claim.item}"
 
     def detach(self) -> None:
         """Undo ``attach``, and wait for no turn to move a pod."""

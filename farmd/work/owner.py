@@ -68,7 +68,7 @@ class OwnerKind(NamedKind):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.budget = context.budget()
+        self.spending = Spending(context.fleet, self.name, context.budget(), self.guard)
 
     async def barrier(self, items: Sequence[str]) -> None:
         """Read the records, their pods, and the small trees that their plans rest on (R15)."""
@@ -82,7 +82,7 @@ class OwnerKind(NamedKind):
 class OwnerWorker(NamedWorker[R, P]):
     """Keeps one owner's pods as its record says."""
 
-    __slots__ = ("_began", "_spending", "reader")
+    __slots__ = ("_began", "reader")
 
     kind: OwnerKind
 
@@ -92,7 +92,6 @@ class OwnerWorker(NamedWorker[R, P]):
         super().__init__(kind, claim, session, wake)
         self.reader = reader
         self._began = self.context.clock.mono()
-        self._spending = Spending(self.context.fleet, kind.name, claim.item, kind.budget, kind.guard)
 
     # -- what a kind says ------------------------------------------------------------------------
     @abstractmethod
@@ -112,11 +111,12 @@ class OwnerWorker(NamedWorker[R, P]):
     # -- the frame's hooks -----------------------------------------------------------------------
     def attach(self) -> None:
         """Have ``wake`` set by changes of the owner's pods and of the nodes that they stand on."""
-        self.context.fleet.attach(self.kind.name, self.claim.item, self.wake.set)
+        self.context.fleet.attach(self.kind.name, self.claim.item, self.wake)
 
     def detach(self) -> None:
         """Undo ``attach``."""
         self.context.fleet.detach(self.claim.item)
+        self.kind.spending.forget(self.claim.item)
 
     async def reread(self) -> None:
         """Read the outcome of an execution that did not end well (R12)."""
@@ -127,7 +127,7 @@ class OwnerWorker(NamedWorker[R, P]):
 
     async def read(self) -> R | Outcome:
         """The reading of the owner and its pods."""
-        self._spending.settle()
+        self.kind.spending.settle(self.claim.item)
         return await super().read()
 
     async def look(self, stored: Stored[Any]) -> R:
@@ -216,7 +216,7 @@ class OwnerWorker(NamedWorker[R, P]):
             return await self.end()
         if plan.contended:
             return Outcome("rejected", None, plan.contended)
-        if not self._spending.allows(plan.unasked, self.kind.BUDGET_SPENT):
+        if not self.kind.spending.allows(self.claim.item, plan.unasked, self.kind.BUDGET_SPENT):
             return Outcome("frozen", context.rng.uniform(1.0, 2.0), "the removal budget is spent")
         with context.fleet.expecting(self.claim.item, plan.arriving):
             return await self._execute(snapshot, plan)
@@ -244,7 +244,7 @@ class OwnerWorker(NamedWorker[R, P]):
             standing=len(reading.snapshot.pods),
             guards=guards,
         )
-        self._spending.settle()
+        self.kind.spending.settle(self.claim.item)
         blocked = plan.blocked.text if plan.blocked is not None else ""
         log.info(
             "cycle.done",

@@ -8,6 +8,7 @@ late replaces no later one. No decision reads a status.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -91,7 +92,7 @@ class StatusWriter:
     __slots__ = (
         "_clock",
         "_index",
-        "_key",
+        "_keys",
         "_model",
         "_owing",
         "_writer",
@@ -102,22 +103,26 @@ class StatusWriter:
 
     def __init__(
         self,
-        key: str,
+        keys: Keys,
         model: type[ItemStatus],
         known: ItemStatus | None,
         writer: Writer,
         alerter: Alerter,
         clock: Clock,
     ) -> None:
-        self._key = key
+        self._keys = keys
         self._model = model
         self._writer = writer
         self._clock = clock
-        self._written_at = float("-inf")
+        self._written_at = -math.inf
         self._index: int | None = None
         self._owing = STATUS_PAUSE
         self.known = known
         self.incidents = Incidents(alerter, () if known is None else known.alerts)
+
+    @property
+    def _key(self) -> str:
+        return self._keys.status(self._writer.claim.kind, self._writer.claim.item)
 
     async def write(
         self, status: ItemStatus | None, record: int, checks: Sequence[Operation]

@@ -6,7 +6,7 @@ It passes the stored status to the item's worker, which writes its own again.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 
@@ -22,7 +22,12 @@ log = structlog.get_logger()
 SWEEP_SECONDS = 300.0
 SWEEP_PARTS = 16
 
-Show = Callable[[Entry | None], None]
+
+class Shown(Protocol):
+    """The worker of an item."""
+
+    def look_at_status(self, entry: Entry | None) -> None:
+        """What stands in the store; None: nothing does."""
 
 
 class StatusSweep:
@@ -32,11 +37,11 @@ class StatusSweep:
         self._client = client
         self._keys = keys
         self._kind = kind
-        self._shown: dict[str, Show] = {}
+        self._shown: dict[str, Shown] = {}
 
-    def attach(self, item: str, show: Show) -> None:
-        """From now on call ``show`` with the item's stored status, or None."""
-        self._shown[item] = show
+    def attach(self, item: str, worker: Shown) -> None:
+        """From now on show the item's worker its stored status, or None."""
+        self._shown[item] = worker
 
     def detach(self, item: str) -> None:
         self._shown.pop(item, None)
@@ -55,7 +60,7 @@ class StatusSweep:
     async def _look(self, first: str) -> None:
         page = await self._client.list(self._keys.status(self._kind, first))
         standing = {self._keys.last_part(raw.key): raw for raw in page.items}
-        for item, show in list(self._shown.items()):
+        for item, worker in list(self._shown.items()):
             if item.startswith(first):
                 raw = standing.get(item)
-                show(None if raw is None else Entry.of(raw))
+                worker.look_at_status(None if raw is None else Entry.of(raw))

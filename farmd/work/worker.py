@@ -3,7 +3,9 @@
 The worker of an item reads the whole state in each cycle, never the event that woke it. It ends by
 cancellation, when its claim is lost, or by an error that is not the store's or the scheduler's; such an error
 is a crash, which the supervisor handles (R10). A kind overrides ``read``, ``decide``, ``answer``, ``act`` and
-``describe``; the other methods are hooks with a default. An idle item owns no timer (R23a).
+``describe``; the other methods are hooks with a default. An idle item owns no timer (R23a), and little
+memory, because a farm owns ten thousand items: a worker keeps no attribute that its claim implies, and while
+it sleeps only the frames of ``run`` and ``wait``.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import structlog
 
 from farmd.farm.writer import Writer
 from farmd.runtime.wake import Wake, wait
+from farmd.work.context import Context
 from farmd.work.kind import Kind
 from farmd.work.model import Ask, Outcome, Plan
 from farmd.work.status import STATUS_RETRY, StatusWriter
@@ -60,20 +63,19 @@ class Worker(ABC, Generic[S, P]):
     ``wake`` is set by every change that concerns the item; each cycle clears it first.
     """
 
-    __slots__ = ("_backoff", "claim", "context", "index", "key", "kind", "status", "wake", "writer")
+    __slots__ = ("_backoff", "claim", "index", "kind", "status", "wake", "writer")
 
     BACKOFF: ClassVar[tuple[float, float]] = (BACKOFF_START, BACKOFF_LIMIT)
     TOLD: ClassVar[tuple[type[Exception], ...]] = FOR_PEOPLE
 
     def __init__(self, kind: Kind, claim: Claim, session: Session, wake: Wake) -> None:
-        context = self.context = kind.context
+        context = kind.context
         self.kind = kind
         self.claim = claim
-        self.key = context.keys.record(kind.name, claim.item)
         self.wake = wake
         self.writer = Writer(claim, session, context.client)
         self.status = StatusWriter(
-            context.keys.status(kind.name, claim.item),
+            context.keys,
             kind.status,
             kind.recollection.take(claim.item),
             self.writer,
@@ -83,6 +85,16 @@ class Worker(ABC, Generic[S, P]):
         # ModifyIndex of the record that was read last, decoded or not; 0: there is none.
         self.index = 0
         self._backoff = self.BACKOFF[0]
+
+    @property
+    def context(self) -> Context:
+        """The farm's parts."""
+        return self.kind.context
+
+    @property
+    def key(self) -> str:
+        """The key of the item's record."""
+        return self.context.keys.record(self.kind.name, self.claim.item)
 
     # -- what a kind says ------------------------------------------------------------------------
     @abstractmethod
@@ -194,33 +206,49 @@ class Worker(ABC, Generic[S, P]):
         Raises:
             ClaimLost: the lock is no longer this claim's.
         """
-        async for _ in self.watch_desires():
-            pass
+        try:
+            self._attach()
+            while True:
+                # Nothing but the pause is kept while the worker sleeps.
+                await wait(self.wake, self.context.clock, (await self._turn()).after)
+        finally:
+            self._detach()
 
     async def watch_desires(self) -> AsyncIterator[Outcome]:
-        """Yield the outcome of each cycle, for ever (seed ``WatchDesires``)."""
-        context, name, item = self.context, self.kind.name, self.claim.item
-        clock = context.clock
-        self.attach()
-        self.kind.sweep.attach(item, self._look_at_status)
+        """``run`` for whoever wants the outcome of each cycle (seed ``WatchDesires``)."""
         try:
+            self._attach()
             while True:
-                await context.limiter.turn()
-                self.wake.clear()
-                started = clock.mono()
-                outcome = await self._guarded()
-                context.recorder.observe("farmd_cycle_duration_seconds", clock.mono() - started, kind=name)
-                context.recorder.count("farmd_cycles_total", kind=name, result=outcome.result)
-                self.kind.block(item, outcome.result in ("blocked", "frozen"))
+                outcome = await self._turn()
                 yield outcome
-                await wait(self.wake, clock, outcome.after)
+                await wait(self.wake, self.context.clock, outcome.after)
         finally:
-            self.kind.sweep.detach(item)
-            self.detach()
-            self.kind.block(item, False)
-            self.kind.hold_back(item, None)
+            self._detach()
 
-    def _look_at_status(self, entry: Entry | None) -> None:
+    def _attach(self) -> None:
+        self.attach()
+        self.kind.sweep.attach(self.claim.item, self)
+
+    def _detach(self) -> None:
+        item = self.claim.item
+        self.kind.sweep.detach(item)
+        self.detach()
+        self.kind.block(item, False)
+        self.kind.hold_back(item, None)
+
+    async def _turn(self) -> Outcome:
+        """One cycle, as soon as the limiter lets it begin."""
+        context, name = self.context, self.kind.name
+        await context.limiter.turn()
+        self.wake.clear()
+        started = context.clock.mono()
+        outcome = await self._guarded()
+        context.recorder.observe("farmd_cycle_duration_seconds", context.clock.mono() - started, kind=name)
+        context.recorder.count("farmd_cycles_total", kind=name, result=outcome.result)
+        self.kind.block(self.claim.item, outcome.result in ("blocked", "frozen"))
+        return outcome
+
+    def look_at_status(self, entry: Entry | None) -> None:
         """Write the status again if somebody deleted or changed the stored one."""
         if self.status.differs(entry):
             self.wake.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from farmd.cache.fleet import FleetIndex
+from farmd.runtime.wake import Wake
 from store.keys import Keys
 from store.pods import Pod
 from tests.toys import Farms
@@ -17,8 +18,8 @@ async def test_r19_pods_of_other_kinds_and_of_other_farms_raise_no_budget(farms:
         for index, key in enumerate(places, 1000):
             farm.caches.pods.wrote(key, Pod(manifest="m"), index)
         farm.caches.pods.notify(set(places))
-    world.attach("rcs", "rc", lambda: None)
-    world.attach("daemonsets", "ds", lambda: None)
+    world.attach("rcs", "rc", Wake())
+    world.attach("daemonsets", "ds", Wake())
     assert (world.pods_here("rcs"), world.pods_here("daemonsets")) == (2, 5)
     world.detach("ds")
     assert (world.pods_here("rcs"), world.pods_here("daemonsets")) == (2, 0)
