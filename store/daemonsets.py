@@ -13,6 +13,7 @@ import msgspec
 from store.keys import Keys
 from store.named import NamedRecords
 from store.ports import KeyReader
+from store.times import Time
 
 KIND = "daemonsets"
 DAEMON_SET_ID_LABEL = "daemon_set_id"
@@ -30,7 +31,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     a farm must know to claim the daemon set (R11). ``deleting`` is set when a cascading delete is asked
     for; the daemon set wants no pods then. ``min_healthy_time``: seconds that a pod must be healthy without
     a break before it is available (R22). ``restart`` counts the restarts of all pods that were asked for
-    (R28).
+    (R28). ``created``: 0 in records of earlier versions.
     """
 
     id: str
@@ -48,6 +49,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     deleting: bool = False
     min_healthy_time: Annotated[float, msgspec.Meta(ge=0)] = 10.0
     restart: Annotated[int, msgspec.Meta(ge=0)] = 0
+    created: Time = 0.0
 
     @property
     def wants_pods(self) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from store.keys import Keys
 from store.named import NamedRecords
 from store.ports import KeyReader
+from store.times import Time
 
 KIND = "rcs"
 
@@ -33,6 +34,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     ``restart`` counts the restarts of all pods that were asked for (R28).
     ``deleting`` is set when a cascading delete is asked for; the count is 0 then.
     ``max_unavailable_percent``: 1 to 100 where ``max_unavailable`` is a share of the count, else 0.
+    ``created``: 0 in records of earlier versions.
     """
 
     id: str
@@ -54,6 +56,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     unhealthy_after: Annotated[float, msgspec.Meta(ge=0)] = 300.0
     transfer_timeout: Annotated[float, msgspec.Meta(gt=0)] = 300.0
     min_healthy_time: Annotated[float, msgspec.Meta(ge=0)] = 10.0
+    created: Time = 0.0
     max_unavailable_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     restart: Annotated[int, msgspec.Meta(ge=0)] = 0
 

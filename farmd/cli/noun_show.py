@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from farmd import overview
-from farmd.cli import noun_tables
+from farmd.cli import manifest_facts, noun_tables
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
@@ -99,15 +99,18 @@ def describing(noun: Noun[Any, Any]) -> click.Command:
         found = None if noun.pods is None else await overview.pods(client, keys, row.record)
         wanted = Filter(kind=noun.kind, item=row.record.id)
         history = await AuditReader(client, keys).read(wanted, _HISTORY)
+        sha = "" if noun.pods is None else row.record.manifest
+        manifest, runs = await manifest_facts.read(invocation.call, sha)
         if output in {"json", "yaml"}:
-            of_pods = {} if found is None else {"pods": plain(found.rows)}
+            of_pods = {} if found is None else {"runs": plain(manifest), "pods": plain(found.rows)}
             broken = [] if found is None else found.broken
             content = {**of_pods, "history": plain(history), "broken": broken}
             emit(invocation, document(noun.document, noun_tables.plain_row(row) | content))
         elif output == "name":
             click.echo(f"{noun.words.noun}/{row.record.name}")
         else:
-            noun_tables.describe(invocation, noun_tables.facts(noun, row), found, history)
+            told = noun_tables.facts(noun, row, invocation.call.clock.now(), runs)
+            noun_tables.describe(invocation, told, found, history)
 
     status = "status, pods" if noun.pods is not None else "status"
     run.__doc__ = f"One {noun.words.one}: its record, owner, {status} and what happened to it last."

@@ -17,7 +17,7 @@ from farmd.commands.noun import Noun
 from farmd.overview import Pods, Row
 from store.audit import Audit
 from store.locks import Holder
-from store.times import plain
+from store.times import plain, rfc3339
 
 _RECORD_FACTS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "manifest": ("Manifest", str),
@@ -86,8 +86,10 @@ def plain_row(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def facts(noun: Noun[Any, Any], row: Row[Any]) -> list[tuple[str, str]]:
-    """What ``describe`` tells of a record."""
+def facts(
+    noun: Noun[Any, Any], row: Row[Any], now: float, runs: Sequence[tuple[str, str]] = ()
+) -> list[tuple[str, str]]:
+    """What ``describe`` tells of a record; ``runs`` is what is told of the manifest of its pods."""
     record, own = row.record, list(noun.facts(row.record, row.status))
     counts = own[:1] if noun.pods is not None else []
     told = [
@@ -97,6 +99,8 @@ def facts(noun: Noun[Any, Any], row: Row[Any]) -> list[tuple[str, str]]:
         *counts,
         ("Owner", f"farm {row.owner}" if row.owner else "none"),
     ]
+    if created := getattr(record, "created", 0.0):
+        told.append(("Age", f"{ago(now, created)}, created {rfc3339(created)}"))
     if row.locked:
         told.append(("Locked", f"by {holder_told(Holder.parse(row.locked.encode()))}"))
     told += [
@@ -104,7 +108,7 @@ def facts(noun: Noun[Any, Any], row: Row[Any]) -> list[tuple[str, str]]:
         for name, (title, shown) in _RECORD_FACTS.items()
         if name in record.__struct_fields__
     ]
-    return told + own[len(counts) :]
+    return [*told, *own[len(counts) :], *runs]
 
 
 def describe(

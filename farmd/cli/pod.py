@@ -1,4 +1,4 @@
-"""``farmctl pod list | logs | restart``."""
+"""``farmctl pod list | describe | logs | restart``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from farmd.cli.lazy import LazyGroup
 
 _COMMANDS = {
     "list": ("farmd.cli.pod_list:list_", "Pods by labels or node."),
+    "describe": ("farmd.cli.pod_describe:describe", "One pod, what it runs, and how its last starts ended."),
     "logs": ("farmd.cli.pod_logs:logs", "What a pod wrote."),
     "restart": ("farmd.cli.pod_restart:restart", "Restart pods where they are."),
 }
@@ -15,4 +16,4 @@ _COMMANDS = {
 
 @click.group("pod", cls=LazyGroup, lazy=_COMMANDS)
 def pod() -> None:
-    """Pods: list them, read their logs, restart them."""
+    """Pods: list and describe them, read their logs, restart them."""

@@ -22,6 +22,11 @@ async def logs(invocation: Invocation, pod: str, follow: bool, lines: int) -> No
 
 
 async def locate(invocation: Invocation, text: str) -> tuple[str, str]:
+    """The node and the instance that a person means.
+
+    Raises:
+        InputInvalid: no such name can be. NotFound: no node has it. Ambiguous: several nodes have it.
+    """
     if text.count("/") == 2:
         text = text.removeprefix("pod/")  # as -o name prints it
     node, slash, instance = text.rpartition("/")

@@ -11,7 +11,7 @@ from farmd.commands.mutation import Scalar
 from store.manifests import Manifest
 
 # What no file says.
-_IDENTITY = {"id", "name", "managed_by", "deleting", "restart"}
+_IDENTITY = {"id", "name", "managed_by", "deleting", "restart", "created"}
 _SECRET = {"env"}
 _SHORT = 80
 

@@ -78,7 +78,7 @@ class Noun(Generic[S, T]):
             NotRegistered: there is no cluster.
         """
         sha, ensured = bodies.ensured(call, spec)
-        wanted = self.file.build(spec, call.ids.new(), sha)
+        wanted = changed(self.file.build(spec, call.ids.new(), sha), created=call.clock.now())
         cluster = await registered(call)
         records = self.records(call.client, call.keys)
         existing, name_index = await records.named(wanted.name)

@@ -20,7 +20,7 @@ from store.errors import RecordInvalid
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.pods import Place, Pod
-from store.reality import Reality
+from store.reality import Exit, Reality
 from store.times import Time
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     restarted: int = 0
     pid: int = 0
     ports: dict[str, int] = {}
+    exits: list[Exit] = []
     gone: bool = False
 
 
@@ -149,6 +150,7 @@ def _row(owner: str, name: str, place: Place, state: PodState) -> PodRow:
         restarted=reality.restart,
         pid=reality.pid,
         ports=reality.ports,
+        exits=reality.exits,
     )
     if state.absent:
         return row
@@ -183,6 +185,7 @@ def _gone(place: tuple[str, str], reality: Reality, name: str, *, heard: bool) -
         restarts=reality.restarts,
         pid=reality.pid,
         ports=reality.ports,
+        exits=reality.exits,
         reason=f"{GONE}; {ABSENT}" if not heard else GONE,
         gone=True,
     )

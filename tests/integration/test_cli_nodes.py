@@ -1,12 +1,16 @@
-"""What people say of nodes, by farmctl."""
+"""What people say of nodes, and what stands on one, by farmctl."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
+from store.keys import Keys
 from tests.farmctl import Farmctl, embedded, in_cluster, put
+from tests.people import hello
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +61,29 @@ def test_capacity_is_written_as_in_a_file(farmctl: Farmctl) -> None:
     )
     refused = farmctl("node", "capacity", "web1", "memory")
     assert "capacity: found 'memory', expected RESOURCE=VALUE to set or RESOURCE- to remove" in refused.err
+
+
+def test_a_pod_is_described_wherever_its_name_is_taken(farmctl: Farmctl) -> None:
+    farmctl.ok("rc", "create", "-f", "-", stdin=yaml.safe_dump(hello()))
+    row = farmctl.ok("rc", "get", "hello", "-o", "json").json
+    sha, said = (
+        row["manifest"],
+        {"manifest": row["manifest"], "owner": row["id"], "intent": 9, "started": 5.0},
+    )
+    keys, exits = Keys(""), {"exits": [{"at": 4.0, "code": 3}]}
+    put(farmctl, keys.pod(row["id"], "web1", "hello"), json.dumps({"manifest": sha}))
+    put(farmctl, keys.intent("web1", "hello"), json.dumps({"manifest": sha, "owner": row["id"]}))
+    put(farmctl, keys.reality("web1", "hello"), json.dumps(said | exits))
+    for name in ("web1/hello", "hello", "pod/web1/hello"):
+        assert farmctl.ok("pod", "describe", name, "-o", "name").out == "pod/web1/hello\n"
+    told = farmctl.ok("pod", "describe", "hello").out
+    assert "Owner:         hello\n" in told
+    assert "exited with code 3\n" in told
+    assert "Command:       sleep 9\n" in told
+    assert "Command:       sleep 9\n" in farmctl.ok("rc", "describe", "hello").out
+    pod = farmctl.ok("pod", "describe", "hello", "-o", "json").json
+    assert (pod["kind"], pod["owner_name"], pod["exits"][0]["code"]) == ("Pod", "hello", 3)
+    assert pod["runs"]["command"] == ["sleep", "9"]
+    assert yaml.safe_load(farmctl.ok("pod", "describe", "hello", "-o", "yaml").out) == pod
+    refused = farmctl("pod", "describe", "web1/other")
+    assert (refused.code, refused.err) == (4, "farmctl: pod web1/other does not exist\n")

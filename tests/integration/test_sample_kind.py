@@ -251,7 +251,7 @@ async def test_a_notes_life_in_commands_and_metrics(notes: Notes, tmp_path: Path
     made = await notes.ok("note", "create", "-f", "-", "--wait", name="memo", text="draft", labels={"a": "b"})
     assert made.startswith("note/memo created (")
     (item,) = await notes.copies()
-    listed = (await notes.ok("note", "list", "-l", "a=b")).splitlines()
+    listed = (await notes.ok("note", "list", "-l", "a=b", "-o", "wide")).splitlines()
     assert [line.split() for line in listed] == [
         ["NAME", "ID", "STATE", "OWNER", "REASON"],
         ["memo", item, "converged", "a"],

@@ -1,0 +1,68 @@
+"""``farmctl pod describe``: one pod, what it runs, and how its last starts ended."""
+
+from __future__ import annotations
+
+import click
+
+from farmd import overview
+from farmd.cli import manifest_facts
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import pods
+from farmd.cli.options import command
+from farmd.cli.output import ago, document, emit, pairs
+from farmd.cli.pod_logs import locate
+from farmd.cli.tables import clean
+from farmd.overview import PodRow
+from store.errors import NotFound
+from store.reality import ending
+from store.times import plain, rfc3339
+
+
+@command("describe")
+@click.argument("pod", metavar="NODE/INSTANCE", shell_complete=pods)
+async def describe(invocation: Invocation, pod: str) -> None:
+    """One pod: its owner, what its node says of it, and what it runs.
+
+    The node may be left out where only one node has that instance.
+    """
+    place = await locate(invocation, pod)
+    found = await overview.pods(invocation.client, invocation.keys)
+    rows = [row for row in found.rows if (row.node, row.instance) == place]
+    if not rows:
+        raise NotFound(f"pod {'/'.join(place)} does not exist", kind="pods", id="/".join(place))
+    await _show(invocation, min(rows, key=lambda row: row.gone))
+    for broken in found.broken:
+        click.echo(f"farmctl: broken record left out: {clean(broken)}", err=True)
+
+
+async def _show(invocation: Invocation, row: PodRow) -> None:
+    output = invocation.settings.output
+    manifest, runs = await manifest_facts.read(invocation.call, row.manifest)
+    if output in {"json", "yaml"}:
+        emit(invocation, document("Pod", plain(row) | {"runs": plain(manifest)}))
+    elif output == "name":
+        click.echo(f"pod/{row.node}/{row.instance}")
+    else:
+        for title, text in facts(row, runs, invocation.call.clock.now()):
+            click.echo(f"{title + ':':<15}{clean(text)}".rstrip())
+
+
+def facts(row: PodRow, runs: list[tuple[str, str]], now: float) -> list[tuple[str, str]]:
+    """What is told of a pod; ``runs`` is what is told of its manifest, ``now`` seconds since the epoch."""
+    told = [
+        ("Pod", row.instance),
+        ("Node", row.node),
+        ("Owner", row.owner_name or f"{row.owner} (gone)"),
+        ("Phase", row.phase + (f": {row.reason}" if row.reason else "")),
+        ("Health", row.health + (f" for {ago(now, row.health_since)}" if row.health_since else "")),
+        ("Age", ago(now, row.placed_at)),
+        ("Started", f"{rfc3339(row.started)}, {ago(now, row.started)} ago" if row.started else "never"),
+        ("Restarts", str(row.restarts)),
+    ]
+    told += [
+        ("Exit", f"{rfc3339(end.at)}, {ago(now, end.at)} ago, {ending(end.code)}")
+        for end in reversed(row.exits)
+    ]
+    told += [("Pid", str(row.pid))] if row.pid else []
+    told += [("Serves on", pairs(row.ports))] if row.ports else []
+    return [*told, ("Labels", pairs(row.labels)), ("Manifest", row.manifest), *runs]
