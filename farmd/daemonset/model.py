@@ -53,7 +53,7 @@ class Snapshot(OwnerSnapshot):
 
     @property
     def outdated(self) -> list[Place]:
-        """Pods that run another manifest than they should."""
+        """Pods that run another manifest than they should, or must be restarted."""
         wanted = self.daemonset.manifest, self.daemonset.restart
         return [place for place, state in self.pods.items() if state.outdated(*wanted)]
 

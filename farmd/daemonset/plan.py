@@ -115,7 +115,7 @@ def _refusals(snapshot: Snapshot) -> str:
 
 
 def _outdated(snapshot: Snapshot) -> list[Place]:
-    """Outdated pods that are replaced as soon as they may: not where nobody is heard of, or no room is."""
+    """Outdated pods that can be replaced: not those of absent agents, or without room."""
     pods = snapshot.pods
     return [
         place

@@ -77,7 +77,7 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
         return known and not passes(self.reality, self.pod.record.manifest)
 
     def outdated(self, manifest: str, restart: int = 0) -> bool:
-        """Whether it runs another manifest than it should."""
+        """Whether it runs another manifest than it should, or must be restarted (R28)."""
         behind = self.intent is not None and self.intent.record.restart < restart
         return self.pod.record.manifest != manifest or behind
 

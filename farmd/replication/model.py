@@ -74,7 +74,7 @@ class Snapshot(OwnerSnapshot):
 
     @property
     def outdated(self) -> list[Place]:
-        """Pods that run another manifest than the RC's."""
+        """Pods that run another manifest than they should, or must be restarted."""
         wanted = self.rc.manifest, self.rc.restart
         return [place for place, state in self.pods.items() if state.outdated(*wanted)]
 
