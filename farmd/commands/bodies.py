@@ -1,7 +1,7 @@
-"""The manifests of pods that records refer to and that people's files hold, where they have one.
+"""The manifests that records refer to and that people's files contain.
 
-A manifest is set again by whoever refers to it (R24), also where nothing of the record changes: it may be
-missing or corrupt.
+Each change that refers to a manifest writes it again (R24), even if nothing of the record changes, because it
+may be missing or corrupt.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from store.operations import Operation
 
 
 def manifest_of(record: Record) -> str:
-    """The digest of what its pods run, of an owner of pods."""
+    """The digest of the manifest of an owner of pods; empty for other records."""
     found: str = getattr(record, "manifest", "")
     return found
 
 
 def ensured(call: Call, spec: Document) -> tuple[str, tuple[Operation, ...]]:
-    """The digest of what a document's pods run, and the operation that stores it."""
+    """The digest of a document's manifest, and the operation that stores it."""
     pod: Manifest | None = getattr(spec, "pod", None)
     if pod is None:
         return "", ()
@@ -52,7 +52,7 @@ async def body_lost(call: Call, record: Record) -> bool:
 
 
 async def pod_lines(call: Call, record: Record, spec: Document) -> tuple[str, ...]:
-    """What a document's pod changes of the manifest that stands, a line a field."""
+    """The fields in which a document's pod differs from the stored manifest, one line each."""
     pod: Manifest | None = getattr(spec, "pod", None)
     if pod is None:
         return ()

@@ -1,4 +1,4 @@
-"""What differs between a record that exists and the one that a person asks for."""
+"""Compares a record that exists with the one that a person asks for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from farmd.commands.mutation import Scalar
 from store.manifests import Manifest
 
-# What no file says.
+# Fields that no file contains.
 _IDENTITY = {"id", "name", "managed_by", "deleting", "restart", "created"}
 _SECRET = {"env"}
 _SHORT = 80
@@ -37,8 +37,8 @@ def fields(
 ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
     """The fields of a record that differ, before and after, under the names that files use.
 
-    ``names`` are files' names that records call otherwise. Manifests are given as the first 12 digits of
-    their digest.
+    ``names`` are file names of fields that have another name in records. A manifest is shown as the first 12
+    digits of its digest.
     """
     assert isinstance(before, msgspec.Struct)
     assert isinstance(after, msgspec.Struct)
@@ -81,7 +81,7 @@ def _text(value: Any) -> str:
 
 
 def _around(old: str, new: str) -> str:
-    """Both texts, or of long ones the part where they begin to differ."""
+    """Both texts; of long ones the part where they begin to differ."""
     if max(len(old), len(new)) <= _SHORT:
         return f"{old} -> {new}"
     start = max(0, _common(old, new) - _SHORT // 4)

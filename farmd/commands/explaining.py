@@ -1,7 +1,7 @@
-"""Why each node does or does not get a pod: the scheduler's own judgement, for people.
+"""Explains why each node gets a pod or not, by the scheduler's own judgement.
 
-Asked of the same pure functions that the farms use, over one read of the fleet, so that it cannot tell
-another story than what happens (nodes whose loss only the farms recorded show as absent).
+It uses the same pure functions as the farms, over one read of the fleet, so it cannot differ from what
+happens (nodes whose loss only the farms recorded show as absent).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def _judge(client: ConsulClient, keys: Keys, request: Request) -> Explanat
     pods = await overview.pods(client, keys)
 
     def owner(pod: overview.PodRow) -> str:
-        # Refusals name the other owners, which nobody knows by their ids.
+        # Refusals name other owners; people know those by name and not by id.
         own = pod.owner in {request.owner, *request.replaces}
         return pod.owner if own else pod.owner_name or pod.owner
 

@@ -1,7 +1,8 @@
-"""Clearing a freeze: a person's word that this very evidence is understood (R18).
+"""Clears a freeze by a person's acknowledgement of its very evidence (R18).
 
-It names the evidence, gives a reason and expires; one word will do for all that one evidence freezes. The
-freeze itself stays on record, and holds again when the word runs out or the evidence is another one.
+An acknowledgement names the evidence, gives a reason and expires; one covers every kind that the evidence
+freezes. The freeze itself stays recorded, and is in force again when the acknowledgement expires or the
+evidence changes.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ async def clear(call: Call, kind: str, evidence: str, seconds: float) -> Mutatio
 
 
 async def _frozen(store: FailsafeStore, kind: str, evidence: str) -> dict[str, Stored[Failsafe]]:
-    """The freezes by this very evidence that are meant, by kind of work."""
+    """The chosen freezes with this very evidence, by kind of work."""
     if kind != ALL:
         stored = await store.get(kind)
         found = {} if stored is None else {kind: stored}

@@ -1,9 +1,8 @@
 """One change that a person asks for: prepared, shown, then written in one audited transaction.
 
-Commands return a ``Mutation``, which has written nothing yet: callers print its ``change``, ask if it
-is destructive, and ``commit`` it or not (``--dry-run``). What must never break: the audit record
-travels in the change's own transaction, and nobody edits an item whose mutation lock somebody else
-holds (R13).
+Commands return a ``Mutation``, which has written nothing yet. Callers print its ``change``, ask if it is
+destructive, and pass it to ``commit`` or not (``--dry-run``). What must never break: the audit record is in
+the change's own transaction, and an item whose mutation lock someone else holds is not edited (R13).
 """
 
 from __future__ import annotations
@@ -37,7 +36,9 @@ MUTATION_LOCK = "mutation_lock"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Who asks, why, and with what. ``actor`` is ``user/<name>@<host>``; ``force`` breaks a lock."""
+    """The caller of a command, with a reason and the means. ``actor`` is ``user/<name>@<host>``; ``force``
+    breaks a lock.
+    """
 
     client: ConsulClient
     keys: Keys
@@ -50,11 +51,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a mutation changes, for people and for the audit: the fields before and after.
+    """The fields before and after a mutation, for people and for the audit.
 
-    ``details`` are lines for people only. ``destructive``: ask before it is written. ``removed`` are pods
-    of the item that go with it, ``relabelled`` those that are changed, each ``<node>/<instance>``. ``object``
-    is what people call it where they named something else than the item.
+    ``details`` are lines for people only. ``destructive``: ask before it is written. ``removed`` are pods of
+    the item that are removed with it, ``relabelled`` those that are changed, each ``<node>/<instance>``.
+    ``object`` is the name that people used, if they named something else than the item.
     """
 
     kind: str
@@ -80,7 +81,7 @@ class Mutation:
 
     @property
     def needed(self) -> bool:
-        """Whether the world differs from what was asked for."""
+        """Whether anything differs from what was asked for."""
         return bool(self.operations)
 
 
@@ -94,7 +95,7 @@ class Guard:
 
 
 async def guard(call: Call, kind: str, item: str, title: str) -> Guard:
-    """The operations without which no edit of an item may be written (R13).
+    """The operations that every edit of an item needs (R13).
 
     Raises:
         Locked: somebody holds the mutation lock and the call does not force.
@@ -126,13 +127,13 @@ def _locked(title: str, key: str, holder: Holder) -> Locked:
 
 
 def holder_told(holder: Holder) -> str:
-    """Who holds a mutation lock, and since when: ``user/ada@host since 2026-11-21T16:36:40Z``."""
+    """The holder of a mutation lock and the time: ``user/ada@host since 2026-11-21T16:36:40Z``."""
     since = _since(holder)
     return f"{holder.kind}/{holder.id}{f' since {since}' if since else ''}"
 
 
 def _since(holder: Holder) -> str:
-    """When a mutation lock was taken: whoever takes one ends the claim's nonce in ``@<unix seconds>``."""
+    """When a mutation lock was taken; its nonce ends in ``@<unix seconds>``."""
     _, found, at = holder.nonce.rpartition("@")
     if not found or not at.isdigit() or len(at) > 11:
         return ""
@@ -156,7 +157,7 @@ async def registered(call: Call) -> Operation:
 
 
 def audited(call: Call, change: Change) -> Operation:
-    """The audit record of a change, as the caller makes it."""
+    """The write of a change's audit record, with the caller as its actor."""
     log = AuditLogStore(call.keys, call.clock, call.ids)
     return log.operation(
         Audit(
@@ -197,7 +198,8 @@ async def commit(call: Call, mutation: Mutation) -> None:
             hint="look at it again and repeat the command",
         ) from error
     except OutcomeUnknown:
-        # The audit record's key is new and travels with the change: its presence is the proof (R12).
+        # The audit record has a new key and is in the same transaction, so its presence proves the change
+        # (R12).
         if await call.client.read(record.key, mode="consistent") is None:
             raise
 

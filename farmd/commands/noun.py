@@ -1,10 +1,10 @@
-"""What people ask of records that they name, the same for all: create, update, enable, disable, delete.
+"""The commands that all named records share: create, update, enable, disable, delete.
 
-A kind says in one ``Noun`` what is particular to it. Each command validates, reads, and returns a
-``Mutation`` that has written nothing yet; callers show its change and pass it to
-``farmd.commands.mutation.commit``. What must never break: every edit names the version of the record that
-it was read at and respects its mutation lock (R13), what a rollout manages is left alone (R14), a manifest
-is set again by whoever refers to it (R24), and nothing deletes a record that may still have pods.
+A kind describes its records in one ``Noun``. Each command validates, reads, and returns a ``Mutation`` that
+has written nothing yet; callers show its change and pass it to ``farmd.commands.mutation.commit``. What must
+never break: every edit names the version of the record that it was read at and respects its mutation lock
+(R13), what a rollout manages is left alone (R14), each change that refers to a manifest writes it again
+(R24), and no command deletes a record that may still have pods.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ S = TypeVar("S", bound=Document)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noun(Generic[S, T]):
-    """What is particular to the records that people name by one noun, such as ``rc``.
+    """The description of the records that people name by one noun, such as ``rc``.
 
     Attributes:
         kind: the kind of work; its words are in ``farmd.kinds``.
@@ -61,7 +61,6 @@ class Noun(Generic[S, T]):
 
     @property
     def words(self) -> KindOfWork:
-        """What people call it."""
         return KINDS[self.kind]
 
     def records(self, client: ConsulClient, keys: Keys) -> NamedRecords[T]:
@@ -70,7 +69,7 @@ class Noun(Generic[S, T]):
 
     # -- what people ask for -------------------------------------------------------------------
     async def create(self, call: Call, spec: S) -> Mutation:
-        """Create a record under a random id; if an equal one bears the name there is nothing to do.
+        """Create a record under a random id; if an equal one has the name there is nothing to do.
 
         Raises:
             Conflict: another one bears the name; the message and ``fields["differs"]`` name the fields.
@@ -89,7 +88,7 @@ class Noun(Generic[S, T]):
         return Mutation(change, (cluster, *ensured, *records.create(wanted, name_index=name_index)))
 
     async def commit_create(self, call: Call, mutation: Mutation, spec: S) -> Mutation:
-        """Commit a creation; if somebody else created an equal one meanwhile, that is as good.
+        """Commit a creation; an equal record that somebody else created meanwhile is as good.
 
         Raises:
             Conflict: somebody created a different one meanwhile.
@@ -175,10 +174,10 @@ class Noun(Generic[S, T]):
         return self.edit(call, stored, changed(stored.record, disabled=True), held, "disable")
 
     async def delete(self, call: Call, target: str, *, cascade: bool) -> Mutation:
-        """Mark a record for its worker to delete, or delete an owner that wants no pods and has none.
+        """Mark a record for its worker to delete, or delete at once an owner that wants no pods and has none.
 
-        The worker takes down what is there and the record last (``farmd.work.named``). An owner that has
-        pods needs ``cascade``.
+        The worker takes everything down, the record last (``farmd.work.named``). An owner that has pods needs
+        ``cascade``.
 
         Raises:
             Conflict: pods remain and ``cascade`` is not set; a rollout manages it; it is locked.
@@ -224,7 +223,7 @@ class Noun(Generic[S, T]):
         return stored, await self.guard(call, record)
 
     async def guard(self, call: Call, record: T) -> Guard:
-        """What respects a record's mutation lock (R13).
+        """The operations that respect a record's mutation lock (R13).
 
         Raises:
             Locked: somebody holds it.
@@ -244,7 +243,7 @@ class Noun(Generic[S, T]):
         extra: tuple[Operation, ...] = (),
         anew: bool = False,
     ) -> Mutation:
-        """Replace a record, if it differs, or ``anew``. ``action`` is the verb, such as ``enable``."""
+        """Replace a record if it differs, or if ``anew``. ``action`` is the verb, such as ``enable``."""
         record = stored.record
         before, after = difference.fields(record, wanted, self.file.names)
         for name in ("deleting", "restart"):
@@ -268,10 +267,11 @@ class Noun(Generic[S, T]):
         return Mutation(change, (*held.operations, *extra, replacement))
 
     async def removal(self, call: Call, stored: Stored[T], held: Guard) -> Mutation:
-        """Delete a record that wants no pods and has none, with the room that it holds without a pod.
+        """Delete a record that wants no pods and has none, and give back the room that it holds without a
+        pod.
 
-        No worker will be there to give it back. What a worker writes at this very moment fails on the record
-        that is gone (R12).
+        After that no worker can give the room back. A write that a worker makes at this moment fails, because
+        the record is gone (R12).
         """
         room = await move_room(call, self.kind, stored.record.id)
         change = self._change(
@@ -298,7 +298,9 @@ class Noun(Generic[S, T]):
         return named
 
     async def _same(self, call: Call, existing: Stored[T], wanted: T, spec: S) -> Mutation:
-        """Creating what exists already: nothing to do, or a conflict that says what differs."""
+        """The result of creating a name that exists: nothing to do, or a conflict that names the
+        differences.
+        """
         record, noun = existing.record, self.words.noun
         if record.deleting:
             raise Conflict(

@@ -1,4 +1,4 @@
-"""What is particular to the records of a kind that own pods, among all that people name."""
+"""The description of a kind's records that own pods, for the commands that all nouns share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T", bound=Record)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placing(Generic[T]):
-    """What is particular to a noun whose records own pods.
+    """The part of a noun's description that only owners of pods have.
 
     Attributes:
         request: what the scheduler is asked for one more pod.
@@ -54,5 +54,5 @@ def counted(status: Status) -> str:
 
 
 def availability(min_healthy_time: float) -> tuple[str, str]:
-    """A fact of ``describe``: when a healthy pod counts."""
+    """The line of ``describe`` that says when a healthy pod counts as available."""
     return "Available", f"a pod that is healthy for {min_healthy_time:g} s without a break"

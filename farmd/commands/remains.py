@@ -1,4 +1,6 @@
-"""What is left of the owner of pods as it goes: pods, processes, and the room that a move has reserved."""
+"""Reads what is left of an owner of pods that is being deleted: pods, processes, and room that a move
+reserved.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from store.work import Work
 
 
 async def pods_left(call: Call, owner: str) -> int:
-    """How many pods an owner has now, by a read that no stale server answers (R15).
+    """How many pods an owner has now, by a consistent read (R15).
 
     Raises:
         NotRegistered: nothing was found, and no sentinel proves that there is nothing (R20).
@@ -27,7 +29,7 @@ async def pods_left(call: Call, owner: str) -> int:
 
 
 async def processes_left(call: Call, owner: str) -> int:
-    """How many processes nodes still run for an owner, as their agents last said."""
+    """How many processes nodes still run for an owner, as their agents reported last."""
     page = await call.client.list(call.keys.tree("reality"), mode="consistent")
     found = 0
     for raw in page.items:
@@ -40,7 +42,9 @@ async def processes_left(call: Call, owner: str) -> int:
 
 
 async def move_room(call: Call, kind: str, item: str) -> tuple[Operation, ...]:
-    """Gives back what a move has reserved, where nobody is to run (W16); empty where nothing is reserved."""
+    """The operations that give back the room that a move reserved and no pod uses (W16); empty without
+    such room.
+    """
     entry = await call.client.read(call.keys.work(kind, item), mode="consistent")
     try:
         work = codec.decode(Work, entry.value, entry.key) if entry is not None else Work()

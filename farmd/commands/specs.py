@@ -1,4 +1,4 @@
-"""What the files of all kinds have in common: checked whole before anything is written.
+"""Reads the files of all kinds; a file is checked as a whole before anything is written.
 
 Each refusal is one line that names the file, the field, what was found and what was expected.
 """
@@ -27,11 +27,9 @@ MAX_SECONDS = 31 * 86_400.0
 
 
 class Document(Protocol):
-    """Any document of such a file."""
-
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The record's name."""
 
 
 S = TypeVar("S", bound=Document)
@@ -39,12 +37,12 @@ T = TypeVar("T", bound=Named)
 
 
 def _unchecked(_spec: object, _source: str) -> None:
-    """Types say all that there is to check."""
+    """No check besides the types."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File(Generic[S, T]):
-    """How the documents of a file stand for the records of one kind.
+    """The mapping between the documents of a file and the records of one kind.
 
     A field of the document is the field of that name in the record, ``pod`` its ``manifest`` and ``pod_id``.
 
@@ -97,9 +95,9 @@ class File(Generic[S, T]):
         return spec
 
     def build(self, spec: S, record_id: str, sha: str = "", existing: T | None = None) -> T:
-        """The record that a spec stands for, under an id; ``sha`` is the digest of its pod's manifest.
+        """The record of a spec, under an id; ``sha`` is the digest of its pod's manifest.
 
-        What the spec leaves open, and what no file says, is taken from ``existing``.
+        Fields that the spec leaves open, or that no file contains, are taken from ``existing``.
 
         Raises:
             InputInvalid: a new record without a field that it cannot do without.
@@ -143,7 +141,7 @@ class File(Generic[S, T]):
 
 
 def changed(record: T, **values: Any) -> T:
-    """A record with other values; those of fields that its kind does not have are left out."""
+    """A record with other values; values of fields that it does not have are ignored."""
     known = {name: value for name, value in values.items() if name in _fields(record)}
     assert isinstance(record, msgspec.Struct)
     return msgspec.structs.replace(record, **known)
@@ -155,7 +153,7 @@ def _fields(record: object) -> dict[str, Any]:
 
 
 def _check_common(fields: Mapping[str, Any], source: str) -> None:
-    """Check what types cannot say of the fields that several kinds have, where this one has them."""
+    """Check the fields that several kinds have, as far as types cannot."""
     valid_name(fields["name"], f"{source}: name")
     if "pod" in fields:
         manifest_check.check(fields["pod"], source, "pod.")
@@ -186,7 +184,7 @@ def _check_variables(pod: Manifest, source: str) -> None:
 
 
 def check_placement_of(pod: Manifest, source: str) -> None:
-    """Check what the scheduler will make of the pod's placement block.
+    """Check the pod's placement block as the scheduler will read it.
 
     Raises:
         InputInvalid: it cannot work; names the field.

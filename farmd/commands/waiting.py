@@ -1,8 +1,8 @@
-"""Waiting until something is what somebody asked for; what owns pods: until it is converged, or gone.
+"""Waits until a change has taken effect; for owners of pods, until they converged or are gone.
 
-The world is read, not the status: waiting works even while the owner's report is old. Each look is
-passed to ``report`` if it differs from the last one, so that a person sees progress and a reason
-when there is none. Time comes from the call's clock.
+Pods are read from the store, not from the status, so waiting works even while the status is old. Each look
+that differs from the last is passed to ``report``, so that people see progress, and a reason when there is
+none. Time comes from the call's clock.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ L = TypeVar("L")
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at it; ``noun`` says what it is. ``outdated`` pods still run or stand for another manifest, or
-    are not restarted yet.
+    """One look at a record; ``noun`` names its kind. ``outdated`` pods still run another manifest, or are not
+    restarted yet.
 
     ``available`` pods are healthy for their owner's ``min_healthy_time`` (R22). ``desired`` below 0: only the
-    owner can tell, and has not yet. ``stuck``: the owner says that what there is is not what was asked for,
-    whatever the numbers. ``counts``: it owns pods. ``ailing`` names the first pods that are not healthy, with
-    what their nodes say of them.
+    owner can count them, and has not yet. ``stuck``: the owner reports that the result is not what was asked
+    for, whatever the numbers. ``counts``: it owns pods. ``ailing`` names the first pods that are not healthy,
+    with their nodes' reports.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def converged(self) -> bool:
-        """As many pods as desired, all available, on the right manifest."""
+        """Whether there are as many pods as desired, all available and up to date."""
         return self.placed == self.desired == self.available and not self.outdated and not self.stuck
 
 
@@ -68,9 +68,9 @@ Report = Callable[[Look], None]
 
 
 class Spells:
-    """For how long this process sees pods healthy, each in one start and without a break (R22).
+    """How long this process has seen pods healthy, each in one start and without a break (R22).
 
-    The times that an agent tells only distinguish one start from another: its clock does not matter.
+    An agent's times only distinguish one start from another, so its clock does not matter.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -78,7 +78,7 @@ class Spells:
         self._seen: dict[tuple[str, str], tuple[object, float]] = {}
 
     def lasted(self, pods: Sequence[overview.PodRow]) -> list[float]:
-        """Seconds, one number for each of these pods that is healthy."""
+        """The seconds for each of these pods that is healthy."""
         now, before, self._seen = self._clock.mono(), self._seen, {}
         for pod in pods:
             if pod.healthy:
@@ -89,7 +89,7 @@ class Spells:
 
 
 async def look(call: Call, noun: Noun[S, T], target: str, spells: Spells) -> Look:
-    """How a record stands now, by its name, id or beginning of an id.
+    """A look at a record by its name, id or beginning of an id.
 
     Raises:
         NotFound: it is gone.
@@ -116,10 +116,10 @@ async def look(call: Call, noun: Noun[S, T], target: str, spells: Spells) -> Loo
     if owner.count is not None:
         found = msgspec.structs.replace(found, desired=owner.count)
     elif not owner.deleting:
-        # With no eligible node, or behind an older one, all pods that there should be are there: none.
+        # With no eligible node, or behind an older daemon set, no pod is desired, and all are there.
         desired = row.status.desired if row.status is not None and row.reported else -1
         found = msgspec.structs.replace(found, desired=desired, stuck=row.state == "blocked")
-    # The owner's report is older than the world for a moment; it must not claim what is not there.
+    # The owner's status may be old for a moment; it must not show as converged what is not.
     stale = found.state == "converged" and not found.converged
     return msgspec.structs.replace(found, state="pending") if stale else found
 
@@ -134,7 +134,7 @@ async def _pods(call: Call, owner: Owner) -> list[overview.PodRow]:
 
 
 async def _lost(call: Call) -> set[str]:
-    """Nodes that the fleet has given up."""
+    """The nodes that are given up."""
     page = await call.client.list(call.keys.work("nodes", ""))
     lost = set()
     for raw in page.items:
@@ -147,9 +147,10 @@ async def _lost(call: Call) -> set[str]:
 
 
 def _counted(found: Look, row: overview.Row[Any], pods: Sequence[overview.PodRow], spells: Spells) -> Look:
-    """A look with its pods.
+    """A look with the counts of its pods.
 
-    An owner that reports the record as it is now as converged has watched the pods for long enough.
+    If the owner's status says ``converged`` of this very record, the owner has watched the pods for long
+    enough.
     """
     manifest, restart = manifest_of(row.record), getattr(row.record, "restart", 0)
     current = [pod for pod in pods if pod.manifest == manifest and pod.restart >= restart]
@@ -179,7 +180,7 @@ async def until(
     report: Callable[[L], None],
     shown: Callable[[L], object] = lambda now: now,
 ) -> L:
-    """Look until it is ``done``, which is told whether the time is over; each look that differs is reported.
+    """Look until ``done``, which is told whether the time is over; report each look that differs.
 
     Raises:
         WaitTimeout: the time is over; ``late`` makes it.
@@ -200,14 +201,14 @@ async def until(
 
 
 def _shown(now: Look) -> Look:
-    """Who ails changes from look to look; that alone is no news."""
+    """A look without the unhealthy pods, which change from look to look and are no progress."""
     return msgspec.structs.replace(now, ailing=())
 
 
 async def convergence(call: Call, noun: Noun[S, T], target: str, timeout: float, report: Report) -> Look:
-    """Wait until it is converged, at most ``timeout`` seconds; what is disabled is not waited for.
+    """Wait until a record is converged, at most ``timeout`` seconds; a disabled one is not waited for.
 
-    The owner's report gets a moment to say so too, so that what is looked at next tells the same.
+    The owner's status gets a moment to agree, so that the next command shows the same.
 
     Raises:
         WaitTimeout: it is not; the message says how far it came and why.
@@ -230,7 +231,7 @@ async def convergence(call: Call, noun: Noun[S, T], target: str, timeout: float,
 
 
 async def deletion(call: Call, noun: Noun[S, T], target: str, timeout: float, report: Report) -> None:
-    """Wait until the worker of what is being deleted has taken its record away: then no process of it runs.
+    """Wait until the worker has deleted the record; no process of the owner runs then.
 
     Raises:
         WaitTimeout: it is still there; says so when no farm is there to remove it. It stays marked.
