@@ -1,5 +1,5 @@
-"""House-keeping of the store: what nobody refers to any more, and what is too old to be kept.
+"""House-keeping: collects manifests without references, and prunes the old audit log.
 
-A small kind of work with one item a chore, claimed like all others, so that one farm at a time does
-each and takeover, fences and crash isolation come from the claim engine. ``plan.py`` decides.
+It is a small kind of work with one item for each chore, claimed like all others: one farm at a time does
+each, and the claim engine supplies takeover, fences and crash isolation. ``plan.py`` decides.
 """

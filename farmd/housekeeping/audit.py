@@ -1,8 +1,8 @@
 """Pruning the audit log by the hour, after a checkpoint of the pods tree (R25).
 
-What must never break: replay from the newest checkpoint reproduces the pods tree at any moment, also
-when this worker dies halfway. So the pointer to a checkpoint is switched in one transaction, after all
-its parts; and an hour goes only if every record of it is older than the checkpoint, by ModifyIndex.
+What must never break: a replay from the newest checkpoint gives the pods tree at any moment, even if this
+worker dies halfway. So one transaction switches the pointer to a checkpoint after all its parts, and an hour
+is deleted only if every record of it is older than the checkpoint, by ModifyIndex.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from store.pods import PodKey
 
 log = structlog.get_logger()
 
-# Ten days at once; a farm that was away for longer goes on in its next round.
+# Ten days in one round; after a longer absence the next round goes on.
 A_ROUND = 240
 
 
 class AuditPruning:
-    """The chore under one claim."""
+    """The chore of pruning under one claim."""
 
     def __init__(self, context: Context, settings: HousekeepingSettings, writer: Writer) -> None:
         self._context = context
@@ -35,7 +35,7 @@ class AuditPruning:
         self._writer = writer
 
     async def round(self) -> Round:
-        """Remove hours that are older than the retention; without any, nothing is written.
+        """Delete the hours that are older than the retention; if there are none, write nothing.
 
         Raises:
             ClaimLost: the claim is over.
@@ -45,7 +45,8 @@ class AuditPruning:
         hours = await AuditReader(context.client, context.keys).hours()
         previous, pointer = await checkpoint.newest(context.client, context.keys)
         old = expired(hours, now=context.clock.now(), retention=self._retention)
-        # An hour that holds the newest checkpoint and nothing newer came after it waits for the next one.
+        # An hour that holds the newest checkpoint, with nothing newer after it, waits for the next
+        # checkpoint.
         prunable = [hour for hour in old if previous is None or hour != previous.hour or len(hours) > 1]
         if not prunable:
             return Round()
@@ -60,7 +61,7 @@ class AuditPruning:
         prefix = context.keys.audit_hour(hour)
         newest = (await context.client.keys(prefix, mode="consistent")).index
         if newest > index:
-            # Somebody whose clock is behind still writes there: the next checkpoint covers it.
+            # A process whose clock is behind still writes there: the next checkpoint covers that.
             log.info("audit.hour_kept", hour=hour, newest=newest, checkpoint=index)
             return
         if await self._writer.attempt(operations.delete_tree(prefix)) is not None:
@@ -69,7 +70,7 @@ class AuditPruning:
 
     # -- the checkpoint ------------------------------------------------------------------------
     async def _checkpoint(self, previous: Checkpoint | None, pointer: int) -> Checkpoint:
-        """Write a checkpoint and make it the one that counts.
+        """Write a checkpoint and point to it.
 
         Raises:
             Conflict: somebody else changed the pointer.
@@ -103,7 +104,7 @@ class AuditPruning:
         return Checkpoint(id=checkpoint_id, hour=hour, index=index, chunks=count, pods=len(pods), at=at)
 
     async def _pods(self) -> set[PodKey]:
-        """Every pod, read after the checkpoint was begun; keys suffice, since they say it all."""
+        """Every pod, read after the checkpoint was begun; the keys contain all that is needed."""
         context, pods = self._context, set[PodKey]()
         for shard in families.shards(context.keys, "pods"):
             page = await context.client.keys(shard, mode="consistent")
@@ -125,7 +126,7 @@ class AuditPruning:
         return index
 
     async def _discard(self, hour: str, checkpoint_id: str) -> None:
-        """Take an unfinished checkpoint away, unless it is the one that counts after all."""
+        """Delete an unfinished checkpoint, unless the pointer names it after all."""
         context = self._context
         try:
             current, _ = await checkpoint.newest(context.client, context.keys)
@@ -134,5 +135,5 @@ class AuditPruning:
                     operations.delete_tree(context.keys.checkpoint_parts(hour, checkpoint_id))
                 )
         except StoreError as error:
-            # It goes with its hour.
+            # It is deleted with its hour.
             log.info("audit.checkpoint_left", hour=hour, code=error.code)

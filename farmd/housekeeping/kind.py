@@ -1,4 +1,4 @@
-"""House-keeping as a kind of work: two items that always exist, one a chore."""
+"""House-keeping as a kind of work: one item for each chore, which always exist."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ class Housekeeping(Kind):
     name = "housekeeping"
 
     def records(self) -> Items:
-        """The chores, which are always the same."""
+        """The chores, which have no records."""
         return Items((), self.context.keys, always=CHORES)
 
     async def barrier(self, items: Sequence[str]) -> None:
-        """Chores read everything themselves, consistently, after their claim (R15)."""
+        """Read the statuses; the chores read everything else themselves, consistently, after their claim
+        (R15).
+        """
         await self.recollection.read(items)
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> Housekeeper:

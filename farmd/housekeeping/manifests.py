@@ -1,8 +1,8 @@
-"""Collecting manifests that nothing refers to (R24).
+"""Collects manifests without references (R24).
 
-Condemn by compare-and-set of the flags, wait, read all references again, delete at that very index.
-Whoever makes a record refer to a manifest sets its body again in the same transaction
-(``store.manifests.ensure``), which moves the index: the deletion then fails, and that is the point.
+A manifest is condemned by compare-and-set of its flags; after a wait all references are read again, and the
+manifest is deleted at that very index. A change that makes a record refer to the manifest writes the body
+again in the same transaction (``store.manifests.ensure``). That moves the index, and the deletion fails.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _SHA = re.compile(r"[0-9a-f]{64}")
 
 
 class ManifestCollection:
-    """The chore under one claim. What it remembers starts anew with each claim, and with it the wait."""
+    """The chore of collecting under one claim. Each claim begins with an empty memory, and so with a new
+    wait.
+    """
 
     def __init__(self, context: Context, settings: HousekeepingSettings, writer: Writer) -> None:
         self._context = context
@@ -36,7 +38,7 @@ class ManifestCollection:
         self._cursor = ""
 
     async def round(self) -> Round:
-        """Look at a bounded number of manifests that the caches know no reference to.
+        """Check a bounded number of manifests to which the caches know no reference.
 
         Raises:
             ClaimLost: the claim is over.
@@ -52,7 +54,8 @@ class ManifestCollection:
         if not chosen:
             return Round()
         bodies = await self._bodies(chosen)
-        # After the bodies: whoever refers to one from here on moves its index and defeats the deletion.
+        # The references are read after the bodies: a reference that is made from here on moves the index and
+        # defeats the deletion.
         referenced = await references.referenced(
             context.client, context.keys, context.cluster, context.clock, set(chosen)
         )

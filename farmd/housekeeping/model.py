@@ -1,4 +1,4 @@
-"""What house-keeping decides from, and what a round of it says."""
+"""The values of house-keeping: settings, manifests and their condemnations, rounds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PATIENCE_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class HousekeepingSettings:
-    """What an operator can set; seconds.
+    """The settings, in seconds.
 
-    ``interval`` lies between two rounds, ``manifest_age`` is how long a manifest is kept that nothing
-    refers to, ``audit_retention`` how long the audit log reaches back.
+    ``interval`` is the time between two rounds, ``manifest_age`` how long a manifest without references is
+    kept, ``audit_retention`` how far back the audit log reaches.
     """
 
     interval: float = 3600.0
@@ -28,7 +28,7 @@ DEFAULTS = HousekeepingSettings()
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """One stored manifest; ``flags`` hold when it was condemned (seconds since the epoch), or 0."""
+    """One stored manifest; ``flags`` is when it was condemned (seconds since the epoch), or 0."""
 
     sha: str
     index: int
@@ -38,7 +38,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """When this worker first saw a condemnation, by its own monotonic clock, and at which index."""
+    """The index of a condemnation, and when this worker first saw it by its own monotonic clock."""
 
     index: int
     at: float
@@ -46,7 +46,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What to do with manifests now: condemn, take a condemnation back, or delete."""
+    """The manifests to condemn, to absolve and to delete now."""
 
     condemn: tuple[Body, ...] = ()
     absolve: tuple[Body, ...] = ()
@@ -55,14 +55,14 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """How a round ended; ``more`` tells that it stopped at its bound and the next should come soon."""
+    """The end of a round; ``more``: it stopped at its bound, and the next should come soon."""
 
     more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A chore that is due; ``frozen`` says why nothing may be removed now, empty when it may."""
+    """The facts of a due chore; ``frozen`` is the evidence of a freeze, or empty."""
 
     frozen: str = ""
 

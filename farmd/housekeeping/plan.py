@@ -1,8 +1,8 @@
-"""What house-keeping does: pure. Which manifests may go, and which hours of the audit (R24, R25).
+"""Decides which manifests and which hours of the audit log may be deleted: pure (R24, R25).
 
-What must never break: a manifest goes only if nothing refers to it, it was condemned at the very index
-that is deleted, and this worker itself has watched that condemnation for longer than any transaction
-can last. The clocks of others decide nothing but how long it is kept beyond that.
+What must never break: a manifest is deleted only if nothing refers to it, it was condemned at the very index
+that is deleted, and this worker itself has watched that condemnation for longer than any transaction can
+last. Other processes' clocks decide only how long it is kept beyond that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SKEW_SECONDS = 300.0
 
 
 def window(shas: Iterable[str], after: str, limit: int) -> list[str]:
-    """The next so many, in order, going on behind ``after`` and round: each gets its turn."""
+    """The next ``limit`` digests in order after ``after``, wrapping around, so that each gets its turn."""
     order = sorted(shas)
     start = bisect.bisect_right(order, after)
     return (order[start:] + order[:start])[:limit]
@@ -35,7 +35,7 @@ def sort_out(
     mono: float,
     age: float,
 ) -> Collection:
-    """Decide about manifests whose references were all read just now."""
+    """Sort manifests into those to condemn, absolve and delete, after all references were read."""
     condemn, absolve, collect = [], [], []
     for body in bodies:
         condemned = body.flags != 0
@@ -55,6 +55,6 @@ def _ripe(body: Body, sighting: Sighting | None, *, now: float, mono: float, age
 
 
 def expired(hours: Iterable[str], *, now: float, retention: float) -> list[str]:
-    """The hours that are wholly older than the retention, oldest first; other names are left alone."""
+    """The hours that are wholly older than the retention, oldest first; other names are ignored."""
     oldest_kept = utc_hour(now - retention)
     return sorted(hour for hour in hours if _HOUR.fullmatch(hour) and hour < oldest_kept)

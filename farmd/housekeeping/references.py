@@ -1,10 +1,10 @@
-"""Who refers to which manifest, proven by answers that bear their sentinels (R20, R24).
+"""Finds references to manifests, proven by answers with sentinels (R20, R24).
 
-A reference is a digest that stands anywhere in a record: also in a field that only a newer version
-knows, in a family that this version has never heard of, and in a record that does not decode. Only
-families that are known to hold none are left out. Families are read in the order in which references
-spread (a controller's record comes before its pods, a pod before its intent), because whoever copies
-a reference holds it until the copy stands: so none can slip through between two reads.
+A reference is a digest anywhere in a record: also in a field that only a newer version knows, in a family
+that this version does not know, and in a record that does not decode. Only families that are known to hold
+none are left out. Families are read in the order in which references spread (a controller's record comes
+before its pods, a pod before its intent): a reference that is copied is held until the copy exists, so none
+is missed between two reads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 
 def known(caches: Caches) -> set[str]:
-    """Digests that the caches see referred to; they may be a little old, and only save reading."""
+    """Digests to which the caches know references; they may be a little old, and only save reads."""
     trees: list[PrefixCache[Any]] = [*caches.owners(), caches.pods, caches.intent]
     return {stored.record.manifest for tree in trees for stored in tree.entries.values()}
 
@@ -37,7 +37,7 @@ def known(caches: Caches) -> set[str]:
 async def referenced(
     client: ConsulClient, keys: Keys, cluster: str, clock: Clock, wanted: Set[str]
 ) -> frozenset[str]:
-    """Those of the wanted digests that anything refers to.
+    """The wanted digests to which anything refers.
 
     Raises:
         NotRegistered: an answer lacks its sentinel or bears another cluster's id: it proves nothing.
@@ -58,7 +58,7 @@ async def referenced(
 
 
 async def freeze(client: ConsulClient, keys: Keys, cluster: str, clock: Clock) -> str:
-    """Why removals stand still for any kind of work now; empty when they do not.
+    """The evidence of a freeze of any kind of work; empty: there is none.
 
     Raises:
         NotRegistered: the freezes cannot be proven to be absent.

@@ -1,6 +1,6 @@
 """The worker of one chore: a round, then a long pause, for ever.
 
-Silence is the worst failure: what keeps a chore from its round stands in its status with the reason.
+The status says why a chore cannot run its round.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Chore(Protocol):
     """One chore under one claim."""
 
     async def round(self) -> Round:
-        """Do a bounded piece of it."""
+        """Do a bounded part of the chore."""
 
 
 class Housekeeper(Worker[Snapshot, Plan]):
@@ -54,16 +54,16 @@ class Housekeeper(Worker[Snapshot, Plan]):
         super().__init__(kind, claim, session, wake)
         clock, rng = self.context.clock, self.context.rng
         self._interval = settings.interval
-        # A farm that has just started, or taken over, has more urgent work than this.
+        # A farm that has just started or taken over has more urgent work.
         self._due = clock.mono() + min(FIRST_SECONDS, settings.interval) * rng.uniform(0.5, 1.0)
         self._chore = chore(self.context, settings, self.writer)
 
     def stands(self) -> Sequence[Operation]:
-        """A chore has no record that could change."""
+        """No checks: a chore has no record."""
         return ()
 
     async def read(self) -> Snapshot | Outcome:
-        """Why nothing may be removed now: any kind's freeze, here or in the store (R18)."""
+        """The evidence of any kind's freeze, in this farm or in the store (R18)."""
         context = self.context
         if (early := self._due - context.clock.mono()) > 0:
             return Outcome("after", early)
@@ -73,13 +73,13 @@ class Housekeeper(Worker[Snapshot, Plan]):
         return Snapshot(await references.freeze(context.client, context.keys, context.cluster, context.clock))
 
     def decide(self, snapshot: Snapshot) -> Plan:
-        """A round, unless anything is frozen."""
+        """A round, unless any kind is frozen."""
         if not snapshot.frozen:
             return Plan(round=True)
         return Plan(blocked=frozen(snapshot.frozen), after=min(FROZEN_SECONDS, self._interval))
 
     async def act(self, snapshot: Snapshot, plan: Plan) -> Outcome:
-        """One round; then people are told that it went well."""
+        """Run one round, then report success."""
         done = await self._chore.round()
         pause = SOON_SECONDS if done.more else self._interval
         self._due = self.context.clock.mono() + pause * self.context.rng.uniform(0.9, 1.1)
