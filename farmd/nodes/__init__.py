@@ -1,5 +1,6 @@
-"""Nodes: what people ask of them, when their agents are given up (R21), and how they are drained.
+"""Nodes: their commands, giving up absent agents (R21), and drains.
 
-One claimed item a node. ``absence.py`` is what this farm itself sees of agents that are gone, ``plan.py``
-decides, ``worker.py`` writes the verdict for all farms and advances a drain; RC workers act on both.
+Each node is one claimed item. ``absence.py`` measures what this farm itself sees of absent agents,
+``plan.py`` decides, ``worker.py`` writes the verdict for all farms and advances drains; the workers of pods
+act on both.
 """

@@ -1,8 +1,7 @@
-"""Since when this farm itself sees agents absent: the only clock that gives a node up (R21).
+"""Measures for how long this farm itself sees agents absent; a node is given up by this alone (R21).
 
-It counts what was seen, never what was not: while the view is doubtful, late or was interrupted nothing
-is known, and all absences begin anew once it is good again. One sweep serves all nodes; it rests while
-every agent is there.
+Only seen absence counts: while the view is doubtful, late or interrupted nothing is known, and all absences
+begin anew once the view is good again. One sweep serves all nodes; it pauses while every agent is present.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ log = structlog.get_logger()
 
 TICK_SECONDS = 1.0
 IDLE_SECONDS = 30.0
-# A sweep that comes so much later than it should: the process stood still, and saw nothing meanwhile.
+# A sweep that comes so much later than planned means that the process stood still and saw nothing.
 LATE_SECONDS = 5.0
 # Consul stretches waits by up to 1/16, and an answer takes its time.
 STALE_SECONDS = WAIT_SECONDS * 17 / 16 + 5.0
 
 
 class Absences:
-    """Which agents this farm misses, and for how long.
+    """The agents that this farm sees absent, and for how long.
 
-    ``due`` is called with those that it is time for, and ``look``, which weighs the evidence, before it.
+    ``due`` is called with nodes whose time has come; ``look``, which checks the evidence, is called before.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Absences:
         caches.nodes.subscribe(self._changed)
 
     def under(self, session: Session) -> None:
-        """This farm works under that session now; another one than before had a gap in front of it."""
+        """Note the farm's session; a new session means a gap before it."""
         if session is not self._session:
             if self._session is not None:
                 self._blind = True
@@ -73,12 +72,12 @@ class Absences:
             self._wake.set()
 
     def seconds(self, node: str) -> float | None:
-        """For how long the agent was seen absent; None: it is there, or nobody can tell."""
+        """For how long the agent was seen absent; None: it is present, or the absence is unknown."""
         since = self._since.get(node)
         return None if since is None or self._blind else self._clock.mono() - since
 
     def present(self, node: str) -> bool:
-        """Whether the agent is there; a record that a newer version wrote is one, too."""
+        """Whether the agent is present; a record of a newer version counts."""
         return self._caches.agents.holds(self._keys.agent(node))
 
     async def run(self) -> None:
@@ -98,7 +97,7 @@ class Absences:
             self._beat.close()
 
     def sweep(self) -> float:
-        """Look once: call for the nodes that it is time for; returns seconds until the next look."""
+        """Sweep once and call ``due`` for nodes whose time has come; returns seconds until the next sweep."""
         self._looked = self._clock.mono()
         if why := self._doubt():
             if not self._blind:
@@ -121,7 +120,7 @@ class Absences:
         return TICK_SECONDS if pending else IDLE_SECONDS
 
     def _doubt(self) -> str:
-        """Why this farm cannot tell who is absent; empty when it can."""
+        """Why absence cannot be known now; empty: it can."""
         agents, session = self._caches.agents, self._session
         if not agents.ready.is_set():
             return "never read"

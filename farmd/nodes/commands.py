@@ -1,7 +1,7 @@
-"""What people ask of nodes; called by the command line and over HTTP alike.
+"""The commands of nodes; the command line and HTTP both call them.
 
-As in ``farmd.replication.commands``, each function returns a ``Mutation`` that has written nothing
-yet. People's word lives in ``nodes/<node>``; the agent's own facts are never touched here.
+Each function returns a ``Mutation`` that has written nothing yet. People's settings are in ``nodes/<node>``;
+the agent's own facts are never changed here.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ async def label(call: Call, name: str, labels: Mapping[str, str], remove: Sequen
 
 
 async def register(call: Call, name: str) -> Mutation:
-    """Make a node known before its agent starts, for agents whose tokens may not do so themselves (R20).
+    """Register a node before its agent starts, for agents whose tokens may not do so themselves (R20).
 
-    From then on an empty answer for the node is true: what its agent runs beyond that is stopped. So it is
-    asked for where somebody was there before.
+    From then on an empty answer for the node is true: its agent stops everything else that it runs. So a
+    person is asked first if the node was known before.
 
     Raises:
         InputInvalid: a bad name. NotRegistered: no cluster lives under this prefix.
@@ -160,7 +160,7 @@ async def undrain(call: Call, name: str) -> Mutation:
 
 
 async def _moves(call: Call, node: str) -> tuple[str, ...]:
-    """What a drain will move, and what will stay: one line an owner, system pods last."""
+    """What a drain will move, and what will stay: one line for each owner, system pods last."""
     try:
         left = await leftovers.read(
             call.client, call.keys, node, leftovers.SystemPods(call.client, call.keys), running=False
@@ -222,7 +222,7 @@ def _difference(old: Node, new: Node) -> tuple[dict[str, Scalar], dict[str, Scal
     was, becomes = _told(old), _told(new)
     for field in {**was, **becomes}:
         if was.get(field) != becomes.get(field):
-            # What is not there has no value, which is another thing than an empty one.
+            # A missing field has no value, which differs from an empty value.
             before |= {field: was[field]} if field in was else {}
             after |= {field: becomes[field]} if field in becomes else {}
     for name in ("cordoned", "cordon_reason"):
@@ -232,7 +232,7 @@ def _difference(old: Node, new: Node) -> tuple[dict[str, Scalar], dict[str, Scal
 
 
 def _told(record: Node) -> dict[str, Scalar]:
-    """The fields that people ask for."""
+    """The fields that people set."""
     told: dict[str, Scalar] = {f"labels.{key}": value for key, value in sorted(record.labels.items())}
     told |= {f"taints.{taint.key}:{taint.effect}": taint.value for taint in record.taints}
     told |= {f"capacity.{name}": f"{amount:.12g}" for name, amount in sorted(record.capacity.items())}

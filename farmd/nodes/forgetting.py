@@ -1,9 +1,9 @@
-"""Forgetting a node that is gone for good: all that stands of it goes, in one transaction.
+"""Forgets a node that is gone for good: all its records are deleted in one transaction.
 
-What must never break: nobody is forgotten whose agent is there, or whom anybody's pod, room or move still
-refers to, and nothing of it is left in the store. A farm places no pod on a node whose agent is absent; that
-the node is given up or cordoned besides makes sure that none is on its way. An agent that comes back
-registers as a new node's does (R20).
+What must never break: no node is forgotten whose agent is present, or to which a pod, a reservation or a move
+still refers, and nothing of a forgotten node is left in the store. A farm places no pod on a node whose agent
+is absent; that the node is also given up or cordoned ensures that no pod is on its way. An agent that comes
+back registers like a new node's (R20).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAMED_AT_MOST = 10
 
 
 async def forget(call: Call, name: str) -> Mutation:
-    """Remove a node's record, registration, reservations, verdict, status and what it last said it runs.
+    """Delete a node's record, registration, reservations, verdict, status and last realities.
 
     Raises:
         NotFound: nobody knows the node. Locked: somebody holds its mutation lock.
@@ -82,12 +82,12 @@ async def forget(call: Call, name: str) -> Mutation:
 
 
 async def _read(call: Call, key: str) -> Entry | None:
-    """By a read that no stale server answers."""
+    """A consistent read."""
     return await call.client.read(key, mode="consistent")
 
 
 def _delete(key: str, entry: Entry | None) -> Operation:
-    """Remove what was read, and nothing that came or changed since."""
+    """Delete what was read, and nothing that came or changed since."""
     return (
         operations.check_not_exists(key) if entry is None else operations.delete_cas(key, entry.modify_index)
     )
@@ -100,7 +100,7 @@ async def _details(call: Call, name: str) -> tuple[str, ...]:
 
 
 def _refuse_in_use(name: str, node: Entry | None, work: Entry | None) -> None:
-    """A node that farms may still count on is not forgotten, even if nothing stands there now."""
+    """Refuse a node that farms may still use, even if nothing is there now."""
     lost = work is not None and codec.decode(Work, work.value, work.key).lost_since > 0
     try:
         cordoned = node is not None and codec.decode(Node, node.value, node.key).cordoned
@@ -126,7 +126,7 @@ async def _refuse_used(call: Call, name: str, reserved: Entry | None) -> None:
 
 
 async def _references(call: Call, name: str, reserved: Entry | None) -> AsyncIterator[str]:
-    """What of anybody's is there, or shall come."""
+    """The pods, reservations and moves that refer to the node, as text."""
     keys, pods = call.keys, dict[str, str]()
     page = await call.client.keys(keys.tree("pods"), mode="consistent")
     for key in page.items:
@@ -147,7 +147,7 @@ async def _references(call: Call, name: str, reserved: Entry | None) -> AsyncIte
 
 
 async def _arriving(call: Call, name: str, there: set[str]) -> AsyncIterator[str]:
-    """Moves that have chosen a place there, and have not placed the pod."""
+    """Moves that have chosen a place there and have not placed the pod."""
     for raw in (await call.client.list(call.keys.tree("work"), mode="consistent")).items:
         if is_sentinel(raw.key):
             continue

@@ -1,4 +1,4 @@
-"""Nodes as a kind of work: one item a node, so that all farms see one verdict (R21)."""
+"""Nodes as a kind of work: one item for each node, so that all farms share one verdict (R21)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from store.sessions import Session
 
 SWEEP_STALL_SECONDS = 180.0
 _NO_LABELS: Mapping[str, str] = {}
-"""One for all: a selector never chooses among nodes."""
+"""All nodes share this: selectors do not choose among nodes."""
 
 
 class Nodes(Kind):
@@ -44,22 +44,21 @@ class Nodes(Kind):
         )
 
     def records(self) -> Items:
-        """Nodes that anybody speaks of: people, or an agent."""
+        """The nodes that have a record or an agent."""
         caches = self.context.caches
         return Items((caches.nodes, caches.agents), self.context.keys, self._item)
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
-        """The one sweep that tells workers when an agent was absent for long enough."""
+        """The tasks of the kind, with the one sweep of absent agents."""
         return (*super().background(), self._absences.run())
 
     async def barrier(self, items: Sequence[str]) -> None:
-        """Read the small trees that plans rest on, and what was last said of these nodes (R15)."""
+        """Read the small trees that plans rest on, and these nodes' last statuses (R15)."""
         await reading.barrier(self.context.caches)
         await self.context.caches.failsafe.barrier()
         await self.recollection.read(items)
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> NodeWorker:
-        """A worker for one node."""
         self._absences.under(session)
         return NodeWorker(self, claim, session, wake, self._watch, self._absences, self._system)
 

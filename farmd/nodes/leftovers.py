@@ -1,7 +1,7 @@
-"""What still stands on a node, and what keeps it there: read for a drain, and for whoever plans one.
+"""Reads the pods that are left on a node and why they stay, for drains and their previews.
 
-An intent is a pod that the node must run, a reality one that it does run: a drain waits for both. An
-answer without the node's own sentinel proves no absence (R20).
+An intent is a pod that the node must run, a reality one that it does run: a drain waits for both. An answer
+without the node's own sentinel proves no absence (R20).
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ UNKNOWN_OWNER = "unknown"
 
 
 class _Said(msgspec.Struct):
-    """The part that an intent and a reality have in common."""
+    """The fields that an intent and a reality share."""
 
     manifest: str = ""
     owner: str = UNKNOWN_OWNER
 
 
 class _Reported(msgspec.Struct):
-    """The part that the statuses of all owners have in common."""
+    """The field that the statuses of all owners share."""
 
     reason: str = ""
 
 
 class SystemPods:
-    """Which manifests are a system pod's."""
+    """Tells which manifests are a system pod's."""
 
     def __init__(self, client: ConsulClient, keys: Keys) -> None:
         self._manifests = ManifestCache(client, keys)
 
     async def __call__(self, sha: str) -> bool:
-        """Whether it is; a pod whose manifest cannot be read is not kept for later."""
+        """Whether the manifest is a system pod's; one that cannot be read counts as an ordinary pod's."""
         try:
             return (await self._manifests.get(sha)).system
         except (NotFound, RecordInvalid):
@@ -57,7 +57,7 @@ class SystemPods:
 async def read(
     client: ConsulClient, keys: Keys, node: str, system: SystemPods, *, running: bool = True
 ) -> tuple[Leftover, ...]:
-    """The pods of a node by instance; ``running``: also those that merely run there still.
+    """The pods of a node by instance; ``running``: also pods that merely still run there.
 
     Raises:
         NotRegistered: the answer has no sentinel, and says nothing about what is not in it.
@@ -69,7 +69,7 @@ async def read(
             f"node {node!r}: {sentinel} is missing, so an empty answer proves nothing", node=node
         )
     seen = (await client.list(keys.realities(node))).items if running else []
-    # What the node must run is said last: it knows better whose the pod is.
+    # The intents come last and win, because they know the owner better.
     said = {keys.last_part(raw.key): _said(raw) for raw in (*_records(seen), *_records(page.items))}
     return tuple(
         [Leftover(instance, one.owner, await system(one.manifest)) for instance, one in sorted(said.items())]
@@ -89,9 +89,9 @@ def _said(raw: RawEntry) -> _Said:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose pods they are: ``kind`` and ``title`` (``rc/web``), and why they stay; empty when they leave.
+    """The owner of pods: ``kind`` and ``title`` (``rc/web``), and why its pods stay; empty if they leave.
 
-    ``moves``: what leaves comes up on another node.
+    ``moves``: pods that leave come up on another node.
     """
 
     kind: str
@@ -101,7 +101,7 @@ class Owner:
 
 
 def owner_of(family: str, record: Record) -> Owner:
-    """What is known of an owner from its record."""
+    """The owner of a record."""
     return Owner(family, kinds.title(family, record.name), record.stays, moves=record.count is not None)
 
 
@@ -123,7 +123,7 @@ async def find_owner(client: ConsulClient, keys: Keys, owner_id: str) -> Owner:
 
 
 async def reason(client: ConsulClient, keys: Keys, owner_id: str, owner: Owner) -> str:
-    """Why an owner's pods are still there, in one line for people; empty while they are on their way."""
+    """Why an owner's pods are still there, in one line for people; empty while they are leaving."""
     if owner.stays:
         return f"{owner.title}: {owner.stays}"
     entry = await client.read(keys.status(owner.kind, owner_id))

@@ -1,4 +1,4 @@
-"""What a node's decision is made from, and what it says."""
+"""The snapshot and the plan of a node."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from store.nodes import Drain, Node, NodeStatus
 from store.work import Work
 
 NOTICE_SECONDS = 5.0
-"""How long an agent is absent before people are told: a restart within it is nobody's concern."""
+"""An agent that is absent for so long is reported; a restart within it is not."""
 
 LOOK_SECONDS = 5.0
-"""How often a drain looks at what keeps the pods that are left."""
+"""The period in which a drain reads why pods are left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A pod that still stands on a node, or still runs there. ``owner`` is its controller's id."""
+    """A pod that is left on a node, or still runs there. ``owner`` is its controller's id."""
 
     instance: str
     owner: str
@@ -29,10 +29,10 @@ class Leftover:
 class Snapshot:
     """One node at one moment.
 
-    ``node`` is None while there is no record of it that decodes, ``broken`` why it does not. ``absent_for``
-    says for how many seconds this farm itself has seen the agent absent; None while it cannot tell, or the
-    agent is there. ``left`` is None unless a drain asks for it, ``waiting`` says what keeps those pods.
-    ``status`` is the one that stands. ``now`` is in seconds since the epoch.
+    ``node`` is None without a record that decodes; ``broken`` says why it does not. ``absent_for`` is for how
+    many seconds this farm itself has seen the agent absent; None: unknown, or the agent is present. ``left``
+    is None unless a drain needs it; ``waiting`` says why those pods stay. ``status`` is the stored one.
+    ``now`` is in seconds since the epoch.
     """
 
     node: Node | None
@@ -56,17 +56,17 @@ class Snapshot:
 
     @property
     def lost(self) -> bool:
-        """Whether its agent is given up, and not back."""
+        """Whether its agent is given up and has not returned."""
         return not self.present and self.work.lost_since > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to change now.
+    """The changes to make now.
 
-    ``register``: write the record that is missing. ``drain`` is the new state of the drain, None when it
-    stays. ``status`` is what people should read, None for nothing. ``after``: seconds until time alone
-    changes this plan. ``blocked``: a due verdict is held back by a freeze, or the node waits for people.
+    ``register``: write the missing record. ``drain`` is the drain's new state, None: unchanged. ``status`` is
+    for people, None: none. ``after``: seconds until time alone changes the plan. ``blocked``: a freeze holds
+    back a due verdict, or the node waits for people.
     """
 
     register: bool = False
@@ -78,5 +78,5 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to write but a status."""
+        """Whether there is nothing to write except a status."""
         return not (self.register or self.verdict or self.drain)

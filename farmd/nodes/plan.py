@@ -1,8 +1,8 @@
-"""What a node's worker does next: pure (R21; stages of a drain).
+"""Decides the next changes of a node: pure (R21; stages of a drain).
 
 An absent agent is neither healthy nor unhealthy until this farm itself saw it absent for the grace period;
-frozen, nobody is given up. A drain waits for all pods but the system's, then for those, then it is done;
-past its deadline it says so and goes on.
+during a freeze no agent is given up. A drain waits for all pods but the system's, then for those, then it is
+done; past its deadline it reports that and goes on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def decide(snapshot: Snapshot) -> Plan:
 
 
 def _verdict(snapshot: Snapshot) -> tuple[Verdict, bool]:
-    """The verdict to write now, and whether one is due at all: frozen, nobody is given up."""
+    """The verdict to write now, and whether one is due; a freeze holds back giving up."""
     lost = snapshot.work.lost_since > 0
     if snapshot.present:
         return ("back" if lost else ""), lost
@@ -54,7 +54,9 @@ def _blocked(snapshot: Snapshot, advanced: Drain | None, *, held_back: bool) -> 
 
 
 def _advance(snapshot: Snapshot) -> Drain | None:
-    """The drain's next state; None: as it is. What is left was read, and an empty answer was proven (R20)."""
+    """The drain's next state; None: unchanged. What is left was read, and an empty answer was proven
+    (R20).
+    """
     drain, left = snapshot.draining, snapshot.left
     if drain is None or left is None:
         return None
@@ -69,7 +71,7 @@ def _advance(snapshot: Snapshot) -> Drain | None:
 
 
 def _again(snapshot: Snapshot, advanced: Drain | None) -> float | None:
-    """A drain looks again from time to time: what its pods' owners say of them wakes nobody."""
+    """A drain looks again now and then, because a status of its pods' owners wakes no worker."""
     drain = advanced or snapshot.draining
     if drain is None or drain.stage == "done":
         return None
@@ -99,7 +101,7 @@ def _status(snapshot: Snapshot, verdict: Verdict, advanced: Drain | None) -> Nod
 
 
 def _absent_since(snapshot: Snapshot, verdict: Verdict) -> float:
-    """Since when to say that the agent is absent, in seconds since the epoch; 0: say nothing."""
+    """Since when the agent is reported absent, in seconds since the epoch; 0: it is not reported."""
     if snapshot.present:
         return 0.0
     if snapshot.work.lost_since > 0:

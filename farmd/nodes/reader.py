@@ -1,6 +1,6 @@
-"""What one node's decision is made from: its record, its agent, and what a drain waits for (R15).
+"""Reads the input of one node's decision: its record, its agent, and what a drain waits for (R15).
 
-An idle node costs no request; only a drain reads, each time anew, what is left.
+An idle node costs no request; only a drain reads what is left, each time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_WORK = Work()
 
 
 async def barrier(caches: Caches) -> None:
-    """Read anew what a verdict and a drain are planned from (R15)."""
+    """Read the input of verdicts and drains (R15)."""
     for tree in (caches.nodes, caches.agents, caches.work):
         await tree.barrier()
 
@@ -37,7 +37,7 @@ async def read(
     system: SystemPods,
     kind: Kind,
 ) -> Snapshot:
-    """The node as it is. ``status`` is the one that stands."""
+    """The present snapshot. ``status`` is the stored one."""
     context = kind.context
     present = absences.present(node)
     work = context.caches.work.get(context.keys.work(kind.name, node))
@@ -55,7 +55,7 @@ async def read(
     )
     if snapshot.draining is None:
         return snapshot
-    # Where the node is lost, nobody can say what runs there.
+    # On a lost node the running processes are unknown.
     running = not snapshot.lost
     try:
         left = await leftovers.read(context.client, context.keys, node, system, running=running)
@@ -65,7 +65,7 @@ async def read(
 
 
 async def _reasons(left: tuple[Leftover, ...], context: Context) -> tuple[str, ...]:
-    """What keeps the pods that a drain waits for, in their owners' words."""
+    """Why the pods stay that a drain waits for, from their owners' statuses."""
     reasons = []
     for owner in sorted({pod.owner for pod in left})[:OWNERS_AT_MOST]:
         known = _owner(context, owner)

@@ -1,4 +1,4 @@
-"""What a plan changes and why, for the audit: pure."""
+"""Says what a plan changes and why, for the audit: pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Fields = dict[str, int | str | bool]
 
 
 def why(snapshot: Snapshot, plan: Plan) -> str:
-    """The reason of what a plan changes now."""
+    """The reason of a plan."""
     if plan.register:
         return "its agent is there, its record was not"
     if plan.verdict:
@@ -26,7 +26,7 @@ def why(snapshot: Snapshot, plan: Plan) -> str:
 
 
 def _left(snapshot: Snapshot, drain: Drain) -> str:
-    """Why a stage is over."""
+    """Why a stage of a drain is over."""
     if drain.stage == "system":
         return "all pods left but the system's"
     if snapshot.lost:
@@ -35,6 +35,6 @@ def _left(snapshot: Snapshot, drain: Drain) -> str:
 
 
 def difference(drain: Drain, other: Drain) -> Fields:
-    """What of a drain is not as it is in another one."""
+    """The fields of a drain that differ from another one."""
     stage: Fields = {"drain": drain.stage} if drain.stage != other.stage else {}
     return {**stage, **({"overdue": drain.overdue} if drain.overdue != other.overdue else {})}

@@ -1,4 +1,4 @@
-"""Waiting until a node is drained: the world is read, and the worker's status for what keeps the pods."""
+"""Waits until a node is drained: reads its pods, and the worker's status for why they stay."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Report = Callable[[Look], None]
 
 
 async def look(call: Call, name: str, system: leftovers.SystemPods) -> Look:
-    """How a node's drain stands now.
+    """The present state of a node's drain.
 
     Raises:
         NotFound: there is no such node.

@@ -1,4 +1,4 @@
-"""Whom a change concerns: the worker of a node, for what happens to it (and to its pods while it drains)."""
+"""Wakes the workers of nodes at changes of their nodes, and of their pods while they drain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from store.keys import Keys
 
 
 class Watch:
-    """The wakers of the nodes' workers of this farm."""
+    """The wakers of this farm's node workers."""
 
     def __init__(self, caches: Caches, keys: Keys) -> None:
         self._wakers: dict[str, Wake] = {}
@@ -37,16 +37,16 @@ class Watch:
         self._wakers[node] = wake
 
     def detach(self, node: str) -> None:
-        """The node's worker ended."""
+        """Undo ``attach``."""
         self._wakers.pop(node, None)
         self._observed.discard(node)
 
     def follow(self, node: str, *, pods: bool) -> None:
-        """Whether the worker must hear of its node's pods."""
+        """Note whether changes of its pods wake the node's worker."""
         (self._observed.add if pods else self._observed.discard)(node)
 
     def wake(self, nodes: Iterable[str]) -> None:
-        """Wake the workers of these nodes, those that are here."""
+        """Wake those of the nodes' workers that are in this farm."""
         for node in nodes:
             if (wake := self._wakers.get(node)) is not None:
                 wake.set()

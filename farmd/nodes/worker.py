@@ -1,7 +1,7 @@
-"""The worker of one node: gives up its agent for all farms (R21), and advances its drain.
+"""The worker of one node: gives up an absent agent for all farms (R21), and advances the drain.
 
-The verdict is written only while the agent's presence is missing in the very same transaction, so that no
-farm with an old view can give up an agent that is there.
+The transaction of the verdict checks that the agent's presence is missing, so that no farm with an old view
+can give up an agent that is present.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _THERE = {"lost_since": 0.0, "absent_since": 0.0}
 
 
 class NodeWorker(Worker[Snapshot, Plan]):
-    """Looks after one node while its claim lasts; an idle node costs no request."""
+    """Keeps one node while its claim lasts; an idle node costs no request."""
 
     __slots__ = ("_absences", "_system", "_watch")
 
@@ -71,19 +71,19 @@ class NodeWorker(Worker[Snapshot, Plan]):
         return f"node_drain_{self.claim.item}"
 
     def attach(self) -> None:
-        """Hear of the agent, and of the pods while the node is drained."""
+        """Have ``wake`` set by changes of the agent and, during a drain, of the pods."""
         self._watch.attach(self.claim.item, self.wake)
 
     def detach(self) -> None:
-        """Hear of nothing any more."""
+        """Undo ``attach``."""
         self._watch.detach(self.claim.item)
 
     async def reread(self) -> None:
-        """Read anew what a verdict and a drain are planned from."""
+        """Read the input of verdicts and drains again."""
         await reading.barrier(self.context.caches)
 
     async def read(self) -> Snapshot | Outcome:
-        """The node as it is, also where it has an agent and no record yet."""
+        """The snapshot, also of a node that has an agent and no record yet."""
         stored = self.stored(self.context.caches.nodes)
         if stored is None and not self._absences.present(self.claim.item):
             return await self.gone()
@@ -98,20 +98,19 @@ class NodeWorker(Worker[Snapshot, Plan]):
         )
 
     def decide(self, snapshot: Snapshot) -> Plan:
-        """Pure (``plan.py``)."""
         return planning.decide(snapshot)
 
     def decided(self, snapshot: Snapshot, plan: Plan) -> None:
-        """A drain hears of its node's pods."""
+        """During a drain changes of the node's pods wake the worker."""
         self._watch.follow(self.claim.item, pods=snapshot.draining is not None)
 
     def describe(self, snapshot: Snapshot, plan: Plan) -> NodeStatus | None:
-        """A node with nothing the matter has no status at all."""
+        """The status; a node without trouble needs none."""
         return plan.status
 
     # -- alerts ----------------------------------------------------------------------------------
     async def alert(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Tell of a lost node and of a drain past its deadline, and that it is over."""
+        """Fire and resolve the alerts of a lost node and of a drain past its deadline."""
         node, work = self.claim.item, snapshot.work
         if work.lost_since > 0:
             absent = work.lost_since - work.absent_since
@@ -133,7 +132,7 @@ class NodeWorker(Worker[Snapshot, Plan]):
 
     # -- writes ----------------------------------------------------------------------------------
     async def act(self, snapshot: Snapshot, plan: Plan) -> Outcome:
-        """One change; it is confirmed, and told, by one more look."""
+        """Write one change; the next cycle confirms and reports it."""
         if plan.register:
             await self._register(snapshot, plan)
         elif plan.verdict:
@@ -143,9 +142,10 @@ class NodeWorker(Worker[Snapshot, Plan]):
         return Outcome("after", 0.0)
 
     async def _register(self, snapshot: Snapshot, plan: Plan) -> None:
-        """A node whose record somebody deleted while its agent lives: without one nobody would miss it.
+        """Write the record of a node whose agent is present; without a record its absence would go unnoticed.
 
-        The agent that is there, or not, decides: who was forgotten meanwhile does not come back by this.
+        The transaction checks that the agent is present, so that a node which was forgotten meanwhile does
+        not come back.
         """
         await self.writer.commit(
             operations.get(self.context.keys.agent(self.claim.item)),
@@ -163,7 +163,7 @@ class NodeWorker(Worker[Snapshot, Plan]):
         before = codec.decode(Work, entry.value, key) if entry is not None else Work()
         work = msgspec.structs.replace(before, **since)
         index, raw = (entry.modify_index, entry.value) if entry is not None else (0, b"")
-        # The agent that is there, or not, decides: not what a watch last said of it.
+        # The transaction checks the agent's presence, because the watch may be old.
         decides = operations.check_not_exists if lost else operations.get
         await self.writer.commit(
             *self.stands(),
@@ -179,7 +179,9 @@ class NodeWorker(Worker[Snapshot, Plan]):
         log.warning(f"node.{plan.verdict}", node=node, absent_s=round(absent, 1))
 
     async def _advance(self, snapshot: Snapshot, plan: Plan, node: Node, old: Drain, new: Drain) -> None:
-        """Write the drain's next stage into the record that people read, and owners' workers act on."""
+        """Write the drain's next stage into the node's record, which people read and owners' workers act
+        on.
+        """
         entry = await self.context.client.read(self.key)
         if entry is None or entry.modify_index != self.index:
             self.writer.unsettled = True  # changed since it was planned from
