@@ -1,7 +1,7 @@
-"""What the fleet looks like to people: what owns pods, pods, nodes and farms, joined from what is stored.
+"""Shows the fleet to people: owners of pods, pods, nodes and farms, joined from what is stored.
 
-Reads only, and only for people: no decision is made from these rows. A record that does not decode
-stands beside the others as broken, and hides none of them.
+It only reads, and no decision uses these rows. A record that does not decode is listed as broken beside the
+others and hides none of them.
 """
 
 from farmd.overview.members import farms

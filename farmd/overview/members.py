@@ -1,4 +1,4 @@
-"""Farms that are present, and why none of them works on an item, as far as presence and records tell."""
+"""Farms that are present, and why no farm works on an item, as far as presence and records show."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_YET = "no farm has claimed it yet"
 
 
 async def farms(client: ConsulClient, keys: Keys) -> list[Member]:
-    """All farms that are present, by id; a presence that does not decode is left out."""
+    """All farms that are present, by id, without those whose presence does not decode."""
     page = await client.list(keys.tree("farms"))
     found = []
     for raw in page.items:
@@ -33,7 +33,7 @@ async def farms(client: ConsulClient, keys: Keys) -> list[Member]:
 
 
 def why_unowned(kind: str, record: Named, members: Sequence[Member]) -> str:
-    """One line; ``NOT_YET`` where some farm may claim it."""
+    """Why no farm works on an item, in one line; ``NOT_YET`` if a farm may claim it."""
     if not members:
         return "no farm is alive"
     claiming = [member for member in members if kind in member.kinds]

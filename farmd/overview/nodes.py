@@ -1,4 +1,4 @@
-"""Nodes: people's word on them, their agents, how many pods stand there, what the farms say of them."""
+"""Nodes: people's settings, agents, numbers of pods, and what farms report."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One node: people's word on it, its agent, how many pods stand on it, and what the farms say of it.
+    """One node: people's settings, its agent, the number of its pods, and what farms report.
 
-    ``left`` pods keep a drain from being done, for the reasons in ``waiting``.
+    ``left`` pods keep a drain from its end, for the reasons in ``waiting``.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Nodes(msgspec.Struct, frozen=True):
 
 
 async def nodes(client: ConsulClient, keys: Keys) -> Nodes:
-    """All nodes that people or agents know."""
+    """All nodes that have a record or an agent."""
     listing: NodeListing = await NodeStore(client, keys).list()
     page = await client.keys(keys.tree("intent"))
     counts: dict[str, int] = {}
@@ -82,8 +82,9 @@ def node_row(view: NodeRecords, condition: Condition, pods: int) -> NodeRow:
 
 
 def node_state(view: NodeRecords, *, lost: bool) -> str:
-    """One or two words: ``ready``, ``unreadable``, ``absent`` or ``lost``, and ``cordoned``, ``draining`` or
-    ``drained``. The record of an unreadable agent does not decode."""
+    """One or two words: ``ready``, ``unreadable``, ``absent`` or ``lost``, and ``cordoned``, ``draining``
+    or ``drained``. ``unreadable``: the agent's record does not decode.
+    """
     record = view.record
     silent = "unreadable" if view.unreadable else "lost" if lost else "absent"
     words = [silent if view.agent is None else "ready"]

@@ -1,4 +1,4 @@
-"""Records that own pods, with what their owners last reported and the farms that own them."""
+"""Records that own pods, with their last statuses and the farms that own them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ T = TypeVar("T", bound=Named)
 
 
 class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """One record, its index, what its owner last reported, the farm that owns it, and who locked it.
+    """One record, its index, its last status, the farm that owns it, and the holder of its mutation lock.
 
-    ``status`` is of the family's own type. ``locked`` is the value of its mutation lock, read for one record
-    only, never for lists. ``unowned`` says why no farm works on it.
+    ``status`` has the family's own type. ``locked`` is the value of the mutation lock, read for single
+    records only. ``unowned`` says why no farm works on it.
     """
 
     record: T
@@ -40,24 +40,26 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def reported(self) -> bool:
-        """Whether the report speaks of the record as it is now."""
+        """Whether the status describes the record as it is now."""
         if self.status is None:
             return False
         if self.status.record:
             return bool(self.status.record == self.index)
-        # An older farm wrote it; a desired count tells at least something.
+        # An older farm's status names no record; an equal desired count is a sign.
         count = getattr(self.record, "count", None)
         return count is None or bool(self.status.desired == count)
 
     @property
     def desired(self) -> int:
-        """How many pods there should be: by the record, or else by what its owner counted; 0 until it did."""
+        """How many pods there should be: by the record, or by the owner's count; 0 until the owner
+        counted.
+        """
         count = getattr(self.record, "count", None)
         return int(getattr(self.status, "desired", 0) if count is None else count)
 
     @property
     def state(self) -> str:
-        """One word: what is happening, or why nothing is."""
+        """One word for what is happening, or why nothing is."""
         if getattr(self.record, "deleting", False):
             return "deleting"
         if not self.owner:
@@ -68,7 +70,7 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """Why nobody works on it, what the owner says of it, or that its status is outdated."""
+        """Why no farm works on it, the reason in the status, or that the status is outdated."""
         if self.unowned:
             return self.unowned
         said = str(self.status.reason) if self.reported else ""
@@ -140,7 +142,7 @@ async def row(client: ConsulClient, keys: Keys, records: NamedRecords[T], target
 
 
 async def holders(client: ConsulClient, keys: Keys, kind: str) -> dict[str, str]:
-    """Which farm holds which item of a kind of work; all kinds for ``""``, with keys ``<kind>/<id>``."""
+    """The farms that hold the items of a kind of work; all kinds for ``""``, with keys ``<kind>/<id>``."""
     page = await client.list(keys.lock(kind, "") if kind else keys.tree("locks"))
     found = {}
     for raw in page.items:

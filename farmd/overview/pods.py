@@ -1,7 +1,7 @@
-"""Pods: whose they are, where they stand, and what their nodes say of them; processes that outlive theirs.
+"""Pods: owner, place, and what their nodes report; also processes that outlive their pods.
 
-What the agent of a node said last counts only while it is heard of: without it a pod is of unknown health,
-neither healthy nor unhealthy (R21).
+An agent's last report counts only while the agent is present; otherwise the pod's health is unknown, neither
+healthy nor unhealthy (R21).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GONE = "its pod was removed"
 
 
 class PodRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod: who owns it, where it stands, and what its node says of it.
+    """One pod: its owner, its place, and what its node reports.
 
     ``restart`` counts the restarts that were asked for, ``restarted`` is the counter that its node acted on
     (R28). ``gone``: the pod was removed, and its node has yet to say that its process ended.
@@ -71,14 +71,14 @@ class Pods(msgspec.Struct, frozen=True):
 
     @property
     def placed(self) -> list[PodRow]:
-        """The pods; not the processes that outlive theirs."""
+        """The pods, without processes that outlive theirs."""
         return [row for row in self.rows if not row.gone]
 
 
 async def pods(client: ConsulClient, keys: Keys, of: Owner | None = None) -> Pods:
     """All pods, or those of one owner.
 
-    Processes whose pods were removed are shown with all pods, and with those of an owner that is being
+    Processes whose pods were removed are listed with all pods, and with those of an owner that is being
     deleted, whose record waits for them.
     """
     broken: list[str] = []
@@ -121,7 +121,7 @@ def _state(
     intents: Mapping[Place, Stored[Intent]],
     present: frozenset[str],
 ) -> PodState:
-    """The state of one pod; what its node runs for another owner says nothing of it."""
+    """The state of one pod; a reality of another owner does not count."""
     found = realities.get(place)
     reality = found.record if found is not None and found.record.owner in ("", owner) else None
     return PodState(pod, intents.get(place), reality, absent=place[0] not in present)
@@ -173,7 +173,7 @@ def _phase(state: PodState, reality: Reality) -> str:
 
 
 def _gone(place: tuple[str, str], reality: Reality, name: str, *, heard: bool) -> PodRow:
-    """What a node still runs, as it last said."""
+    """The row of a process that a node still runs, by its last report."""
     return PodRow(
         owner=reality.owner,
         owner_name=name,
@@ -192,7 +192,7 @@ def _gone(place: tuple[str, str], reality: Reality, name: str, *, heard: bool) -
 
 
 async def _present(client: ConsulClient, keys: Keys) -> frozenset[str]:
-    """Nodes whose agents are heard of."""
+    """The nodes whose agents are present."""
     page = await client.keys(keys.tree("agents"))
     return frozenset(keys.last_part(key) for key in page.items if not is_sentinel(key))
 
@@ -200,7 +200,7 @@ async def _present(client: ConsulClient, keys: Keys) -> frozenset[str]:
 async def _realities(
     client: ConsulClient, keys: Keys, wanted: set[str] | None, broken: list[str]
 ) -> dict[Place, Stored[Reality]]:
-    """What nodes run, all for None."""
+    """The realities of the nodes, of all for None."""
     prefixes = _prefixes(wanted, keys.realities, keys.tree("reality"))
     return {keys.reality_parts(one.key): one for one in await _records(client, prefixes, Reality, broken)}
 
@@ -208,13 +208,13 @@ async def _realities(
 async def _intents(
     client: ConsulClient, keys: Keys, wanted: set[str] | None, broken: list[str]
 ) -> dict[Place, Stored[Intent]]:
-    """What nodes must run, all for None."""
+    """The intents of the nodes, of all for None."""
     prefixes = _prefixes(wanted, keys.intents, keys.tree("intent"))
     return {keys.intent_parts(one.key): one for one in await _records(client, prefixes, Intent, broken)}
 
 
 def _prefixes(wanted: set[str] | None, of_node: Callable[[str], str], whole: str) -> list[str]:
-    """One read a node, or of the whole tree where that is cheaper."""
+    """One prefix for each node, or the whole tree where that is cheaper."""
     if wanted is None or len(wanted) > _MANY_NODES:
         return [whole]
     return [of_node(node) for node in sorted(wanted)]

@@ -1,4 +1,4 @@
-"""Farms that are present, what they hold, and the freezes that are in force."""
+"""Farms that are present, how many items they hold, and the freezes in force."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FarmRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def farm_rows(client: ConsulClient, keys: Keys) -> list[FarmRow]:
-    """All farms that are present, by id, with what they hold."""
+    """All farms that are present, by id, with how many items they hold."""
     members = await farms(client, keys)
     held: dict[str, Counter[str]] = {}
     for item, farm in (await holders(client, keys, "")).items():
