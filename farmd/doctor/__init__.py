@@ -1,6 +1,6 @@
 """``farmctl doctor``: what is wrong in the store, why it matters, and what to do about it.
 
-``survey.py`` reads everything once, each check is a pure function of that survey in a file of its own
-(``consul.py`` alone asks the servers), ``examine.py`` runs them all. Nothing is changed unless somebody
-asks for it by name; ``fixes.py`` then writes audited transactions that check once more.
+``survey.py`` reads everything once; each check is a pure function of that survey in its own file (only
+``consul.py`` asks the servers); ``examine.py`` runs them all. Nothing is changed unless a person names it;
+``fixes.py`` then writes audited transactions that check once more.
 """

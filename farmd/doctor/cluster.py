@@ -1,4 +1,4 @@
-"""Is the cluster registered, whole, and of a schema that this version knows (R20)."""
+"""Checks that the cluster is registered, complete, and of a schema that this version knows (R20)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from store.keys import is_sentinel
 
 
 def check(survey: Survey) -> list[Finding]:
-    """Registration, schema, and every sentinel that there must be."""
+    """Check registration, schema and all expected sentinels."""
     if survey.cluster is None:
         return [
             Finding(
@@ -49,7 +49,7 @@ def _sentinels(survey: Survey) -> list[Finding]:
     nodes = {*survey.ids("nodes"), *survey.ids("agents")}
     nodes |= {keys.intent_parts(entry.key)[0] for entry in survey.well_formed("intent")}
     expected = [*families.sentinels(keys), *(keys.sentinel(keys.intents(node)) for node in sorted(nodes))]
-    # One that bears another id is as bad where nobody expects one.
+    # A sentinel with another cluster's id is a finding even where none is expected.
     others = [key for tree in survey.trees.values() for key in tree if is_sentinel(key)]
     wrong = {key: survey.sentinel(key) for key in (*expected, *others)}
     return [_sentinel(survey, key, how) for key, how in wrong.items() if how]
@@ -58,7 +58,7 @@ def _sentinels(survey: Survey) -> list[Finding]:
 def _sentinel(survey: Survey, key: str, how: str) -> Finding:
     name = survey.short(key)
     family = name.partition("/")[0]
-    # A tree that came with a newer version than the one that registered the cluster never had a sentinel.
+    # A tree of a newer version than the one that registered the cluster never had a sentinel.
     young = how == "missing" and families.named(family) and survey.untouched(family)
     what = "is missing" if how == "missing" else "bears another id than the cluster"
     restore = "something deleted or copied parts of the store: restore Consul from a snapshot"

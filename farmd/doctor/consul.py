@@ -1,4 +1,4 @@
-"""Is Consul fit for farmd: a leader, a version that was tested, limits that are high enough."""
+"""Checks that Consul is fit for farmd: a leader, a tested version, high enough limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from store.consul.client import ConsulClient
 
 OLDEST = (1, 8)
-# A farm parks up to 64 queries and needs connections to write beside them.
+# A farm parks up to 64 queries and needs further connections to write.
 CONNECTIONS = 100
 VALUE_BYTES = MAX_MANIFEST_BYTES
 TRANSACTION_BYTES = MAX_MANIFEST_BYTES * 4 // 3 + 64 * 1024
@@ -40,7 +40,7 @@ async def check(client: ConsulClient) -> Report:
     try:
         version, limits = await client.version(), await client.limits()
     except AccessDenied:
-        # The token of a reader need not see the servers' configuration.
+        # A reader's token need not read the servers' configuration.
         return Report({**facts, "consul version": "unknown: the token may not read it"}, tuple(findings))
     findings += _version(version)
     for name, found, needed in (
@@ -48,7 +48,7 @@ async def check(client: ConsulClient) -> Report:
         ("kv_max_value_size", limits.kv_max_value_size, VALUE_BYTES),
         ("txn_max_req_len", limits.txn_max_req_len, TRANSACTION_BYTES),
     ):
-        # 0 and absent both mean: no limit of its own.
+        # 0 and a missing value both mean no limit.
         if found and found < needed:
             findings.append(
                 Finding(

@@ -1,5 +1,6 @@
-"""Runs all checks. What may have vanished while it was read, or may be over soon, counts only if it is there
-twice."""
+"""Runs all checks. A finding that may come from a change during the read, or may soon be over, counts only
+if a second survey has it, too.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from store.ports import Clock
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
 
-# What is on its way to being right gets so long.
+# A passing state has this long to end.
 PATIENCE_SECONDS = 3.0
 
 
 async def examine(client: ConsulClient, keys: Keys, clock: Clock) -> Report:
-    """What is wrong, and a few facts.
+    """All findings, and a few facts.
 
     Raises:
         StoreError: Consul cannot be reached, or the token may not read.
@@ -42,7 +43,7 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock) -> Report:
 
 
 def _lost(seen: Survey) -> list[Finding]:
-    """What belongs to nobody."""
+    """Findings of records without an owner."""
     return [*orphans.check(seen), *leftovers.check(seen), *reservations.check(seen)]
 
 

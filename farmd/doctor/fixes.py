@@ -1,4 +1,4 @@
-"""Putting right what a person named: audited transactions that check once more what made it so."""
+"""Fixes findings that a person named, by audited transactions that check the finding's reasons again."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from store.operations import MAX_OPERATIONS, Operation
 
 ACTION = "doctor.remove"
 RESTORE = "doctor.restore"
-# Beside the removals: the check of the cluster, and the audit record.
+# The operations besides the removals: the check of the cluster, and the audit record.
 OVERHEAD = 2
 
 
 def choose(findings: Sequence[Finding], targets: Sequence[str]) -> list[Finding]:
-    """The findings that a person means, by code, object or a part of an object such as an owner's id.
+    """The findings that a person chose, by code, object or a part of an object such as an owner's id.
 
     Raises:
         NotFound: a target fits none.
@@ -42,10 +42,10 @@ def choose(findings: Sequence[Finding], targets: Sequence[str]) -> list[Finding]
 
 
 async def mutations(call: Call, findings: Sequence[Finding]) -> list[Mutation]:
-    """One mutation for each item, several where an item has more than one transaction holds.
+    """One mutation for each item, or several if its changes exceed a transaction.
 
-    Room is given back last: only then is it certain that nobody is told to run there any more. Where the
-    owner lives it goes at once: it would have placed its next pod there before.
+    Room is given back last, once no node is told to run the pod any more. If the owner exists, it is given
+    back at once, because the owner would otherwise place its next pod there first.
 
     Raises:
         NotRegistered: no cluster is registered, so nothing can be proven to be absent.
@@ -71,7 +71,7 @@ async def mutations(call: Call, findings: Sequence[Finding]) -> list[Mutation]:
 
 
 async def _registration(call: Call, cluster: Operation, key: str) -> Mutation:
-    """Create the sentinel of a tree in which nothing ever was, on a person's word (R20).
+    """Create the sentinel of a tree that was never written, at a person's request (R20).
 
     Raises:
         Conflict: something stands there by now, so an absence is not what was looked at.
@@ -117,7 +117,7 @@ def _guarded(removals: Sequence[Removal]) -> list[Operation]:
 
 
 def _room(removals: Sequence[Removal]) -> list[Release]:
-    """What is given back in the transaction of the removals, all of one node."""
+    """The room that is given back in the transaction of the removals, all of one node."""
     return [one.release for one in removals if one.release is not None and one.at_once]
 
 

@@ -1,7 +1,7 @@
-"""What does not work although nothing is blocked.
+"""Finds what does not work although nothing is blocked.
 
-Pods that are down, realities that differ from intents, items that no farm may claim, deletions that wait,
-farms that work without presence.
+These are pods that are down, realities that differ from intents, items that no farm may claim, deletions that
+wait, and farms that work without presence.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from store.pods import Place, Pod
 from store.reality import Reality, fails, glance
 from store.status import Status
 
-# So many ends within so many seconds: the pod does not stay up, even if it runs at this moment.
+# A pod with so many ends in so many seconds does not stay up, even if it runs at this moment.
 CRASHES, CRASHES_WITHIN = 3, 300.0
-# So long a deletion may take before it is told.
+# A deletion that takes longer than this is reported.
 DELETION_SECONDS = 60.0
 
 
 def check(survey: Survey) -> list[Finding]:
-    """What holds as soon as it is seen."""
+    """The findings of one survey."""
     return [*_unowned(survey), *_deletions(survey)]
 
 
 def passing(survey: Survey) -> list[Finding]:
-    """What may be over in a moment: it counts only if it is there a while later, too."""
+    """Findings that may be over in a moment; they count only if a later survey has them, too."""
     return [*_down(survey), *_differing(survey), *_without_presence(survey)]
 
 
@@ -71,7 +71,7 @@ def _deletions(survey: Survey) -> Iterator[Finding]:
 
 
 def _pods(survey: Survey) -> dict[str, dict[Place, Reality | None]]:
-    """What nodes whose agents are there say of the pods of each owner."""
+    """The realities of each owner's pods on nodes whose agents are present."""
     keys, agents = survey.keys, survey.ids("agents")
     said = {keys.reality_parts(entry.key): reality for entry, reality in survey.decoded("reality", Reality)}
     found: dict[str, dict[Place, Reality | None]] = {}
@@ -105,7 +105,7 @@ def _ails(reality: Reality | None, now: float) -> str:
         return ""
     if fails(glance(reality)) or reality.phase == "exited":
         return complaint(reality)
-    # Older exits ended starts of other manifests: those were asked for.
+    # Older exits belong to other manifests and were asked for.
     exits = reality.exits[::-1][: reality.restarts]
     ends = sum(0 <= now - end.at < CRASHES_WITHIN for end in exits)
     return f"it ended {ends} times in {CRASHES_WITHIN:.0f} s" if ends >= CRASHES else ""

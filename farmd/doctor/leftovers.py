@@ -1,4 +1,4 @@
-"""What was left behind: names, status, work and locks of items that are gone, and locks of nobody."""
+"""Finds names, statuses, work and locks of items that are gone, and locks without a session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CODES = frozenset({"stale-name", "stale-status", "stale-work", "stale-lock", "lo
 
 
 def check(survey: Survey) -> list[Finding]:
-    """Nothing at all where the records themselves are in doubt."""
+    """The findings; none while the records themselves are in doubt."""
     if not survey.proven():
         return []
     return [*_names(survey), *_states(survey), *_locks(survey)]

@@ -1,4 +1,4 @@
-"""What the doctor finds, and what would take it away."""
+"""Findings of the doctor, and the changes that fix them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from store.entry import Entry
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Room to give back: an instance in a node's reservations, as seen, unless one of ``absent`` exists."""
+    """Room to give back: an instance in a node's reservations, as read, unless a key in ``absent`` exists."""
 
     node: str
     instance: str
@@ -19,12 +19,12 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Keys to delete at the index at which they were seen, while others are still absent.
+    """Keys to delete at the index at which they were read, while other keys are still absent.
 
-    ``kind`` and ``id`` name the item in the audit; ``pod`` is set where a pod goes, as
-    ``<node>/<instance>``, so that replay of the audit knows of it. ``release`` is room that nobody needs
-    any more once the keys are gone; ``at_once``: in the very same transaction, because the owner lives and
-    takes the place again as soon as it can. ``writes`` are records to restore: key, index as seen, new value.
+    ``kind`` and ``id`` name the item in the audit; ``pod`` is ``<node>/<instance>`` if a pod is removed, for
+    the replay of the audit. ``release`` is room that is free once the keys are gone; ``at_once``: in the same
+    transaction, because the owner exists and takes the place again as soon as it can. ``writes`` are records
+    to restore: key, index as read, new value.
     """
 
     kind: str
@@ -39,10 +39,10 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be.
+    """One fault in the store.
 
-    ``code`` is stable, ``object`` the key without its prefix (or a process, or a kind of work), ``fix``
-    what to do; with a ``removal``, or a sentinel's key in ``registers``, the doctor can do it itself.
+    ``code`` is stable, ``object`` the key without its prefix (or a process, or a kind of work), ``fix`` what
+    to do. With a ``removal``, or a sentinel's key in ``registers``, the doctor can fix it.
     """
 
     code: str
@@ -54,11 +54,13 @@ class Finding:
 
     @property
     def fixable(self) -> bool:
-        """Whether the doctor can do it itself."""
+        """Whether the doctor can fix it."""
         return self.removal is not None or bool(self.registers)
 
     def fits(self, target: str) -> bool:
-        """Whether a person means this one: by its code, its object, or one part or the beginning of it."""
+        """Whether the target names this finding: by its code, its object, or a part or the beginning of
+        that.
+        """
         above = self.object.startswith(f"{target.rstrip('/')}/")
         return target in {self.code, self.object} or above or target in self.object.split("/")
 

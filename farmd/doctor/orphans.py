@@ -1,7 +1,7 @@
-"""What lost its owner: pods whose controller is gone, intents without a pod, realities without an intent.
+"""Finds pods whose controller is gone, intents without a pod, realities without an intent.
 
-Absence is believed only where the sentinels prove it, and nothing is ever removed on the ground of a
-finding alone: the removal checks in its own transaction that the owner is still absent.
+Absence counts only where sentinels prove it, and a finding alone never removes anything: the removal's own
+transaction checks that the owner is still absent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CODES = frozenset({"orphan-pod", "orphan-intent", "intent-without-pod", "stale-r
 
 
 def check(survey: Survey) -> list[Finding]:
-    """Nothing at all where a tree that matters is in doubt."""
+    """The findings; none while a tree that matters is in doubt."""
     if not survey.proven("pods", "intent", "agents"):
         return []
     return [*_pods(survey), *_intents(survey), *_realities(survey)]
@@ -70,7 +70,7 @@ def _intents(survey: Survey) -> Iterator[Finding]:
             f"farmctl doctor --fix {survey.short(entry.key)} stops it",
             Removal(
                 "intent",
-                # What changes the same record of a node is one item.
+                # Changes of the same node's record are one item.
                 node if at_once else f"{node}/{instance}",
                 ((entry.key, entry.modify_index),),
                 (pod,) if owned else (pod, *survey.owner_keys(intent.owner)),
@@ -81,7 +81,7 @@ def _intents(survey: Survey) -> Iterator[Finding]:
 
 
 def _realities(survey: Survey) -> Iterator[Finding]:
-    """Only of absent agents: one that is there stops what it should not run, and says so itself."""
+    """Realities of absent agents; a present agent stops what it should not run, and reports it."""
     for entry in survey.well_formed("reality"):
         node, instance = survey.keys.reality_parts(entry.key)
         intent, agent = survey.keys.intent(node, instance), survey.keys.agent(node)

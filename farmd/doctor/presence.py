@@ -1,4 +1,4 @@
-"""Who is there: farms and their versions, agents of nodes, and clocks that disagree with this one."""
+"""Checks farms and their versions, agents of nodes, and clocks that differ from this one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SKEW_SECONDS = 60.0
 
 
 def facts(survey: Survey) -> dict[str, str]:
-    """Farms with their versions, and how many nodes there are."""
+    """The farms with their versions, and the number of nodes."""
     members = sorted((member for _, member in survey.decoded("farms", Member)), key=lambda m: m.id)
     nodes = _nodes(survey)
     present = len(survey.ids("agents"))
@@ -26,7 +26,7 @@ def facts(survey: Survey) -> dict[str, str]:
 
 
 def check(survey: Survey) -> list[Finding]:
-    """Farms, nodes and clocks."""
+    """Check farms, nodes and clocks."""
     if survey.cluster is None:
         return []
     return [*_farms(survey), *_absent(survey), *_clocks(survey)]
@@ -52,7 +52,7 @@ def _farms(survey: Survey) -> Iterator[Finding]:
         )
     for kind in KINDS.values():
         name = kind.family
-        # Items without records are always there.
+        # Items without records always exist.
         waits = any(survey.records(name)) if name in survey.trees else True
         if waits and not any(name in member.kinds for member in members):
             what = kind.unclaimed or f"no farm that is alive claims {kind.many}"

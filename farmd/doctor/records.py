@@ -1,4 +1,4 @@
-"""Which records do not decode, and which manifests are referred to but not there."""
+"""Finds records that do not decode, and references to missing manifests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from store.pods import Pod
 
 
 def check(survey: Survey) -> list[Finding]:
-    """Every record of the families that this version knows."""
+    """Check every record of the families that this version knows."""
     return [*_undecodable(survey), *_without_manifest(survey), *_corrupt_manifests(survey)]
 
 
@@ -62,5 +62,5 @@ def _corrupt_manifests(survey: Survey) -> list[Finding]:
 
 
 def _update() -> str:
-    """What people type to write a manifest anew."""
+    """The command that writes a manifest again."""
     return f"farmctl {'|'.join(KINDS[family.name].noun for family in families.owners())} update -f FILE --now"

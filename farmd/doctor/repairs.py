@@ -1,7 +1,7 @@
-"""The way out for each record that does not decode: what restores it from what is known, or removes it.
+"""Says how to fix each record that does not decode: restore it from other records, or remove it.
 
-What can be told from other records is restored: nothing that runs is touched then. The rest is removed, where
-its owner writes it anew or goes on without it.
+A record is restored where other records tell its content, so that nothing that runs is touched. Otherwise it
+is removed, and its owner writes it again or goes on without it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CORDON_REASON = "its record did not decode and was written anew"
 
 
 def way_out(survey: Survey, family: str, entry: Entry) -> WayOut:
-    """What to do about a record that does not decode, and how the doctor does it."""
+    """The advice for a record that does not decode, and the doctor's fix."""
     if not families.well_formed(survey.keys, family, entry.key):
         return _removed(survey, family, entry, "removes it")
     way = _named if families.named(family) else _WAYS.get(family, _written_anew)
@@ -34,7 +34,7 @@ def way_out(survey: Survey, family: str, entry: Entry) -> WayOut:
 def _removed(
     survey: Survey, family: str, entry: Entry, what: str, *beside: str, absent: tuple[str, ...] = ()
 ) -> WayOut:
-    """Remove it with the keys ``beside`` it that are there."""
+    """The removal of a record with the keys ``beside`` it that exist."""
     name = survey.short(entry.key)
     found = (survey.trees[key[len(survey.keys.prefix) :].partition("/")[0]].get(key) for key in beside)
     keys = tuple((each.key, each.modify_index) for each in (entry, *found) if each is not None)
@@ -73,7 +73,7 @@ def _named(survey: Survey, family: str, entry: Entry) -> WayOut:
 
 
 def _pod(survey: Survey, family: str, entry: Entry) -> WayOut:
-    """Restored from its intent, which its owner wrote with it; without one it never ran."""
+    """A pod is restored from its intent, which its owner wrote with it; without an intent it never ran."""
     owner, node, instance = survey.keys.pod_parts(entry.key)
     at = survey.keys.intent(node, instance)
     intent = next((one for each, one in survey.decoded("intent", Intent) if each.key == at), None)
@@ -93,7 +93,7 @@ def _labels(survey: Survey, owner: str) -> dict[str, str]:
 
 
 def _intent(survey: Survey, family: str, entry: Entry) -> WayOut:
-    """Restored from the pod that stands there: its node then goes on with what it runs."""
+    """An intent is restored from its pod, and the node continues with what it runs."""
     place = survey.keys.intent_parts(entry.key)
     # With the owner's counter its worker has no reason to restart the pod (R28).
     restarts = {record.id: record.restart for _, _, record in survey.owners()}

@@ -1,7 +1,7 @@
-"""Room on nodes that is reserved for nobody: what an owner left behind that is gone, or a move of its.
+"""Finds room on nodes that is reserved for no pod and no move.
 
-It keeps pods away for ever, because only whoever has the place gives its room back (W16: p2 leaked
-allocations). A place that a move has reserved is somebody's, although no pod stands there yet.
+Such room keeps pods away for ever, because only the owner of the place gives it back (W16: p2 leaked
+allocations). A place that a move has reserved is in use, although no pod is there yet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CODES = frozenset({"stale-reservation"})
 
 
 def check(survey: Survey) -> list[Finding]:
-    """Nothing at all where a tree that matters is in doubt."""
+    """The findings; none while a tree that matters is in doubt."""
     if not survey.proven("pods", "intent", "work"):
         return []
     taken = needed(survey)
@@ -44,13 +44,13 @@ def check(survey: Survey) -> list[Finding]:
 
 
 def needed(survey: Survey) -> set[Place]:
-    """Places of pods, and those that a move has reserved."""
+    """The places of pods, and those that a move has reserved."""
     taken = {survey.keys.pod_parts(entry.key)[1:] for entry in survey.well_formed("pods")}
     return taken | set(_moving(survey))
 
 
 def held(survey: Survey) -> dict[Place, Release]:
-    """What every place has reserved."""
+    """The reserved room of every place."""
     return {
         (node, instance): release_of(survey.keys, entry, node, instance)
         for entry, book in survey.decoded("reserved", Reserved)
@@ -60,7 +60,7 @@ def held(survey: Survey) -> dict[Place, Release]:
 
 
 def release_of(keys: Keys, entry: Entry, node: str, instance: str) -> Release:
-    """Giving back what one place has reserved, as long as nobody is to run there."""
+    """The release of one place's room, if no intent is there."""
     return Release(node, instance, entry, (keys.intent(node, instance),))
 
 
@@ -98,7 +98,9 @@ def _mutation(cluster: Operation, action: str, node: str, here: Mapping[str, Rel
 
 
 def given_back(releases: Sequence[Release]) -> tuple[Operation, list[str]]:
-    """The write that gives back places of one node together with what was left there, and what it does."""
+    """The write that gives back places of one node in the same transaction as removals, and its
+    description.
+    """
     entry = releases[0].entry
     book = codec.decode(Reserved, entry.value, entry.key)
     record = book.without([release.instance for release in releases])

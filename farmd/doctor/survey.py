@@ -1,7 +1,7 @@
-"""Everything that the doctor looks at, read once. What belongs to something is read before it.
+"""Reads everything that the doctor checks, once. Parts are read before what they belong to.
 
-So a pod whose controller is created meanwhile never looks like an orphan. The other way round, a whole
-that is deleted meanwhile may; such findings count only when a second survey has them, too.
+So a pod whose controller is created meanwhile never looks like an orphan. If an owner is deleted meanwhile,
+its parts may look like orphans; such findings count only if a second survey has them, too.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Survey:
         return (entry for key, entry in self.trees[family].items() if not is_sentinel(key))
 
     def well_formed(self, family: str) -> Iterator[Entry]:
-        """Those of them whose keys a record of the family can have."""
+        """The records whose keys are possible in the family."""
         return (entry for entry in self.records(family) if families.well_formed(self.keys, family, entry.key))
 
     def decoded(self, family: str, kind: type[T]) -> Iterator[tuple[Entry, T]]:
-        """Those of them that decode."""
+        """The records that decode."""
         for entry in self.well_formed(family):
             try:
                 yield entry, codec.decode(kind, entry.value, entry.key)
@@ -66,7 +66,7 @@ class Survey:
         return frozenset(self.keys.last_part(entry.key) for entry in self.well_formed(family))
 
     def sentinel(self, key: str) -> str:
-        """What is wrong with a sentinel: ``missing``, ``foreign``, or nothing (R20)."""
+        """What is wrong with a sentinel: ``missing``, ``foreign``, or empty (R20)."""
         family = key[len(self.keys.prefix) :].split("/", 1)[0]
         entry = self.trees[family].get(key)
         if entry is None:
@@ -95,14 +95,14 @@ class Survey:
                 yield from self.decoded(family.name, family.record)
 
     def proven(self, *trees: str) -> bool:
-        """Whether what is not in these trees, nor among the owners of pods, is truly absent."""
+        """Whether absence from these trees, and from the owners of pods, is proven."""
         names = (*(family.name for family in families.owners()), *trees)
         return not any(self.sentinel(self.keys.sentinel(self.keys.tree(name))) for name in names)
 
     def untouched(self, family: str) -> bool:
-        """Whether nothing at all tells of a record of that family, now or before.
+        """Whether nothing shows that records of the family exist or existed.
 
-        A tree that somebody wiped leaves names, states and locks behind, or pods of nobody.
+        A wiped tree leaves names, statuses, work and locks behind, or pods without an owner.
         """
         left = any(
             entry.key.startswith(f"{self.keys.tree(beside)}{family}/")
@@ -120,7 +120,7 @@ class Survey:
         return key.removeprefix(self.keys.prefix)
 
     def owner_keys(self, owner: str) -> tuple[str, ...]:
-        """Where a record of this owner could be."""
+        """The keys that a record of this owner could have."""
         known = (family.name for family in families.owners())
         unknown = sorted(self.trees.keys() - families.FAMILIES.keys())
         return tuple(self.keys.record(name, owner) for name in (*known, *unknown))
@@ -131,7 +131,7 @@ class Survey:
 
 
 async def _readable(client: ConsulClient, keys: Keys, trees: Mapping[str, Mapping[str, Entry]]) -> None:
-    """Tell what may not be read from what is missing: Consul lists the one as if it were the other.
+    """Distinguish an unreadable tree from an empty one, because Consul lists both alike.
 
     Raises:
         AccessDenied: the token may not read one of the trees.
@@ -164,7 +164,7 @@ async def _tree(client: ConsulClient, keys: Keys, name: str) -> dict[str, Entry]
 
 
 async def survey(client: ConsulClient, keys: Keys, clock: Clock) -> Survey:
-    """Read it all."""
+    """Read everything."""
     trees: dict[str, dict[str, Entry]] = {}
     hours = await client.keys(keys.tree("audit"), separator="/")
     for name in _in_order():

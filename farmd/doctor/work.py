@@ -1,4 +1,4 @@
-"""What stands still: freezes, and items that are blocked, with their reasons."""
+"""Finds freezes, and items that are blocked, with their reasons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from store.status import ItemStatus
 
 
 def check(survey: Survey) -> list[Finding]:
-    """Freezes, then blocked items."""
+    """Check freezes and blocked items."""
     return [*_frozen(survey), *_blocked(survey)]
 
 
@@ -46,7 +46,7 @@ def _blocked(survey: Survey) -> Iterator[Finding]:
 
 
 def _look(kind: str, name: str) -> str:
-    """Where more is told."""
+    """The command that shows more."""
     known = kinds.KINDS.get(kind)
     if known is None or not known.noun:
         return "remove the reason"
