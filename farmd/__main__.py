@@ -96,7 +96,12 @@ def agent(
     "--data-dir", type=click.Path(path_type=Path), help="Keep state there; default: nothing is kept."
 )
 @click.option("--http-addr", default="127.0.0.1:0", help="Where the store listens; default: a free port.")
-@click.option("--log-level", default="info", help="debug, info, warning, error or critical.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error", "critical"]),
+    default="info",
+    help="Lowest level that is logged.",
+)
 def dev(farms: int, agents: int, data_dir: Path | None, http_addr: str, log_level: str) -> None:
     """Run a whole cluster on this machine until ^C: a store, farms and agents."""
     from farmd.dev.command import run_dev

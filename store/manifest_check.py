@@ -7,6 +7,7 @@ a writer may have skipped this check.
 from __future__ import annotations
 
 import math
+import resource
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,9 @@ from store.manifests import MAX_MANIFEST_BYTES, HealthCheck, Manifest, canonical
 from store.mistakes import shown
 
 MAX_SECONDS = 1e9
+LIMITS = frozenset(
+    name.removeprefix("RLIMIT_").lower() for name in dir(resource) if name.startswith("RLIMIT_")
+)
 SIGNALS = frozenset(known.name.removeprefix("SIG") for known in signal.Signals)
 
 Mistake = tuple[str, object, str]
@@ -96,6 +100,8 @@ def _of_amounts(manifest: Manifest) -> Iterator[Mistake]:
         if not 0 <= amount < math.inf:
             yield f"resources.{name}", amount, "zero or more, and finite"
     for name, limit in manifest.ulimits.items():
+        if name not in LIMITS:
+            yield "ulimits", name, f"one of {', '.join(sorted(LIMITS))}"
         if not -1 <= limit < 2**63:
             yield f"ulimits.{name}", limit, "-1 (unlimited) to 2^63 - 1"
     if not 1024 <= manifest.logs.max_bytes < 2**50:

@@ -10,8 +10,10 @@ from farmd.cli.names import items
 from farmd.cli.options import Duration, command
 from farmd.cli.output import differences, show
 from farmd.cli.tables import Column, Table
-from farmd.kinds import family_of
+from farmd.kinds import KINDS, family_of
 from store.audit import Audit, AuditReader, Filter
+from store.errors import InputInvalid
+from store.mistakes import nearest
 from store.times import plain, rfc3339
 
 
@@ -42,6 +44,9 @@ async def list_(
         named = item.rpartition("/")[2]  # rc/hello, as -o name prints it
         wanted = Filter(kind=family_of(kind), item=named, actor=actor, action=action, since=start)
         rows = await reader.read(wanted, limit)
+        if kind and not rows and wanted.kind not in KINDS:
+            known = sorted(one.noun or one.family for one in KINDS.values())
+            raise InputInvalid(f"--kind: found {kind!r}{nearest(kind, known)}", field="kind")
         return _table(rows, [error.message for error in reader.broken])
 
     await show(invocation, read)

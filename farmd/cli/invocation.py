@@ -21,7 +21,15 @@ from store.consul.client import ConsulClient
 from store.consul.connect import connect
 from store.errors import InputInvalid
 from store.keys import Keys
+from store.mistakes import nearest
 
+_VARIABLES = {
+    "FARMCTL_ADDR",
+    "FARMCTL_TOKEN_FILE",
+    "FARMD_STORE__ADDRESS",
+    "FARMD_STORE__PREFIX",
+    "FARMD_STORE__TOKEN_FILE",
+}
 _PREFIX = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*/)+")
 
 
@@ -76,7 +84,14 @@ async def _run(settings: Settings, function: Callable[..., Any], params: Mapping
 
 
 def environment(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the token file that was asked for: flag, then ``FARMD_*``, then ``CONSUL_*``."""
+    """The environment with the token file that was asked for: flag, then ``FARMD_*``, then ``CONSUL_*``.
+
+    Raises:
+        InputInvalid: a variable of ours that is none.
+    """
+    for name in env:
+        if name.startswith(("FARMCTL_", "FARMD_STORE_")) and name not in _VARIABLES:
+            raise InputInvalid(f"{name}: unknown variable{nearest(name, sorted(_VARIABLES))}", field=name)
     found = dict(env)
     token_file = settings.token_file or env.get("FARMD_STORE__TOKEN_FILE")
     if token_file:

@@ -8,7 +8,7 @@ in YAML 1.2 (``farmd.commands.scalars``).
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import yaml
@@ -20,6 +20,7 @@ MAX_BYTES = 1024 * 1024
 MAX_NODES = 100_000
 MAX_DEPTH = 64
 MAX_DOCUMENTS = 1000
+MAX_DIGITS = 100
 
 
 def parse(text: str, source: str) -> list[tuple[str, Any]]:
@@ -54,15 +55,17 @@ def _json(text: str, source: str) -> Any:
         return found
 
     try:
-        return json.loads(text, object_pairs_hook=unique)
+        return json.loads(text, object_pairs_hook=unique, parse_int=lambda digits: _integer(digits, source))
     except (ValueError, RecursionError) as error:
         raise InputInvalid(f"{source}: not JSON: {_one_line(error)}", source=source) from error
 
 
 def _yaml(text: str, source: str) -> list[Any]:
     try:
-        _check_size(text, source)
+        _check_size(text)
         return list(yaml.load_all(text, _Loader))
+    except InputInvalid as error:
+        raise InputInvalid(f"{source}: {error.message}", source=source) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -72,11 +75,11 @@ def _yaml(text: str, source: str) -> list[Any]:
         raise InputInvalid(f"{source}: not YAML: {_one_line(error)}", source=source) from error
 
 
-def _check_size(text: str, source: str) -> None:
+def _check_size(text: str) -> None:
     """Count the nodes of the document with all aliases expanded, without expanding them."""
 
     def refuse(found: str, expected: str) -> InputInvalid:
-        return InputInvalid(f"{source}: found {found}, expected {expected}", source=source)
+        return InputInvalid(f"found {found}, expected {expected}")
 
     anchors: dict[str, int] = {}
     open_nodes: list[tuple[str | None, int]] = [(None, 0)]
@@ -120,8 +123,17 @@ class _Loader(yaml.SafeLoader):
             seen.add(key)
         return super().construct_mapping(node, deep)
 
+    def construct_integer(self, node: yaml.ScalarNode) -> int:
+        return _integer(node.value, f"line {node.start_mark.line + 1}", scalars.integer)
 
-_Loader.add_constructor(scalars.INTEGER, lambda _loader, node: scalars.integer(node.value))
+
+_Loader.add_constructor(scalars.INTEGER, _Loader.construct_integer)
+
+
+def _integer(digits: str, where: str, convert: Callable[[str], int] = int) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise InputInvalid(f"{where}: found a number of {len(digits)} digits, expected at most {MAX_DIGITS}")
+    return convert(digits)
 
 
 def _one_line(error: Exception) -> str:

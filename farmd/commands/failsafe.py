@@ -8,10 +8,12 @@ evidence changes.
 from __future__ import annotations
 
 from farmd.commands.mutation import Call, Change, Mutation
+from farmd.kinds import KINDS, family_of
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, NotFound
 from store.failsafe import Acknowledgement, Failsafe, FailsafeStore
 from store.keys import valid_segment
+from store.mistakes import nearest
 from store.times import rfc3339
 
 LONGEST_SECONDS = 24 * 3600.0
@@ -55,8 +57,11 @@ async def clear(call: Call, kind: str, evidence: str, seconds: float) -> Mutatio
 async def _frozen(store: FailsafeStore, kind: str, evidence: str) -> dict[str, Stored[Failsafe]]:
     """The chosen freezes with this very evidence, by kind of work."""
     if kind != ALL:
-        stored = await store.get(kind)
-        found = {} if stored is None else {kind: stored}
+        stored = await store.get(family_of(kind))
+        if stored is None and family_of(kind) not in KINDS:
+            known = sorted(one.family for one in KINDS.values() if one.guarded)
+            raise InputInvalid(f"kind: found {kind!r}{nearest(kind, [*known, ALL])}", field="kind")
+        found = {} if stored is None else {family_of(kind): stored}
     else:
         found = await store.list()
     if not found:

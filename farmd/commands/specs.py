@@ -216,10 +216,11 @@ def check_share(value: int | str, field: str) -> None:
         InputInvalid: naming the field.
     """
     try:
-        if not quantities.percent(value):
-            check_count(int(value), field, lowest=1)
+        share = quantities.percent(value)
     except InputInvalid as error:
         raise InputInvalid(f"{field}: {error.message}", field=field) from error
+    if not share:
+        check_count(int(value), field, lowest=1)
 
 
 def check_seconds(value: float, field: str, lowest: float = 0.0) -> float:

@@ -73,8 +73,13 @@ class Keeper:
     def _folder(self) -> Iterator[None]:
         """Lock the folder, and remove it at the end unless the plan keeps it."""
         plan = self._plan
-        plan.path("logs").mkdir(parents=True, exist_ok=True)
-        with plan.path("lock").open("w") as lock:
+        try:
+            plan.path("logs").mkdir(parents=True, exist_ok=True)
+            lock = plan.path("lock").open("w")
+        except OSError as error:
+            why = f"found {plan.folder!r} ({error.strerror}), expected a folder to keep state in"
+            raise CannotStart(f"--data-dir: {why}") from error
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -54,7 +55,8 @@ class Op(enum.StrEnum):
 
 _WRITES = {Op.PUT, Op.DELETE, Op.TRANSACTION, Op.SESSION_CREATE, Op.SESSION_DESTROY}
 _KV_READS = {Op.GET, Op.LIST, Op.KEYS, Op.WATCH}
-_DENIED = ("permission denied", "acl not found", "acl support disabled")
+_UNKNOWN_TOKEN = "acl not found"
+_DENIED = ("permission denied", _UNKNOWN_TOKEN, "acl support disabled")
 
 
 class _TxnError(msgspec.Struct):
@@ -92,12 +94,20 @@ def problem(op: Op, response: Response, target: str = "") -> StoreError | None:
         return TooLarge(where, status=status)
     if status in (401, 403) or (status == 500 and any(words in low for words in _DENIED)):
         denied = f"{op} {target}: {status} {text}" if target else where
-        return AccessDenied(denied, status=status, **({"key": target} if target else {}))
+        return _denied(low, denied, status=status, **({"key": target} if target else {}))
     if status >= 500:
         return _failed(op, low, where, status)
     if op is Op.SESSION_CREATE and "ttl" in low:
         return InvalidTTL(where, status=status)
     return not_consul(op, response)
+
+
+def _denied(low: str, where: str, **fields: Any) -> AccessDenied:
+    """A denial; of a token that Consul does not know, it says so."""
+    if _UNKNOWN_TOKEN not in low:
+        return AccessDenied(where, **fields)
+    hint = "the token is of another cluster, deleted or expired: check CONSUL_HTTP_TOKEN_FILE or --token-file"
+    return AccessDenied(f"unknown token: {where}", hint=hint, **fields)
 
 
 def not_consul(op: Op, response: Response) -> StoreError:
@@ -119,7 +129,8 @@ def denied_operations(error: AccessDenied, tried: Sequence[Operation]) -> Access
         (tried[place] for place in places if not tried[place].verb.startswith("check")), tried[places[0]]
     )
     others = f", and {len(places) - 1} more" if len(places) > 1 else ""
-    return AccessDenied(
+    return _denied(
+        str(error.fields["what"]).lower(),
         f"{Op.TRANSACTION}: 409 {error.fields['what']} ({first.verb} {first.key}{others})",
         status=409,
         operations=places,
@@ -187,7 +198,8 @@ def _rejected(response: Response) -> StoreError:
     errors = tuple(OperationError(error.index, error.what) for error in found)
     denied = [e for e in errors if any(words in e.what.lower() for words in _DENIED)]
     if denied:
-        return AccessDenied(
+        return _denied(
+            denied[0].what.lower(),
             f"{Op.TRANSACTION}: 409 operation {denied[0].index}: {denied[0].what[:80]}",
             status=409,
             what=denied[0].what[:80],

@@ -57,7 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         asyncio.run(_serve(host.strip("[]"), int(port), options))
     except (StoreError, OSError) as error:
-        sys.stderr.write(f"store.embedded: {error}\n")
+        why = getattr(error, "strerror", None) or str(error)
+        file = f"--data-dir: {error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        sys.stderr.write(f"store.embedded: {file}{why}\n")
         return 1
     return 0
 

@@ -6,6 +6,7 @@ Each denial is one line that names what was denied, exit code 6, and a store tha
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +77,23 @@ def test_a_reader_changes_nothing(guarded: Guarded, line: str, key: str) -> None
     before = world(guarded)
     denied(guarded.farmctl("reader")(*line.split(), stdin=HELLO.replace("hello", "other")), key)
     assert world(guarded) == before
+
+
+@pytest.mark.parametrize("line", ["rc list", "rc create -f -", "node cordon node-1", "doctor"])
+def test_a_token_that_consul_does_not_know_is_called_unknown(
+    guarded: Guarded, tmp_path: Path, line: str
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("3b67ff1f-0000-0000-0000-000000000000")
+    result = guarded.farmctl("reader")(*line.split(), "--token-file", str(token), stdin=HELLO)
+    assert (result.code, result.out) == (6, "")
+    told, hint = result.err.splitlines()
+    assert told.startswith("farmctl: unknown token: ")
+    assert told.endswith("403 ACL not found")
+    assert hint == (
+        "hint: the token is of another cluster, deleted or expired:"
+        " check CONSUL_HTTP_TOKEN_FILE or --token-file"
+    )
 
 
 def test_an_operator_takes_away_what_belongs_to_nobody_but_not_what_an_agent_reported(

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from store import codec
+from store.manifest_check import LIMITS
 from store.pods import Pod
 from tests.farmctl import Farmctl, embedded, in_cluster, put
 from tests.people import hello
@@ -79,6 +80,17 @@ def test_one_file_twice_and_one_name_in_two_files_are_refused(farmctl: Farmctl, 
             2,
             "node: found 'no such', expected 1 to 128 of letters, digits, '.', '_' and '-', no '..'",
         ),
+        (["audit", "list", "--kind", "nod"], 2, "--kind: found 'nod', did you mean 'node'?"),
+        (
+            ["failsafe", "clear", "rsc", "--evidence", "x", "--for", "1h", "--reason", "y"],
+            2,
+            "kind: found 'rsc', did you mean 'rcs'?",
+        ),
+        (
+            ["failsafe", "clear", "rc", "--evidence", "x", "--for", "1h", "--reason", "y"],
+            4,
+            "failsafe 'rc' is not set",
+        ),
         (["pod", "logs", "nosuch"], 4, "pod 'nosuch' does not exist"),
         (["pod", "logs", "nosuch/hello"], 4, "node 'nosuch' does not exist"),
         (
@@ -92,6 +104,57 @@ def test_one_file_twice_and_one_name_in_two_files_are_refused(farmctl: Farmctl, 
 def test_a_mistake_is_one_line(farmctl: Farmctl, arguments: list[str], code: int, line: str) -> None:
     result = farmctl(*arguments)
     assert (result.code, result.out, result.err.splitlines()[0]) == (code, "", f"farmctl: {line}")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f"replicas: {'9' * 5000}", "line 1: found a number of 5000 digits, expected at most 100"),
+        (f"name: a\nreplicas: 0x{'f' * 101}", "line 2: found a number of 103 digits, expected at most 100"),
+        (named("a", max_unavailable=0), "max_unavailable: found 0, expected a whole number from 1 to 100000"),
+        (
+            named("a", max_unavailable="0%"),
+            "max_unavailable: found '0%', expected a whole number or a share from 1% to 100%",
+        ),
+        (
+            named("a", pod_ulimits={"nofiles": 5}),
+            f"pod.ulimits: found 'nofiles', expected one of {', '.join(sorted(LIMITS))}",
+        ),
+        (named("a", pod_env={"DEBUG": True}), "pod.env.DEBUG: found true, expected text: put it in quotes"),
+        (named("a", pod_command="sleep 9"), "pod.command: found 'sleep 9', expected a list"),
+        (named("a", node_selector={"rack": "a"}), "node_selector: found a mapping, expected text"),
+        ("&a [*a]", "found the alias *a, expected an anchor that ends before it"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_mistake_in_a_file_names_key_found_and_expected(farmctl: Farmctl, text: str, line: str) -> None:
+    refused = farmctl("rc", "create", "-f", "-", stdin=text)
+    assert (refused.code, refused.out, refused.err) == (2, "", f"farmctl: stdin: {line}\n")
+
+
+def test_a_number_of_many_digits_in_json_is_refused_in_peoples_words(
+    farmctl: Farmctl, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.json"
+    file.write_text('{"replicas": ' + "9" * 5000 + "}")
+    refused = farmctl("rc", "create", "-f", str(file))
+    assert (refused.code, refused.err) == (
+        2,
+        f"farmctl: {file}: found a number of 5000 digits, expected at most 100\n",
+    )
+
+
+@pytest.mark.parametrize("name", ["FARMD_STORE__PREFX", "FARMD_STORE_PREFIX"])
+def test_a_variable_that_is_none_is_refused(
+    farmctl: Farmctl, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    env = {**farmctl.env, name: "other/"}
+    monkeypatch.setattr(Farmctl, "env", property(lambda _: env))
+    refused = farmctl("rc", "list")
+    assert (refused.code, refused.err) == (
+        2,
+        f"farmctl: {name}: unknown variable, did you mean 'FARMD_STORE__PREFIX'?\n",
+    )
 
 
 def test_of_an_option_for_all_commands_the_last_place_wins(farmctl: Farmctl) -> None:

@@ -147,3 +147,31 @@ def test_a_data_dir_keeps_the_fleet_and_belongs_to_one_cluster(tmp_path):
         before = again.below()
         assert again.ends(signal.SIGTERM) == 0
         assert still_there(before) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (
+            ["--data-dir", "/proc/x"],
+            1,
+            "farmd dev: --data-dir: found '/proc/x' (No such file or directory),"
+            " expected a folder to keep state in",
+        ),
+        (
+            ["--data-dir", "/dev/null"],
+            1,
+            "farmd dev: --data-dir: found '/dev/null' (Not a directory), expected a folder to keep state in",
+        ),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_one_line(tmp_path, arguments, code, line):
+    with Program("dev", *arguments, folder=tmp_path) as dev:
+        assert (dev.ends(), dev.text) == (code, f"{line}\n")
+
+
+def test_the_store_says_in_one_line_which_folder_it_cannot_use(tmp_path):
+    command = ["--http-addr", "127.0.0.1:0", "--data-dir", "/proc/x"]
+    with Program(*command, module="store.embedded", folder=tmp_path) as store:
+        assert store.ends() == 1
+        assert store.text == "store.embedded: --data-dir: /proc/x: No such file or directory\n"
