@@ -77,7 +77,7 @@ def _table(rows: tuple[Audit, ...], broken: list[str]) -> Table:
 
 
 def summary(record: Audit) -> str:
-    """What changed, in one line."""
+    """The change in one line."""
     words = differences(record.before, record.after)
     pods = {"placed": record.placed, "removed": record.removed, "relabelled": record.relabelled}
     words += [f"{word} {_first(items)}" for word, items in pods.items() if items]

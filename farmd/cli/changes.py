@@ -1,4 +1,4 @@
-"""From a prepared mutation to a written one: show it, ask if it destroys, commit, say what was done."""
+"""Takes a prepared mutation to its commit: show it, ask if it is destructive, commit, report."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def _write(
     mutations: Sequence[Mutation],
     write: Callable[[Mutation], Awaitable[Any]] | None,
 ) -> None:
-    """One after the other, each told as soon as it is written; what stops midway says how far it came."""
+    """Commit one after the other and report each at once; an interruption reports how far it came."""
     written = 0
     try:
         for mutation in mutations:
@@ -94,7 +94,7 @@ async def _write(
 
 
 def confirm(invocation: Invocation, destructive: Sequence[Change]) -> None:
-    """Ask before something is destroyed, on a terminal; elsewhere ``-y`` must say it."""
+    """Ask before a destructive change, on a terminal; elsewhere ``-y`` is needed."""
     if not destructive or invocation.settings.yes:
         return
     names = list(dict.fromkeys(title(change) for change in destructive))
@@ -146,7 +146,7 @@ def _results(invocation: Invocation, mutations: Sequence[Mutation], *, written: 
 
 
 def _result(invocation: Invocation, mutation: Mutation) -> None:
-    """What became of one change; as JSON and YAML all are shown together at the end."""
+    """Report one change; as JSON and YAML all are shown together at the end."""
     output, name = invocation.settings.output, title(mutation.change)
     if output == "name":
         click.echo(name)

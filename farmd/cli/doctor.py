@@ -78,7 +78,7 @@ def _show(invocation: Invocation, report: Report) -> None:
 
 
 def _blocks(report: Report, width: int) -> Iterator[str]:
-    """Findings as paragraphs: two long columns side by side are nothing to read on a terminal."""
+    """Findings as paragraphs, because two long columns side by side are hard to read on a terminal."""
     for finding in report.findings:
         yield f"\n{finding.code}  {clean(finding.object)}"
         for text in (finding.explanation, f"fix: {finding.fix}"):

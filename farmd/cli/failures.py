@@ -10,7 +10,7 @@ from store import errors
 
 FAILURE, USAGE, NOT_FOUND, CONFLICT, DENIED, UNAVAILABLE, TIMEOUT, DECLINED = 1, 2, 4, 5, 6, 7, 8, 10
 
-# The first class that fits decides; subclasses stand before their parents.
+# The first class that fits decides; subclasses come before their parents.
 _CODES: list[tuple[type[Exception], int]] = [
     (errors.InputInvalid, USAGE),
     (errors.CredentialInvalid, USAGE),
@@ -47,18 +47,18 @@ _HINTS: list[tuple[type[Exception], str]] = [
 
 
 def exit_code(error: Exception) -> int | None:
-    """The exit code of an error of ours; none for anything else, which is a bug."""
+    """The exit code of a known error; None for any other, which is a bug."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), None)
 
 
 def hint(error: Exception) -> str:
-    """What to do next; empty where nobody knows."""
+    """What to do next; empty if unknown."""
     own = getattr(error, "hint", "") or getattr(error, "fields", {}).get("hint", "")
     return str(own) or next((text for kind, text in _HINTS if isinstance(error, kind)), "")
 
 
 def report(error: Exception, verbose: bool) -> int:
-    """Print an error of ours and return its exit code; raise anything else again."""
+    """Print a known error and return its exit code; raise any other again."""
     code = exit_code(error)
     if code is None:
         raise error

@@ -1,4 +1,4 @@
-"""``farmctl farm list``: who works here, and on how much."""
+"""``farmctl farm list``: the farms, and how many items each holds."""
 
 from __future__ import annotations
 

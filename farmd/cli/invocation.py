@@ -1,4 +1,4 @@
-"""What one farmctl command runs with: the connected store, the shared settings, and who asks."""
+"""What one farmctl command runs with: the connected store, the shared settings, and the caller."""
 
 from __future__ import annotations
 
@@ -42,28 +42,26 @@ class Invocation:
 
     @property
     def client(self) -> ConsulClient:
-        """The store."""
         return self.call.client
 
     @property
     def keys(self) -> Keys:
-        """Where everything lies in it."""
         return self.call.keys
 
     def say(self, text: str) -> None:
-        """Chatter: to stderr, and nothing with ``-q``."""
+        """Print a remark to stderr; nothing with ``-q``."""
         if not self.settings.quiet:
             click.echo(text, err=True)
 
 
 def run(settings: Settings, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
-    """Connect, run one command, disconnect; a reader that went away and ^C end it quietly."""
+    """Connect, run one command, disconnect; a closed pipe and ^C end it quietly."""
     _quiet_logs(settings.verbose)
     try:
         asyncio.run(_run(settings, function, params))
         sys.stdout.flush()
     except BrokenPipeError as error:
-        # Nobody reads on, which is the reader's right. Python would complain once more at exit.
+        # The reader closed the pipe, which is no error. Python would report it once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise click.exceptions.Exit(0) from error
     except KeyboardInterrupt as error:
@@ -84,7 +82,7 @@ async def _run(settings: Settings, function: Callable[..., Any], params: Mapping
 
 
 def environment(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the token file that was asked for: flag, then ``FARMD_*``, then ``CONSUL_*``.
+    """The environment with the chosen token file: from the flag, then ``FARMD_*``, then ``CONSUL_*``.
 
     Raises:
         InputInvalid: a variable of ours that is none.
@@ -106,7 +104,7 @@ def address(settings: Settings, env: Mapping[str, str]) -> str | None:
 
 
 def prefix(env: Mapping[str, str]) -> str:
-    """The prefix of all keys, from the variable that also tells the daemons.
+    """The prefix of all keys, from the variable that the daemons use, too.
 
     Raises:
         InputInvalid: it is not made of names that end in slashes.
@@ -121,7 +119,7 @@ def prefix(env: Mapping[str, str]) -> str:
 
 
 def actor() -> str:
-    """Who asks, for the audit: ``user/<name>@<host>``."""
+    """The caller for the audit: ``user/<name>@<host>``."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
@@ -130,9 +128,9 @@ def actor() -> str:
 
 
 def _quiet_logs(verbose: bool) -> None:
-    """The store's log lines are the daemon's business; with ``-v`` they go to stderr.
+    """Discard the store's log lines, which are meant for daemons; with ``-v`` they go to stderr.
 
-    Whoever logs has imported structlog by now; importing it for nothing would cost a fifth of a second.
+    A module that logs has imported structlog by now; importing it for nothing would cost a fifth of a second.
     """
     if "structlog" not in sys.modules:
         return

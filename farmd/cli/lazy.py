@@ -11,11 +11,11 @@ import click
 from farmd.kinds import load
 
 Source = str | Callable[[], click.Command]
-"""Where a command comes from: ``module:attribute``, or what makes it."""
+"""The source of a command: ``module:attribute``, or a function that makes it."""
 
 
 class LazyGroup(click.Group):
-    """A group over ``lazy``: name → (where it comes from, the line that help shows).
+    """A group over ``lazy``: name → (source of the command, its line in the help).
 
     ``aliases`` are other words for some of the names; help does not list them.
     """
@@ -32,11 +32,11 @@ class LazyGroup(click.Group):
         self._aliases = aliases or {}
 
     def lazy(self) -> Mapping[str, tuple[Source, str]]:
-        """The commands, as they are now."""
+        """The commands that exist now."""
         return self._lazy
 
     def aliases(self) -> Mapping[str, str]:
-        """Other words for some of them, as they are now."""
+        """Other words for some of them that exist now."""
         return self._aliases
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -44,7 +44,7 @@ class LazyGroup(click.Group):
         return [*self.lazy(), *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import what is asked for; an unambiguous beginning of a name is not enough."""
+        """Import the command; the beginning of a name is not enough."""
         name, lazy = self.aliases().get(cmd_name, cmd_name), self.lazy()
         if name not in lazy:
             return super().get_command(ctx, name)
@@ -56,7 +56,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it; a name that is not there is refused with the nearest one that is."""
+        """Resolve like click, but refuse an unknown name with the nearest known one."""
         known = [*self.list_commands(ctx), *self.aliases()]
         word = args[0]
         if word not in known and not word.startswith("-") and not ctx.resilient_parsing:

@@ -1,4 +1,4 @@
-"""What pods wrote, read through the agents of their nodes: a workload's own bytes, passed on as they are."""
+"""Shows what pods wrote, read through the agents of their nodes: the workload's own bytes, unchanged."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def stream(
 
 
 async def _unstarted(invocation: Invocation, node: str, instance: str) -> str:
-    """What to say of a pod that its agent never started; empty for one that it did."""
+    """What to report of a pod that its agent never started; empty for one that it did start."""
     key = invocation.keys.reality(node, instance)
     entry = await invocation.client.read(key)
     try:
@@ -74,7 +74,7 @@ async def _unstarted(invocation: Invocation, node: str, instance: str) -> str:
 
 
 async def _read(url: str, params: dict[str, str], node: str, instance: str, prefix: bytes) -> bool:
-    """Write what the agent answers to stdout; whether it was anything."""
+    """Write the agent's answer to stdout; whether it was anything."""
     limits = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=None if "follow" in params else 30)
     async with aiohttp.ClientSession(timeout=limits) as http, http.get(url, params=params) as response:
         if response.status == 404:
@@ -87,7 +87,7 @@ async def _read(url: str, params: dict[str, str], node: str, instance: str, pref
             if not prefix:
                 _write(chunk)
                 continue
-            # Lines of several pods come in turns: none is torn.
+            # Lines of several pods alternate, and none is split.
             *whole, rest = (rest + chunk).split(b"\n")
             _write(b"".join(prefix + line + b"\n" for line in whole))
         if rest:

@@ -1,4 +1,4 @@
-"""farmctl: what people type. Parses, calls the command functions of the packages, renders.
+"""farmctl: parses, calls the command functions of the packages, renders.
 
 It talks to Consul directly, opens no session and works with no farm running. Starting it must stay
 fast: nothing but click is imported before a command runs.
@@ -30,12 +30,12 @@ _COMMANDS: dict[str, tuple[Source, str]] = {
     "top": ("farmd.cli.top:top", "The fleet at a glance, live."),
     "completion": ("farmd.cli.completion:completion", "Completion for bash, zsh and fish."),
 }
-# What a write to a full disk or to a terminal that is gone may end with.
+# The errors of a write to a full disk or to a terminal that is gone.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 class _Nouns(LazyGroup):
-    """The nouns of all kinds of work, and what is about no kind alone."""
+    """The nouns of all kinds of work, and the commands that concern no single kind."""
 
     def lazy(self) -> Mapping[str, tuple[Source, str]]:
         """A kind without a group of its own has the commands that every noun has."""
@@ -121,7 +121,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _unwritable(error: OSError) -> int:
-    """The output has no place to go to: a full disk, a terminal that is gone."""
+    """Report that the output cannot be written: a full disk, or a terminal that is gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would complain once more at exit
     click.echo(f"farmctl: the output cannot be written: {error.strerror or error}", err=True)
     return 1

@@ -1,4 +1,4 @@
-"""What a pod runs, as ``describe`` tells it: its command, check, restarts and resources, never a secret."""
+"""What a pod runs, for ``describe``: its command, check, restarts and resources, never a secret."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from store.manifests import HealthCheck, Manifest
 async def read(call: Call, sha: str) -> tuple[Manifest | None, list[tuple[str, str]]]:
     """A manifest and its facts, none for an empty digest.
 
-    One that is missing or corrupt is told as such and hides nothing else.
+    A manifest that is missing or corrupt is reported as such and hides nothing else.
     """
     if not sha:
         return None, []

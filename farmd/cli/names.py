@@ -1,6 +1,6 @@
 """Names of objects on the command line: bare or as ``-o name`` prints them, and their completion.
 
-Completion asks the store, briefly, and stays silent when it cannot.
+Completion asks the store, briefly, and stays silent when it fails.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _Source = Callable[["ConsulClient", "Keys"], Awaitable[Iterable[str]]]
 
 
 def objects(*families: str) -> _Completion:
-    """Names of the items of some kinds of work; without any, of all that people name."""
+    """Names of the items of some kinds of work; without any, of all kinds with names."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         return _complete(ctx, names, incomplete)
@@ -64,7 +64,7 @@ def objects(*families: str) -> _Completion:
 
 nodes = objects("nodes")
 items = objects()
-"""Everything that a person may have changed."""
+"""All objects that a person may have changed."""
 
 
 def pods(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -104,7 +104,7 @@ def evidence(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[st
 
 
 def findings(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Codes and objects of what the doctor would remove."""
+    """Codes and objects of findings that the doctor can fix."""
 
     async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
         from farmd.doctor.examine import examine

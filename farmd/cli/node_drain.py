@@ -1,4 +1,4 @@
-"""``farmctl node drain | undrain``: move everything off a node, and watch it go."""
+"""``farmctl node drain | undrain``: move all pods off a node, and show the progress."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _amount(resource: str, text: str) -> float:
 
 
 def _assignments(texts: Sequence[str], field: str, key_word: str) -> tuple[dict[str, str], list[str]]:
-    """What ``KEY=VALUE`` sets and ``KEY-`` removes.
+    """The values that ``KEY=VALUE`` sets and the keys that ``KEY-`` removes.
 
     Raises:
         InputInvalid: something else, or one key with two values.

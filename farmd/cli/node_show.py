@@ -23,7 +23,7 @@ from store.times import moment, plain, rfc3339
 @command("list", lists=True)
 @click.option("-l", "--selector", default="", help="Only nodes whose labels match.")
 async def list_(invocation: Invocation, selector: str) -> None:
-    """All nodes that have an agent, or of which somebody said something."""
+    """All nodes that have a record or an agent."""
     wanted = selectors.parse(selector)
 
     async def read() -> Table:
@@ -37,7 +37,7 @@ async def list_(invocation: Invocation, selector: str) -> None:
 @command("describe")
 @target("node", nodes)
 async def describe(invocation: Invocation, name: str) -> None:
-    """One node: people's word on it, its agent's facts, and its pods."""
+    """One node: people's settings, its agent's facts, and its pods."""
     store = NodeStore(invocation.client, invocation.keys)
     view = await store.get(valid_segment(name, "node"))
     record, agent = view.record, view.agent
@@ -96,7 +96,7 @@ def _taints(taints: Sequence[Taint]) -> str:
 
 
 def _state(row: NodeRow, now: float) -> str:
-    """``absent 12s``, ``lost 5m``, ``ready,draining 3 left``: the words of the state with their numbers."""
+    """``absent 12s``, ``lost 5m``, ``ready,draining 3 left``: the state with its numbers."""
     numbers = {
         "absent": ago(now, row.absent_since),
         "lost": ago(now, row.lost_since),
@@ -106,7 +106,7 @@ def _state(row: NodeRow, now: float) -> str:
 
 
 def _reason(row: NodeRow) -> str:
-    """Why it is as it is: what keeps a drain first, then why it is cordoned."""
+    """The reason of the state: why a drain waits, then why the node is cordoned."""
     return "; ".join(part for part in (row.reason, *row.waiting[:1], row.cordon_reason) if part)
 
 
@@ -128,7 +128,7 @@ def _drain_facts(row: NodeRow, now: float) -> list[tuple[str, str]]:
 
 
 def table(rows: Sequence[NodeRow], broken: Sequence[str], now: float) -> Table:
-    """One line a node; ``now`` in seconds since the epoch."""
+    """One line for each node; ``now`` in seconds since the epoch."""
     columns = (
         Column("NAME", lambda row: row.name),
         Column("STATE", lambda row: _state(row, now)),

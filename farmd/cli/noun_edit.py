@@ -1,4 +1,4 @@
-"""Changing what people name: ``create | update | enable | disable | delete``, one way for every noun."""
+"""``create | update | restart | enable | disable | delete``, the same for every noun."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def deleting(noun: Noun[Any, Any]) -> click.Command:
 
     async def run(invocation: Invocation, names: tuple[str, ...], cascade: bool = True) -> None:
         prepared = [await noun.delete(invocation.call, name, cascade=cascade) for name in names]
-        # A name and an id may mean one and the same.
+        # A name and an id may mean the same record.
         mutations = list({mutation.change.id: mutation for mutation in prepared}.values())
         await apply(invocation, mutations)
         await _finish_deletions(invocation, noun, mutations)
@@ -137,19 +137,19 @@ def deleting(noun: Noun[Any, Any]) -> click.Command:
 
 
 async def converge(invocation: Invocation, noun: Noun[Any, Any], mutations: Sequence[Mutation]) -> None:
-    """With ``--wait``: wait until each of them is what was asked for, with progress."""
+    """With ``--wait``: wait until each has taken effect, with progress."""
     settings = invocation.settings
     if settings.wait is not True or settings.dry_run:
         return
     with progress(invocation) as report:
         for mutation in mutations:
-            # A creation that somebody else won has another id: the name tells which one it is.
+            # A creation that somebody else made first has another id, so the name is used.
             name = mutation.change.name
             await waiting.convergence(invocation.call, noun, name, settings.timeout, report)
 
 
 def _specs(noun: Noun[Any, Any], paths: Sequence[str]) -> list[Any]:
-    """What the files describe, in order.
+    """The documents of the files, in order.
 
     Raises:
         InputInvalid: one cannot be read, is no text, or something in it does not fit; or two have one name.
@@ -161,7 +161,7 @@ def _specs(noun: Noun[Any, Any], paths: Sequence[str]) -> list[Any]:
 
 
 def _text(path: str) -> str:
-    """What a file or stdin holds."""
+    """The text of a file or of stdin."""
     try:
         raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         return raw.decode("utf-8")
@@ -174,7 +174,7 @@ def _text(path: str) -> str:
 async def _finish_deletions(
     invocation: Invocation, noun: Noun[Any, Any], mutations: Sequence[Mutation]
 ) -> None:
-    """Wait until the workers of those that were marked have taken them away."""
+    """Wait until the workers have deleted the marked records."""
     settings, word = invocation.settings, noun.words.noun
     if settings.dry_run:
         return

@@ -1,4 +1,4 @@
-"""``farmctl rc logs`` and the like: what the pods of one owner wrote."""
+"""``farmctl rc logs`` and the same of other nouns: what the pods of one owner wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading what people name: ``list | get | describe`` of every noun, ``explain | pods`` of owners of pods."""
+"""``list | get | describe`` of every noun, ``explain | pods`` of owners of pods."""
 
 from __future__ import annotations
 

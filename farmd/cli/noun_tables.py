@@ -1,4 +1,4 @@
-"""How what people name is shown: a line in a table, the facts of one, and what happened to it."""
+"""Renders named records: a line in a table, the facts of one, and its latest changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RECORD_FACTS: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 
 def _count(name: str) -> Callable[[Any], str]:
-    """A column of the status: a number, or ``-`` while nobody reported."""
+    """A column of the status: a number, or ``-`` while there is no status."""
     return lambda row: "-" if row.status is None else str(getattr(row.status, name))
 
 
@@ -52,7 +52,7 @@ _COUNTS = (
 
 
 def table(noun: Noun[Any, Any], rows: Sequence[Row[Any]], broken: Sequence[str] = ()) -> Table:
-    """One line each; of owners of pods with their counts."""
+    """One line for each record; owners of pods with their counts."""
     columns = [
         Column("NAME", lambda row: row.record.name),
         Column("ID", lambda row: row.record.id, wide=True),
@@ -75,7 +75,7 @@ def table(noun: Noun[Any, Any], rows: Sequence[Row[Any]], broken: Sequence[str] 
 
 
 def plain_row(row: Row[Any]) -> dict[str, Any]:
-    """For JSON: the record's own fields, and what is known beside it."""
+    """For JSON: the record's own fields, and what is known besides."""
     return {
         **plain(row.record),
         "state": row.state,
@@ -89,7 +89,7 @@ def plain_row(row: Row[Any]) -> dict[str, Any]:
 def facts(
     noun: Noun[Any, Any], row: Row[Any], now: float, runs: Sequence[tuple[str, str]] = ()
 ) -> list[tuple[str, str]]:
-    """What ``describe`` tells of a record; ``runs`` is what is told of the manifest of its pods."""
+    """The lines of ``describe`` for a record; ``runs`` are those of its pods' manifest."""
     record, own = row.record, list(noun.facts(row.record, row.status))
     counts = own[:1] if noun.pods is not None else []
     told = [
@@ -114,7 +114,7 @@ def facts(
 def describe(
     invocation: Invocation, told: Sequence[tuple[str, str]], found: Pods | None, history: Sequence[Audit]
 ) -> None:
-    """Facts, the pods of an owner, and what happened last, for people."""
+    """Show the facts, the pods of an owner, and the latest changes."""
     now = invocation.call.clock.now()
     for title, text in told:
         click.echo(f"{title + ':':<15}{clean(text)}".rstrip())

@@ -1,7 +1,7 @@
 """The group of commands of one noun, such as ``farmctl rc``, built from the registry of kinds.
 
-Nothing but click is imported until one of the commands is asked for: then the kind's ``Noun``, and what
-makes that command of it.
+Only click is imported until a command is used: then the kind's ``Noun``, and the module that makes the
+command from it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def group(kind: str, more: Mapping[str, tuple[str, str]] | None = None) -> click
 
 
 def _maker(noun: str, path: str) -> Callable[[], click.Command]:
-    """What imports a noun and the function that makes a command of it."""
+    """A function that imports a noun and makes a command of it."""
 
     def make() -> click.Command:
         made = load(path)(load(noun))

@@ -1,6 +1,6 @@
 """The options that farmctl's commands share, accepted before and after the command's name.
 
-Options never carry a token: it comes from a file or from the environment. What was given lands in
+Options never carry a token: it comes from a file or from the environment. The values are collected in
 ``Settings``; the last place on the command line wins, and flags win over the environment.
 """
 
@@ -44,7 +44,7 @@ def _option(*names: str, **kwargs: Any) -> click.Option:
 
 
 def shared(*, root: bool = False) -> list[click.Option]:
-    """Where the store is, and how to answer: for every command."""
+    """The options of every command: the store's address, and the form of the output."""
     env = {"envvar": "FARMCTL_ADDR"} if root else {}
     token = {"envvar": "FARMCTL_TOKEN_FILE"} if root else {}
     return [
@@ -63,12 +63,12 @@ def shared(*, root: bool = False) -> list[click.Option]:
 
 
 def watching() -> list[click.Option]:
-    """For lists."""
+    """The options of lists."""
     return [_option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until ^C.")]
 
 
 def mutating() -> list[click.Option]:
-    """For everything that writes."""
+    """The options of commands that write."""
     return [
         _option("--dry-run", is_flag=True, help="Show what would change, write nothing."),
         _option("-y", "--yes", is_flag=True, help="Do not ask; needed for destructive changes in scripts."),
@@ -78,7 +78,7 @@ def mutating() -> list[click.Option]:
 
 
 def waiting() -> list[click.Option]:
-    """For changes that take effect later."""
+    """The options of changes that take effect later."""
     return [
         _option("--wait/--no-wait", default=None, help="Wait until the change took effect."),
         _option("--timeout", type=Duration(), help="How long to wait; then exit 8.  [default: 5m]"),
@@ -94,7 +94,7 @@ class Command(click.Command):
         self.params = [*self.params, *self._common]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse an own option that is given twice but has one value: click would drop the first.
+        """Refuse a command's own option that is given twice but has one value; click would drop the first.
 
         Of a shared option the last place wins.
         """
@@ -145,7 +145,7 @@ def command(
             params=params,
             help=function.__doc__,
             common=common,
-            # Otherwise click calls -1 an unknown option, where a person wrote a bad number.
+            # Without this click reports -1 as an unknown option, where a person wrote a bad number.
             context_settings={"ignore_unknown_options": negative_numbers},
         )
 

@@ -1,8 +1,8 @@
-"""Showing things: tables for people, versioned JSON and YAML for programs, names for pipes.
+"""Output: tables for people, versioned JSON and YAML for programs, names for pipes.
 
-JSON carries ``apiVersion`` and ``kind``; fields are only ever added under one version. An empty list is
-shown only where a cluster is registered: without one, or without the right to read it, Consul answers
-every list with nothing. rich is imported only where something is drawn again and again.
+JSON has ``apiVersion`` and ``kind``; fields are only added under one version. An empty list is shown only
+where a cluster is registered: without one, or without the right to read it, Consul answers every list with
+nothing. rich is imported only where output is drawn repeatedly.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ async def show(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> 
         table = await read()
         if not table.rows:
             await registered(invocation.call)
-            # Consul lists what a token may not read as if it were not there; asked for one key, it says so.
+            # Consul lists an unreadable tree as empty; a read of one key tells the difference.
             await invocation.client.read(invocation.keys.sentinel(invocation.keys.tree("pods")))
         return table
 
@@ -102,7 +102,7 @@ async def show(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> 
 
 
 async def _printed(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> None:
-    """Print a list whenever it changed; a store that is away for a moment ends nothing."""
+    """Print a list whenever it changed; it goes on while the store is away for a moment."""
     table, last, trouble = await read(), None, ""
     while True:
         now = [table.plain(row) for row in table.rows]
@@ -120,7 +120,7 @@ async def _printed(invocation: Invocation, read: Callable[[], Awaitable[Table]])
 
 
 async def live(invocation: Invocation, draw: Callable[[], Awaitable[list[str]]]) -> None:
-    """Draw lines on the terminal again every second until ^C, the last ones while the store is away."""
+    """Draw lines on the terminal again every second until ^C; the last ones stay while the store is away."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -148,7 +148,7 @@ async def _drawn(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -
 
 
 def render(invocation: Invocation, table: Table, *, compact: bool = False) -> None:
-    """Show a list once in the form that was asked for; broken records go to stderr."""
+    """Show a list once in the chosen form; broken records go to stderr."""
     output = invocation.settings.output
     if output in {"json", "yaml"}:
         content = {"items": [table.plain(row) for row in table.rows], "broken": list(table.broken)}
@@ -166,7 +166,7 @@ def render(invocation: Invocation, table: Table, *, compact: bool = False) -> No
 
 
 def text_table(invocation: Invocation, table: Table, indent: int = 0) -> list[str]:
-    """The lines of a table, as wide as the terminal where there is one, less what stands before them."""
+    """The lines of a table, as wide as the terminal, if any, less the indentation."""
     width = shutil.get_terminal_size().columns - indent if sys.stdout.isatty() else 0
     return _lines(invocation, table, width=width)
 
@@ -188,7 +188,7 @@ def ago(now: float, then: float) -> str:
 
 
 def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """``replicas 3 -> 5`` for each field that changed, ``labels.rack removed`` for one that is gone."""
+    """``replicas 3 -> 5`` for each field that changed, ``labels.rack removed`` for a removed one."""
     gone = [f"{name} removed" for name in before if name not in after]
     return gone + [
         f"{name} {_scalar(before[name])} -> {_scalar(value)}"

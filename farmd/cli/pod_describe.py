@@ -48,7 +48,9 @@ async def _show(invocation: Invocation, row: PodRow) -> None:
 
 
 def facts(row: PodRow, runs: list[tuple[str, str]], now: float) -> list[tuple[str, str]]:
-    """What is told of a pod; ``runs`` is what is told of its manifest, ``now`` seconds since the epoch."""
+    """The lines of ``describe`` for a pod; ``runs`` are those of its manifest, ``now`` is in seconds since
+    the epoch.
+    """
     told = [
         ("Pod", row.instance),
         ("Node", row.node),

@@ -22,7 +22,7 @@ async def logs(invocation: Invocation, pod: str, follow: bool, lines: int) -> No
 
 
 async def locate(invocation: Invocation, text: str) -> tuple[str, str]:
-    """The node and the instance that a person means.
+    """The node and the instance that a name means.
 
     Raises:
         InputInvalid: no such name can be. NotFound: no node has it. Ambiguous: several nodes have it.

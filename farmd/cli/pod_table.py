@@ -11,10 +11,10 @@ from store.times import plain
 
 
 def pod_table(rows: Sequence[PodRow], broken: Sequence[str], now: float, *, same: str = "") -> Table:
-    """One line a pod; ``now`` in seconds since the epoch.
+    """One line for each pod; ``now`` in seconds since the epoch.
 
-    ``same`` is the title of a column in which all pods say the same: only ``wide`` shows it, and ports have
-    its room.
+    ``same`` is the title of a column with one value for all pods: only ``wide`` shows it, and ports get its
+    room.
     """
     columns = (
         Column("NODE", lambda row: row.node, wide=same == "NODE"),

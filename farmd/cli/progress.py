@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Step(NamedTuple):
-    """One look as it is shown. The bar has the first look's ``total`` and ends when none is ``left``."""
+    """One look in displayed form. The bar has the first look's ``total`` and ends when none is ``left``."""
 
     title: str
     text: str
@@ -27,7 +27,7 @@ class Step(NamedTuple):
 
 @contextmanager
 def shown(invocation: Invocation, step: Callable[[T], Step]) -> Iterator[Callable[[T], None]]:
-    """A function that shows one look on stderr, as ``step`` puts it."""
+    """A function that shows one look on stderr, in the form that ``step`` gives it."""
     if invocation.settings.quiet:
         yield lambda _: None
     elif sys.stderr.isatty():
@@ -39,13 +39,13 @@ def shown(invocation: Invocation, step: Callable[[T], Step]) -> Iterator[Callabl
 
 @contextmanager
 def progress(invocation: Invocation) -> Iterator[Report]:
-    """A function that shows one look at what owns pods on stderr."""
+    """A function that shows one look at an owner of pods on stderr."""
     with shown(invocation, _owner) as report:
         yield report
 
 
 def _owner(look: Look) -> Step:
-    # A deletion counts down from what there was, everything else up to what is wanted.
+    # A deletion counts down from the present number, everything else up to the desired one.
     total = look.desired or look.placed
     left = total - look.available if look.desired else look.placed
     return Step(f"{look.noun}/{look.name}", describe(look), left, total)

@@ -1,4 +1,4 @@
-"""What the shared options of one command line say."""
+"""The values of the shared options of one command line."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import click
 
 META = "farmctl.settings"
-"""Where the options collect what was given, in click's context."""
+"""The place in click's context where the options collect their values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the shared options say. ``timeout`` in seconds; ``wait`` None: the command's own default."""
+    """The values of the shared options. ``timeout`` in seconds; ``wait`` None: the command's default."""
 
     http_addr: str | None = None
     token_file: str | None = None
@@ -30,5 +30,5 @@ class Settings:
 
     @classmethod
     def of(cls, ctx: click.Context) -> Settings:
-        """What was given so far on this command line."""
+        """The values so far on this command line."""
         return cls(**ctx.meta.get(META, {}))

@@ -1,8 +1,8 @@
-"""Tables: aligned columns for people, with colours where a terminal wants them.
+"""Tables: aligned columns for people, with colours on a terminal.
 
-A name or an id is never broken: where a table is wider than the terminal, its last column is folded; where
-the others leave no room for it, it goes below its line, and a very narrow terminal wraps whole lines. Text
-from the store loses its control characters: it may have been written by anybody.
+A name or an id is never split: where a table is wider than the terminal, its last column is folded; where the
+others leave no room for it, it goes below its line, and a very narrow terminal wraps whole lines. Control
+characters are removed from text of the store, because anybody may have written it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def lines(table: Table, *, wide: bool = False, width: int = 0, colour: bool = Fa
 
 
 def _folded(last: str, room: int, width: int) -> tuple[str, list[str]]:
-    """The part of the last column that stands in its line, and the lines below."""
+    """The part of the last column in its own line, and the lines below."""
     if len(last) <= room:
         return last, []
     if room >= _LEAST_FOLD:

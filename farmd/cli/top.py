@@ -75,7 +75,7 @@ async def _look(invocation: Invocation) -> Fleet:
 
 
 def lines(fleet: Fleet) -> list[str]:
-    """The whole look as plain lines; other kinds than the main one are shown where there are any."""
+    """The look as plain lines; kinds other than the main one are shown if they have any records."""
     ready = sum(row.agent is not None for row in fleet.nodes)
     owners = {
         KINDS[family].label or KINDS[family].one: rows
@@ -106,7 +106,7 @@ def lines(fleet: Fleet) -> list[str]:
 
 
 def _some(shown: list[str], what: str) -> list[str]:
-    """The first of them, and how many more there are."""
+    """The first lines, and how many more there are."""
     more = len(shown) - _MANY
     return [*shown[:_MANY], f"... and {more} more {what}"] if more > 0 else shown
 
@@ -130,7 +130,7 @@ def _farm(row: FarmRow, now: float) -> str:
 
 
 def _owners(title: str, rows: Sequence[Row[Any]]) -> list[str]:
-    """Those in trouble first."""
+    """The owners in trouble first."""
     troubled = sorted(rows, key=lambda row: (row.state in {"converged", "disabled"}, row.record.name))
     head = f"{title:<24}  DESIRED  PLACED  HEALTHY  STATE"
     return [head, *_some([_owner(row) for row in troubled], "")]
