@@ -135,12 +135,14 @@ class SimulatedAgent:
                 phase="starting",
                 started=now,
                 intent=index,
+                restart=intent.restart,
                 health=Health("unknown", now),
             )
-            if known is not None and (known.manifest, known.owner) == (intent.manifest, intent.owner):
-                await self._say(
-                    instance, msgspec.structs.replace(known, intent=index)
-                )  # a rewritten intent restarts nothing
+            same = known is not None and (known.manifest, known.owner) == (intent.manifest, intent.owner)
+            if known is not None and same and intent.restart <= known.restart:
+                # A rewritten intent restarts nothing, unless its counter has risen (R28).
+                said = msgspec.structs.replace(known, intent=index, restart=intent.restart)
+                await self._say(instance, said)
                 continue
             await self._say(instance, starting)
             started.append(instance)

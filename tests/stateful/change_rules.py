@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from store.audit import Audit
 from store.failsafe import Failsafe, frozen
+from store.intent import Intent
 from store.locks import Holder
 from tests.stateful.moment import Look, Moment
 
@@ -24,6 +25,7 @@ def changes(look: Look, moment: Moment) -> Iterable[str]:
     audit = moment.audits[0]
     yield from _told(look, moment, audit)
     yield from _whole(look, moment)
+    yield from _counting(look, moment)
     yield from _thawed(look, moment, audit)
 
 
@@ -66,6 +68,15 @@ def _whole(look: Look, moment: Moment) -> Iterable[str]:
     for place in sorted({(node, instance) for _, node, instance in pods} | moment.intents):
         if line := look.disagreement(place):
             yield line
+
+
+def _counting(look: Look, moment: Moment) -> Iterable[str]:
+    """No farm lowers the counter of restarts of a pod that stays (R28)."""
+    for place in sorted(moment.intents):
+        key = look.keys.intent(*place)
+        before, after = look.record(Intent, moment.before[key]), look.at(Intent, key)
+        if before is not None and after is not None and after.restart < before.restart:
+            yield f"{place} goes back from restart {before.restart} to {after.restart}"
 
 
 def _thawed(look: Look, moment: Moment, audit: Audit) -> Iterable[str]:

@@ -64,7 +64,7 @@ def _one(sight: Sight, daemonset: DaemonSet) -> Iterable[str]:
     if vacant:
         yield f"{name}: no pod on {vacant}"
     idle = [place for place, pod in kept.items() if not sight.serves(place, pod)]
-    outdated = [place for place, pod in kept.items() if pod.manifest != daemonset.manifest]
+    outdated = [place for place in sight.outdated(daemonset) if place in kept]
     cramped = [place for place in outdated if not sight.grows_into(place, daemonset.manifest)]
     floor = daemonset.floor(len(kept) + len(vacant))
     stuck = bool(outdated) and len(kept) - len(idle) <= floor

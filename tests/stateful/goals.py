@@ -66,7 +66,7 @@ def _rc(sight: Sight, rc: ReplicationController) -> Iterable[str]:
         if status is None or status.state != "disabled":
             yield f"{rc.name} is disabled, its status says {status}"
         return
-    outdated = [place for place, pod in mine.items() if pod.manifest != rc.manifest]
+    outdated = sight.outdated(rc)
     cramped = [place for place in outdated if not sight.grows_into(place, rc.manifest)]
     outdated = [place for place in outdated if place not in cramped]
     # A pod that stays although its node may not keep it is left alone, intent and all.

@@ -120,9 +120,11 @@ class Look:
         return sorted({self.keys.pod_parts(key)[0] for key in self.under("pods")})
 
     def serves(self, owner: str, place: Place) -> bool:
-        pod = self.at(Pod, self.keys.pod(owner, *place))
+        pod, intent = self.at(Pod, self.keys.pod(owner, *place)), self.at(Intent, self.keys.intent(*place))
         reality = self.at(Reality, self.keys.reality(*place))
-        return pod is not None and passes(reality, pod.manifest)
+        if pod is None or reality is None or (intent is not None and reality.restart < intent.restart):
+            return False  # the node has yet to restart it
+        return passes(reality, pod.manifest)
 
     def blind(self, *places: Place) -> bool:
         """Whether nobody can know how these pods are: their reality cannot be read, or not be trusted."""

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from farmd.commands import failsafe
+from farmd.commands import failsafe, restarting
 from farmd.commands.mutation import Mutation
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.nodes import commands as node_commands
@@ -150,6 +150,20 @@ class People(RuleBasedStateMachine):
         self.fleet.ask(lambda: RC.update(self.fleet.call, spec, now=True))
 
     @rule(number=which)
+    def restart(self, number: int) -> None:
+        if rc := self.one([rc.name for rc in self.rcs()], number):
+            self.fleet.ask(lambda: RC.restart(self.fleet.call, rc))
+
+    @rule(number=which)
+    def restart_pod(self, number: int) -> None:
+        if place := self.one(list(self.fleet.sight.intents), number):
+
+            async def asked() -> Mutation:
+                return (await restarting.restart(self.fleet.call, *place)).mutation
+
+            self.fleet.ask(asked)
+
+    @rule(number=which)
     def delete(self, number: int) -> None:
         """Mark it, or take it away if it was marked and has no pods left."""
         if rc := self.one([rc.name for rc in self.rcs()], number):
@@ -243,6 +257,11 @@ class People(RuleBasedStateMachine):
             file["labels"] = {"team": team} if team else {}
         spec = DAEMON_SET.file.parse(file, "test")
         self.fleet.ask(lambda: DAEMON_SET.update(self.fleet.call, spec, now=True))
+
+    @rule(number=which)
+    def restart_daemonset(self, number: int) -> None:
+        if name := self.one([each.name for each in self.daemonsets()], number):
+            self.fleet.ask(lambda: DAEMON_SET.restart(self.fleet.call, name))
 
     @rule(number=which, disabled=st.booleans())
     def disable_daemonset(self, number: int, disabled: bool) -> None:

@@ -150,10 +150,25 @@ class Sight:
     def taken(self, node: str, instance: str) -> bool:
         return (node, instance) in self.intents or any(at[1:] == (node, instance) for at in self.pods)
 
-    def serves(self, place: Place, pod: Pod) -> bool:
+    def reality(self, place: Place) -> Reality | None:
         entry = self.entries.get(self.keys.reality(*place))
-        reality = msgspec.json.decode(entry.value, type=Reality) if entry is not None else None
+        return msgspec.json.decode(entry.value, type=Reality) if entry is not None else None
+
+    def serves(self, place: Place, pod: Pod) -> bool:
+        reality, intent = self.reality(place), self.intents.get(place)
+        if reality is not None and intent is not None and reality.restart < intent.restart:
+            return False
         return passes(reality, pod.manifest)
+
+    def outdated(self, owner: ReplicationController | DaemonSet) -> list[Place]:
+        """Pods of another manifest than their owner's, and those that it has yet to restart (R28)."""
+        intents = self.intents
+        return [
+            place
+            for place, pod in self.pods_of(owner.id).items()
+            if pod.manifest != owner.manifest
+            or ((intent := intents.get(place)) is not None and intent.restart < owner.restart)
+        ]
 
     def lost(self, node: str) -> bool:
         work = self.work.get(f"nodes/{node}")
