@@ -35,8 +35,8 @@ class Status(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     """The status of a record that owns pods.
 
     ``placed`` counts the pods that exist, ``healthy`` those that run the record's manifest and pass their
-    check, ``outdated`` those that still run another manifest, ``serving`` those that pass their check on
-    whatever manifest they run; 0 in statuses of older farms.
+    check, ``outdated`` those that still run another manifest or wait for a restart, ``serving`` those that
+    pass their check, outdated or not; 0 in statuses of older farms.
     """
 
     state: Literal["converged", "progressing", "blocked", "frozen", "disabled"]
