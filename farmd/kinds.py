@@ -105,7 +105,7 @@ KINDS: dict[str, KindOfWork] = {
             runs="farmd.housekeeping.kind:Housekeeping",
             one="chore",
             many="chores",
-            unclaimed="no farm keeps house: manifests and the audit log grow for ever",
+            unclaimed="no farm does house-keeping: manifests and the audit log grow for ever",
         ),
     )
 }

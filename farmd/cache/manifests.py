@@ -24,7 +24,7 @@ class ManifestCache:
         """The manifest with that digest.
 
         Raises:
-            NotFound: nobody wrote it, or it was collected.
+            NotFound: it was never written, or it was collected.
             RecordInvalid: its body does not match the digest.
         """
         if sha not in self._known:

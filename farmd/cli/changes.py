@@ -58,7 +58,7 @@ async def apply(
     """Show all mutations, ask once, then commit one after the other; whether anything may have changed.
 
     Raises:
-        Unconfirmed: something is destructive, nobody can be asked, and ``-y`` is missing.
+        Unconfirmed: a change is destructive, there is no terminal to ask on, and ``-y`` is missing.
         Declined: a person said no.
     """
     for mutation in mutations:

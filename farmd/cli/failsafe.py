@@ -21,7 +21,7 @@ from store.times import plain, rfc3339
 
 @click.group("failsafe", cls=LazyGroup)
 def failsafe() -> None:
-    """Freezes: why removals stand still, and the word that lets them go on."""
+    """Freezes of removals: show them, or acknowledge their evidence."""
 
 
 @command("status", lists=True)

@@ -25,7 +25,7 @@ _COMMANDS: dict[str, tuple[Source, str]] = {
     "farm": ("farmd.cli.farm:farm", "Farms: who works, and on how much."),
     "pod": ("farmd.cli.pod:pod", "Pods: list them, read their logs, restart them."),
     "audit": ("farmd.cli.audit:audit", "Who changed what, when and why."),
-    "failsafe": ("farmd.cli.failsafe:failsafe", "Freezes: why removals stand still."),
+    "failsafe": ("farmd.cli.failsafe:failsafe", "Freezes of removals: show or acknowledge them."),
     "doctor": ("farmd.cli.doctor:doctor", "What is wrong in the store, why, and what to do."),
     "top": ("farmd.cli.top:top", "The fleet at a glance, live."),
     "completion": ("farmd.cli.completion:completion", "Completion for bash, zsh and fish."),

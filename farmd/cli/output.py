@@ -81,7 +81,7 @@ async def show(invocation: Invocation, read: Callable[[], Awaitable[Table]]) -> 
     """Show a list once, or with ``--watch`` again whenever it changed.
 
     Raises:
-        NotRegistered: the list is empty, and so is everything here. AccessDenied: nobody may tell.
+        NotRegistered: the list is empty, and so is everything here. AccessDenied: the token may not read it.
     """
 
     async def proven() -> Table:

@@ -1,4 +1,4 @@
-"""The commands that all named records share: create, update, enable, disable, delete.
+"""The commands that all named records share: create, update, restart, enable, disable, delete.
 
 A kind describes its records in one ``Noun``. Each command validates, reads, and returns a ``Mutation`` that
 has written nothing yet; callers show its change and pass it to ``farmd.commands.mutation.commit``. What must

@@ -55,7 +55,7 @@ async def move_room(call: Call, kind: str, item: str) -> tuple[Operation, ...]:
         if entry is None or instance not in (book := codec.stored(Reserved, entry)).record.instances:
             return ()
     except RecordInvalid:
-        return ()  # it names no place or room; the doctor finds what nobody has any more
+        return ()  # the room is unknown; the doctor finds room without an owner
     intent = call.keys.intent(node, instance)
     if await call.client.read(intent, mode="consistent") is not None:
         return ()

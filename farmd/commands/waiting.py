@@ -116,7 +116,7 @@ async def look(call: Call, noun: Noun[S, T], target: str, spells: Spells) -> Loo
     if owner.count is not None:
         found = msgspec.structs.replace(found, desired=owner.count)
     elif not owner.deleting:
-        # With no eligible node, or behind an older daemon set, no pod is desired, and all are there.
+        # With no eligible node, or behind an older owner, no pod is desired, and all are there.
         desired = row.status.desired if row.status is not None and row.reported else -1
         found = msgspec.structs.replace(found, desired=desired, stuck=row.state == "blocked")
     # The owner's status may be old for a moment; it must not show as converged what is not.
@@ -142,7 +142,7 @@ async def _lost(call: Call) -> set[str]:
             if codec.decode(Work, raw.decoded(), raw.key).lost_since > 0:
                 lost.add(call.keys.last_part(raw.key))
         except RecordInvalid:
-            continue  # nobody knows; its pod counts until somebody does
+            continue  # unknown: its pods count until the record decodes
     return lost
 
 
@@ -273,7 +273,7 @@ def describe(now: Look) -> str:
 
 async def _why(call: Call, now: Look) -> str:
     if not await overview.farms(call.client, call.keys):
-        return "no farm is running, so nobody acts on it: start one with farmd run; it goes on by itself then"
+        return "no farm is running, so nothing is done: start one with farmd run; the change goes on then"
     if not now.owner:
         return now.reason or "no farm has claimed it yet"
     ailing = f"not healthy: {', '.join(now.ailing)}; " if now.ailing and now.desired else ""

@@ -85,7 +85,7 @@ class Contention:
                 other = await ask(elder.record)
                 shared = await self._shared(request, other, view)
             except (NotFound, RecordInvalid, PlacementInvalid):
-                continue  # it cannot place a pod anywhere, and its own worker says so
+                continue  # it cannot place any pod, and its own worker reports that
             if shared or _alike(request, other):
                 where = (
                     f"{len(shared)} nodes, such as {shared[0]}"

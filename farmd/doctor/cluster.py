@@ -65,7 +65,7 @@ def _sentinel(survey: Survey, key: str, how: str) -> Finding:
     return Finding(
         f"sentinel-{how}",
         name,
-        f"the sentinel {what}: nobody takes an absence under it for true, and removals freeze",
+        f"the sentinel {what}: an empty answer under it proves nothing, and removals freeze",
         f"if there never were any {family} here: farmctl doctor --fix {name}; else {restore}"
         if young
         else restore,

@@ -42,7 +42,7 @@ def _unowned(survey: Survey) -> Iterator[Finding]:
         kind, noun = family.name, kinds.KINDS[family.name].noun
         claimed = any(kind in member.kinds for member in members)
         if not claimed or survey.keys.lock(kind, record.id) in survey.trees["locks"]:
-            continue  # who claims none of a kind is a finding of its own
+            continue  # a kind that no farm claims is another finding
         if (why := why_unowned(kind, record, members)) != NOT_YET:
             yield Finding(
                 "unowned",
@@ -150,6 +150,6 @@ def _without_presence(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "farm-without-presence",
             f"farms/{farm}",
-            f"it holds {held[farm]} items, and nobody sees it: its presence is gone",
+            f"it holds {held[farm]} items, and its presence record is missing",
             "it announces itself again within a minute; an older version does not: restart it",
         )

@@ -54,7 +54,7 @@ def _locks(survey: Survey) -> Iterator[Finding]:
             continue
         holder = Holder.parse(entry.value)
         if not entry.session:
-            explanation = "no session holds it, so it is never freed and nobody can take it"
+            explanation = "no session holds it, so it is never freed, and no farm can take it"
             yield _finding(survey, "lock-of-nobody", entry, kind, item, explanation)
         elif named(kind) and (record := survey.keys.record(kind, item)) not in survey.trees[kind]:
             explanation = f"{holder.kind}/{holder.id} holds the lock of an item that does not exist"

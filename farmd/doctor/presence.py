@@ -74,7 +74,7 @@ def _absent(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "node-absent",
             f"nodes/{node}",
-            f"its agent is absent: nobody knows how its {pods.get(node, 0)} pods are",
+            f"its agent is absent: the state of its {pods.get(node, 0)} pods is unknown",
             f"start farmd-agent there; if the node is gone for good: farmctl node forget {node}",
         )
 
@@ -95,6 +95,6 @@ def _clocks(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "clock-skew",
             f"audit/{newest}",
-            "somebody wrote an audit record in the future of this machine",
+            "an audit record has a time in the future of this machine",
             "set the clocks right: farmctl audit list names the actor",
         )

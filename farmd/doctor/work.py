@@ -25,7 +25,7 @@ def _frozen(survey: Survey) -> Iterator[Finding]:
             yield Finding(
                 "frozen",
                 survey.short(entry.key),
-                f"removals of {kind} stand still: {record.evidence}",
+                f"removals of {kind} are frozen: {record.evidence}",
                 f"remove the cause, or if it is meant: farmctl failsafe clear {kind}"
                 f" --evidence {shlex.quote(record.evidence)} --for 10m --reason WHY",
             )

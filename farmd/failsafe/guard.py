@@ -29,7 +29,7 @@ THAW_AFTER = 2 * WAIT_SECONDS
 
 
 class FailsafeGuard:
-    """Watches the evidence of one kind and tells workers whether removals stand still.
+    """Watches the evidence of one kind and tells workers whether removals are frozen.
 
     ``present``: whether a farm is present; a present farm clears its own freeze.
     """

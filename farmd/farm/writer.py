@@ -92,7 +92,7 @@ class Writer:
             SessionSuspended: the session may have expired; nothing was sent.
             AccessDenied: Consul's ACL refuses the write.
             TransactionRejected: somebody else was faster; nothing was written.
-            StoreError: nobody knows whether it was written.
+            StoreError: whether it was written is unknown.
         """
         sent = self.claim.fence()
         for write in writes:

@@ -115,7 +115,7 @@ class Absences:
                 due.add(node)
             pending = pending or passed < len(self._steps)
         if due:
-            self._look()  # before anybody acts on it: what looks like a mass loss must freeze first
+            self._look()  # a mass loss must freeze removals before any worker acts on it
             self._due(due)
         return TICK_SECONDS if pending else IDLE_SECONDS
 
@@ -141,7 +141,7 @@ class Absences:
 
     def _changed(self, changed: set[str]) -> None:
         if not (self._caches.agents.ready.is_set() and self._caches.nodes.ready.is_set()):
-            return  # halfway through the first answer everybody seems absent
+            return  # before the first full answer every agent seems absent
         for node in map(self._keys.last_part, changed):
             if self._caches.nodes.holds(self._keys.node(node)) and not self.present(node):
                 if node not in self._since:

@@ -72,7 +72,7 @@ async def register(call: Call, name: str) -> Mutation:
         change,
         before={"registered": False},
         after={"registered": True},
-        details=("what its agent runs and nobody wants is stopped from then on",) if there else (),
+        details=("what its agent runs without an intent is stopped from then on",) if there else (),
         destructive=there,
     )
     return Mutation(change, (cluster, *writes))

@@ -29,7 +29,7 @@ async def forget(call: Call, name: str) -> Mutation:
     """Delete a node's record, registration, reservations, verdict, status and last realities.
 
     Raises:
-        NotFound: nobody knows the node. Locked: somebody holds its mutation lock.
+        NotFound: the node is unknown. Locked: somebody holds its mutation lock.
         Conflict: its agent is there, something refers to it, or it is neither given up nor cordoned.
         NotRegistered: a sentinel is missing, so what was not found may be there all the same (R20).
     """

@@ -84,7 +84,7 @@ def _said(raw: RawEntry) -> _Said:
     try:
         return codec.decode(_Said, raw.decoded(), raw.key)
     except RecordInvalid:
-        return _Said()  # it stands there all the same, and nobody may take it for gone
+        return _Said()  # it is there all the same, and must not count as gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def owner_of(family: str, record: Record) -> Owner:
 
 def nobody(owner_id: str) -> Owner:
     """An owner that has no record."""
-    return Owner("", owner_id, "no controller of that id; its pods are nobody's to move")
+    return Owner("", owner_id, "no record has that id, so no farm moves its pods")
 
 
 async def find_owner(client: ConsulClient, keys: Keys, owner_id: str) -> Owner:

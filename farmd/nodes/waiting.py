@@ -91,5 +91,7 @@ def describe(now: Look) -> str:
 async def _why(call: Call, name: str) -> str:
     farms = await overview.farms(call.client, call.keys)
     if not any("nodes" in farm.kinds for farm in farms):
-        return "no farm looks after nodes, so nobody advances it: start one with farmd run; it goes on then"
+        return (
+            "no farm claims nodes, so no drain advances: start a farm with farmd run; the drain goes on then"
+        )
     return f"the drain goes on: farmctl node describe {name} tells more, farmctl node undrain {name} ends it"

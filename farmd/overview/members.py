@@ -28,7 +28,7 @@ async def farms(client: ConsulClient, keys: Keys) -> list[Member]:
             try:
                 found.append(codec.decode(Member, raw.decoded(), raw.key))
             except RecordInvalid:
-                continue  # whoever wrote it is a newer version; it is present, but cannot be described
+                continue  # a newer version wrote it; the farm is present, but cannot be described
     return sorted(found, key=lambda member: member.id)
 
 

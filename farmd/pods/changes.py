@@ -233,7 +233,7 @@ def _intent_operations(change: Change, owner: str, key: str, encode: Encode) -> 
     if standing is None:
         return [operations.check_not_exists(key)]
     if standing.record.owner != owner:
-        return []  # somebody else's by now: only our own pod goes
+        return []  # another owner's by now: only the own pod is removed
     return [operations.delete_cas(key, standing.index)]
 
 

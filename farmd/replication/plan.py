@@ -34,7 +34,7 @@ def decide(snapshot: Snapshot) -> Plan | Ask[Need]:
         plan = _ending(snapshot, plan)
     if snapshot.offer.contended and not plan.changes_pods:
         plan = dataclasses.replace(plan, contended=snapshot.offer.why or "contended")
-    if snapshot.locked:  # nobody says when a mutation lock is free
+    if snapshot.locked:  # the release of a mutation lock wakes no watch
         after = LOCK_LOOK_SECONDS if plan.after is None else min(plan.after, LOCK_LOOK_SECONDS)
         plan = dataclasses.replace(plan, after=after)
     if plan.changes_pods:

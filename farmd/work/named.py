@@ -179,7 +179,7 @@ class NamedWorker(Worker[S, P]):
 
         Raises:
             ClaimLost: the lock is no longer this claim's.
-            StoreError: nothing was deleted, or nobody knows; it is planned again after a pause.
+            StoreError: nothing was deleted, or that is unknown; it is planned again after a pause.
         """
         noun, stored = self.kind.noun, self.kind.tree.get(self.key)
         if stored is None or stored.index != self.index:

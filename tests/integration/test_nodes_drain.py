@@ -168,7 +168,7 @@ async def test_farmctl_shows_absent_and_lost_nodes(fleet: Fleet) -> None:
 async def test_a_drain_waits_for_nobody_when_no_farm_is_there(fleet: Fleet) -> None:
     late = await fleet.run("node", "drain", "n1", "--wait", "--timeout", "1s")
     assert late.code == 8
-    assert "no farm looks after nodes" in late.err
+    assert "no farm claims nodes" in late.err
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from tests.sample.record import Copy, Note
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A note, its copy, and why removals of it stand still."""
+    """A note, its copy, and the evidence that freezes removals of it."""
 
     note: Note
     copy: Stored[Copy] | None

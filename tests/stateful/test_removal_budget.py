@@ -17,7 +17,7 @@ def replaced(scene: Scene) -> int:
 
 
 def freeze(scene: Scene) -> str:
-    """What removals of RCs stand still for; empty while they do not."""
+    """The evidence that freezes removals of RCs; empty while there is none."""
     entry = scene.read(KEYS.failsafe("rcs"))
     return "" if entry is None else codec.decode(Failsafe, entry.value, entry.key).evidence
 

@@ -163,7 +163,7 @@ async def test_r20_an_answer_without_the_nodes_sentinel_finishes_no_drain() -> N
     [
         ({"disabled": True}, "rc/web: disabled, so its pods stay"),
         ({"managed_by": "rollouts/r1"}, "rc/web: managed by rollouts/r1"),
-        (None, "c1: no controller of that id; its pods are nobody's to move"),
+        (None, "c1: no record has that id, so no farm moves its pods"),
     ],
 )
 async def test_a_drain_names_what_keeps_the_pods(fields: dict[str, object] | None, text: str) -> None:

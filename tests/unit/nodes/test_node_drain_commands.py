@@ -145,7 +145,7 @@ async def test_what_would_move_and_what_would_stay_is_said_before() -> None:
                 "moves: hello, hello~1 (rc/hello)",
                 "goes: metrics (daemonset/metrics)",
                 "stays: quiet (rc/logs: disabled, so its pods stay)",
-                "stays: orphan (ffff: no controller of that id; its pods are nobody's to move)",
+                "stays: orphan (ffff: no record has that id, so no farm moves its pods)",
                 "moves last, a system pod: node-exporter (rc/hello)",
             ]
         )
@@ -161,7 +161,7 @@ async def test_waiting_reports_progress_and_ends_with_the_drain() -> None:
 
         with pytest.raises(WaitTimeout, match="1 pod left") as late:
             await waiting.drained(call, "web1", 3, looks.append)
-        assert "no farm looks after nodes" in late.value.hint
+        assert "no farm claims nodes" in late.value.hint
         assert len(looks) == 1
         await call.client.put(KEYS.node("web1"), codec.encode(Node(drain=Drain("done"))))
         await waiting.drained(call, "web1", 3, looks.append)
