@@ -87,10 +87,10 @@ class Farmctl:
     def _inside(self, arguments: tuple[str, ...], stdin: str) -> Result:
         out, err = io.StringIO(), io.StringIO()
         typed = io.TextIOWrapper(io.BytesIO(stdin.encode()))
-        before, logging = dict(os.environ), structlog.get_config()
+        env, before, logging = self.env, dict(os.environ), structlog.get_config()
         try:
             os.environ.clear()
-            os.environ.update(self.env)
+            os.environ.update(env)
             with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "stdin", typed):
                 code = run(list(arguments))
         finally:

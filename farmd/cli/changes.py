@@ -129,10 +129,15 @@ def _show(invocation: Invocation, mutation: Mutation) -> None:
     if not mutation.needed:
         invocation.say(f"{title(change)}: nothing to change")
         return
+    for line in described(change):
+        invocation.say(line)
+
+
+def described(change: Change) -> list[str]:
+    """What changes: the fields in one line, and a line for each detail."""
     fields = differences(change.before, change.after)
-    invocation.say(f"{title(change)}: {_verb(change)}{': ' if fields else ''}{', '.join(fields)}")
-    for line in change.details:
-        invocation.say(f"  {clean(line)}")
+    head = f"{title(change)}: {_verb(change)}{': ' if fields else ''}{', '.join(fields)}"
+    return [head, *(f"  {clean(line)}" for line in change.details)]
 
 
 def _results(invocation: Invocation, mutations: Sequence[Mutation], *, written: bool) -> None:

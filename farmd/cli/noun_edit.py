@@ -19,7 +19,7 @@ from farmd.commands.mutation import Mutation
 from farmd.commands.noun import Noun
 from store.errors import InputInvalid
 
-_FILES = click.option(
+FILES = click.option(
     "-f",
     "--file",
     "paths",
@@ -34,7 +34,7 @@ def creating(noun: Noun[Any, Any]) -> click.Command:
     """``create``."""
 
     async def run(invocation: Invocation, paths: tuple[str, ...]) -> None:
-        prepared = [(await noun.create(invocation.call, spec), spec) for spec in _specs(noun, paths)]
+        prepared = [(await noun.create(invocation.call, spec), spec) for spec in specs_of(noun, paths)]
         by_id = {mutation.change.id: spec for mutation, spec in prepared}
 
         async def write(mutation: Mutation) -> None:
@@ -49,14 +49,14 @@ def creating(noun: Noun[Any, Any]) -> click.Command:
         "All documents are checked before anything is written. Creating an equal one again changes nothing; "
         "a different one under the same name is a conflict."
     )
-    return command("create", mutates=True, waits=True)(_FILES(run))
+    return command("create", mutates=True, waits=True)(FILES(run))
 
 
 def updating(noun: Noun[Any, Any]) -> click.Command:
     """``update``; owners of pods replace them in place with ``--now``."""
 
     async def run(invocation: Invocation, paths: tuple[str, ...], now: bool = True) -> None:
-        specs = _specs(noun, paths)
+        specs = specs_of(noun, paths)
         mutations = [await noun.update(invocation.call, spec, now=now) for spec in specs]
         await apply(invocation, mutations)
         await converge(invocation, noun, mutations)
@@ -64,13 +64,13 @@ def updating(noun: Noun[Any, Any]) -> click.Command:
     run.__doc__ = f"Change {noun.words.many} to what a file says.\n\n"
     if noun.pods is None:
         run.__doc__ += "What switches the file leaves out stay as they are."
-        return command("update", mutates=True, waits=True)(_FILES(run))
+        return command("update", mutates=True, waits=True)(FILES(run))
     run.__doc__ += (
         f"Pods are replaced in place, {noun.pods.pace}. Gated rollouts are not there yet: without --now "
         "this is refused. What counts and switches the file leaves out stay as they are."
     )
     option = click.option("--now", is_flag=True, help=f"Replace pods in place, {noun.pods.pace}.")
-    return command("update", mutates=True, waits=True)(_FILES(option(run)))
+    return command("update", mutates=True, waits=True)(FILES(option(run)))
 
 
 def restarting(noun: Noun[Any, Any]) -> click.Command:
@@ -148,7 +148,7 @@ async def converge(invocation: Invocation, noun: Noun[Any, Any], mutations: Sequ
             await waiting.convergence(invocation.call, noun, name, settings.timeout, report)
 
 
-def _specs(noun: Noun[Any, Any], paths: Sequence[str]) -> list[Any]:
+def specs_of(noun: Noun[Any, Any], paths: Sequence[str]) -> list[Any]:
     """The documents of the files, in order.
 
     Raises:

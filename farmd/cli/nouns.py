@@ -30,6 +30,8 @@ _CHANGING_PODS = {
 }
 _CHANGING = {
     "update": ("farmd.cli.noun_edit:updating", "Change {many} to what a file says."),
+    "edit": ("farmd.cli.noun_editor:editing", "Change a {one} in your editor."),
+    "diff": ("farmd.cli.noun_diff:comparing", "What a file would change of {many}."),
     "enable": ("farmd.cli.noun_edit:enabling", "Let the farms act on a {one} again."),
     "disable": ("farmd.cli.noun_edit:disabling", "Keep the farms from acting on a {one}."),
     "delete": ("farmd.cli.noun_edit:deleting", "Delete {many}."),

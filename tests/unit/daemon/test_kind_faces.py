@@ -61,7 +61,9 @@ def test_people_can_ask_for_it(kind: KindOfWork) -> None:
     for word in (kind.noun, *kind.aliases):
         group = farmctl.get_command(click.Context(farmctl), word)
         assert isinstance(group, click.Group)
-        verbs = {"list", "describe"} | ({"get", "create", "delete"} if families.named(kind.family) else set())
+        verbs = {"list", "describe"} | (
+            {"get", "create", "update", "edit", "diff", "delete"} if families.named(kind.family) else set()
+        )
         verbs |= {"pods", "logs", "explain"} if families.owns_pods(kind.family) else set()
         assert verbs <= set(group.list_commands(click.Context(group)))
     assert kind.title

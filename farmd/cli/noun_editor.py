@@ -1,0 +1,125 @@
+"""``farmctl rc edit`` and the like: a record as a file in a person's editor, and back.
+
+What a person wrote is never lost: an error opens the editor again with the error as a comment, and what could
+not be written stays in its file, which is named.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from farmd.cli.changes import apply
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import objects, target
+from farmd.cli.noun_edit import converge
+from farmd.cli.options import command
+from farmd.cli.output import as_yaml
+from farmd.commands.comparing import edited
+from farmd.commands.mutation import Mutation
+from farmd.commands.noun import Noun
+from farmd.runtime.errors import Declined
+from store import manifests
+from store.entry import Stored
+from store.errors import InputInvalid
+
+_COMMENT = "#: "
+
+
+def editing(noun: Noun[Any, Any]) -> click.Command:
+    """``edit``."""
+
+    async def run(invocation: Invocation, name: str) -> None:
+        call = invocation.call
+        stored = await noun.records(call.client, call.keys).find(name)
+        pod = None
+        if noun.pods is not None:
+            pod = await manifests.read(call.client, call.keys, stored.record.manifest)
+        text = as_yaml(noun.file.as_file(stored.record, pod))
+        with _file(f"{noun.words.noun}-{stored.record.name}-") as path:
+            mutation = await _rounds(invocation, noun, stored, path, text)
+            if mutation is None:
+                invocation.say(f"{noun.words.noun}/{stored.record.name}: nothing was changed")
+            else:
+                await apply(invocation, [mutation])
+        if mutation is not None:
+            await converge(invocation, noun, [mutation])
+
+    run.__doc__ = (
+        f"Change a {noun.words.one} in $VISUAL or $EDITOR.\n\n"
+        "What does not fit opens the editor again, with the error as a comment. Saving nothing changes "
+        "nothing. A record that somebody else changed meanwhile is refused."
+    )
+    if noun.pods is not None:
+        run.__doc__ += f" Another pod is replaced in place, {noun.pods.pace}."
+    return command("edit", mutates=True, waits=True)(target(noun.words.noun, objects(noun.kind))(run))
+
+
+async def _rounds(
+    invocation: Invocation, noun: Noun[Any, Any], stored: Stored[Any], path: Path, text: str
+) -> Mutation | None:
+    """Open the editor until what is written fits; None where nothing was changed.
+
+    Raises:
+        Declined: an error was left as it stands.
+    """
+    said = f"{noun.words.noun}/{stored.record.name}: save to change it; leave without a change to cancel"
+    refused = ""
+    while True:
+        written = _written(path, f"{_COMMENT}{said}\n{text}")
+        if written == text or not written.strip():
+            if refused:
+                raise Declined(f"cancelled; nothing was written: {refused}")
+            return None
+        text = written
+        try:
+            specs = noun.file.parse_all((text, "edit"))
+            if len(specs) != 1:
+                raise InputInvalid(f"edit: found {len(specs)} documents, expected one")
+            return await edited(invocation.call, noun, stored, specs[0])
+        except InputInvalid as error:
+            said = refused = " ".join(error.message.split())
+
+
+@contextmanager
+def _file(prefix: str) -> Iterator[Path]:
+    """A file for the editor, which stays where something fails."""
+    handle, name = tempfile.mkstemp(prefix=prefix, suffix=".yaml")
+    os.close(handle)
+    try:
+        yield Path(name)
+    except BaseException:
+        click.echo(f"farmctl: what you wrote is in {name}", err=True)
+        raise
+    Path(name).unlink()
+
+
+def _written(path: Path, text: str) -> str:
+    """What a person makes of a text, without farmctl's own comments."""
+    path.write_text(text, encoding="utf-8")
+    _open(path)
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith(_COMMENT))
+
+
+def _open(path: Path) -> None:
+    """Run the editor to its end.
+
+    Raises:
+        InputInvalid: it cannot be run, or fails.
+    """
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
+    except (OSError, ValueError) as error:
+        raise InputInvalid(f"editor {editor!r} cannot be run: {error}", hint="set EDITOR") from error
+    if code:
+        raise InputInvalid(f"editor {editor!r}: found exit code {code}, expected 0; nothing was written")
