@@ -41,6 +41,19 @@ class Guarded:
         return await self.ask("PUT", "/v1/txn", [{"KV": operation} for operation in operations])
 
 
+def first_words(answer: Response) -> str:
+    """The part of a refusal's text that all versions share: newer ones go on after a colon."""
+    return answer.body.decode().partition(":")[0]
+
+
+def denied(answer: Response) -> list[int]:
+    """The places of the denied operations of a transaction, all of whose errors are denials."""
+    found = json_of(answer)
+    assert found["Results"] is None
+    assert {error["What"].partition(":")[0] for error in found["Errors"]} == {"Permission denied"}
+    return [error["OpIndex"] for error in found["Errors"]]
+
+
 @pytest.fixture(params=faces.FACES)
 async def guarded(request: pytest.FixtureRequest) -> AsyncIterator[Guarded]:
     policies = {"narrow": SAME_RULES, MASTER: Policy({"": "write"}, sessions=True)}
@@ -86,7 +99,7 @@ async def test_a_denied_request_is_403(filled: Guarded, method: str, path: str) 
     path, _, flag = path.partition("?")
     headers = {"X-Consul-Token": filled.token}
     answer = await filled.face.raw(method, path, {flag: ""} if flag else {}, b"2", headers)
-    assert (answer.status, answer.body) == (403, b"Permission denied")
+    assert (answer.status, first_words(answer)) == (403, "Permission denied")
 
 
 async def test_what_is_allowed_passes(filled: Guarded) -> None:
@@ -112,15 +125,14 @@ async def test_a_denied_operation_inside_a_transaction_is_409(filled: Guarded) -
         {"Verb": "delete-tree", "Key": "open/"},
     )
     assert answer.status == 409
-    denied = [{"OpIndex": place, "What": "Permission denied"} for place in (1, 2, 3)]
-    assert json_of(answer) == {"Results": None, "Errors": denied}
+    assert denied(answer) == [1, 2, 3]
     assert json_of(await filled.ask("GET", "/v1/kv/open/a"))[0]["Value"] == "MQ=="
 
 
 async def test_to_check_that_a_key_is_absent_takes_the_right_to_write_it(filled: Guarded) -> None:
     read_only = await filled.txn({"Verb": "check-not-exists", "Key": "seen/b"})
     assert read_only.status == 409
-    assert json_of(read_only)["Errors"] == [{"OpIndex": 0, "What": "Permission denied"}]
+    assert denied(read_only) == [0]
     assert (await filled.txn({"Verb": "check-not-exists", "Key": "open/b"})).status == 200
 
 
@@ -132,8 +144,8 @@ async def test_reading_in_a_transaction_leaves_out_what_is_hidden(filled: Guarde
 
 async def test_nobody_may_do_nothing_and_an_unknown_token_is_told_so(filled: Guarded) -> None:
     nobody = await filled.ask("PUT", "/v1/kv/open/a", b"2", token="")
-    assert (nobody.status, nobody.body) == (403, b"Permission denied")
+    assert (nobody.status, first_words(nobody)) == (403, "Permission denied")
     session = await filled.ask("PUT", "/v1/session/create", {"NodeChecks": []}, token="")
-    assert (session.status, session.body) == (403, b"Permission denied")
+    assert (session.status, first_words(session)) == (403, "Permission denied")
     unknown = await filled.ask("PUT", "/v1/kv/open/a", b"2", token="99999999-1111-2222-3333-444444444444")
-    assert (unknown.status, unknown.body) == (403, b"ACL not found")
+    assert (unknown.status, first_words(unknown)) == (403, "ACL not found")

@@ -74,7 +74,7 @@ async def test_a_request_that_makes_no_sense(
     face: Face, method: str, path: str, params: dict[str, str], status: int, text: str
 ) -> None:
     answer = await face.raw(method, path, params)
-    assert (answer.status, answer.body.decode()) == (status, text)
+    assert (answer.status, answer.body.decode()[: len(text)]) == (status, text)
 
 
 @pytest.mark.parametrize("wait", ["1.5ms", ".5ms", "1s1ms", "1us", "1µs", "+1ms", "10ns"])

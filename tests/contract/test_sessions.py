@@ -128,10 +128,11 @@ async def test_ids_that_are_none_and_ids_of_nobody(face: Face, verb: str) -> Non
     method = "GET" if verb == "info" else "PUT"
     empty = await face.raw(method, f"/v1/session/{verb}/")
     assert (empty.status, empty.body) == (400, b"Missing session")
-    broken = await face.raw(method, f"/v1/session/{verb}/abc")
-    assert broken.status == 500
-    assert broken.body == b"failed session lookup: index error: UUID must be 36 characters"
     nobody = await face.raw(method, f"/v1/session/{verb}/{NOWHERE}")
+    broken = await face.raw(method, f"/v1/session/{verb}/abc")
+    of_nobody = (nobody.status, nobody.body.replace(NOWHERE.encode(), b"abc"))
+    no_uuid = (500, b"failed session lookup: index error: UUID must be 36 characters")
+    assert (broken.status, broken.body) in (no_uuid, of_nobody)
     expected = {
         "info": (200, b"[]"),
         "renew": (404, f"Session id '{NOWHERE}' not found".encode()),

@@ -15,6 +15,8 @@ from tests.contract import faces
 from tests.contract.faces import Face, json_of
 
 NOWHERE = "11111111-2222-3333-4444-555555555555"
+# The page that it names then differs by version.
+TOO_LARGE = b"Request body(524289 bytes) too large, max size: 524288 bytes. See https://"
 
 
 async def refusals(face: Face, *steps: dict[str, Any]) -> list[tuple[int, str]]:
@@ -189,10 +191,7 @@ async def test_a_transaction_body_has_a_limit_to_the_byte(face: Face) -> None:
     assert (await face.raw("PUT", "/v1/txn", body=fitting)).status == 200
     answer = await face.raw("PUT", "/v1/txn", body=fitting + b" ")
     assert answer.status == 413
-    assert answer.body == (
-        b"Request body(524289 bytes) too large, max size: 524288 bytes. "
-        b"See https://www.consul.io/docs/agent/options.html#txn_max_req_len."
-    )
+    assert answer.body.startswith(TOO_LARGE)
 
 
 async def test_a_value_has_a_limit_to_the_byte(face: Face) -> None:
@@ -200,10 +199,7 @@ async def test_a_value_has_a_limit_to_the_byte(face: Face) -> None:
     with pytest.raises(TooLarge):
         await face.client.put(face.key("big"), b"x" * 524_289)
     answer = await face.raw("PUT", f"/v1/kv/{face.key('big')}", body=b"x" * 524_289)
-    assert answer.body == (
-        b"Request body(524289 bytes) too large, max size: 524288 bytes. "
-        b"See https://www.consul.io/docs/agent/options.html#kv_max_value_size."
-    )
+    assert answer.body.startswith(TOO_LARGE)
     huge = await face.raw("PUT", f"/v1/kv/{face.key('big')}", body=b"x" * 1_040_000)
     assert huge.status == 413
 

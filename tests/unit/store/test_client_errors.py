@@ -136,6 +136,7 @@ async def test_a_refused_connection_is_unavailable_and_nothing_was_written(name:
         (403, "Permission denied"),
         (403, "ACL not found"),
         (403, "rpc error making call: Permission denied"),
+        (403, "Permission denied: anonymous token lacks permission 'key:read' on \"a\"."),
         (401, "ACL support disabled"),
         (500, "rpc error making call: ACL not found"),
     ],
@@ -148,7 +149,12 @@ async def test_denied_by_acl(name: str, status: int, body: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "begin"), [("Permission denied", ""), ("rpc error: ACL not found", "unknown token: ")]
+    ("what", "begin"),
+    [
+        ("Permission denied", ""),
+        ("Permission denied: token with AccessorID '0' lacks permission 'key:write'", ""),
+        ("rpc error: ACL not found", "unknown token: "),
+    ],
 )
 async def test_denied_inside_a_transaction_is_told_apart_from_a_rejection(what: str, begin: str) -> None:
     body = f'{{"Results":null,"Errors":[{{"OpIndex":1,"What":"{what}"}}]}}'
