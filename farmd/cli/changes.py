@@ -15,6 +15,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.output import differences, document, emit
 from farmd.cli.tables import clean
 from farmd.commands.mutation import Change, Mutation, commit
+from farmd.commands.outlook import Outlook
 from farmd.runtime.errors import Declined, Unconfirmed
 
 _DONE = {
@@ -61,16 +62,37 @@ async def apply(
         Unconfirmed: a change is destructive, there is no terminal to ask on, and ``-y`` is missing.
         Declined: a person said no.
     """
-    for mutation in mutations:
-        _show(invocation, mutation)
     if invocation.settings.dry_run:
-        invocation.say("dry run: nothing was written")
-        _results(invocation, mutations, written=False)
+        await _rehearse(invocation, mutations)
         return False
+    for mutation in mutations:
+        for line in _lines(mutation):
+            invocation.say(line)
     confirm(invocation, [m.change for m in mutations if m.needed and m.change.destructive])
     await _write(invocation, mutations, write)
-    _results(invocation, mutations, written=True)
+    _results(invocation, mutations)
     return any(mutation.needed for mutation in mutations)
+
+
+async def _rehearse(invocation: Invocation, mutations: Sequence[Mutation]) -> None:
+    """Show what would change and what would become of pods: the result of a dry run."""
+    looks = [m.outlook if m.needed else None for m in mutations]
+    outlooks = [await look() if look is not None else None for look in looks]
+    output = invocation.settings.output
+    if output in {"json", "yaml"}:
+        items = [
+            _item(mutation, written=False) | {"outlook": found.document() if found is not None else None}
+            for mutation, found in zip(mutations, outlooks, strict=True)
+        ]
+        emit(invocation, document("ChangeList", {"items": items}))
+    elif output == "name":
+        for mutation in mutations:
+            click.echo(title(mutation.change))
+    else:
+        for mutation, found in zip(mutations, outlooks, strict=True):
+            for line in [*_lines(mutation), *(f"  {clean(line)}" for line in (found or Outlook()).lines())]:
+                click.echo(line)
+    invocation.say("dry run: nothing was written")
 
 
 async def _write(
@@ -124,13 +146,12 @@ def _shortened(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + more
 
 
-def _show(invocation: Invocation, mutation: Mutation) -> None:
+def _lines(mutation: Mutation) -> list[str]:
+    """What a change is, for people."""
     change = mutation.change
     if not mutation.needed:
-        invocation.say(f"{title(change)}: nothing to change")
-        return
-    for line in described(change):
-        invocation.say(line)
+        return [f"{title(change)}: nothing to change"]
+    return described(change)
 
 
 def described(change: Change) -> list[str]:
@@ -140,14 +161,10 @@ def described(change: Change) -> list[str]:
     return [head, *(f"  {clean(line)}" for line in change.details)]
 
 
-def _results(invocation: Invocation, mutations: Sequence[Mutation], *, written: bool) -> None:
-    output = invocation.settings.output
-    if output in {"json", "yaml"}:
-        items = [_item(mutation, written) for mutation in mutations]
+def _results(invocation: Invocation, mutations: Sequence[Mutation]) -> None:
+    if invocation.settings.output in {"json", "yaml"}:
+        items = [_item(mutation, written=True) for mutation in mutations]
         emit(invocation, document("ChangeList", {"items": items}))
-    elif output == "name" and not written:
-        for mutation in mutations:
-            click.echo(title(mutation.change))
 
 
 def _result(invocation: Invocation, mutation: Mutation) -> None:
@@ -164,7 +181,7 @@ def _id(change: Change) -> str:
     return f" ({change.id})" if change.id != change.name and not change.object else ""
 
 
-def _item(mutation: Mutation, written: bool) -> dict[str, Any]:
+def _item(mutation: Mutation, *, written: bool) -> dict[str, Any]:
     change = mutation.change
     return {
         "object": title(change),

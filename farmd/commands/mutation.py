@@ -7,9 +7,11 @@ the change's own transaction, and an item whose mutation lock someone else holds
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from farmd.commands.outlook import Outlook
 from store import operations
 from store.audit import Audit, AuditLogStore
 from store.errors import (
@@ -74,10 +76,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A change and the operations that make it; without operations there is nothing to change."""
+    """A change and the operations that make it; without operations there is nothing to change.
+
+    ``outlook`` tells what it will do to pods; it reads the fleet, so only ``--dry-run`` asks.
+    """
 
     change: Change
     operations: tuple[Operation, ...] = ()
+    outlook: Callable[[], Awaitable[Outlook]] | None = field(default=None, compare=False)
 
     @property
     def needed(self) -> bool:

@@ -9,14 +9,17 @@ never break: every edit names the version of the record that it was read at and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from farmd import overview
 from farmd.commands import bodies, difference
 from farmd.commands.difference import word
+from farmd.commands.forecast import forecast
 from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, commit, guard, registered
+from farmd.commands.outlook import Outlook
 from farmd.commands.placing import Placing, T
 from farmd.commands.remains import move_room, pods_left, processes_left
 from farmd.commands.specs import Document, File, changed
@@ -24,6 +27,7 @@ from farmd.kinds import KINDS, KindOfWork
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, NotFound
 from store.keys import Keys
+from store.manifests import Manifest
 from store.named import NamedRecords, Owner
 from store.operations import Operation
 
@@ -85,7 +89,8 @@ class Noun(Generic[S, T]):
             return await self._same(call, existing, wanted, spec)
         after = {**self.told(wanted), **({"disabled": True} if getattr(wanted, "disabled", False) else {})}
         change = self._change(wanted, "create", after=after, manifest=sha)
-        return Mutation(change, (cluster, *ensured, *records.create(wanted, name_index=name_index)))
+        operations = (cluster, *ensured, *records.create(wanted, name_index=name_index))
+        return Mutation(change, operations, self._outlook(call, wanted, getattr(spec, "pod", None)))
 
     async def commit_create(self, call: Call, mutation: Mutation, spec: S) -> Mutation:
         """Commit a creation; an equal record that somebody else created meanwhile is as good.
@@ -135,6 +140,7 @@ class Noun(Generic[S, T]):
             details=("writes its manifest again, which is missing or corrupt",) if lost else details,
             extra=ensured,
             anew=lost,
+            pod=getattr(spec, "pod", None),
         )
 
     async def restart(self, call: Call, target: str) -> Mutation:
@@ -242,8 +248,12 @@ class Noun(Generic[S, T]):
         details: tuple[str, ...] = (),
         extra: tuple[Operation, ...] = (),
         anew: bool = False,
+        pod: Manifest | None = None,
     ) -> Mutation:
-        """Replace a record if it differs, or if ``anew``. ``action`` is the verb, such as ``enable``."""
+        """Replace a record if it differs, or if ``anew``. ``action`` is the verb, such as ``enable``.
+
+        ``pod`` is its manifest where that may not be stored yet.
+        """
         record = stored.record
         before, after = difference.fields(record, wanted, self.file.names)
         for name in ("deleting", "restart"):
@@ -264,7 +274,13 @@ class Noun(Generic[S, T]):
         if wanted == record and not anew:
             return Mutation(change)
         replacement = self.records(call.client, call.keys).replace(stored, wanted)
-        return Mutation(change, (*held.operations, *extra, replacement))
+        outlook = self._outlook(call, wanted, pod)
+        return Mutation(change, (*held.operations, *extra, replacement), outlook)
+
+    def _outlook(
+        self, call: Call, wanted: T, pod: Manifest | None
+    ) -> Callable[[], Awaitable[Outlook]] | None:
+        return partial(forecast, call, self.pods, wanted, pod) if self.pods is not None else None
 
     async def removal(self, call: Call, stored: Stored[T], held: Guard) -> Mutation:
         """Delete a record that wants no pods and has none, and give back the room that it holds without a

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from farmd.commands.outlook import Outlook, Standing
 from scheduler.model import Request
 from store.manifests import Manifest
 from store.named import Named
@@ -34,6 +35,7 @@ class Placing(Generic[T]):
             empty: nothing. ``emptied`` are the fields that a deletion sets so that none is wanted, and
             ``way_out`` what a person may do.
         shrinks: whether a change takes pods away or moves them.
+        outlook: what becomes of its pods if the record is changed to this one: pure.
         in_place: how ``update --now`` goes, as a hint, and ``pace`` as a part of a sentence.
     """
 
@@ -41,6 +43,7 @@ class Placing(Generic[T]):
     wanted: Callable[[T], bool]
     remains: Callable[[T, int], str]
     shrinks: Callable[[T, T], bool]
+    outlook: Callable[[T, Standing], Outlook]
     in_place: str
     pace: str
     emptied: Mapping[str, Any] = field(default_factory=dict)

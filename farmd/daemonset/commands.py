@@ -5,6 +5,7 @@ from __future__ import annotations
 from farmd.commands.noun import Noun
 from farmd.commands.placing import Placing, availability, counted
 from farmd.daemonset.eligibility import request
+from farmd.daemonset.outlook import outlook
 from farmd.daemonset.spec import FILE, DaemonSetSpec
 from store.daemonsets import KIND, DaemonSet
 from store.status import Status
@@ -32,6 +33,7 @@ DAEMON_SET: Noun[DaemonSetSpec, DaemonSet] = Noun(
         wanted=lambda daemonset: daemonset.wants_pods,
         remains=lambda _, pods: f"has {pods} pods, expected 0" if pods else "",
         shrinks=lambda before, after: after.node_selector != before.node_selector,
+        outlook=outlook,
         in_place="keeps min_health pods healthy and changes at most rate nodes a minute",
         pace="as min_health and rate allow",
     ),

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, registered
 from farmd.nodes import leftovers
+from farmd.nodes.outlook import outlook
 from store import registration
 from store.errors import InputInvalid, NotRegistered
 from store.keys import valid_segment
@@ -137,7 +139,7 @@ async def drain(call: Call, name: str, seconds: float) -> Mutation:
         details=await _moves(call, view.name),
         destructive=mutation.change.destructive or call.force,
     )
-    return dataclasses.replace(mutation, change=change)
+    return dataclasses.replace(mutation, change=change, outlook=partial(outlook, call, view.name))
 
 
 async def undrain(call: Call, name: str) -> Mutation:

@@ -6,6 +6,7 @@ from farmd.commands.mutation import Call, Mutation
 from farmd.commands.noun import Noun
 from farmd.commands.placing import Placing, availability, counted
 from farmd.commands.specs import changed, check_count
+from farmd.replication.outlook import outlook
 from farmd.replication.spec import FILE, ControllerSpec
 from scheduler.model import Request
 from store import selectors
@@ -55,6 +56,7 @@ RC: Noun[ControllerSpec, ReplicationController] = Noun(
         wanted=lambda rc: rc.replicas_desired > 0,
         remains=_remains,
         shrinks=lambda before, after: after.replicas_desired < before.replicas_desired,
+        outlook=outlook,
         in_place="has at most max_unavailable pods down at a time",
         pace="at most max_unavailable at a time",
         emptied={"replicas_desired": 0},

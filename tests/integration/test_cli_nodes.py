@@ -34,7 +34,7 @@ def record(farmctl: Farmctl) -> dict[str, object]:
 
 def test_taints_are_set_shown_and_removed(farmctl: Farmctl) -> None:
     dry = farmctl.ok("node", "taint", "web1", "dedicated=db:no-schedule", "gpu", "--dry-run")
-    assert "node/web1: taint: taints.dedicated:no-schedule db, taints.gpu:no-schedule " in dry.err
+    assert "node/web1: taint: taints.dedicated:no-schedule db, taints.gpu:no-schedule " in dry.out
     assert record(farmctl)["taints"] == []
     done = farmctl.ok("node", "taint", "node/web1", "dedicated=db:no-schedule", "gpu")
     assert done.out == "node/web1 tainted\n"

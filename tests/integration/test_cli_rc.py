@@ -54,12 +54,12 @@ def test_a_controllers_life_in_commands(farmctl: Farmctl) -> None:
 
 def test_dry_run_walks_the_same_way_and_writes_nothing(farmctl: Farmctl) -> None:
     shown = farmctl.ok("rc", "create", "-f", "-", "--dry-run", stdin=HELLO)
-    assert "create: replicas 3" in shown.err
+    assert "create: replicas 3" in shown.out
     assert "nothing was written" in shown.err
     assert farmctl.ok("rc", "list", "-o", "json").json["items"] == []
     farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
-    assert "3 -> 0" in farmctl.ok("rc", "set-replicas", "hello", "0", "--dry-run").err
-    assert "removes 0 pods" in farmctl.ok("rc", "delete", "hello", "--cascade", "--dry-run").err
+    assert "3 -> 0" in farmctl.ok("rc", "set-replicas", "hello", "0", "--dry-run").out
+    assert "removes 0 pods" in farmctl.ok("rc", "delete", "hello", "--cascade", "--dry-run").out
     assert farmctl("rc", "create", "-f", "-", "--dry-run", stdin=HELLO.replace("3", "4")).code == 5
     assert farmctl.ok("rc", "get", "hello", "-o", "json").json["replicas_desired"] == 3
 

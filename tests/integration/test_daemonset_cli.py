@@ -117,5 +117,5 @@ async def test_disable_keeps_pods_and_a_wait_that_cannot_end_says_why(
     assert len(await cluster.intents()) == 2
     assert (await farmctl("daemonset", "describe", "nothing")).code == 4
     dry = await farmctl.ok("daemonset", "delete", "logs", "--cascade", "--dry-run")
-    assert "removes 2 pods" in dry.err
+    assert "removes 2 pods" in dry.out
     assert len(await cluster.intents()) == 2

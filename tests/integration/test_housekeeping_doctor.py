@@ -80,7 +80,7 @@ async def test_w11_orphans_are_found_and_removed_on_request_only(consul_dev: str
     unsure = farmctl("doctor", "--fix", "orphan-pod")
     assert (unsure.code, "is destructive" in unsure.err) == (2, True)
     dry = farmctl.ok("doctor", "--fix", GONE, "--dry-run")
-    assert "removes intent/n1/old" in dry.err
+    assert "removes intent/n1/old" in dry.out
     assert await cluster.client.read(cluster.keys.pod(GONE, "n1", "old")) is not None
 
     done = farmctl.ok("doctor", "--fix", GONE, "-y", "--reason", "deleted by hand")

@@ -107,9 +107,11 @@ async def test_a_drain_moves_all_pods_the_systems_last(fleet: Fleet) -> None:
         node = min(both)
 
         looked = await fleet.ok("node", "drain", node, "--dry-run")
-        assert "moves: hello (rc/web)" in looked.err
-        assert "moves last, a system pod: logs (rc/logs)" in looked.err
+        assert "moves: hello (rc/web)" in looked.out
+        assert "moves last, a system pod: logs (rc/logs)" in looked.out
         assert await fleet.stage(node) == ""
+        [item] = (await fleet.ok("node", "drain", node, "--dry-run", "-o", "json")).json["items"]
+        [foretold] = [move["to"] for move in item["outlook"]["moves"] if move["from"]["instance"] == "hello"]
 
         done = await fleet.ok("node", "drain", node, "--deadline", "5m", "--wait", "--timeout", "60s")
         assert f"node/{node} draining" in done.out
@@ -117,6 +119,7 @@ async def test_a_drain_moves_all_pods_the_systems_last(fleet: Fleet) -> None:
         assert lines[-1] == f"node/{node}: drained"
         assert any("pods left" in line or "pod left" in line for line in lines)
         assert not [place for place in await cluster.intents() if place[0] == node]
+        assert (foretold["node"], foretold["instance"]) in await cluster.pods(web.id)
         assert (len(await cluster.pods(web.id)), len(await cluster.pods(logs.id))) == (3, 3)
 
         removed = [

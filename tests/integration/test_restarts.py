@@ -90,8 +90,8 @@ async def test_r28_an_owners_restart_takes_each_pod_once_and_keeps_the_floor(fle
     assert turns(fleet.told()) == ["n2"]
 
     dry = await person.ok("rc", "restart", "web", "--dry-run")
-    assert "rc/web: restart: restart 0 -> 2" in dry.err
-    assert "restarts its pods (3), at most max_unavailable at a time" in dry.err
+    assert "rc/web: restart: restart 0 -> 2" in dry.out
+    assert "restarts its pods (3), at most max_unavailable at a time" in dry.out
     every = await person.ok("rc", "restart", "web", "--wait", "--reason", "new certificate")
     assert "rc/web restarting" in every.out
     assert sorted(turns(fleet.told())) == list(NODES)

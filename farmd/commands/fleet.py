@@ -1,0 +1,57 @@
+"""The fleet as the scheduler sees it, in one read, for questions of people.
+
+The farms' own copies are not at hand here. Nodes whose loss only the farms recorded show as absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from farmd import overview
+from farmd.overview import PodRow
+from scheduler.fleet import node_views
+from scheduler.model import FleetView
+from store import codec
+from store.entry import Entry, Stored
+from store.errors import RecordInvalid
+from store.keys import Keys, is_sentinel
+from store.nodes import NodeStore, Reserved
+from store.pods import Pod, PodKey
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+
+async def read(
+    client: ConsulClient, keys: Keys, own: Collection[str] | None = None
+) -> tuple[FleetView, list[PodRow]]:
+    """A view of all nodes, and all pods; pods bear the ids of their owners, or with ``own`` others' names.
+
+    Refusals name other owners; people know those by name and not by id.
+    """
+    listing = await NodeStore(client, keys).list()
+    pods = (await overview.pods(client, keys)).placed
+
+    def owner(pod: PodRow) -> str:
+        return pod.owner if own is None or pod.owner in own else pod.owner_name or pod.owner
+
+    view = node_views(
+        {name: node.record for name, node in listing.items.items() if node.node is not None},
+        {name: node.agent for name, node in listing.items.items() if node.agent is not None},
+        await _reserved(client, keys),
+        {PodKey(owner(row), row.node, row.instance): Pod(row.manifest, row.labels) for row in pods},
+    )
+    return view, pods
+
+
+async def _reserved(client: ConsulClient, keys: Keys) -> dict[str, Stored[Reserved]]:
+    page = await client.list(keys.tree("reserved"))
+    found = {}
+    for raw in page.items:
+        if not is_sentinel(raw.key):
+            try:
+                found[keys.last_part(raw.key)] = codec.stored(Reserved, Entry.of(raw))
+            except RecordInvalid:
+                continue  # the farms report it; here it counts as nothing reserved
+    return found
