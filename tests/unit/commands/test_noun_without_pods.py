@@ -174,7 +174,10 @@ async def test_its_group_has_every_verb_but_those_of_pods(
 ) -> None:
     group = nouns.group("notes")
     verbs = group.list_commands(click.Context(group))
-    assert verbs == ["create", "list", "get", "describe", "update", "enable", "disable", "delete"]
+    assert verbs == [
+        *("create", "list", "get", "describe", "update", "edit", "diff"),
+        *("enable", "disable", "delete"),
+    ]
     file = tmp_path / "note.yaml"
     file.write_text("{name: memo, says: hello}")
     async with person() as call:
