@@ -6,20 +6,27 @@ Read-only. An instance's name is looked up among the pods and never used as a pa
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from aiohttp import web
 
-from farmd.agent import logs
+from farmd.agent import log_lines, logs
 from farmd.agent.agent import Agent
 from store.ports import Clock
 from store.times import plain
 
 DEFAULT_LINES = 100
+_KNOWN = {"Farmd-Log-Times": "1"}
 
 
 def add_routes(app: web.Application, agent: Agent, clock: Clock) -> None:
-    """Mount ``GET /v1/pods`` and ``GET /v1/pods/{instance}/logs?lines=N&follow=1``."""
+    """Mount ``GET /v1/pods`` and ``GET /v1/pods/{instance}/logs?lines=N&follow=1``.
+
+    ``previous=1``: the output of the start before the last one. ``since=S``: that of the last S seconds.
+    ``timestamps=1``: each line begins with its time. The answer's header ``Farmd-Log-Times`` says that these
+    three are known.
+    """
     closing = asyncio.Event()
 
     async def pods(_: web.Request) -> web.Response:
@@ -30,11 +37,17 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock) -> None:
         instance = request.match_info["instance"]
         if agent.pods.get(instance) is None:
             raise web.HTTPNotFound(text=f"instance: found {instance!r}, expected a pod of this node\n")
-        lines = _lines(request)
         directory = agent.state.logs(instance)
-        if not _flag(request, "follow"):
-            return web.Response(body=logs.tail(directory, lines), content_type="text/plain", charset="utf-8")
-        return await _stream(request, directory, lines, clock, closing)
+        view = _View(directory, _choice(request, clock), _flag(request, "timestamps"), clock)
+        if _flag(request, "follow"):
+            if view.choice.previous:
+                raise web.HTTPBadRequest(
+                    text="follow: found 1, expected 0: a previous start writes no more\n"
+                )
+            return await _stream(request, view, closing)
+        if (body := view.whole()) is None:
+            raise web.HTTPNotFound(text=f"{instance}: no output of a start before the last one is kept\n")
+        return web.Response(body=body, content_type="text/plain", charset="utf-8", headers=_KNOWN)
 
     async def close(_: web.Application) -> None:
         closing.set()
@@ -44,12 +57,44 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock) -> None:
     app.on_shutdown.append(close)
 
 
-async def _stream(
-    request: web.Request, directory: Path, lines: int, clock: Clock, closing: asyncio.Event
-) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
+class _View:
+    """What one request wants to see of an instance's output."""
+
+    def __init__(self, directory: Path, choice: log_lines.Choice, timestamps: bool, clock: Clock) -> None:
+        self.directory = directory
+        self.choice = choice
+        self.timestamps = timestamps
+        self.clock = clock
+
+    def whole(self, until: int | None = None) -> bytes | None:
+        """The output, up to an offset in the current file; None: there was no start before the last one."""
+        if not (self.choice.since or self.choice.previous or self.timestamps) and until is None:
+            return logs.tail(self.directory, self.choice.last)
+        lines = log_lines.chosen(self.directory, self.choice, until)
+        if lines is None or not self.timestamps:
+            return None if lines is None else b"".join(line.text for line in lines)
+        return b"".join(log_lines.stamped(line.at, line.text) for line in lines)
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The output and what follows, with the times of reading where times are wanted."""
+        found = logs.follow(self.directory, self.choice.last, self.clock, lambda end: self.whole(end) or b"")
+        old, rest = True, b""
+        try:
+            async for piece in found:
+                if old or not self.timestamps or not piece:
+                    old = old and not piece
+                    yield piece
+                    continue
+                *whole, rest = (rest + piece).split(b"\n")
+                yield b"".join(log_lines.stamped(self.clock.now(), line + b"\n") for line in whole)
+        finally:
+            await found.aclose()
+
+
+async def _stream(request: web.Request, view: _View, closing: asyncio.Event) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"} | _KNOWN)
     await response.prepare(request)
-    pieces = logs.follow(directory, lines, clock)
+    pieces = view.pieces()
     try:
         async for piece in pieces:
             # The empty write shows that the reader left, also while the log does not grow.
@@ -63,6 +108,14 @@ async def _stream(
     finally:
         await pieces.aclose()
     return response
+
+
+def _choice(request: web.Request, clock: Clock) -> log_lines.Choice:
+    text = request.query.get("since", "")
+    if text and not (text.isascii() and text.isdigit()):
+        raise web.HTTPBadRequest(text=f"since: found {text!r}, expected whole seconds\n")
+    since = clock.now() - int(text) if text else 0.0
+    return log_lines.Choice(_lines(request), since, _flag(request, "previous"))
 
 
 def _lines(request: web.Request) -> int:

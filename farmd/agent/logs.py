@@ -7,7 +7,7 @@ the file's inode. Reading is bounded: the last lines are read from the end of th
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,14 +29,17 @@ def tail(directory: Path, lines: int) -> bytes:
         return _tail(directory, lines, current)
 
 
-async def follow(directory: Path, lines: int, clock: Clock) -> AsyncGenerator[bytes, None]:
+async def follow(
+    directory: Path, lines: int, clock: Clock, first: Callable[[int], bytes] | None = None
+) -> AsyncGenerator[bytes, None]:
     """The last lines, then all further output, across rotations, until the pod is gone.
 
-    An empty piece means that there is no new output at present.
+    ``first`` gives other old lines, up to an offset in the current file. An empty piece means that there is
+    no new output at present.
     """
     file = _open(directory / LOG)
     if file is not None:
-        yield _tail(directory, lines, file)
+        yield _tail(directory, lines, file) if first is None else first(file.seek(0, os.SEEK_END))
     try:
         while directory.exists():  # noqa: ASYNC240 - a look at a local directory
             if file is None:
@@ -77,6 +80,11 @@ def _tail(directory: Path, lines: int, current: BinaryIO) -> bytes:
             if _inode(older) != _inode(current):
                 data = _end_of(older, lines - _count(data), MAX_TAIL_BYTES - len(data)) + data
     return data
+
+
+def files(directory: Path) -> list[Path]:
+    """The current file and the rotated ones, newest first."""
+    return [directory / LOG, *_older(directory)]
 
 
 def _older(directory: Path) -> list[Path]:

@@ -34,6 +34,7 @@ LOCK = "process.lock"
 IDENTITY = "process.json"
 EXITS = "exits.jsonl"
 LOG = "current.log"
+MARKS = "current.marks"
 CHUNK = 65536
 BLANK_LINE = b"\n" + b" " * 126 + b"\n"
 PR_SET_CHILD_SUBREAPER = 36
@@ -43,10 +44,15 @@ class Log:
     """Appends to ``current.log`` and renames it to ``current.log.1``, ``.2``, … when it is full.
 
     If the disk fails, lines are lost and a later line says so; the workload is never blocked or ended.
+    Beside each file, a file of marks says at most once a second at which time and in which start its output
+    was written. Without room for marks, only these times are lost.
     """
 
-    def __init__(self, directory: str, max_bytes: int, keep: int) -> None:
+    def __init__(self, directory: str, max_bytes: int, keep: int, start: str = "") -> None:
         self.path = directory + "/" + LOG
+        self.marks = directory + "/" + MARKS
+        self.start = start
+        self.marked = 0.0
         self.max_bytes = max_bytes
         self.keep = keep
         self.fd = -1
@@ -72,6 +78,7 @@ class Log:
             if part == 0:
                 self._rotate()
                 continue
+            self.mark()
             try:
                 written = os.write(self.fd, data[:part])
             except OSError as error:
@@ -81,10 +88,32 @@ class Log:
             self.size += written
             data = data[written:]
 
+    def begin(self) -> None:
+        """Mark where the start begins, so that it is known even if it writes nothing."""
+        if self._open():
+            self.mark()
+
+    def mark(self) -> None:
+        """Mark that what comes now is written now."""
+        now = time.time()
+        if abs(now - self.marked) < 1:
+            return
+        self.marked = now
+        try:
+            fd = os.open(self.marks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                write_all(fd, f"{self.size} {now:.3f} {self.start}\n".encode())
+            finally:
+                os.close(fd)
+        except OSError:
+            pass
+
     def _open(self) -> bool:
         try:
             self.fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             self.size = os.fstat(self.fd).st_size
+            if self.size == 0:
+                self._forget_marks()
             if self.lost:
                 note = f"\nfarmd: {self.lost} bytes of output were lost here: {self.why}\n"
                 self.size += os.write(self.fd, note.encode())
@@ -92,6 +121,11 @@ class Log:
         except OSError as error:
             self._lose(error)
         return self.fd >= 0
+
+    def _forget_marks(self) -> None:
+        self.marked = 0.0
+        if os.path.exists(self.marks):
+            os.unlink(self.marks)
 
     def _lose(self, error: OSError) -> None:
         self.why = trouble(error)
@@ -108,10 +142,11 @@ class Log:
             if self.keep == 0:
                 os.unlink(self.path)
             for number in range(self.keep, 0, -1):
-                older = self.path + "." + str(number)
-                newer = self.path + ("." + str(number - 1) if number > 1 else "")
-                if os.path.exists(newer):
-                    os.rename(newer, older)
+                for path in (self.marks, self.path):
+                    older = path + "." + str(number)
+                    newer = path + ("." + str(number - 1) if number > 1 else "")
+                    if os.path.exists(newer):
+                        os.rename(newer, older)
         except OSError:
             # Without the right to rename, truncating is the only way to stay within the limit.
             try:
@@ -373,8 +408,9 @@ def main(directory: str) -> int:
         return 1
     os.dup2(null, 2)
     os.close(null)
+    log = Log(spec["logs"], spec["max_bytes"], spec["keep"], spec["start"])
+    log.begin()
     tell(status, "ok")
-    log = Log(spec["logs"], spec["max_bytes"], spec["keep"])
     code = serve(pid, source, wake, log)
     sweep(pid, source, log)
     record_exit(exits, spec, code)

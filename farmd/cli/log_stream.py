@@ -2,34 +2,74 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import click
 
 from farmd.cli.invocation import Invocation
+from farmd.cli.options import Duration
 from farmd.runtime.errors import AgentUnavailable
 from store import codec
 from store.consul.transport import reason
-from store.errors import NotFound, RecordInvalid
+from store.errors import InputInvalid, NotFound, RecordInvalid
 from store.nodes import NodeStore
 from store.reality import Reality
 
 _FOLLOW = click.option("-f", "--follow", is_flag=True, help="Go on until ^C.")
 _LINES = click.option(
-    "--lines", type=click.IntRange(0, 10_000), default=100, show_default=True, help="How many old lines."
+    "--lines",
+    "--tail",
+    "lines",
+    type=click.IntRange(0, 10_000),
+    default=100,
+    show_default=True,
+    help="How many old lines.",
 )
+
+
+_PREVIOUS = click.option(
+    "--previous", "-p", is_flag=True, help="The output of the start before the last one."
+)
+_SINCE = click.option("--since", type=Duration(), help="Only the output of the last such time, such as 5m.")
+_TIMESTAMPS = click.option("--timestamps", is_flag=True, help="Begin each line with the time of its output.")
 
 
 def options(run: Callable[..., Any]) -> Callable[..., Any]:
     """The options of commands that show logs."""
-    return _FOLLOW(_LINES(run))
+    return _FOLLOW(_LINES(_PREVIOUS(_SINCE(_TIMESTAMPS(run)))))
+
+
+class Wanted(NamedTuple):
+    """Which output is wanted, as the options say."""
+
+    follow: bool
+    lines: int
+    previous: bool
+    since: float | None
+    timestamps: bool
+
+    def params(self) -> dict[str, str]:
+        """The agent's parameters.
+
+        Raises:
+            InputInvalid: the output of a previous start is to be followed.
+        """
+        if self.previous and self.follow:
+            raise InputInvalid("--follow: found with --previous, whose start writes no more", field="follow")
+        flags = {name: "1" for name in ("follow", "previous", "timestamps") if getattr(self, name)}
+        return (
+            {"lines": str(self.lines)}
+            | flags
+            | ({} if self.since is None else {"since": str(math.ceil(self.since))})
+        )
 
 
 async def stream(
-    invocation: Invocation, node: str, instance: str, *, follow: bool, lines: int, prefix: str = ""
+    invocation: Invocation, node: str, instance: str, wanted: Wanted, *, prefix: str = ""
 ) -> None:
     """Write what a pod wrote to stdout; with a prefix before each line.
 
@@ -45,9 +85,9 @@ async def stream(
             hint=f"they lie on the node itself; farmctl node describe {node} tells more",
         )
     url = f"http://{view.agent.address.removeprefix('http://').rstrip('/')}/v1/pods/{instance}/logs"
-    params = {"lines": str(lines), **({"follow": "1"} if follow else {})}
+    params = wanted.params()
     unstarted = await _unstarted(invocation, node, instance)
-    if follow and unstarted:
+    if wanted.follow and unstarted:
         invocation.say(f"{unstarted}; waiting for its output")
     try:
         wrote = await _read(url, params, node, instance, prefix.encode())
@@ -78,9 +118,14 @@ async def _read(url: str, params: dict[str, str], node: str, instance: str, pref
     limits = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=None if "follow" in params else 30)
     async with aiohttp.ClientSession(timeout=limits) as http, http.get(url, params=params) as response:
         if response.status == 404:
-            raise NotFound(f"pod {node}/{instance} has no logs", kind="pods", id=instance)
+            what = "no output of a previous start" if "previous" in params else "no logs"
+            raise NotFound(f"pod {node}/{instance} has {what}", kind="pods", id=instance)
         if response.status != 200:
             raise AgentUnavailable(f"node {node!r}: its agent answered {response.status} {response.reason}")
+        if params.keys() & {"previous", "since", "timestamps"} and "Farmd-Log-Times" not in response.headers:
+            raise AgentUnavailable(
+                f"node {node!r}: its agent is of an earlier version, without times of output"
+            )
         rest, wrote = b"", False
         async for chunk in response.content.iter_any():
             wrote = wrote or bool(chunk)

@@ -22,7 +22,8 @@ from store.words import share
 def showing(noun: Noun[Any, Any]) -> click.Command:
     """``logs``."""
 
-    async def run(invocation: Invocation, name: str, follow: bool, lines: int) -> None:
+    async def run(invocation: Invocation, name: str, **options: Any) -> None:
+        wanted = log_stream.Wanted(**options)
         client, keys = invocation.client, invocation.keys
         record = (await overview.row(client, keys, noun.records(client, keys), name)).record
         pods = (await overview.pods(client, keys, record)).placed
@@ -33,15 +34,13 @@ def showing(noun: Noun[Any, Any]) -> click.Command:
             place = f"{pod.node}/{pod.instance}"
             prefix = f"{place}: " if len(pods) > 1 else ""
             try:
-                await log_stream.stream(
-                    invocation, pod.node, pod.instance, follow=follow, lines=lines, prefix=prefix
-                )
+                await log_stream.stream(invocation, pod.node, pod.instance, wanted, prefix=prefix)
             except (FarmdError, StoreError) as error:
                 click.echo(f"farmctl: {clean(f'{place}: {error}')}", err=True)
                 return error
             return None
 
-        shown = await asyncio.gather(*map(show, pods)) if follow else [await show(pod) for pod in pods]
+        shown = await asyncio.gather(*map(show, pods)) if wanted.follow else [await show(pod) for pod in pods]
         failed = [error for error in shown if error is not None]
         if failed:
             missing = all(isinstance(error, NotFound) for error in failed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from farmd.cli import log_stream
@@ -15,10 +17,10 @@ from store.keys import is_sentinel, valid_instance, valid_segment
 @command("logs")
 @click.argument("pod", metavar="NODE/INSTANCE", shell_complete=pods)
 @log_stream.options
-async def logs(invocation: Invocation, pod: str, follow: bool, lines: int) -> None:
+async def logs(invocation: Invocation, pod: str, **options: Any) -> None:
     """What a pod wrote. The node may be left out where only one node has that instance."""
     node, instance = await locate(invocation, pod)
-    await log_stream.stream(invocation, node, instance, follow=follow, lines=lines)
+    await log_stream.stream(invocation, node, instance, log_stream.Wanted(**options))
 
 
 async def locate(invocation: Invocation, text: str) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -379,13 +380,7 @@ async def test_pods_and_logs_over_http(rig: Rig) -> None:
     )
     await rig.want(talker)
     await rig.until_running(talker)
-    app = http_web.Application()
-    add_routes(app, running.agent, CLOCK)
-    runner = http_web.AppRunner(app, shutdown_timeout=5)
-    await runner.setup()
-    port = free_ports(1)[0]
-    await http_web.TCPSite(runner, "127.0.0.1", port).start()
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
+    async with served(running) as http:
 
         async def text(path: str) -> tuple[int, str]:
             async with http.get(path) as answer:
@@ -410,6 +405,46 @@ async def test_pods_and_logs_over_http(rig: Rig) -> None:
             assert await answer.content.readline() == b"more\n"
             await rig.unwant()
             assert await answer.content.read() == b""
+
+
+async def test_output_is_told_by_start_and_time_over_http(rig: Rig) -> None:
+    running = await rig.agent()
+    twice = shell("if [ -e again ]; then echo second; exec sleep 1000; fi; touch again; echo first; exit 1")
+    await rig.want(twice)
+    async with served(running) as http:
+
+        async def text(query: str) -> tuple[int, str]:
+            async with http.get(f"/v1/pods/web/logs?{query}") as answer:
+                return answer.status, await answer.text()
+
+        async def both() -> bool:
+            return await text("lines=9") == (200, "first\nsecond\n")
+
+        await rig.until_running(twice)
+        await eventually(both, what="the output of two starts")
+        assert await text("previous=1") == (200, "first\n")
+        assert await text("since=3600&lines=1") == (200, "second\n")
+        status, shown = await text("timestamps=1")
+        assert status == 200
+        assert [line.partition("Z ")[2] for line in shown.splitlines()] == ["first", "second"]
+        assert (await text("since=soon"))[0] == 400
+        assert (await text("previous=1&follow=1"))[0] == 400
+        async with http.get("/v1/pods/web/logs?lines=1&follow=1&timestamps=1") as answer:
+            assert answer.headers["Farmd-Log-Times"] == "1"
+            assert (await answer.content.readline()).endswith(b"Z second\n")
+
+
+@asynccontextmanager
+async def served(running: Running) -> AsyncIterator[aiohttp.ClientSession]:
+    """The agent's HTTP routes."""
+    app = http_web.Application()
+    add_routes(app, running.agent, CLOCK)
+    runner = http_web.AppRunner(app, shutdown_timeout=5)
+    await runner.setup()
+    port = free_ports(1)[0]
+    await http_web.TCPSite(runner, "127.0.0.1", port).start()
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
+        yield http
     await runner.cleanup()
 
 

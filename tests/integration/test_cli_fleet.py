@@ -128,7 +128,10 @@ async def test_what_does_not_fit_times_out_with_the_owners_reason() -> None:
 
 async def test_logs_come_from_the_agent_of_the_node() -> None:
     async def answer(seen: Seen) -> web.StreamResponse | None:
-        if seen.target == "/v1/pods/hello/logs?lines=2":
+        if seen.target in (
+            "/v1/pods/hello/logs?lines=2",
+            "/v1/pods/hello/logs?lines=7&timestamps=1&since=300",
+        ):
             return text_answer("one\ntwo\n", 200)
         return text_answer("no such pod\n", 404)
 
@@ -142,7 +145,18 @@ async def test_logs_come_from_the_agent_of_the_node() -> None:
                 await client.put(KEYS.agent(node), codec.encode(agent))
                 await client.put(KEYS.intent(node, f"hello{node[-1]}" if node != "web1" else "hello"), b"{}")
             assert (await person.ok("pod", "logs", "hello", "--lines", "2")).out == "one\ntwo\n"
-            assert (await person.ok("pod", "logs", "web1/hello", "--lines", "2")).out == "one\ntwo\n"
+            assert (await person.ok("pod", "logs", "web1/hello", "--tail", "2")).out == "one\ntwo\n"
+            options = ["--tail", "7", "--since", "5m", "--timestamps"]
+            older = await person.run("pod", "logs", "hello", *options)
+            assert (older.code, older.out) == (7, "")
+            assert "its agent is of an earlier version, without times of output" in older.err
+            gone = await person.run("pod", "logs", "hello", "--previous")
+            assert (gone.code, gone.err) == (4, "farmctl: pod web1/hello has no output of a previous start\n")
+            both = await person.run("pod", "logs", "hello", "--previous", "-f")
+            assert (both.code, both.err.splitlines()[0]) == (
+                2,
+                "farmctl: --follow: found with --previous, whose start writes no more",
+            )
             for pod, code, named in (
                 ("web1/other", 4, "web1/other has no logs"),
                 ("nope", 4, "'nope' does not exist"),

@@ -290,9 +290,9 @@ def test_a_lost_shim_leaves_a_workload_that_can_be_killed(bench: Bench) -> None:
 def test_logs_rotate_by_size_at_line_ends_and_keep_a_few(bench: Bench) -> None:
     bench.sh("i=0; while [ $i -lt 400 ]; do echo line $i; i=$((i+1)); done", logs=Logs(1024, 2))
     bench.exit()
-    files = sorted(path.name for path in bench.state.logs("web").iterdir())
+    files = sorted(path.name for path in bench.state.logs("web").glob("current.log*"))
     assert files == ["current.log", "current.log.1", "current.log.2"]
-    assert all(path.stat().st_size <= 1024 for path in bench.state.logs("web").iterdir())
+    assert all(path.stat().st_size <= 1024 for path in bench.state.logs("web").glob("current.log*"))
     text = "".join((bench.state.logs("web") / name).read_text() for name in reversed(files))
     lines = text.splitlines()
     assert lines == [f"line {n}" for n in range(400 - len(lines), 400)]
@@ -301,20 +301,20 @@ def test_logs_rotate_by_size_at_line_ends_and_keep_a_few(bench: Bench) -> None:
 def test_a_line_longer_than_a_log_file_is_split_not_lost(bench: Bench) -> None:
     bench.start(sys.executable, "-c", "print('x' * 2500)", logs=Logs(1024, 5))
     bench.exit()
-    paths = sorted(bench.state.logs("web").iterdir(), reverse=True)
+    paths = sorted(bench.state.logs("web").glob("current.log*"), reverse=True)
     assert "".join(path.read_text() for path in paths) == "x" * 2500 + "\n"
 
 
 def test_logs_without_old_ones_start_over(bench: Bench) -> None:
     bench.sh("i=0; while [ $i -lt 400 ]; do echo line $i; i=$((i+1)); done", logs=Logs(1024, 0))
     bench.exit()
-    assert [path.name for path in bench.state.logs("web").iterdir()] == ["current.log"]
+    assert [path.name for path in bench.state.logs("web").glob("current.log*")] == ["current.log"]
     assert bench.log().endswith("line 399\n")
 
 
 def test_a_log_that_cannot_be_written_does_not_end_the_workload(bench: Bench) -> None:
     identity = bench.sh("while [ ! -e ../go ]; do sleep 0.02; done; echo lost; exit 4")
-    bench.state.logs("web").rmdir()
+    shutil.rmtree(bench.state.logs("web"))
     (bench.state.directory("web") / "go").touch()
     assert bench.exit().code == 4
     assert identity.instance == "web"
