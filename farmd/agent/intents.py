@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import msgspec
 import structlog
@@ -49,60 +50,47 @@ def proven(page: Page[RawEntry], sentinel: str, cluster: str) -> bool:
     return False
 
 
+@dataclass(eq=False)
 class Intents:
     """Follows ``intent/<node>/`` and passes proven answers to the pods."""
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        *,
-        client: ConsulClient,
-        keys: Keys,
-        link: Link,
-        manifests: Manifests,
-        pods: Pods,
-        contact: Contact,
-        clock: Clock,
-        rng: Rng,
-        recorder: Recorder,
-        progress: Progress,
-        wake: Callable[[], None],
-        doubt: Callable[[], None],
-    ) -> None:
-        self._config = config
-        self._client = client
-        self._prefix = keys.intents(config.node)
-        self._sentinel = keys.sentinel(self._prefix)
-        self._link = link
-        self._manifests = manifests
-        self._pods = pods
-        self._contact = contact
-        self._clock = clock
-        self._rng = rng
-        self._recorder = recorder
-        self._progress = progress
-        self._wake = wake
-        self._doubt = doubt
-        self._page: Page[RawEntry] | None = None
+    config: AgentConfig
+    client: ConsulClient
+    keys: Keys
+    link: Link
+    manifests: Manifests
+    pods: Pods
+    contact: Contact
+    clock: Clock
+    rng: Rng
+    recorder: Recorder
+    progress: Progress
+    wake: Callable[[], None]
+    doubt: Callable[[], None]
+    _page: Page[RawEntry] | None = field(default=None, init=False)
+    _unusable: bool = field(default=False, init=False)
+    _unproven: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._prefix = self.keys.intents(self.config.node)
+        self._sentinel = self.keys.sentinel(self._prefix)
         self._fresh = asyncio.Event()
-        self._unusable = False
-        self._unproven = False
 
     async def run(self) -> None:
         """Follow and obey for ever; starts once this agent holds the node's presence."""
-        await self._link.present.wait()
+        await self.link.present.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
             group.create_task(self._apply())
 
     async def _follow(self) -> None:
-        with self._progress.loop("intent", self._config.watch_wait * 2 + 60) as loop:
+        with self.progress.loop("intent", self.config.watch_wait * 2 + 60) as loop:
             pages = follow(
                 self._query,
                 name="intent",
-                clock=self._clock,
-                rng=self._rng,
-                wait=self._config.watch_wait,
+                clock=self.clock,
+                rng=self.rng,
+                wait=self.config.watch_wait,
                 on_error=lambda _: loop.beat(),
                 on_answer=loop.beat,
             )
@@ -112,14 +100,14 @@ class Intents:
 
     async def _query(self, index: int, seconds: float) -> Page[RawEntry]:
         if not index:
-            self._doubt()
-            return await self._client.list(self._prefix, mode="consistent")
-        return await self._client.list(self._prefix, index=index, wait=seconds)
+            self.doubt()
+            return await self.client.list(self._prefix, mode="consistent")
+        return await self.client.list(self._prefix, index=index, wait=seconds)
 
     async def _apply(self) -> None:
         while True:
-            again = self._config.retry_unusable if self._unusable else math.inf
-            await wait(self._fresh, self._clock, again)
+            again = self.config.retry_unusable if self._unusable else math.inf
+            await wait(self._fresh, self.clock, again)
             self._fresh.clear()
             if self._page is None:
                 continue
@@ -127,34 +115,34 @@ class Intents:
                 await self._obey(self._page)
             except StoreError as error:
                 log.warning("intent.not_read", code=error.code, error=error.message)
-                await self._clock.sleep(RETRY_SECONDS * self._rng.uniform(0.5, 1.5))
+                await self.clock.sleep(RETRY_SECONDS * self.rng.uniform(0.5, 1.5))
                 self._fresh.set()
 
     async def _obey(self, page: Page[RawEntry]) -> None:
         wanted = await self._resolve(page)
-        if wanted is not None and (self._pods.missing_from(wanted) or self._pods.older_than_known(wanted)):
+        if wanted is not None and (self.pods.missing_from(wanted) or self.pods.older_than_known(wanted)):
             # Never stop a pod or go back to an older intent because of a read that may be stale.
-            page = await self._client.list(self._prefix, mode="consistent")
+            page = await self.client.list(self._prefix, mode="consistent")
             wanted = await self._resolve(page)
             if wanted is not None:
                 self._page = page
         if wanted is None:
             return
-        if older := self._pods.older_than_known(wanted):
-            log.warning("intents.restored", node=self._config.node, instances=older)
-            self._doubt()
-        self._contact.made()
+        if older := self.pods.older_than_known(wanted):
+            log.warning("intents.restored", node=self.config.node, instances=older)
+            self.doubt()
+        self.contact.made()
         invalid = sum(1 for intent in wanted.values() if not intent.sha)
-        self._recorder.set("farmd_invalid_records", invalid, family="intent")
-        self._pods.obey(wanted)
-        self._unusable = any(pod.problem for pod in self._pods)
-        self._wake()
+        self.recorder.set("farmd_invalid_records", invalid, family="intent")
+        self.pods.obey(wanted)
+        self._unusable = any(pod.problem for pod in self.pods)
+        self.wake()
 
     async def _resolve(self, page: Page[RawEntry]) -> dict[str, Wanted] | None:
         """The intents of an answer; None if the answer proves nothing."""
-        if not proven(page, self._sentinel, self._link.identity.cluster):
+        if not proven(page, self._sentinel, self.link.identity.cluster):
             if not self._unproven:
-                log.warning("intent.unproven", node=self._config.node, keys=len(page.items))
+                log.warning("intent.unproven", node=self.config.node, keys=len(page.items))
             self._unproven = True
             return None
         self._unproven = False
@@ -174,7 +162,7 @@ class Intents:
             return Wanted(instance, raw.modify_index, problem=str(error))
         sha, owner = intent.manifest, intent.owner
         try:
-            manifest = await self._manifests.get(sha)
+            manifest = await self.manifests.get(sha)
             preflight(manifest)
         except (ManifestUnusable, StartFailed) as error:
             return Wanted(instance, raw.modify_index, sha, owner, problem=error.message)

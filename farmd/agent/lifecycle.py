@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -30,31 +31,19 @@ log = structlog.get_logger()
 LOST = -int(signal.SIGKILL)
 
 
+@dataclass(eq=False, kw_only=True)
 class Lifecycle:
     """Acts on single pods; ``wake`` is called whenever a process ended by itself."""
 
-    def __init__(
-        self,
-        *,
-        pods: Pods,
-        state: StateDirectory,
-        processes: Processes,
-        ports: PortRange,
-        health: HealthWatcher,
-        clock: Clock,
-        ids: Ids,
-        recorder: Recorder,
-        wake: Callable[[], None],
-    ) -> None:
-        self._pods = pods
-        self._state = state
-        self._processes = processes
-        self._ports = ports
-        self._health = health
-        self._clock = clock
-        self._ids = ids
-        self._recorder = recorder
-        self._wake = wake
+    pods: Pods
+    state: StateDirectory
+    processes: Processes
+    ports: PortRange
+    health: HealthWatcher
+    clock: Clock
+    ids: Ids
+    recorder: Recorder
+    wake: Callable[[], None]
 
     async def start(self, pod: Pod) -> None:
         """Start the wanted manifest, after its record and the agent's identity are on disk.
@@ -70,9 +59,9 @@ class Lifecycle:
             instance=pod.instance,
             sha=pod.record.manifest,
             manifest=manifest,
-            ports=self._ports.assign(pod.instance, manifest),
-            start=self._ids.new(),
-            started=self._clock.now(),
+            ports=self.ports.assign(pod.instance, manifest),
+            start=self.ids.new(),
+            started=self.clock.now(),
             # An intent tells the counter of what an older agent started; without the store it stays unknown.
             restart=pod.record.restart if pod.record.restarted >= 0 else -1,
         )
@@ -87,12 +76,12 @@ class Lifecycle:
             exits=[] if pod.record.fresh else pod.record.exits,
             fresh=False,
         )
-        self._state.save_first(pod.record)
+        self.state.save_first(pod.record)
         try:
-            identity = await asyncio.to_thread(self._processes.start, launch)
+            identity = await asyncio.to_thread(self.processes.start, launch)
         except ShimBusy:
             # A shim that an earlier agent started holds the instance: adopt it instead.
-            found = self._processes.find(pod.instance)
+            found = self.processes.find(pod.instance)
             if found is None:
                 raise
             identity = found
@@ -115,12 +104,12 @@ class Lifecycle:
             )
             if pod.record.restart_due:
                 pod.change(acted=0)
-            self._pods.save(pod)
-        self._state.hold_identity(identity)
-        pod.manifest = self._health.manifest(pod)
-        self._health.begin(pod)
-        pod.unwatch = self._processes.watch(identity, self._wake)
-        self._wake()
+            self.pods.save(pod)
+        self.state.hold_identity(identity)
+        pod.manifest = self.health.manifest(pod)
+        self.health.begin(pod)
+        pod.unwatch = self.processes.watch(identity, self.wake)
+        self.wake()
 
     def adopted(self, pod: Pod, identity: Identity) -> None:
         """Attach a process of an earlier agent, and clear the reason of an earlier failure."""
@@ -131,7 +120,7 @@ class Lifecycle:
 
     def detach(self, pod: Pod) -> None:
         """Stop watching; the process itself is left as it is."""
-        self._health.end(pod)
+        self.health.end(pod)
         if pod.unwatch is not None:
             pod.unwatch()
             pod.unwatch = None
@@ -139,7 +128,7 @@ class Lifecycle:
     def stop(self, pod: Pod, why: str) -> None:
         """Ask the whole group to stop."""
         number = stop_signal(pod.manifest) if pod.manifest is not None else signal.SIGTERM
-        pod.stopping = self._clock.mono()
+        pod.stopping = self.clock.mono()
         pod.change(reason=why)
         self._count("stopped")
         log.info("pod.stopping", instance=pod.instance, signal=number.name, reason=why)
@@ -147,42 +136,42 @@ class Lifecycle:
 
     def kill(self, pod: Pod) -> None:
         """Send SIGKILL to the whole group, because the time to stop is over."""
-        pod.killed = self._clock.mono()
+        pod.killed = self.clock.mono()
         self._count("killed")
         log.warning("pod.killed", instance=pod.instance)
         self._signal(pod, signal.SIGKILL)
 
     def _signal(self, pod: Pod, number: signal.Signals) -> None:
         if pod.identity is not None:
-            self._processes.signal(pod.identity, number)
+            self.processes.signal(pod.identity, number)
 
     def ended(self, pod: Pod) -> None:
         """Record how the pod's last start ended, and when the next start may be."""
         self.detach(pod)
-        identity = pod.identity or self._state.identity(pod.instance)
+        identity = pod.identity or self.state.identity(pod.instance)
         started = pod.record.start
-        end = exits.read(self._state.directory(pod.instance)).get(started)
+        end = exits.read(self.state.directory(pod.instance)).get(started)
         if end is None and (identity is None or identity.start != started):
             # The agent died between saving the record and the start: this start never happened.
             pod.change(start="")
-            self._pods.save(pod)
+            self.pods.save(pod)
             return
-        told = self._processes.reap(identity) if identity is not None else None
+        told = self.processes.reap(identity) if identity is not None else None
         if end is None and told is not None:
             # The shim could not record the exit, for example because the disk became read-only.
-            end = Exit(self._clock.now(), told)
+            end = Exit(self.clock.now(), told)
         why = describe(end, pod.record.started) if end is not None else self._unrecorded(identity)
-        self._state.release_identity(pod.instance)
+        self.state.release_identity(pod.instance)
         self._count("exited")
         code = end.code if end is not None else LOST
         log.info("pod.exited", instance=pod.instance, code=code, asked=pod.stopping is not None, reason=why)
-        pod.ended(end or Exit(self._clock.now(), LOST), why=why, mono=self._clock.mono())
-        self._pods.save(pod)
+        pod.ended(end or Exit(self.clock.now(), LOST), why=why, mono=self.clock.mono())
+        self.pods.save(pod)
 
     def _unrecorded(self, identity: Identity | None) -> str:
-        if identity is not None and identity.boot != self._processes.boot:
+        if identity is not None and identity.boot != self.processes.boot:
             return "the node was restarted while it ran"
-        if self._processes.kill_leftovers(identity):
+        if self.processes.kill_leftovers(identity):
             return "its shim was lost, so it was killed"
         return "its end was not recorded: its shim was lost"
 
@@ -192,19 +181,19 @@ class Lifecycle:
         Raises:
             ShimBusy: a shim still holds the instance.
         """
-        if self._state.shim_holds(pod.instance):
+        if self.state.shim_holds(pod.instance):
             raise ShimBusy("a process of this instance is still there")
-        self._state.forget(pod.instance)
-        await asyncio.to_thread(self._state.remove, pod.instance)
-        self._ports.release(pod.instance)
+        self.state.forget(pod.instance)
+        await asyncio.to_thread(self.state.remove, pod.instance)
+        self.ports.release(pod.instance)
         pod.stored = False
         if pod.record.wanted:
             # The pod became wanted again meanwhile.
             pod.change(running="", ports={}, exits=[], restarts=0, acted=0)
-            self._pods.save(pod)
+            self.pods.save(pod)
             return
-        self._pods.drop(pod.instance)
+        self.pods.drop(pod.instance)
         log.info("pod.forgotten", instance=pod.instance)
 
     def _count(self, event: str) -> None:
-        self._recorder.count("farmd_pod_events_total", event=event)
+        self.recorder.count("farmd_pod_events_total", event=event)

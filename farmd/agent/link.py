@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import msgspec
 import structlog
@@ -35,37 +36,27 @@ BACKOFF_START = 0.25
 BACKOFF_LIMIT = 5.0
 
 
+@dataclass(eq=False)
 class Link:
     """Keeps session and presence; ``present`` is set while this agent holds the node's presence."""
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        *,
-        client: ConsulClient,
-        keys: Keys,
-        state: StateDirectory,
-        contact: Contact,
-        clock: Clock,
-        rng: Rng,
-        recorder: Recorder,
-        any_workloads: Callable[[], bool],
-    ) -> None:
-        self._config = config
-        self._client = client
-        self._keys = keys
-        self._state = state
-        self._contact = contact
-        self._clock = clock
-        self._rng = rng
-        self._recorder = recorder
-        self._any_workloads = any_workloads
-        self._key = keys.agent(config.node)
-        self._announced = Presence(node=config.node, version=version())
+    config: AgentConfig
+    client: ConsulClient
+    keys: Keys
+    state: StateDirectory
+    contact: Contact
+    clock: Clock
+    rng: Rng
+    recorder: Recorder
+    any_workloads: Callable[[], bool]
+    _said: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        self._key = self.keys.agent(self.config.node)
+        self._announced = Presence(node=self.config.node, version=version())
         self._doubt = asyncio.Event()
-        self._said = ""
-        self._since = clock.now()
-        self.identity = AgentIdentity(config.node)
+        self._since = self.clock.now()
+        self.identity = AgentIdentity(self.config.node)
         self.present = asyncio.Event()
 
     @property
@@ -89,12 +80,12 @@ class Link:
                 session = await self._join()
             except (StoreError, ForeignCluster) as error:
                 self._say(error)
-                await self._clock.sleep(backoff * self._rng.uniform(0.5, 1.5))
+                await self.clock.sleep(backoff * self.rng.uniform(0.5, 1.5))
                 backoff = min(backoff * 2, BACKOFF_LIMIT)
                 continue
             backoff = BACKOFF_START
             self._said = ""
-            log.info("agent.present", node=self._config.node, cluster=self.identity.cluster)
+            log.info("agent.present", node=self.config.node, cluster=self.identity.cluster)
             self.present.set()
             try:
                 await self._stay(session)
@@ -102,28 +93,28 @@ class Link:
                 self.present.clear()
 
     async def _join(self) -> Session:
-        cluster = await registration.cluster_id(self._client, self._keys)
-        workloads = self._any_workloads()
+        cluster = await registration.cluster_id(self.client, self.keys)
+        workloads = self.any_workloads()
         if cluster != self.identity.cluster and workloads:
             raise ForeignCluster(
-                f"the store holds cluster {cluster}, the workloads of {self._config.node} belong to"
+                f"the store holds cluster {cluster}, the workloads of {self.config.node} belong to"
                 f" {self.identity.cluster or 'an unknown one'}: they are left alone",
                 found=cluster,
                 expected=self.identity.cluster,
             )
         if not workloads:
             # Before announcing presence: farms place pods on present nodes, and this one could not read them.
-            await registration.check_node(self._client, self._keys, self._config.node)
+            await registration.check_node(self.client, self.keys, self.config.node)
         session = await Session.open(
-            self._client,
-            self._clock,
-            name=f"farmd-agent-{self._config.node}",
-            ttl=self._config.session_ttl,
+            self.client,
+            self.clock,
+            name=f"farmd-agent-{self.config.node}",
+            ttl=self.config.session_ttl,
             session_id=self.identity.session or None,
-            recorder=self._recorder,
+            recorder=self.recorder,
         )
         resumed = session.id == self.identity.session
-        self._recorder.count("farmd_session_events_total", event="resumed" if resumed else "created")
+        self.recorder.count("farmd_session_events_total", event="resumed" if resumed else "created")
         self._remember(cluster=cluster, session=session.id)
         try:
             await self._announce(session.id)
@@ -131,75 +122,75 @@ class Link:
             await session.destroy()
             raise
         if not workloads:
-            await registration.register_node(self._client, self._keys, self._config.node)
+            await registration.register_node(self.client, self.keys, self.config.node)
         await self._record_node()
         return session
 
     async def _record_node(self) -> None:
         """Create the node's record, unless the agent's token may not; a farm does it then."""
-        node = self._keys.node(self._config.node)
-        if await self._client.read(node) is None:
+        node = self.keys.node(self.config.node)
+        if await self.client.read(node) is None:
             try:
-                await self._client.put(node, codec.encode(Node()), cas=0)
+                await self.client.put(node, codec.encode(Node()), cas=0)
             except AccessDenied:
-                log.info("agent.record_left_to_farms", node=self._config.node)
+                log.info("agent.record_left_to_farms", node=self.config.node)
 
     def _remember(self, **fields: str) -> None:
         changed = msgspec.structs.replace(self.identity, **fields)
         if changed != self.identity:
             # First in memory, so that a failure of a later step does not lead to a second session.
             self.identity = changed
-            self._state.save_identity(changed)
+            self.state.save_identity(changed)
 
     async def _announce(self, session: str) -> None:
         self._announced = Presence(
-            node=self._config.node,
+            node=self.config.node,
             version=version(),
             features=facts.FEATURES,
-            labels=facts.labels(self._config.labels),
+            labels=facts.labels(self.config.labels),
             capacity=facts.capacity(),
-            address=self._config.address,
+            address=self.config.address,
             host=facts.labels({})["hostname"],
             since=self._since,
             **presence.this_process(),
         )
         try:
-            await presence.announce(self._client, self._key, self._announced, session, clock=self._clock)
+            await presence.announce(self.client, self._key, self._announced, session, clock=self.clock)
         except Conflict as error:
             if "host" not in error.fields:
                 raise
             raise NodeTaken(
-                f"node {self._config.node}: a live agent bears this name on host"
+                f"node {self.config.node}: a live agent bears this name on host"
                 f" {error.fields['host'] or 'unknown'} (pid {error.fields['pid']}); stop it, or give this"
                 " agent another node name",
-                node=self._config.node,
+                node=self.config.node,
                 **error.fields,
             ) from error
 
     async def _stay(self, session: Session) -> None:
         renewing = asyncio.create_task(session.run())
-        looked = self._clock.mono()
+        looked = self.clock.mono()
         try:
             while not renewing.done():
                 left = session.remaining()
                 if left > 0:
-                    self._contact.made(session.ttl * (1 - MARGIN) - left)
-                await wait(self._doubt, self._clock, session.ttl / 6)
-                if self._doubt.is_set() or self._clock.mono() - looked >= presence.LOOK_SECONDS:
+                    self.contact.made(session.ttl * (1 - MARGIN) - left)
+                await wait(self._doubt, self.clock, session.ttl / 6)
+                if self._doubt.is_set() or self.clock.mono() - looked >= presence.LOOK_SECONDS:
                     self._doubt.clear()
-                    looked = self._clock.mono()
+                    looked = self.clock.mono()
                     await self._stay_present(session.id)
             await renewing
         finally:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
-        self._recorder.count("farmd_session_events_total", event="lost")
+        self.recorder.count("farmd_session_events_total", event="lost")
 
     async def _stay_present(self, session: str) -> None:
         """Announce this agent again when its presence was deleted or overwritten."""
         try:
-            if not await presence.stands(self._client, self._key, self._announced, session):
-                log.warning("agent.presence_lost", node=self._config.node)
+            if not await presence.stands(self.client, self._key, self._announced, session):
+                log.warning("agent.presence_lost", node=self.config.node)
                 await self._announce(session)
         except StoreError as error:
             self._say(error)
@@ -208,4 +199,4 @@ class Link:
         """Log each kind of error once, not at each attempt."""
         if error.code != self._said:
             self._said = error.code
-            log.warning("agent.not_present", node=self._config.node, code=error.code, error=error.message)
+            log.warning("agent.not_present", node=self.config.node, code=error.code, error=error.message)

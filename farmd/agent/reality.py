@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -32,31 +33,23 @@ BACKOFF_START = 0.25
 BACKOFF_LIMIT = 5.0
 
 
+@dataclass(eq=False)
 class RealityWriter:
     """Makes ``reality/<shard>/<node>/`` equal to the records that it got last."""
 
-    def __init__(
-        self,
-        node: str,
-        *,
-        client: ConsulClient,
-        keys: Keys,
-        link: Link,
-        clock: Clock,
-        rng: Rng,
-        progress: Progress,
-    ) -> None:
-        self._node = node
-        self._client = client
-        self._keys = keys
-        self._link = link
-        self._clock = clock
-        self._rng = rng
-        self._progress = progress
-        self._looked = clock.mono()
+    node: str
+    client: ConsulClient
+    keys: Keys
+    link: Link
+    clock: Clock
+    rng: Rng
+    progress: Progress
+    _wanted: dict[str, Reality] | None = field(default=None, init=False)
+    _written: dict[str, tuple[Reality | None, int]] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._looked = self.clock.mono()
         self._changed = asyncio.Event()
-        self._wanted: dict[str, Reality] | None = None
-        self._written: dict[str, tuple[Reality | None, int]] | None = None
 
     def tell(self, wanted: Mapping[str, Reality]) -> None:
         """Set the records that the store shall have from now on."""
@@ -72,10 +65,10 @@ class RealityWriter:
     async def run(self) -> None:
         """Write changes for ever, while this agent holds the node's presence."""
         backoff = BACKOFF_START
-        with self._progress.loop("reality", LOOK_AGAIN * 4) as loop:
+        with self.progress.loop("reality", LOOK_AGAIN * 4) as loop:
             while True:
                 loop.beat()
-                if not await wait(self._link.present, self._clock, LOOK_AGAIN):
+                if not await wait(self.link.present, self.clock, LOOK_AGAIN):
                     continue
                 self._changed.clear()
                 try:
@@ -86,26 +79,26 @@ class RealityWriter:
                     done = False
                 if done:
                     backoff = BACKOFF_START
-                    await wait(self._changed, self._clock, LOOK_AGAIN)
-                    await self._clock.sleep(GATHER_SECONDS)
+                    await wait(self._changed, self.clock, LOOK_AGAIN)
+                    await self.clock.sleep(GATHER_SECONDS)
                 else:
-                    await self._clock.sleep(backoff * self._rng.uniform(0.5, 1.5))
+                    await self.clock.sleep(backoff * self.rng.uniform(0.5, 1.5))
                     backoff = min(backoff * 2, BACKOFF_LIMIT)
 
     async def _write(self) -> bool:
         """Write the records that differ; False if the caller must try again."""
         if self._wanted is None:
             return True
-        if self._written is None or self._clock.mono() >= self._looked + LOOK_AGAIN:
-            self._looked = self._clock.mono()
+        if self._written is None or self.clock.mono() >= self._looked + LOOK_AGAIN:
+            self._looked = self.clock.mono()
             self._written = await self._read()
         groups = self._difference(self._wanted, self._written)
-        fence = [operations.check_session(self._keys.agent(self._node), self._link.session)]
-        for result in await submit(self._client, pack(groups, fence=fence), clock=self._clock, in_flight=1):
+        fence = [operations.check_session(self.keys.agent(self.node), self.link.session)]
+        for result in await submit(self.client, pack(groups, fence=fence), clock=self.clock, in_flight=1):
             if result.rejected is not None or result.error is not None:
                 self._written = None
                 if result.rejected is not None and result.rejected.refused(fence):
-                    self._link.doubt()
+                    self.link.doubt()
                 trouble = result.rejected or result.error
                 log.info("reality.rejected", error=str(trouble))
                 return False
@@ -115,16 +108,16 @@ class RealityWriter:
                 if record is None:
                     self._written.pop(instance, None)
                 else:
-                    self._written[instance] = (record, indexes[self._keys.reality(self._node, instance)])
+                    self._written[instance] = (record, indexes[self.keys.reality(self.node, instance)])
         return True
 
     async def _read(self) -> dict[str, tuple[Reality | None, int]]:
-        page = await self._client.list(self._keys.realities(self._node), mode="consistent")
+        page = await self.client.list(self.keys.realities(self.node), mode="consistent")
         found: dict[str, tuple[Reality | None, int]] = {}
         for raw in page.items:
-            if not families.well_formed(self._keys, "reality", raw.key):
+            if not families.well_formed(self.keys, "reality", raw.key):
                 continue
-            _, instance = self._keys.reality_parts(raw.key)
+            _, instance = self.keys.reality_parts(raw.key)
             try:
                 record = codec.decode(Reality, raw.decoded(), raw.key)
             except (RecordInvalid, ValueError) as error:
@@ -140,10 +133,10 @@ class RealityWriter:
         for instance, record in wanted.items():
             before, index = written.get(instance, (None, 0))
             if before != record:
-                key = self._keys.reality(self._node, instance)
+                key = self.keys.reality(self.node, instance)
                 groups.append(Group((operations.cas(key, codec.encode(record), index),), (instance, record)))
         for instance, (_, index) in written.items():
             if instance not in wanted:
-                key = self._keys.reality(self._node, instance)
+                key = self.keys.reality(self.node, instance)
                 groups.append(Group((operations.delete_cas(key, index),), (instance, None)))
         return groups

@@ -12,6 +12,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -41,44 +42,29 @@ NAMING_SECONDS = 5.0
 STATES: tuple[Phase, ...] = ("running", "starting", "backoff", "stopping", "failed")
 
 
+@dataclass(eq=False, kw_only=True)
 class Supervisor:
     """Runs the plan for all pods; ``reports`` gets the reality records after each round."""
 
-    def __init__(
-        self,
-        *,
-        pods: Pods,
-        lifecycle: Lifecycle,
-        state: StateDirectory,
-        processes: Processes,
-        ports: PortRange,
-        health: HealthWatcher,
-        contact: Contact,
-        clock: Clock,
-        recorder: Recorder,
-        progress: Progress,
-        wake: asyncio.Event,
-        reports: Callable[[Mapping[str, Reality]], None],
-    ) -> None:
-        self._pods = pods
-        self._lifecycle = lifecycle
-        self._state = state
-        self._processes = processes
-        self._ports = ports
-        self._health = health
-        self._contact = contact
-        self._clock = clock
-        self._recorder = recorder
-        self._progress = progress
-        self._wake = wake
-        self._reports = reports
-        self._halting = False
-        self._restore_at = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
+    pods: Pods
+    lifecycle: Lifecycle
+    state: StateDirectory
+    processes: Processes
+    ports: PortRange
+    health: HealthWatcher
+    contact: Contact
+    clock: Clock
+    recorder: Recorder
+    progress: Progress
+    wake: asyncio.Event
+    reports: Callable[[Mapping[str, Reality]], None]
+    _halting: bool = field(default=False, init=False)
+    _restore_at: float = field(default=0.0, init=False)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     async def adopt(self) -> None:
         """Adopt every process of an earlier agent, and record unseen ends, before any pod starts."""
-        for instance in self._state.known():
+        for instance in self.state.known():
             try:
                 await self._named(instance)
                 self._adopt(instance)
@@ -91,63 +77,63 @@ class Supervisor:
 
         A shim that never does keeps its lock, so no second process starts and its files are not removed.
         """
-        give_up = self._clock.mono() + NAMING_SECONDS
-        while self._processes.find(instance) is None and self._state.shim_holds(instance):
-            if self._clock.mono() > give_up:
+        give_up = self.clock.mono() + NAMING_SECONDS
+        while self.processes.find(instance) is None and self.state.shim_holds(instance):
+            if self.clock.mono() > give_up:
                 log.error("pod.nameless_shim", instance=instance)
                 return
-            await self._clock.sleep(0.02)
+            await self.clock.sleep(0.02)
 
     def _adopt(self, instance: str) -> None:
-        identity = self._processes.find(instance)
-        record = self._state.load(instance)
+        identity = self.processes.find(instance)
+        record = self.state.load(instance)
         if record is None and identity is None:
             log.warning("pod.remains_removed", instance=instance)
-            self._state.remove(instance)
+            self.state.remove(instance)
             return
         if record is None and identity is not None:
             # The record is lost, the process lives: keep it as it is until a proven answer changes it.
             record = Record(instance=instance, manifest=identity.manifest)
         assert record is not None
-        pod = self._pods.load(record)
-        self._ports.remember(instance, identity.ports if identity is not None else record.ports)
+        pod = self.pods.load(record)
+        self.ports.remember(instance, identity.ports if identity is not None else record.ports)
         if identity is not None:
-            self._lifecycle.adopted(pod, identity)
+            self.lifecycle.adopted(pod, identity)
         elif record.start:
-            self._lifecycle.ended(pod)
+            self.lifecycle.ended(pod)
 
     def stop_all(self) -> None:
         """Stop every workload, for an agent with ``stop_workloads_on_exit``."""
         self._halting = True
-        self._wake.set()
+        self.wake.set()
 
     def quiet(self) -> bool:
         """Whether no process is left and none is being started."""
-        return all(pod.identity is None and not pod.busy for pod in self._pods)
+        return all(pod.identity is None and not pod.busy for pod in self.pods)
 
     async def run(self) -> None:
         """Compare and act for ever."""
-        with self._progress.loop("supervisor", LOOK_AGAIN * 4) as loop:
+        with self.progress.loop("supervisor", LOOK_AGAIN * 4) as loop:
             while True:
                 loop.beat()
-                self._wake.clear()
+                self.wake.clear()
                 until = self.round()
-                await wait(self._wake, self._clock, max(0.0, until - self._clock.mono()))
+                await wait(self.wake, self.clock, max(0.0, until - self.clock.mono()))
 
     def round(self) -> float:
         """Compare all pods once; returns the latest monotonic time of the next round."""
-        now = self._clock.mono()
+        now = self.clock.mono()
         until = now + LOOK_AGAIN
-        isolated = self._contact.age()
+        isolated = self.contact.age()
         if now >= self._restore_at:
-            self._state.restore()
+            self.state.restore()
             self._restore_at = now + LOOK_AGAIN
-        for pod in self._pods:
+        for pod in self.pods:
             until = min(until, self._look(pod, now, isolated))
-        if any(pod.may_be_cut_off for pod in self._pods):
-            self._contact.save()
+        if any(pod.may_be_cut_off for pod in self.pods):
+            self.contact.save()
             until = min(until, now + LOOK_OFTEN)
-        if self._state.unsaved:
+        if self.state.unsaved:
             self._restore_at = min(self._restore_at, now + LOOK_OFTEN)
         self._report(now)
         return min(until, self._restore_at)
@@ -155,15 +141,15 @@ class Supervisor:
     def _look(self, pod: Pod, now: float, isolated: float) -> float:
         """One pod's part of a round, and its error boundary: an error stops no other pod."""
         try:
-            if pod.identity is not None and not self._processes.lives(pod.identity):
-                self._lifecycle.ended(pod)
+            if pod.identity is not None and not self.processes.lives(pod.identity):
+                self.lifecycle.ended(pod)
             action = plan.decide(pod.situation(isolated=isolated, halting=self._halting), now)
             until = self._act(pod, action, now)
             if pod.identity is None:
                 return until
             # Without pidfds on this kernel, check often whether the process ended.
             often = now + LOOK_OFTEN if pod.unwatch is None else math.inf
-            return min(until, often, now + self._health.publish(pod, now))
+            return min(until, often, now + self.health.publish(pod, now))
         except Exception:
             log.exception("pod.crashed", instance=pod.instance)
             return now + LOOK_OFTEN
@@ -171,14 +157,14 @@ class Supervisor:
     def _act(self, pod: Pod, action: plan.Action, now: float) -> float:
         match action:
             case plan.Start():
-                self._spawn(pod, self._lifecycle.start(pod))
+                self._spawn(pod, self.lifecycle.start(pod))
             case plan.Forget():
-                self._spawn(pod, self._lifecycle.forget(pod))
+                self._spawn(pod, self.lifecycle.forget(pod))
             case plan.Stop(why):
-                self._lifecycle.stop(pod, why)
+                self.lifecycle.stop(pod, why)
                 return now
             case plan.Kill():
-                self._lifecycle.kill(pod)
+                self.lifecycle.kill(pod)
                 return now
             case plan.Wait(until):
                 return until
@@ -205,24 +191,24 @@ class Supervisor:
             self._failed(pod, f"internal error: {error!r}")
         finally:
             pod.busy = False
-            self._wake.set()
+            self.wake.set()
 
     def _failed(self, pod: Pod, reason: str) -> None:
-        pod.failed(reason, now=self._clock.now(), mono=self._clock.mono())
-        self._pods.save(pod)
+        pod.failed(reason, now=self.clock.now(), mono=self.clock.mono())
+        self.pods.save(pod)
 
     def _report(self, now: float) -> None:
-        unsaved = self._state.unsaved_instances()
-        for pod in self._pods:
+        unsaved = self.state.unsaved_instances()
+        for pod in self.pods:
             pod.unsaved = unsaved.get(pod.instance, "")
-        reports = {pod.instance: pod.report(now) for pod in self._pods}
+        reports = {pod.instance: pod.report(now) for pod in self.pods}
         found = Counter(reality.phase for reality in reports.values())
         for state in STATES:
-            self._recorder.set("farmd_pods", found[state], state=state)
-        self._reports(reports)
+            self.recorder.set("farmd_pods", found[state], state=state)
+        self.reports(reports)
 
     async def leave(self) -> None:
         """Detach from all pods: wait for starts that are under way, stop no process."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for pod in self._pods:
-            self._lifecycle.detach(pod)
+        for pod in self.pods:
+            self.lifecycle.detach(pod)

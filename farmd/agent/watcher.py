@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import structlog
 
@@ -26,42 +27,29 @@ from store.reality import Health
 log = structlog.get_logger()
 
 
+@dataclass(eq=False, kw_only=True)
 class HealthWatcher:
     """The health of all pods of the node; ``wake`` is called when a pod's health changed."""
 
-    def __init__(
-        self,
-        *,
-        node: str,
-        environ: Mapping[str, str],
-        checker: Checker,
-        state: StateDirectory,
-        manifests: Manifests,
-        clock: Clock,
-        rng: Rng,
-        recorder: Recorder,
-        progress: Progress,
-        wake: Callable[[], None],
-    ) -> None:
-        self._node = node
-        self._environ = environ
-        self._checker = checker
-        self._state = state
-        self._manifests = manifests
-        self._clock = clock
-        self._rng = rng
-        self._recorder = recorder
-        self._progress = progress
-        self._wake = wake
+    node: str
+    environ: Mapping[str, str]
+    checker: Checker
+    state: StateDirectory
+    manifests: Manifests
+    clock: Clock
+    rng: Rng
+    recorder: Recorder
+    progress: Progress
+    wake: Callable[[], None]
 
     def manifest(self, pod: Pod) -> Manifest | None:
         """The manifest of the pod's running process, if this node still has it."""
-        return self._manifests.cached(pod.record.running)
+        return self.manifests.cached(pod.record.running)
 
     def begin(self, pod: Pod) -> None:
         """Begin to check a new start, or an adopted process."""
         check = pod.manifest.health if pod.manifest is not None else None
-        saved = self._state.load_health(pod.instance)
+        saved = self.state.load_health(pod.instance)
         if saved is not None and saved.start == pod.record.start:
             pod.health = saved.health
         elif check is None and pod.manifest is not None:
@@ -88,19 +76,19 @@ class HealthWatcher:
         return pod.damper.retry_in()
 
     def _save(self, pod: Pod) -> None:
-        self._state.save_health(pod.instance, SavedHealth(pod.record.start, pod.damper.published))
+        self.state.save_health(pod.instance, SavedHealth(pod.record.start, pod.damper.published))
 
     async def _guarded(self, pod: Pod, manifest: Manifest, check: HealthCheck) -> None:
         """The error boundary of one pod's checks: after a bug the pod's health is unknown until the next."""
-        with self._progress.loop("health", (check.interval + check.timeout) * 3 + 60) as loop:
+        with self.progress.loop("health", (check.interval + check.timeout) * 3 + 60) as loop:
             while True:
                 try:
                     await self._check_for_ever(pod, manifest, check, loop.beat)
                 except Exception as error:
                     log.exception("health.failed", instance=pod.instance)
-                    pod.health = Health("unknown", self._clock.now(), f"internal error: {error!r}")
-                    self._wake()
-                    await self._clock.sleep(check.interval)
+                    pod.health = Health("unknown", self.clock.now(), f"internal error: {error!r}")
+                    self.wake()
+                    await self.clock.sleep(check.interval)
 
     async def _check_for_ever(
         self, pod: Pod, manifest: Manifest, check: HealthCheck, beat: Callable[[], None]
@@ -108,13 +96,13 @@ class HealthWatcher:
         target = self._target(pod, manifest)
         verdict = Verdict(pod.health.state, pod.health.reason)
         # From here on the monotonic clock counts: setting the time must not change a verdict.
-        began = self._clock.mono() - max(0.0, self._clock.now() - pod.record.started)
+        began = self.clock.mono() - max(0.0, self.clock.now() - pod.record.started)
         while True:
-            await self._clock.sleep(pause(check, verdict) * self._rng.uniform(0.5, 1.0))
-            answer = await self._checker.check(check, target)
-            self._recorder.count("farmd_health_checks_total", type=check.type, result=answer.result)
+            await self.clock.sleep(pause(check, verdict) * self.rng.uniform(0.5, 1.0))
+            answer = await self.checker.check(check, target)
+            self.recorder.count("farmd_health_checks_total", type=check.type, result=answer.result)
             beat()
-            age = self._clock.mono() - began
+            age = self.clock.mono() - began
             verdict = judge(check, verdict, answer.result == "passing", answer.reason, age=age)
             if (verdict.state, verdict.reason) != (pod.health.state, pod.health.reason):
                 self._changed(pod, verdict, manifest.restart.reset)
@@ -124,17 +112,17 @@ class HealthWatcher:
             return
         since = pod.health.since
         if verdict.state != pod.health.state:
-            now, mono = self._clock.now(), self._clock.mono()
+            now, mono = self.clock.now(), self.clock.mono()
             since = pod.spell.turned(verdict.state, now=now, mono=mono, settle=settle)
             log.info("pod.health", instance=pod.instance, state=verdict.state, reason=verdict.reason)
         pod.health = Health(verdict.state, since, verdict.reason)
-        self._wake()
+        self.wake()
 
     def _target(self, pod: Pod, manifest: Manifest) -> Target:
         ports = pod.record.ports
         return Target(
             ports=ports,
-            environment=environment(manifest, self._environ, self._node, pod.instance, ports),
-            directory=manifest.working_directory or str(self._state.work(pod.instance)),
+            environment=environment(manifest, self.environ, self.node, pod.instance, ports),
+            directory=manifest.working_directory or str(self.state.work(pod.instance)),
             account=account(manifest),
         )

@@ -9,6 +9,7 @@ two waits, or while a person's acknowledgement names this very evidence and has 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -28,44 +29,33 @@ TICK_SECONDS = 1.0
 THAW_AFTER = 2 * WAIT_SECONDS
 
 
+@dataclass(eq=False)
 class FailsafeGuard:
     """Watches the evidence of one kind and tells workers whether removals are frozen.
 
     ``present``: whether a farm is present; a present farm clears its own freeze.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        farm: str,
-        evidence: Sequence[Callable[[], str | None]],
-        cache: PrefixCache[failsafe.Failsafe],
-        client: ConsulClient,
-        keys: Keys,
-        clock: Clock,
-        recorder: Recorder,
-        alerts: FreezeAlerts,
-        thaw_after: float = THAW_AFTER,
-        *,
-        present: Callable[[str], bool],
-    ) -> None:
-        self._kind = kind
-        self._farm = farm
-        self._evidence = evidence
-        self._cache = cache
-        self._client = client
-        self._key = keys.failsafe(kind)
-        self._clock = clock
-        self._recorder = recorder
-        self._alerts = alerts
-        self._thaw_after = thaw_after
-        self._reported: str | None = None
-        self._doubt: str | None = None
-        self._doubted_at = 0.0
-        self._present = present
-        self._clean_since = clock.mono()
-        self._seen: int | None = None
-        self._said: str | None = None
+    kind: str
+    farm: str
+    evidence: Sequence[Callable[[], str | None]]
+    cache: PrefixCache[failsafe.Failsafe]
+    client: ConsulClient
+    keys: Keys
+    clock: Clock
+    recorder: Recorder
+    alerts: FreezeAlerts
+    thaw_after: float = THAW_AFTER
+    present: Callable[[str], bool] = field(kw_only=True)
+    _reported: str | None = field(default=None, init=False)
+    _doubt: str | None = field(default=None, init=False)
+    _doubted_at: float = field(default=0.0, init=False)
+    _seen: int | None = field(default=None, init=False)
+    _said: str | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._key = self.keys.failsafe(self.kind)
+        self._clean_since = self.clock.mono()
         self._subscribers: list[Callable[[], None]] = []
 
     def subscribe(self, changed: Callable[[], None]) -> None:
@@ -74,19 +64,19 @@ class FailsafeGuard:
 
     def frozen(self) -> str | None:
         """The evidence for which removals are frozen now; None: they are not frozen."""
-        stored = self._cache.get(self._key)
+        stored = self.cache.get(self._key)
         record = stored.record if stored else None
         if self._doubt is not None and not self._acknowledged(record, self._doubt):
             return self._doubt
-        if record is not None and failsafe.frozen(record, self._clock.now()):
+        if record is not None and failsafe.frozen(record, self.clock.now()):
             return record.evidence
-        if self._key in self._cache.broken:
+        if self._key in self.cache.broken:
             return failsafe.ILLEGIBLE
         return None
 
     def frozen_index(self) -> int:
         """ModifyIndex of the freeze; a record that changed later carries a person's explicit command."""
-        stored = self._cache.get(self._key)
+        stored = self.cache.get(self._key)
         return stored.create_index if stored else 0
 
     def commanded(self, index: int) -> bool:
@@ -101,51 +91,51 @@ class FailsafeGuard:
         return (
             record is not None
             and record.evidence == evidence
-            and not failsafe.frozen(record, self._clock.now())
+            and not failsafe.frozen(record, self.clock.now())
         )
 
     def look(self) -> str | None:
         """Check the evidence once; the freeze lasts two waits longer than the evidence."""
-        found = next((text for source in self._evidence if (text := source())), None) or self._reported
+        found = next((text for source in self.evidence if (text := source())), None) or self._reported
         self._reported = None
-        now = self._clock.mono()
+        now = self.clock.mono()
         if found is not None:
             if self._doubt is None:
-                log.warning("failsafe.frozen", kind=self._kind, evidence=found)
+                log.warning("failsafe.frozen", kind=self.kind, evidence=found)
             self._doubt, self._doubted_at = found, now
-        elif self._doubt is not None and now - self._doubted_at >= self._thaw_after:
-            log.info("failsafe.thawed", kind=self._kind, evidence=self._doubt)
+        elif self._doubt is not None and now - self._doubted_at >= self.thaw_after:
+            log.info("failsafe.thawed", kind=self.kind, evidence=self._doubt)
             self._doubt = None
-        self._recorder.set("farmd_frozen", 1 if self.frozen() else 0, kind=self._kind)
+        self.recorder.set("farmd_frozen", 1 if self.frozen() else 0, kind=self.kind)
         return found
 
     async def run(self) -> None:
         """Check the evidence each second, record the freeze and clear it; until cancelled."""
-        self._cache.subscribe(lambda _: self._tell())
-        self._clean_since = self._clock.mono()
+        self.cache.subscribe(lambda _: self._tell())
+        self._clean_since = self.clock.mono()
         overtaken = False
         while True:
             if self.look() is not None:
-                self._clean_since = self._clock.mono()
+                self._clean_since = self.clock.mono()
             before, overtaken = overtaken, False
             try:
                 await self._record()
             except TransactionRejected:
-                log.debug("failsafe.overtaken", kind=self._kind)  # the next look sees what another farm wrote
+                log.debug("failsafe.overtaken", kind=self.kind)  # the next look sees what another farm wrote
                 overtaken = True
             except StoreError as error:
                 log.debug("failsafe.not_recorded", code=error.code)
             # A farm that is overtaken twice in a row may never record the freeze, and fires the alert all the
             # same.
             if before or not overtaken:
-                await self._alerts.say(self._kind, *self._doubts())
+                await self.alerts.say(self.kind, *self._doubts())
             self._tell()
-            await self._clock.sleep(TICK_SECONDS)
+            await self.clock.sleep(TICK_SECONDS)
 
     def _doubts(self) -> list[str]:
         """The evidence for alerts. A record that does not decode freezes as well, until a person mends it."""
         doubts = [self._doubt] if self._doubt is not None else []
-        return doubts + [failsafe.ILLEGIBLE] * (self._key in self._cache.broken)
+        return doubts + [failsafe.ILLEGIBLE] * (self._key in self.cache.broken)
 
     def _tell(self) -> None:
         if (says := self.frozen()) != self._said:
@@ -154,43 +144,43 @@ class FailsafeGuard:
                 callback()
 
     async def _record(self) -> None:
-        stored = self._cache.get(self._key)
+        stored = self.cache.get(self._key)
         index = stored.create_index if stored else None
         if index != self._seen:
             # The time without evidence begins when this farm learns of another farm's freeze.
-            self._seen, self._clean_since = index, self._clock.mono()
+            self._seen, self._clean_since = index, self.clock.mono()
         if self._doubt is not None:
             await self._freeze(stored, self._doubt)
         elif stored is not None and self._may_clear(stored.record):
-            await self._client.transaction([operations.delete_cas(self._key, stored.index)])
-            self._cache.removed(self._key, stored.index)
-            self._alerts.cleared(stored.record.evidence)
+            await self.client.transaction([operations.delete_cas(self._key, stored.index)])
+            self.cache.removed(self._key, stored.index)
+            self.alerts.cleared(stored.record.evidence)
 
     def _may_clear(self, record: failsafe.Failsafe) -> bool:
         """Whether the evidence was good for long enough, and no other present farm set the freeze."""
-        if self._clock.mono() - self._clean_since < self._thaw_after:
+        if self.clock.mono() - self._clean_since < self.thaw_after:
             return False
         kind, _, farm = record.by.partition("/")
-        return farm == self._farm or kind != "farm" or not self._present(farm)
+        return farm == self.farm or kind != "farm" or not self.present(farm)
 
     async def _freeze(self, stored: Stored[failsafe.Failsafe] | None, evidence: str) -> None:
         """Record the freeze unless one is in force already, which counts as well as this farm's.
 
         A record that does not decode is in force, too; a person mends it, and it is never overwritten.
         """
-        if self._cache.doubt is not None or self._key in self._cache.broken:
+        if self.cache.doubt is not None or self._key in self.cache.broken:
             return
-        now = self._clock.now()
+        now = self.clock.now()
         if stored is not None and (stored.record.evidence == evidence or failsafe.frozen(stored.record, now)):
             return
         # The store may hold another cluster by now, whose failsafe record this farm must not write.
-        await self._cache.barrier()
-        record = failsafe.Failsafe(evidence=evidence, by=f"farm/{self._farm}", since=now)
-        self._alerts.recording(evidence)
-        entries = await self._client.transaction(
+        await self.cache.barrier()
+        record = failsafe.Failsafe(evidence=evidence, by=f"farm/{self.farm}", since=now)
+        self.alerts.recording(evidence)
+        entries = await self.client.transaction(
             [operations.cas(self._key, codec.encode(record), stored.index if stored else 0)]
         )
-        self._cache.wrote(self._key, record, max(entry.modify_index for entry in entries))
+        self.cache.wrote(self._key, record, max(entry.modify_index for entry in entries))
         # The farm that recorded it first fires the alert; this read shows all earlier records.
-        await self._cache.barrier()
-        self._alerts.recorded(evidence)
+        await self.cache.barrier()
+        self.alerts.recorded(evidence)

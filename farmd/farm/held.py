@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -127,6 +128,7 @@ class LockTree:
             held.seen(found[kind], page.index)
 
 
+@dataclass(eq=False)
 class HeldLocks:
     """The held items of one kind, as read last; ``items`` is None while the locks are unknown.
 
@@ -134,20 +136,19 @@ class HeldLocks:
     key. ``on_change`` is called after each answer of the parked query.
     """
 
-    def __init__(self, tree: LockTree, clock: Clock, rng: Rng, on_change: Callable[[], None]) -> None:
-        self._tree = tree
-        self.on_change = on_change
-        self._clock = clock
-        self._rng = rng
-        self._refusals = 0
-        self._look_at: float | None = None
-        self.items: set[str] | None = None
-        self.index = 0
-        self.moved = False
+    tree: LockTree
+    clock: Clock
+    rng: Rng
+    on_change: Callable[[], None]
+    _refusals: int = field(default=0, init=False)
+    _look_at: float | None = field(default=None, init=False)
+    items: set[str] | None = field(default=None, init=False)
+    index: int = field(default=0, init=False)
+    moved: bool = field(default=False, init=False)
 
     def resting(self) -> AbstractContextManager[None]:
         """Pause the query while this kind takes locks."""
-        return self._tree.resting()
+        return self.tree.resting()
 
     def known(self) -> frozenset[str]:
         """A copy of the items that are held now.
@@ -175,11 +176,11 @@ class HeldLocks:
         """Read the locks again after a pause that doubles with each refusal, unless an answer comes first."""
         pause = min(REFUSED_START * 2**self._refusals, REFUSED_LIMIT)
         self._refusals = min(self._refusals + 1, REFUSALS_COUNTED)
-        self._look_at = self._clock.mono() + pause * self._rng.uniform(0.75, 1.25)
+        self._look_at = self.clock.mono() + pause * self.rng.uniform(0.75, 1.25)
 
     def due_in(self) -> float | None:
         """Seconds until ``refresh`` reads the locks; None: it has no reason to."""
-        return None if self._look_at is None else max(0.0, self._look_at - self._clock.mono())
+        return None if self._look_at is None else max(0.0, self._look_at - self.clock.mono())
 
     async def refresh(self) -> None:
         """Read the locks if the pause after a refusal is over.
@@ -187,8 +188,8 @@ class HeldLocks:
         Raises:
             StoreError: the locks could not be read.
         """
-        if self._look_at is not None and self._clock.mono() >= self._look_at:
-            await self._tree.look()
+        if self._look_at is not None and self.clock.mono() >= self._look_at:
+            await self.tree.look()
 
     def seen(self, items: set[str], index: int) -> None:
         """Take over what an answer says of this kind."""

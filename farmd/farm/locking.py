@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -27,32 +28,22 @@ SWEEP_SECONDS = 30.0
 DOUBT_SECONDS = 60.0
 
 
+@dataclass(eq=False)
 class Locks:
     """The locks that one session holds of one kind."""
 
-    def __init__(
-        self,
-        kind: str,
-        session: Session,
-        farm: str,
-        locker: Locker,
-        held: HeldLocks,
-        clock: Clock,
-        ids: Ids,
-        recorder: Recorder,
-    ) -> None:
-        self._kind = kind
-        self._session = session
-        self._farm = farm
-        self._locker = locker
-        self._held = held
-        self._clock = clock
-        self._ids = ids
-        self._recorder = recorder
-        self._look = False
-        self._failed = False
-        self._doubt_until = float("-inf")
-        self._sweep_at = float("-inf")
+    kind: str
+    session: Session
+    farm: str
+    locker: Locker
+    held: HeldLocks
+    clock: Clock
+    ids: Ids
+    recorder: Recorder
+    _look: bool = field(default=False, init=False)
+    _failed: bool = field(default=False, init=False)
+    _doubt_until: float = field(default=float("-inf"), init=False)
+    _sweep_at: float = field(default=float("-inf"), init=False)
 
     async def take(self, items: Sequence[str], schema: int) -> list[Claim]:
         """Take the items that are free, in full batches, several in flight; a failed batch leaves a doubt.
@@ -66,10 +57,10 @@ class Locks:
 
         async def one(batch: Sequence[str]) -> tuple[list[Claim], list[str]]:
             async with gate:
-                self._session.require()
-                holder = Holder("farm", self._farm, self._ids.new())
-                claims, refused = await self._locker.take(batch, self._session.id, holder, schema)
-                self._held.took(batch)
+                self.session.require()
+                holder = Holder("farm", self.farm, self.ids.new())
+                claims, refused = await self.locker.take(batch, self.session.id, holder, schema)
+                self.held.took(batch)
                 return claims, refused
 
         results = await asyncio.gather(*(one(batch) for batch in batches), return_exceptions=True)
@@ -84,16 +75,16 @@ class Locks:
             if isinstance(error, NotRegistered) or not isinstance(error, StoreError):
                 raise error
         if errors:
-            log.warning("claims.batches_failed", kind=self._kind, failed=len(errors), error=str(errors[0]))
+            log.warning("claims.batches_failed", kind=self.kind, failed=len(errors), error=str(errors[0]))
         return claims
 
     def _note(self, claims: int, refused: int) -> None:
         if claims:
-            self._held.claimed()
+            self.held.claimed()
         if refused:
-            self._held.refused()
-        self._recorder.count("farmd_lock_events_total", claims, event="claimed")
-        self._recorder.count("farmd_lock_events_total", refused, event="rejected")
+            self.held.refused()
+        self.recorder.count("farmd_lock_events_total", claims, event="claimed")
+        self.recorder.count("farmd_lock_events_total", refused, event="rejected")
 
     def in_doubt(self) -> bool:
         """Whether a batch of the last ``take`` was not answered."""
@@ -102,7 +93,7 @@ class Locks:
     def doubt(self) -> None:
         """Note that a lock may bear this session and have no worker, now or after a late transaction."""
         self._look = True
-        self._doubt_until = self._clock.mono() + DOUBT_SECONDS
+        self._doubt_until = self.clock.mono() + DOUBT_SECONDS
 
     def look_again(self) -> None:
         """List the locks soon, because locks of this session changed without its doing."""
@@ -114,20 +105,20 @@ class Locks:
         Yes at once where such a lock is ``expected``; otherwise now and then, and only after other locks
         moved.
         """
-        now = self._clock.mono()
+        now = self.clock.mono()
         due = expected or now < self._doubt_until or now >= self._sweep_at
-        return self._look or bool(self._held.moved and strangers and due)
+        return self._look or bool(self.held.moved and strangers and due)
 
     async def borne(self) -> list[Claim]:
         """All claims whose locks bear this session."""
         # Cleared before the request: the answer may lack what changes while it is on its way.
-        self._look = self._held.moved = False
+        self._look = self.held.moved = False
         try:
-            claims = await self._locker.borne_by(self._session.id)
+            claims = await self.locker.borne_by(self.session.id)
         except StoreError:
             self._look = True
             raise
-        self._sweep_at = self._clock.mono() + SWEEP_SECONDS
+        self._sweep_at = self.clock.mono() + SWEEP_SECONDS
         return claims
 
     async def free(self, claims: Sequence[Claim]) -> None:
@@ -137,8 +128,8 @@ class Locks:
 
         async def one(batch: Sequence[Claim]) -> None:
             async with gate:
-                await self._locker.free(batch)
-            self._recorder.count("farmd_lock_events_total", len(batch), event="released")
+                await self.locker.free(batch)
+            self.recorder.count("farmd_lock_events_total", len(batch), event="released")
 
         results = await asyncio.gather(*(one(batch) for batch in batches), return_exceptions=True)
         for error in (result for result in results if result is not None):
@@ -153,9 +144,9 @@ class Locks:
             StoreError: they are still ours.
         """
         try:
-            holder = Holder("farm", receiver.id, self._ids.new())
-            await self._locker.hand_over(claims, receiver.session, holder)
+            holder = Holder("farm", receiver.id, self.ids.new())
+            await self.locker.hand_over(claims, receiver.session, holder)
         except OutcomeUnknown:
             self.doubt()
             raise
-        self._recorder.count("farmd_lock_events_total", len(claims), event="handed_over")
+        self.recorder.count("farmd_lock_events_total", len(claims), event="handed_over")

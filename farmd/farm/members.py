@@ -8,6 +8,7 @@ item that it may not work on. A member is settled, and may receive items, once i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from farmd import kinds
 from farmd.farm.model import FarmSettings, Item, Peer
@@ -23,6 +24,7 @@ Features = tuple[tuple[str, frozenset[str]], ...]
 """Members by name with the features that they know."""
 
 
+@dataclass(eq=False)
 class Members:
     """The members that share one kind, as one farm sees them.
 
@@ -30,28 +32,29 @@ class Members:
     so that loads are even; "" where no member knows the features that the item needs.
     """
 
-    def __init__(self, kind: str, settings: FarmSettings, farms: PrefixCache[Member], clock: Clock) -> None:
-        self._kind = kind
-        self._settings = settings
-        self._farms = farms
-        self._clock = clock
-        self._since: dict[str, float] = {}
-        self._shunned: dict[str, float] = {}
-        self.preferred: dict[str, str] = {}
-        self._needs: dict[str, tuple[str, ...]] = {}
+    kind: str
+    settings: FarmSettings
+    farms: PrefixCache[Member]
+    clock: Clock
+    _since: dict[str, float] = field(default_factory=dict, init=False)
+    _shunned: dict[str, float] = field(default_factory=dict, init=False)
+    preferred: dict[str, str] = field(default_factory=dict, init=False)
+    _needs: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
+    targets: dict[str, str] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
         self._preferred_by: Features = ()
-        self.targets: dict[str, str] = {}
 
     def peers(self) -> dict[str, Peer]:
         """All members by name, this farm included as soon as it is present."""
-        now = self._clock.mono()
+        now = self.clock.mono()
         peers = {}
-        for stored in self._farms.entries.values():
+        for stored in self.farms.entries.values():
             member = stored.record
-            alike = not kinds.selectable(self._kind) or member.selector == self._settings.selector
-            if self._kind in member.kinds and alike:
+            alike = not kinds.selectable(self.kind) or member.selector == self.settings.selector
+            if self.kind in member.kinds and alike:
                 since = self._since.setdefault(member.session, now)
-                settled = member.id == self._settings.name or now - since >= self._settings.stable
+                settled = member.id == self.settings.name or now - since >= self.settings.stable
                 peers[member.id] = Peer(
                     member.id,
                     member.session,
@@ -67,7 +70,7 @@ class Members:
 
     def shun(self, peer: Peer) -> None:
         """Offer a peer no items for a while, because it could not receive some."""
-        self._shunned[peer.session] = self._clock.mono() + SHUN_SECONDS
+        self._shunned[peer.session] = self.clock.mono() + SHUN_SECONDS
 
     async def share(
         self, items: Mapping[str, Item], peers: Mapping[str, Peer], *, draining: bool = False
@@ -79,9 +82,9 @@ class Members:
         """
         able = {peer.id: peer.features for peer in peers.values() if not peer.draining}
         if draining:
-            able.pop(self._settings.name, None)
+            able.pop(self.settings.name, None)
         else:
-            able.setdefault(self._settings.name, frozenset(self._settings.features))
+            able.setdefault(self.settings.name, frozenset(self.settings.features))
         if await self._prefer(items, able):
             self.targets = await self._dealt(items, able)
 
@@ -98,7 +101,7 @@ class Members:
         ]
         for position, item in enumerate(missing):
             if position % SLICE == SLICE - 1:
-                await self._clock.sleep(0)
+                await self.clock.sleep(0)
             if item.needs:
                 self._needs[item.id] = item.needs
             else:
@@ -112,7 +115,7 @@ class Members:
 
     async def _dealt(self, items: Mapping[str, Item], able: Mapping[str, frozenset[str]]) -> dict[str, str]:
         """Share the items with bounded loads, beginning with the items that the fewest members may have."""
-        await self._clock.sleep(0)
+        await self.clock.sleep(0)
         groups = self._grouped(items, able)
         targets, loads = dict(self.preferred), dict.fromkeys(able, 0)
         for members in sorted(groups, key=lambda members: (len(members), members)):
@@ -120,7 +123,7 @@ class Members:
             room = rooms({member: len(of_it) for member, of_it in wanted.items()}, loads)
             shares = Shares(wanted, room)
             for member in () if shares.even() else members:
-                await self._clock.sleep(0)
+                await self.clock.sleep(0)
                 shares.rank(member)
             targets.update(shares.moved())
             for member, more in room.items():

@@ -7,6 +7,7 @@ items, or they would not agree on which member should hold each (R7).
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 
 from farmd.cache.caches import Caches
 from farmd.farm.held import HeldLocks
@@ -19,31 +20,24 @@ from store.ports import Clock, Rng
 from store.selectors import parse
 
 
+@dataclass(eq=False)
 class ClaimReader:
     """Reads one kind for one farm: the items, which are held, and the members that share them."""
 
-    def __init__(
-        self,
-        kind: Kind,
-        settings: FarmSettings,
-        keys: Keys,
-        caches: Caches,
-        held: HeldLocks,
-        members: Members,
-        clock: Clock,
-        rng: Rng,
-    ) -> None:
-        self._kind = kind
-        self._settings = settings
-        self._keys = keys
-        self._caches = caches
-        self._held = held
-        self._members = members
-        self._clock = clock
-        self._selector = parse(settings.selector_of(kind.name))
-        self._features = frozenset(settings.features)
-        self._free_since: dict[str, float] = {}
-        self._patience = settings.patience * rng.uniform(0.75, 1.25)
+    kind: Kind
+    settings: FarmSettings
+    keys: Keys
+    caches: Caches
+    held: HeldLocks
+    members: Members
+    clock: Clock
+    rng: Rng
+    _free_since: dict[str, float] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._selector = parse(self.settings.selector_of(self.kind.name))
+        self._features = frozenset(self.settings.features)
+        self._patience = self.settings.patience * self.rng.uniform(0.75, 1.25)
 
     async def situation(
         self, mine: Mapping[str, object], *, above_since: float | None, draining: bool
@@ -53,21 +47,21 @@ class ClaimReader:
         Raises:
             NotRegistered: nothing is known of the locks.
         """
-        now = self._clock.mono()
-        peers = self._members.peers()
-        items = {item.id: item for item in self._kind.items().values() if self._shares(item)}
-        await self._members.share(items, peers, draining=draining)
+        now = self.clock.mono()
+        peers = self.members.peers()
+        items = {item.id: item for item in self.kind.items().values() if self._shares(item)}
+        await self.members.share(items, peers, draining=draining)
         claimable = {item.id: item for item in items.values() if self._knows(item)}
-        held = self._held.known()
+        held = self.held.known()
         self._note_free(claimable, held, now)
         return Situation(
-            me=self._settings.name,
+            me=self.settings.name,
             claimable=claimable,
             held=held,
             mine=dict.fromkeys(mine, 0),
             peers=peers,
-            preferred=self._members.preferred,
-            targets=self._members.targets,
+            preferred=self.members.preferred,
+            targets=self.members.targets,
             free_since=self._free_since,
             not_before=self._not_before(now),
             patience=self._patience,
@@ -85,7 +79,7 @@ class ClaimReader:
         free.
         """
         since = self._free_since.pop(item, None)
-        return None if since is None else self._clock.mono() - since
+        return None if since is None else self.clock.mono() - since
 
     def _shares(self, item: Item) -> bool:
         # The labels and needs of a broken item are unknown; its owner reports it and does no more.
@@ -104,9 +98,9 @@ class ClaimReader:
             del self._free_since[gone]
 
     def _not_before(self, now: float) -> dict[str, float]:
-        wall, mine = self._clock.now(), self._keys.work(self._kind.name, "")
+        wall, mine = self.clock.now(), self.keys.work(self.kind.name, "")
         due = {}
-        for key, stored in self._caches.work.entries.items():
+        for key, stored in self.caches.work.entries.items():
             if (seconds := due_in(stored.record, wall)) > 0 and key.startswith(mine):
-                due[self._keys.last_part(key)] = now + seconds
+                due[self.keys.last_part(key)] = now + seconds
         return due

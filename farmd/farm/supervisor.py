@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import structlog
@@ -59,32 +59,21 @@ class _Running:
     worker: Worker | None = None
 
 
+@dataclass(eq=False)
 class Supervisor:
     """Runs the workers of one kind for one session."""
 
-    def __init__(
-        self,
-        kind: Kind,
-        session: Session,
-        client: ConsulClient,
-        keys: Keys,
-        clock: Clock,
-        rng: Rng,
-        recorder: Recorder,
-        farm: str,
-        on_lost: Callable[[], None],
-    ) -> None:
-        self._kind = kind
-        self._session = session
-        self._client = client
-        self._keys = keys
-        self._clock = clock
-        self._rng = rng
-        self._recorder = recorder
-        self._farm = farm
-        self._on_lost = on_lost
-        self._lost: set[str] = set()
-        self._running: dict[str, _Running] = {}
+    kind: Kind
+    session: Session
+    client: ConsulClient
+    keys: Keys
+    clock: Clock
+    rng: Rng
+    recorder: Recorder
+    farm: str
+    on_lost: Callable[[], None]
+    _lost: set[str] = field(default_factory=set, init=False)
+    _running: dict[str, _Running] = field(default_factory=dict, init=False)
 
     @property
     def owned(self) -> dict[str, Claim]:
@@ -118,7 +107,7 @@ class Supervisor:
         stopped = [self._running.pop(item) for item in items if item in self._running]
         await tasks.end(*(running.task for running in stopped))
         for running in stopped:
-            gone = running.claim.item not in self._kind.items() and self._kind.trusted()
+            gone = running.claim.item not in self.kind.items() and self.kind.trusted()
             if gone and running.worker is not None:
                 await running.worker.gone()
         return [running.claim for running in stopped]
@@ -140,42 +129,42 @@ class Supervisor:
                 if rest is not None:
                     await self._wait_out(running, rest)
                     await self._kind_barrier(claim)
-                began, version = self._clock.mono(), self._version(claim)
-                running.worker = self._kind.worker(claim, self._session, running.changed)
+                began, version = self.clock.mono(), self._version(claim)
+                running.worker = self.kind.worker(claim, self.session, running.changed)
                 await running.worker.run()
                 raise WorkerEnded("the worker ended by itself")
             except ClaimLost:
                 self._lost.add(claim.item)
-                self._on_lost()
+                self.on_lost()
                 return
             except (Exception, asyncio.CancelledError) as error:  # the worker boundary: nothing is lost here
                 if tasks.cancelled():
                     raise
-                rest = await self._crashed(running, error, self._clock.mono() - began, version)
+                rest = await self._crashed(running, error, self.clock.mono() - began, version)
                 began = math.inf
 
     def _version(self, claim: Claim) -> int:
         """ModifyIndex of the item's record; 0 when it is gone."""
-        item = self._kind.items().get(claim.item)
+        item = self.kind.items().get(claim.item)
         return item.index if item is not None else 0
 
     def _crashes(self, work: Work | None) -> int:
         """Crashes in a row that an earlier owner recorded; they do not count after ``STABLE_SECONDS`` without
         one.
         """
-        if work is None or self._clock.now() - work.not_before > STABLE_SECONDS:
+        if work is None or self.clock.now() - work.not_before > STABLE_SECONDS:
             return 0
         return work.crashes
 
     def _must_wait(self, claim: Claim, work: Work) -> bool:
         if work.blocked:
             return work.record == self._version(claim)
-        return due_in(work, self._clock.now()) > 0
+        return due_in(work, self.clock.now()) > 0
 
     async def _wait_out(self, running: _Running, work: Work) -> None:
         """Return when the backoff is over or, for a blocked item, when its record changed."""
         if not work.blocked:
-            await self._clock.sleep(due_in(work, self._clock.now()))
+            await self.clock.sleep(due_in(work, self.clock.now()))
             return
         log.error("worker.blocked", **_named(running.claim), reason=work.blocked)
         while True:
@@ -189,25 +178,25 @@ class Supervisor:
     async def _kind_barrier(self, claim: Claim) -> None:
         while True:
             try:
-                await self._kind.barrier([claim.item])
+                await self.kind.barrier([claim.item])
             except StoreError as error:
                 log.warning("worker.barrier_failed", **_named(claim), code=error.code)
-                await self._clock.sleep(self._rng.uniform(0.5, 1.5))
+                await self.clock.sleep(self.rng.uniform(0.5, 1.5))
             else:
                 return
 
     async def _crashed(self, running: _Running, error: BaseException, lived: float, version: int) -> Work:
         """Record a crash; ``version`` is that of the record from which the worker had started."""
         running.crashes = 1 if lived > STABLE_SECONDS else running.crashes + 1
-        delay = min(BACKOFF_LIMIT, BACKOFF_START * 2 ** (running.crashes - 1)) * self._rng.uniform(0.8, 1.2)
+        delay = min(BACKOFF_LIMIT, BACKOFF_START * 2 ** (running.crashes - 1)) * self.rng.uniform(0.8, 1.2)
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:REASON_LIMIT]
         work = Work(
             crashes=running.crashes,
-            not_before=self._clock.now() + delay,
+            not_before=self.clock.now() + delay,
             blocked=reason if running.crashes >= CRASHES else "",
             record=version if running.crashes >= CRASHES else 0,
         )
-        self._recorder.count("farmd_cycles_total", kind=running.claim.kind, result="crashed")
+        self.recorder.count("farmd_cycles_total", kind=running.claim.kind, result="crashed")
         log.error(
             "worker.crashed",
             **_named(running.claim),
@@ -220,7 +209,7 @@ class Supervisor:
 
     async def _record(self, claim: Claim, crashed: Work) -> None:
         """Write the backoff that later owners must honour; fenced like every write."""
-        writer = Writer(claim, self._session, self._client)
+        writer = Writer(claim, self.session, self.client)
         try:
             writes = [await self._state(claim, crashed)]
             if crashed.blocked:
@@ -233,13 +222,13 @@ class Supervisor:
 
     async def _blocked(self, claim: Claim, crashed: Work) -> Write:
         """The status of a blocked item; open alerts stay listed."""
-        key = self._keys.status(claim.kind, claim.item)
-        entry = await self._client.read(key)
+        key = self.keys.status(claim.kind, claim.item)
+        entry = await self.client.read(key)
         status = Status(
             state="blocked",
             reason=f"crashed {crashed.crashes} times in a row; last: {crashed.blocked}",
-            farm=self._farm,
-            since=self._clock.now(),
+            farm=self.farm,
+            since=self.clock.now(),
             record=crashed.record,
             alerts=open_alerts(entry),
         )
@@ -247,8 +236,8 @@ class Supervisor:
 
     async def _state(self, claim: Claim, crashed: Work) -> Write:
         """Change what ``work/`` says of crashes; the worker's other fields stay."""
-        key = self._keys.work(claim.kind, claim.item)
-        entry = await self._client.read(key)
+        key = self.keys.work(claim.kind, claim.item)
+        entry = await self.client.read(key)
         if entry is None:
             return Write(key, crashed, 0)
         merged = msgspec.structs.replace(

@@ -7,6 +7,7 @@ begin anew once the view is good again. One sweep serves all nodes; it pauses wh
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -29,39 +30,32 @@ LATE_SECONDS = 5.0
 STALE_SECONDS = WAIT_SECONDS * 17 / 16 + 5.0
 
 
+@dataclass(eq=False)
 class Absences:
     """The agents that this farm sees absent, and for how long.
 
     ``due`` is called with nodes whose time has come; ``look``, which checks the evidence, is called before.
     """
 
-    def __init__(
-        self,
-        caches: Caches,
-        keys: Keys,
-        clock: Clock,
-        grace: float,
-        due: Callable[[set[str]], None],
-        beat: Loop,
-        look: Callable[[], object] = lambda: None,
-    ) -> None:
-        self._caches = caches
-        self._keys = keys
-        self._clock = clock
-        self._due = due
-        self._beat = beat
-        self._look = look
-        self.grace = grace
-        self._steps = sorted({min(NOTICE_SECONDS, grace), grace})
-        self._since: dict[str, float] = {}
-        self._told: dict[str, int] = {}
-        self._session: Session | None = None
-        self._epoch = 0
-        self._blind = True
-        self._looked = clock.mono()
+    caches: Caches
+    keys: Keys
+    clock: Clock
+    grace: float
+    due: Callable[[set[str]], None]
+    beat: Loop
+    look: Callable[[], object] = lambda: None
+    _since: dict[str, float] = field(default_factory=dict, init=False)
+    _told: dict[str, int] = field(default_factory=dict, init=False)
+    _session: Session | None = field(default=None, init=False)
+    _epoch: int = field(default=0, init=False)
+    _blind: bool = field(default=True, init=False)
+
+    def __post_init__(self) -> None:
+        self._steps = sorted({min(NOTICE_SECONDS, self.grace), self.grace})
+        self._looked = self.clock.mono()
         self._wake = Wake()
-        caches.agents.subscribe(self._changed)
-        caches.nodes.subscribe(self._changed)
+        self.caches.agents.subscribe(self._changed)
+        self.caches.nodes.subscribe(self._changed)
 
     def under(self, session: Session) -> None:
         """Note the farm's session; a new session means a gap before it."""
@@ -74,31 +68,31 @@ class Absences:
     def seconds(self, node: str) -> float | None:
         """For how long the agent was seen absent; None: it is present, or the absence is unknown."""
         since = self._since.get(node)
-        return None if since is None or self._blind else self._clock.mono() - since
+        return None if since is None or self._blind else self.clock.mono() - since
 
     def present(self, node: str) -> bool:
         """Whether the agent is present; a record of a newer version counts."""
-        return self._caches.agents.holds(self._keys.agent(node))
+        return self.caches.agents.holds(self.keys.agent(node))
 
     async def run(self) -> None:
         """Sweep until cancelled."""
-        await self._caches.nodes.ready.wait()
-        await self._caches.agents.ready.wait()
-        self._looked = self._clock.mono()
+        await self.caches.nodes.ready.wait()
+        await self.caches.agents.ready.wait()
+        self._looked = self.clock.mono()
         try:
             while True:
                 pause = self.sweep()
-                self._beat.beat()
-                await wait(self._wake, self._clock, pause)
-                if self._clock.mono() - self._looked > pause + LATE_SECONDS:
+                self.beat.beat()
+                await wait(self._wake, self.clock, pause)
+                if self.clock.mono() - self._looked > pause + LATE_SECONDS:
                     self._blind = True
                 self._wake.clear()
         finally:
-            self._beat.close()
+            self.beat.close()
 
     def sweep(self) -> float:
         """Sweep once and call ``due`` for nodes whose time has come; returns seconds until the next sweep."""
-        self._looked = self._clock.mono()
+        self._looked = self.clock.mono()
         if why := self._doubt():
             if not self._blind:
                 log.info("absences.doubt", reason=why)
@@ -115,13 +109,13 @@ class Absences:
                 due.add(node)
             pending = pending or passed < len(self._steps)
         if due:
-            self._look()  # a mass loss must freeze removals before any worker acts on it
-            self._due(due)
+            self.look()  # a mass loss must freeze removals before any worker acts on it
+            self.due(due)
         return TICK_SECONDS if pending else IDLE_SECONDS
 
     def _doubt(self) -> str:
         """Why absence cannot be known now; empty: it can."""
-        agents, session = self._caches.agents, self._session
+        agents, session = self.caches.agents, self._session
         if not agents.ready.is_set():
             return "never read"
         if agents.doubt or agents.error:
@@ -134,18 +128,18 @@ class Absences:
         return ""
 
     def _begin_anew(self) -> None:
-        now, nodes = self._clock.mono(), self._caches.nodes
-        known = map(self._keys.last_part, (*nodes.entries, *nodes.broken))
+        now, nodes = self.clock.mono(), self.caches.nodes
+        known = map(self.keys.last_part, (*nodes.entries, *nodes.broken))
         self._since = {node: now for node in known if not self.present(node)}
         self._told = {}
 
     def _changed(self, changed: set[str]) -> None:
-        if not (self._caches.agents.ready.is_set() and self._caches.nodes.ready.is_set()):
+        if not (self.caches.agents.ready.is_set() and self.caches.nodes.ready.is_set()):
             return  # before the first full answer every agent seems absent
-        for node in map(self._keys.last_part, changed):
-            if self._caches.nodes.holds(self._keys.node(node)) and not self.present(node):
+        for node in map(self.keys.last_part, changed):
+            if self.caches.nodes.holds(self.keys.node(node)) and not self.present(node):
                 if node not in self._since:
-                    self._since[node] = self._clock.mono()
+                    self._since[node] = self.clock.mono()
                     self._wake.set()
             else:
                 self._since.pop(node, None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -35,18 +36,18 @@ OWING_LIMIT = 60.0
 RECALL_ONE_BY_ONE = 16
 
 
+@dataclass(eq=False)
 class Recollection:
     """The statuses of one kind that earlier owners wrote, read in bulk before workers start.
 
     A status that does not decode counts as blocked, so that the next one replaces it.
     """
 
-    def __init__(self, client: ConsulClient, keys: Keys, kind: str, model: type[ItemStatus]) -> None:
-        self._client = client
-        self._keys = keys
-        self._kind = kind
-        self._model = model
-        self._statuses: dict[str, ItemStatus] = {}
+    client: ConsulClient
+    keys: Keys
+    kind: str
+    model: type[ItemStatus]
+    _statuses: dict[str, ItemStatus] = field(default_factory=dict, init=False)
 
     async def read(self, items: Sequence[str]) -> None:
         """Read the statuses of these items, with one request when there are many.
@@ -54,15 +55,15 @@ class Recollection:
         A status that was read earlier and not taken is dropped, because it may be gone by now.
         """
         self.forget(items)
-        wanted = {self._keys.status(self._kind, item) for item in items}
+        wanted = {self.keys.status(self.kind, item) for item in items}
         if len(wanted) <= RECALL_ONE_BY_ONE:
-            found = [await self._client.read(key) for key in sorted(wanted)]
+            found = [await self.client.read(key) for key in sorted(wanted)]
             entries = [entry for entry in found if entry is not None]
         else:
-            page = await self._client.list(self._keys.status(self._kind, ""))
+            page = await self.client.list(self.keys.status(self.kind, ""))
             entries = [Entry.of(raw) for raw in page.items if raw.key in wanted]
         for entry in entries:
-            self._statuses[self._keys.last_part(entry.key)] = decoded(self._model, entry)
+            self._statuses[self.keys.last_part(entry.key)] = decoded(self.model, entry)
 
     def forget(self, items: Iterable[str]) -> None:
         """Drop the statuses of items that are gone."""

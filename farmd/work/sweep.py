@@ -6,6 +6,7 @@ It passes the stored status to the item's worker, which writes its own again.
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
@@ -30,14 +31,14 @@ class Shown(Protocol):
         """What stands in the store; None: nothing does."""
 
 
+@dataclass(eq=False)
 class StatusSweep:
     """The statuses of the items of one kind that have a worker in this farm."""
 
-    def __init__(self, client: ConsulClient, keys: Keys, kind: str) -> None:
-        self._client = client
-        self._keys = keys
-        self._kind = kind
-        self._shown: dict[str, Shown] = {}
+    client: ConsulClient
+    keys: Keys
+    kind: str
+    _shown: dict[str, Shown] = field(default_factory=dict, init=False)
 
     def attach(self, item: str, worker: Shown) -> None:
         """From now on show the item's worker its stored status, or None."""
@@ -55,11 +56,11 @@ class StatusSweep:
                 for first in sorted(firsts):
                     await self._look(first)
             except StoreError as error:
-                log.debug("status.not_swept", kind=self._kind, code=error.code)
+                log.debug("status.not_swept", kind=self.kind, code=error.code)
 
     async def _look(self, first: str) -> None:
-        page = await self._client.list(self._keys.status(self._kind, first))
-        standing = {self._keys.last_part(raw.key): raw for raw in page.items}
+        page = await self.client.list(self.keys.status(self.kind, first))
+        standing = {self.keys.last_part(raw.key): raw for raw in page.items}
         for item, worker in list(self._shown.items()):
             if item.startswith(first):
                 raw = standing.get(item)
