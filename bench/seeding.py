@@ -70,7 +70,9 @@ async def seed_rcs(
 
 
 def _records(rc: ReplicationController, body: bytes, pods_each: int) -> list[Operation]:
-    status = Status(state="converged", desired=pods_each, placed=pods_each, healthy=pods_each)
+    status = Status(
+        state="converged", desired=pods_each, placed=pods_each, healthy=pods_each, serving=pods_each
+    )
     return [
         operations.put(KEYS.manifest(rc.manifest), body),
         operations.put(KEYS.record("rcs", rc.id), codec.encode(rc)),

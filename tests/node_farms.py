@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -37,7 +37,7 @@ GRACE = 60.0
 
 
 class NodeFarm:
-    """One farm of the kind ``nodes``."""
+    """One farm, of the kind ``nodes`` if nothing else is said."""
 
     def __init__(self, farm: Farm, faults: Faulty, alerts: Inbox) -> None:
         self.farm = farm
@@ -61,7 +61,9 @@ class Fleet:
         self.ids = SeededIds(5)
         self.farms: dict[str, NodeFarm] = {}
 
-    async def start(self, name: str, *, alerts: Inbox | None = None, **settings: Any) -> NodeFarm:
+    async def start(
+        self, name: str, *, alerts: Inbox | None = None, kinds: Sequence[str] = ("nodes",), **settings: Any
+    ) -> NodeFarm:
         """Start a farm, and let it claim what is free; ``alerts`` is where it tells people."""
         faults, alerts = Faulty(InProcessTransport(self.server)), alerts or Inbox()
         metrics = Metrics(CollectorRegistry())
@@ -76,7 +78,7 @@ class Fleet:
             recorder=metrics,
             progress=Progress(self.clock, metrics),
             alerter=alerts,
-            kinds=("nodes",),
+            kinds=kinds,
         )
         self.farms[name] = NodeFarm(farm, faults, alerts)
         await self.clock.advance(0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,13 +23,18 @@ from store.consul.client import ConsulClient
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
 
+# When all statuses change at once, as after an outage of many agents, ten thousand writes would wait for
+# sixteen connections until they time out, and their memory would stay with the process.
+STATUSES_AT_ONCE = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """A farm's parts.
 
     ``guards`` are those of the guarded kinds, by name; ``budget`` makes the removal budget of a kind.
-    ``sections`` holds the settings of kinds that have their own, by the kind's name.
+    ``sections`` holds the settings of kinds that have their own, by the kind's name. ``status_writes`` limits
+    how many statuses are written at a time, so that writes of pods need not wait for them.
     """
 
     settings: FarmSettings
@@ -51,6 +57,7 @@ class Context:
     progress: Progress
     sections: Mapping[str, Any] = field(default_factory=dict)
     limiter: Limiter = field(default_factory=Limiter)
+    status_writes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STATUSES_AT_ONCE))
 
     @property
     def farm(self) -> str:

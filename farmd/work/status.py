@@ -16,16 +16,15 @@ from typing import Any
 import msgspec
 import structlog
 
-from alerting.alerter import Alerter
 from farmd.farm.incidents import Incidents
 from farmd.farm.writer import Write, Writer
+from farmd.work.context import Context
 from store import codec
 from store.consul.client import ConsulClient
 from store.entry import Entry
 from store.errors import RecordInvalid, TransactionRejected
 from store.keys import Keys
 from store.operations import Operation
-from store.ports import Clock
 from store.status import ItemStatus
 
 log = structlog.get_logger()
@@ -91,9 +90,8 @@ class StatusWriter:
     """
 
     __slots__ = (
-        "_clock",
+        "_context",
         "_index",
-        "_keys",
         "_model",
         "_owing",
         "_writer",
@@ -103,27 +101,20 @@ class StatusWriter:
     )
 
     def __init__(
-        self,
-        keys: Keys,
-        model: type[ItemStatus],
-        known: ItemStatus | None,
-        writer: Writer,
-        alerter: Alerter,
-        clock: Clock,
+        self, context: Context, model: type[ItemStatus], known: ItemStatus | None, writer: Writer
     ) -> None:
-        self._keys = keys
+        self._context = context
         self._model = model
         self._writer = writer
-        self._clock = clock
         self._written_at = -math.inf
         self._index: int | None = None
         self._owing = STATUS_PAUSE
         self.known = known
-        self.incidents = Incidents(alerter, () if known is None else known.alerts)
+        self.incidents = Incidents(context.alerter, () if known is None else known.alerts)
 
     @property
     def _key(self) -> str:
-        return self._keys.status(self._writer.claim.kind, self._writer.claim.item)
+        return self._context.keys.status(self._writer.claim.kind, self._writer.claim.item)
 
     async def write(
         self, status: ItemStatus | None, record: int, checks: Sequence[Operation]
@@ -140,9 +131,13 @@ class StatusWriter:
             status = msgspec.structs.replace(status, record=record, alerts=self.incidents.open())
         if same(self.known, status):
             return self._later()
-        early = self._written_at + STATUS_PAUSE - self._clock.mono()
+        early = self._written_at + STATUS_PAUSE - self._context.clock.mono()
         if early > 0:
             return early
+        async with self._context.status_writes:
+            return await self._replace(status, checks)
+
+    async def _replace(self, status: ItemStatus | None, checks: Sequence[Operation]) -> float | None:
         standing = await self._standing()
         if same(self.known, status):
             return self._later()
@@ -152,7 +147,7 @@ class StatusWriter:
         except TransactionRejected:
             return STATUS_RETRY  # the record changed: its watch brings the next cycle before that
         self._index = 0 if status is None else index
-        self.known, self._written_at = status, self._clock.mono()
+        self.known, self._written_at = status, self._context.clock.mono()
         return self._later()
 
     def _later(self) -> float | None:

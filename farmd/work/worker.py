@@ -74,14 +74,7 @@ class Worker(ABC, Generic[S, P]):
         self.claim = claim
         self.wake = wake
         self.writer = Writer(claim, session, context.client)
-        self.status = StatusWriter(
-            context.keys,
-            kind.status,
-            kind.recollection.take(claim.item),
-            self.writer,
-            context.alerter,
-            context.clock,
-        )
+        self.status = StatusWriter(context, kind.status, kind.recollection.take(claim.item), self.writer)
         # ModifyIndex of the record that was read last, decoded or not; 0: there is none.
         self.index = 0
         self._backoff = self.BACKOFF[0]
