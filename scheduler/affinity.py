@@ -14,6 +14,7 @@ from scheduler.domains import Admission
 from scheduler.model import NodeView, Reason, Request, ScorePart
 from scheduler.requirement import Requirement
 from store.manifests import AntiAffinity
+from store.words import count_of
 
 
 def affinity_points(requirement: Requirement, node: NodeView) -> float:
@@ -91,7 +92,9 @@ class AntiAffinityRule:
         """The domain and the number of matching pods in it."""
         where = f"{self._rule.topology}={domain}" if self._rule.topology else "the node"
         count = self._counts[domain] if domain is not None else 0
-        return Reason("anti_affinity", f"{where} holds {count} pods that match '{self._rule.selector}'")
+        return Reason(
+            "anti_affinity", f"{where} holds {count_of(count, 'pod')} matching '{self._rule.selector}'"
+        )
 
 
 def anti_affinity_rules(requirement: Requirement) -> list[AntiAffinityRule]:

@@ -17,6 +17,7 @@ from scheduler.rank import DIGITS, choose, node_parts
 from scheduler.requirement import compile_request
 from scheduler.reservations import release, reserve
 from scheduler.rules import domain_rules
+from store.words import count_of, share
 
 
 def eligibility(request: Request, view: FleetView) -> Eligibility:
@@ -147,7 +148,7 @@ def _shortage(
     refusals: Counter[str],
 ) -> str:
     """One line: how many pods found no place, how many nodes each reason refused, the nearest miss."""
-    head = f"{missing} of {count} pods found no place"
+    head = f"{share(missing, count, 'pod')} found no place"
     if not refused:
         return f"{head}: there are no nodes"
     ranked = sorted(refusals.items(), key=lambda item: (-item[1], item[0]))
@@ -157,4 +158,4 @@ def _shortage(
     if near:
         name, reasons = min(near, key=lambda item: (len(item[1]), item[0]))
         near_miss = f"; nearest miss {name}: {'; '.join(reason.text for reason in reasons)}"
-    return f"{head}; of {len(refused)} nodes {', '.join(parts)}{near_miss}"
+    return f"{head}; of {count_of(len(refused), 'node')} {', '.join(parts)}{near_miss}"

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from scheduler.model import Explanation, Verdict
+from store.words import share
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -51,7 +52,7 @@ def document(explanation: Explanation) -> dict[str, Any]:
 def text(explanation: Explanation) -> list[str]:
     """Lines for a terminal or a log: a head line, one line a node and reason, the nearest miss."""
     count, total = len(explanation.ranking), len(explanation.verdicts)
-    lines = [f"{count} of {total} nodes can take one more pod"]
+    lines = [f"{share(count, total, 'node')} can take one more pod"]
     for row in rows(explanation):
         if row.state == "eligible":
             parts = ", ".join(f"{name} {points:+.2f}" for name, points in row.parts.items())

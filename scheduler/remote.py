@@ -26,6 +26,7 @@ from scheduler.reservations import release, reserve
 from scheduler.verify import violations
 from store.errors import CredentialInvalid
 from store.ports import Clock
+from store.words import share
 
 T = TypeVar("T")
 
@@ -208,5 +209,7 @@ def _allocation(said: wire.AllocateAnswer, request: Request, count: int, view: F
     if wrong := violations(request, places, count, view):
         raise RemoteAnswerInvalid(f"remote scheduler's answer: assignments: {wrong[0]}", violations=wrong)
     missing = count - len(places)
-    why = f"{missing} of {count} pods found no place: {said.why or 'the remote scheduler gave no reason'}"
+    why = (
+        f"{share(missing, count, 'pod')} found no place: {said.why or 'the remote scheduler gave no reason'}"
+    )
     return Allocation(places, missing, why if missing else "", {}, reserve(places, request, view))

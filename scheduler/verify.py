@@ -16,6 +16,7 @@ from scheduler.fleet import used_amounts
 from scheduler.model import Assignment, FleetView, NodeView, PodView, Request
 from scheduler.requirement import Requirement, compile_request
 from scheduler.rules import domain_rules
+from store.words import count_of
 
 
 def violations(request: Request, assignments: Sequence[Assignment], count: int, view: FleetView) -> list[str]:
@@ -29,7 +30,7 @@ def violations(request: Request, assignments: Sequence[Assignment], count: int, 
     now: dict[str, NodeView] = dict(view)
     found = []
     if len(assignments) > count:
-        found.append(f"{len(assignments)} places for {count} pods")
+        found.append(f"{count_of(len(assignments), 'place')} for {count_of(count, 'pod')}")
     for place in assignments:
         node = now.get(place.node)
         if node is None:

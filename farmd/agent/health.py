@@ -14,6 +14,7 @@ import msgspec
 
 from store.manifests import HealthCheck
 from store.reality import Health, HealthState
+from store.words import count_of
 
 RANK: dict[HealthState, int] = {"critical": 0, "unknown": 1, "warning": 2, "passing": 3}
 BUCKET = 16.0
@@ -122,7 +123,7 @@ class Damper:
         return 1.0 if worse else 2.0
 
     def _flapping(self, health: Health) -> Health:
-        note = f"flapping, {self._held} changes since the last shown"
+        note = f"flapping, {count_of(self._held, 'change')} since the last shown"
         return msgspec.structs.replace(health, reason=f"{note}; {health.reason}" if health.reason else note)
 
 

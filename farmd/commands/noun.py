@@ -30,6 +30,7 @@ from store.keys import Keys
 from store.manifests import Manifest
 from store.named import NamedRecords, Owner
 from store.operations import Operation
+from store.words import count_of
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -202,7 +203,9 @@ class Noun(Generic[S, T]):
                 raise Conflict(text, id=record.id, pods=pods, hint=self.pods.way_out)
         emptied = self.pods.emptied if self.pods is not None else {}
         wanted = changed(record, disabled=False, deleting=True, **emptied)
-        details = (f"removes {pods} pods, then the {self.words.one}",) if self.pods is not None else ()
+        details = (
+            (f"removes {count_of(pods, 'pod')}, then the {self.words.one}",) if self.pods is not None else ()
+        )
         return self.edit(call, stored, wanted, held, "mark-deleted", destructive=True, details=details)
 
     # -- what edits are made of ----------------------------------------------------------------

@@ -23,6 +23,7 @@ from store import codec
 from store.errors import Conflict, NotFound, RecordInvalid
 from store.named import Owner
 from store.ports import Clock
+from store.words import count_of
 from store.work import Work
 
 _PAUSE = 0.5
@@ -246,7 +247,7 @@ async def deletion(call: Call, noun: Noun[S, T], target: str, timeout: float, re
         return now
 
     async def late(now: Look) -> WaitTimeout:
-        left = f"still has {now.placed} pods" if now.placed else "is still there"
+        left = f"still has {count_of(now.placed, 'pod')}" if now.placed else "is still there"
         why = f": {now.reason}" if now.reason else ""
         return await _late(call, now, f"{now.noun} {now.name!r} {left} after {timeout:g} s{why}")
 

@@ -18,6 +18,7 @@ from store.daemonsets import DaemonSet
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
 from store.families import DAEMONSETS
+from store.words import count_of
 
 Ask = Callable[[DaemonSet], Awaitable[Request]]
 
@@ -88,7 +89,7 @@ class Contention:
                 continue  # it cannot place any pod, and its own worker reports that
             if shared or _alike(request, other):
                 where = (
-                    f"{len(shared)} nodes, such as {shared[0]}"
+                    f"{count_of(len(shared), 'node')}, such as {shared[0]}"
                     if shared
                     else "every node that either may get"
                 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from farmd.daemonset.model import Snapshot
 from farmd.pods.state import PodState
+from store.words import count_of
 
 MINUTE = 60.0
 # A changed pod has this long to become healthy; after that it has failed, and no other pod waits for it.
@@ -34,7 +35,7 @@ def pace(snapshot: Snapshot) -> Pace:
     room = daemonset.max_in_progress - len(settling)
     by_progress = Pace(
         max(0, room),
-        f"{len(settling)} nodes are on their way, at most {daemonset.max_in_progress} may be",
+        f"{count_of(len(settling), 'node')} on the way, at most {daemonset.max_in_progress} may be",
         given_up_in(snapshot, min(settling, default=now)),
     )
     if not daemonset.rate:
@@ -42,7 +43,7 @@ def pace(snapshot: Snapshot) -> Pace:
     recent = [at for state in snapshot.pods.values() if now - MINUTE < (at := state.pod.record.at) <= now]
     by_rate = Pace(
         max(0, daemonset.rate - len(recent)),
-        f"at most {daemonset.rate} nodes a minute are changed",
+        f"the rate is at most {count_of(daemonset.rate, 'node')} a minute",
         min(recent, default=now) + MINUTE - now,
     )
     return min(by_progress, by_rate, key=lambda each: each.allowance)

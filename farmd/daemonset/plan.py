@@ -20,6 +20,7 @@ from farmd.work.model import Ask, Blocked, frozen
 from farmd.work.model import blocked as told
 from store.pods import Place
 from store.status import Status
+from store.words import count_of, share
 
 NOWHERE = "no node is eligible"
 IN_FLIGHT = "other changes of the nodes' reservations are in flight"
@@ -104,14 +105,14 @@ def _removals(snapshot: Snapshot) -> tuple[tuple[Place, ...], str]:
     drained = tuple(place for place in leaving if snapshot.pods[place].draining)
     left = len(leaving) - len(drained)
     why = f"{NOWHERE} ({_refusals(snapshot)})"
-    return drained, f"{why}: refusing to remove the pods of {left} nodes" if left else why
+    return drained, f"{why}: refusing to remove the pods of {count_of(left, 'node')}" if left else why
 
 
 def _refusals(snapshot: Snapshot) -> str:
     """``3 nodes: selector 2, capacity 1``."""
     ranked = sorted(snapshot.refused.items(), key=lambda item: (-item[1], item[0]))
     parts = ", ".join(f"{code} {number}" for code, number in ranked)
-    return f"{snapshot.nodes} nodes{': ' if parts else ''}{parts}"
+    return f"{count_of(snapshot.nodes, 'node')}{': ' if parts else ''}{parts}"
 
 
 def _outdated(snapshot: Snapshot) -> list[Place]:
@@ -154,7 +155,7 @@ def _why_not(snapshot: Snapshot, limit: Pace, added: int, replaced: int) -> tupl
     kept = snapshot.kept
     available = sum(state.available for state in kept.values())
     floor = snapshot.daemonset.floor(snapshot.desired)
-    text = f"{available} of {len(kept)} pods are available, min_health keeps {floor} of them"
+    text = f"{share(available, len(kept), 'pod')} available, min_health keeps {floor} of them"
     changed = [state.pod.record.at for state in kept.values() if on_its_way(snapshot, state)]
     if not changed and not replaced and settling(kept.values()) is None:
         return f"no outdated pod can be replaced: {text}", "", None
@@ -181,7 +182,7 @@ def _left_out(snapshot: Snapshot) -> str:
     """Matching nodes without a pod, because people would look for one there."""
     room = {code: snapshot.refused[code] for code in ("held", "capacity") if snapshot.refused.get(code)}
     words = {"held": "where the instance belongs to another owner", "capacity": "short of capacity"}
-    return ", ".join(f"not on {number} nodes {words[code]}" for code, number in room.items())
+    return ", ".join(f"not on {count_of(number, 'node')} {words[code]}" for code, number in room.items())
 
 
 def _unasked(snapshot: Snapshot, plan: Plan) -> tuple[Place, ...]:
@@ -196,10 +197,12 @@ def _why(snapshot: Snapshot, plan: Plan) -> str:
     """The reason of the plan's changes, in one line for the audit."""
     drained = sum(bool(snapshot.pods[place].draining) for place in plan.removals)
     left = len(plan.removals) - drained
-    gone = "it is being deleted" if snapshot.daemonset.deleting else f"{left} nodes may not have it"
+    gone = (
+        "it is being deleted" if snapshot.daemonset.deleting else f"{count_of(left, 'node')} may not have it"
+    )
     reasons = [
-        f"{len(snapshot.vacant)} nodes should have it" if plan.additions else "",
-        f"{drained} nodes are drained" if drained else "",
+        f"{count_of(len(snapshot.vacant), 'node')} should have it" if plan.additions else "",
+        f"{count_of(drained, 'node')} drained" if drained else "",
         gone if left else "",
         "intents were lost or altered" if plan.repairs else "",
         owned.why_replaced(snapshot.daemonset, plan, snapshot.pods),

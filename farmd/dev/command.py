@@ -10,6 +10,7 @@ from pathlib import Path
 
 from farmd.dev import tree
 from farmd.dev.cluster import Cluster, ClusterFailed
+from store.words import count_of
 
 EXAMPLE = "examples/hello.yaml"
 
@@ -51,7 +52,8 @@ def greeting(cluster: Cluster) -> list[str]:
     """Three lines for the user's shell, and the name of the manual."""
     plan = cluster.plan
     return [
-        f"{plan.farms} farms and {plan.agents} agents run; state and logs: {plan.folder}; ^C ends it all",
+        f"running: {count_of(plan.farms, 'farm')} and {count_of(plan.agents, 'agent')};"
+        f" state and logs: {plan.folder}; ^C ends it all",
         "",
         f"export CONSUL_HTTP_ADDR={cluster.store}",
         f"{farmctl()} rc create -f {example()}",

@@ -16,6 +16,7 @@ from farmd import overview
 from farmd.overview import PodRow
 from store.consul.client import ConsulClient
 from store.keys import Keys
+from store.words import count_of
 
 ANSWER_SECONDS = 2.0
 
@@ -65,7 +66,8 @@ class Scene:
     def lines(self) -> list[str]:
         """One line for the fleet, and one for each controller."""
         pods = Counter(pod.node for seen in self.controllers.values() for pod in seen.pods)
-        first = f"farms {', '.join(self.farms) or 'none'}; {self.nodes} nodes; {pods.total()} pods"
+        counts = f"{count_of(self.nodes, 'node')}; {count_of(pods.total(), 'pod')}"
+        first = f"farms {', '.join(self.farms) or 'none'}; {counts}"
         return [first, *(seen.line() for seen in self.controllers.values())]
 
 

@@ -19,6 +19,7 @@ from store.locks import Holder
 from store.pods import Place, Pod
 from store.reality import Reality, fails, glance
 from store.status import Status
+from store.words import count_of, share
 
 # A pod with so many ends in so many seconds does not stay up, even if it runs at this moment.
 CRASHES, CRASHES_WITHIN = 3, 300.0
@@ -91,11 +92,11 @@ def _down(survey: Survey) -> Iterator[Finding]:
         ails = {place: text for place, said in pods.items() if (text := _ails(said, survey.now))}
         if ails and not (record.disabled or record.deleting):
             (node, instance), text = min(ails.items())
-            name, count = f"{noun}/{record.name}", f"{len(ails)} of {len(pods)}"
+            name, count = f"{noun}/{record.name}", share(len(ails), len(pods), "pod")
             yield Finding(
                 "pods-down",
                 survey.short(entry.key),
-                f"{name}: {count} pods do not work; {node}/{instance}: {text}",
+                f"{name}: {count} not working; {node}/{instance}: {text}",
                 f"farmctl {noun} describe {record.name}; farmctl pod logs {node}/{instance}",
             )
 
@@ -150,6 +151,6 @@ def _without_presence(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "farm-without-presence",
             f"farms/{farm}",
-            f"it holds {held[farm]} items, and its presence record is missing",
+            f"it holds {count_of(held[farm], 'item')}, and its presence record is missing",
             "it announces itself again within a minute; an older version does not: restart it",
         )

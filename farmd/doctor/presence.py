@@ -10,6 +10,7 @@ from farmd.kinds import KINDS
 from store.audit import utc_hour
 from store.farms import Member
 from store.nodes import Agent
+from store.words import count_of
 
 SKEW_SECONDS = 60.0
 
@@ -74,7 +75,7 @@ def _absent(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "node-absent",
             f"nodes/{node}",
-            f"its agent is absent: the state of its {pods.get(node, 0)} pods is unknown",
+            f"its agent is absent: the state of its {count_of(pods.get(node, 0), 'pod')} is unknown",
             f"start farmd-agent there; if the node is gone for good: farmctl node forget {node}",
         )
 

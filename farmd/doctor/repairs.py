@@ -18,6 +18,7 @@ from store.labels import POD_ID_LABEL
 from store.manifests import asked
 from store.nodes import Node, Reserved
 from store.pods import Pod
+from store.words import count_of
 
 WayOut = tuple[str, Removal]
 CORDON_REASON = "its record did not decode and was written anew"
@@ -56,7 +57,7 @@ def _named(survey: Survey, family: str, entry: Entry) -> WayOut:
     what = "removes it"
     if families.owns_pods(family):
         count = sum(1 for each in survey.records("pods") if each.key.startswith(keys.pods(item)))
-        what = f"removes it; its {count} pods run on, and are told as orphan-pod then"
+        what = f"removes it; what is left are {count_of(count, 'pod')}, told as orphan-pod"
     names = (each for each in survey.records("names") if each.key.startswith(keys.name(family, "")))
     named = [each.key for each in names if each.value == codec.encode(item)]
     fix, removal = _removed(

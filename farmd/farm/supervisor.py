@@ -28,6 +28,7 @@ from store.locks import Claim
 from store.ports import Clock, Recorder, Rng
 from store.sessions import Session
 from store.status import Status, open_alerts
+from store.words import count_of
 from store.work import Work
 
 log = structlog.get_logger()
@@ -226,7 +227,7 @@ class Supervisor:
         entry = await self.client.read(key)
         status = Status(
             state="blocked",
-            reason=f"crashed {crashed.crashes} times in a row; last: {crashed.blocked}",
+            reason=f"crashed {count_of(crashed.crashes, 'time')} in a row; last: {crashed.blocked}",
             farm=self.farm,
             since=self.clock.now(),
             record=crashed.record,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from farmd.nodes.model import Plan, Snapshot
 from store.nodes import Drain
+from store.words import count_of
 
 Fields = dict[str, int | str | bool]
 
@@ -21,7 +22,7 @@ def why(snapshot: Snapshot, plan: Plan) -> str:
         return ""
     reasons = [_left(snapshot, new) if new.stage != old.stage else ""]
     if new.overdue and not old.overdue:
-        reasons.append(f"past its deadline, {len(snapshot.left or ())} pods are left")
+        reasons.append(f"past its deadline, with {count_of(len(snapshot.left or ()), 'pod')} left")
     return "; ".join(reason for reason in reasons if reason)
 
 

@@ -26,6 +26,7 @@ from store import codec, operations
 from store.locks import Claim
 from store.nodes import Drain, Node, NodeStatus
 from store.sessions import Session
+from store.words import count_of
 from store.work import Work
 
 log = structlog.get_logger()
@@ -119,7 +120,7 @@ class NodeWorker(Worker[Snapshot, Plan]):
             await self.status.incidents.end(self._lost)
         if snapshot.draining is not None and snapshot.draining.overdue:
             left, why = len(snapshot.left or ()), f": {snapshot.waiting[0]}" if snapshot.waiting else ""
-            text = f"drain of {node} is past its deadline, {left} pods are left{why}"
+            text = f"drain of {node} is past its deadline, with {count_of(left, 'pod')} left{why}"
             if self._drain not in self.status.incidents:
                 await self._tell(self._drain, text, left=str(left))
         else:

@@ -17,6 +17,7 @@ from store.errors import RecordInvalid
 from store.keys import Keys
 from store.pods import Place
 from store.reality import Glance, Reality, ending, fails
+from store.words import share
 
 CRASH_LOOP_SECONDS = 60.0
 """A pod that fails for so long is in a crash loop; the loop is over when all pods stayed up for so long."""
@@ -45,7 +46,9 @@ async def told(client: ConsulClient, keys: Keys, place: Place, pods: Mapping[Pla
     fails alike.
     """
     count = sum(not state.healthy for state in pods.values())
-    text = f"{count} of {len(pods)} pods {'is' if count == 1 else 'are'} not healthy; {place[0]}/{place[1]}"
+    text = (
+        f"{share(count, len(pods), 'pod')} {'is' if count == 1 else 'are'} not healthy; {place[0]}/{place[1]}"
+    )
     state = pods[place]
     if state.absent:
         return f"{text}: its node's agent is absent"

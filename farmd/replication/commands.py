@@ -14,6 +14,7 @@ from store.labels import pod_labels
 from store.manifests import Manifest
 from store.rcs import KIND, ReplicationController
 from store.status import Status
+from store.words import count_of
 
 
 def request(rc: ReplicationController, manifest: Manifest) -> Request:
@@ -30,7 +31,9 @@ def request(rc: ReplicationController, manifest: Manifest) -> Request:
 def _remains(rc: ReplicationController, pods: int) -> str:
     if not (rc.replicas_desired or pods):
         return ""
-    return f"wants {rc.replicas_desired} replicas and has {pods} pods, expected 0 and 0"
+    return (
+        f"wants {count_of(rc.replicas_desired, 'replica')} and has {count_of(pods, 'pod')}, expected 0 and 0"
+    )
 
 
 def _facts(rc: ReplicationController, status: Status | None) -> list[tuple[str, str]]:

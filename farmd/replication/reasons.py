@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from farmd.replication import healing, transfer
 from farmd.replication.model import Plan, Snapshot
 from farmd.work import owned
+from store.words import count_of, share
 
 NAMES_AT_MOST = 3
 
@@ -28,13 +29,13 @@ def why(snapshot: Snapshot, plan: Plan) -> str:
 
 def _additions(snapshot: Snapshot) -> str:
     desired = snapshot.rc.replicas_desired
-    return f"{-transfer.surplus(snapshot)} of {desired} pods are missing"
+    return f"{share(-transfer.surplus(snapshot), desired, 'pod')} missing"
 
 
 def _removals(snapshot: Snapshot) -> str:
     surplus = transfer.surplus(snapshot)
     if surplus > 0:
-        return f"{surplus} pods more than {snapshot.rc.replicas_desired}"
+        return f"{count_of(surplus, 'pod')} more than {snapshot.rc.replicas_desired}"
     return "a forced drain, and no place elsewhere"
 
 

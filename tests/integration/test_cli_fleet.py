@@ -119,7 +119,7 @@ async def test_what_does_not_fit_times_out_with_the_owners_reason() -> None:
         late = await person.run("rc", "create", "-f", "-", "--wait", "--timeout", "4s", stdin=wanted)
         assert late.code == 8
         assert "3 of 4 placed, 3 healthy" in late.err
-        assert "1 of 1 pods found no place" in late.err
+        assert "1 of 1 pod found no place" in late.err
         assert "farm farm-one owns it" in late.err
         listed = (await person.ok("rc", "list")).out
         assert "blocked" in listed

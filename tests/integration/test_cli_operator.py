@@ -158,7 +158,7 @@ def test_daemon_sets_are_explained_as_controllers_are(farmctl: Farmctl) -> None:
     put(farmctl, "nodes/web1", json.dumps({"labels": {"role": "db"}}))
     farmctl.ok("daemonset", "create", "-f", "-", stdin=LOGS + "node_selector: role=web\n")
     told = farmctl.ok("daemonset", "explain", "logs").out
-    assert told.splitlines()[0] == "0 of 1 nodes can take one more pod"
+    assert told.splitlines()[0] == "0 of 1 node can take one more pod"
     assert "selector: " in told
     assert farmctl.ok("daemonset", "explain", "logs", "-o", "name").out == ""
 

@@ -176,7 +176,7 @@ def test_cascade_without_a_farm_exits_8_and_says_so(farmctl: Farmctl) -> None:
     put(farmctl, f"pods/{rc_id}/web1/hello", json.dumps({"manifest": "0" * 64, "labels": {"app": "hello"}}))
     refused = farmctl("rc", "delete", "hello")
     assert refused.code == 5
-    assert "wants 3 replicas and has 1 pods" in refused.err
+    assert "wants 3 replicas and has 1 pod," in refused.err
     late = farmctl("rc", "delete", "hello", "--cascade", "-y", "--timeout", "1s")
     assert late.code == 8
     assert "no farm is running" in late.err

@@ -201,7 +201,7 @@ async def test_a_full_node_gets_none_until_there_is_room(
     await cluster.put(cluster.keys.node("node2"), Node(labels=GOOD, capacity={"cpu": 1}))
     daemonset = await create(cluster, manifest=hungry)
     await on(cluster, daemonset, "node1")
-    await said(cluster, daemonset, "converged", "not on 1 nodes short of capacity")
+    await said(cluster, daemonset, "converged", "not on 1 node short of capacity")
     await cluster.put(cluster.keys.node("node2"), Node(labels=GOOD, capacity={"cpu": 2}))
     await on(cluster, daemonset, "node1", "node2")
     reserved = await cluster.entries(cluster.keys.tree("reserved"))

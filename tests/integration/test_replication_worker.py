@@ -136,7 +136,7 @@ async def test_schedule_partial_keeps_what_could_be_placed_and_ends_the_incident
 ) -> None:
     await cluster.add_nodes({"node1": BAD, "node2": GOOD})
     rc = await create(cluster, 2)
-    await said(cluster, rc, "blocked", "1 of 1 pods found no place")
+    await said(cluster, rc, "blocked", "1 of 1 pod found no place")
     assert await placed(cluster, rc, 1) == ["node2"]
     assert list(farm.alerts.firing) == [rc.id]
     await cluster.put(cluster.keys.node("node1"), Node(labels=GOOD))

@@ -263,7 +263,7 @@ async def test_w11_delete_is_refused_while_pods_are_wanted_or_remain() -> None:
             await RC.delete(call, "hello", cascade=False)
         await place(call, rc_id, "web1")
         await commit(call, await set_replicas(call, "hello", 0))
-        with pytest.raises(Conflict, match="wants 0 replicas and has 1 pods"):
+        with pytest.raises(Conflict, match="wants 0 replicas and has 1 pod,"):
             await RC.delete(call, "hello", cascade=False)
 
 

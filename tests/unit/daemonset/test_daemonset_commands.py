@@ -165,14 +165,14 @@ async def test_deletion_is_refused_while_pods_remain_and_cascades_when_asked() -
     async with person() as call:
         daemonset = await created(call)
         await place(call, daemonset.id, "n1", "logs")
-        with pytest.raises(Conflict, match="has 1 pods, expected 0") as caught:
+        with pytest.raises(Conflict, match="has 1 pod, expected 0") as caught:
             await DAEMON_SET.delete(call, "logs", cascade=False)
         assert "--cascade" in caught.value.fields["hint"]
         await commit(call, await DAEMON_SET.delete(call, "logs", cascade=True))
         assert (await found(call)).deleting
         with pytest.raises(Conflict, match="is being deleted"):
             await DAEMON_SET.enable(call, "logs")
-        with pytest.raises(WaitTimeout, match="still has 1 pods"):
+        with pytest.raises(WaitTimeout, match="still has 1 pod"):
             await waiting.deletion(call, DAEMON_SET, daemonset.id, 0.0, lambda _: None)
         await call.client.delete(KEYS.pod(daemonset.id, "n1", "logs"))
         with pytest.raises(WaitTimeout, match="is still there"):

@@ -107,7 +107,7 @@ def test_a_drain_removes_even_where_nothing_else_is_eligible() -> None:
     seen = snapshot({"a": pod(leaving="draining"), "b": pod(leaving="ineligible")})
     plan = decide(seen)
     assert nodes_of(plan.removals) == ["a"]
-    assert "refusing to remove the pods of 1 nodes" in said(plan)
+    assert "refusing to remove the pods of 1 node" in said(plan)
 
 
 def test_disabled_means_no_effect_at_all() -> None:
@@ -221,7 +221,7 @@ def test_r22_a_pod_counts_as_healthy_only_in_the_start_that_its_intent_asked_for
     seen = snapshot({"a": changed, "b": pod(), "c": pod()}, daemonset=daemonset(manifest=NEWER))
     plan = decide(seen)
     assert plan.replacements == ()
-    assert plan.waiting.startswith("waiting for health: 2 of 3 pods are available")
+    assert plan.waiting.startswith("waiting for health: 2 of 3 pods available")
     assert plan.after == SETTLING_SECONDS - 1
 
 
@@ -232,7 +232,7 @@ def test_r22_what_is_not_available_yet_holds_the_next_back() -> None:
         seen = snapshot({"a": pod(manifest=NEWER, at=at, settles_in=6.0), "b": pod()}, daemonset=record)
         plan = decide(seen)
         assert (plan.replacements, said(plan), plan.after) == ((), "", after)
-        assert plan.waiting.startswith("waiting for health: 1 of 2 pods are available")
+        assert plan.waiting.startswith("waiting for health: 1 of 2 pods available")
 
 
 def test_r22_converged_counts_available_pods() -> None:
@@ -269,7 +269,7 @@ def test_the_rate_is_kept_over_a_minute_whoever_owns_it() -> None:
     seen = snapshot(pods, ("d", "e", "f"), daemonset=daemonset(rate=3))
     plan = decide(seen)
     assert len(plan.additions) == 1
-    assert plan.waiting == "at most 3 nodes a minute are changed"
+    assert plan.waiting == "the rate is at most 3 nodes a minute"
     assert plan.after == pytest.approx(1.0)
 
 
@@ -284,7 +284,7 @@ def test_no_more_than_max_in_progress_are_on_their_way() -> None:
     seen = snapshot(starting | {"ok": pod(at=NOW)}, ("x", "y", "z"), daemonset=daemonset(max_in_progress=4))
     plan = decide(seen)
     assert len(plan.additions) == 1
-    assert plan.waiting == "3 nodes are on their way, at most 4 may be"
+    assert plan.waiting == "3 nodes on the way, at most 4 may be"
     assert plan.after == SETTLING_SECONDS - 2
 
 

@@ -262,7 +262,7 @@ async def test_pods_that_do_not_work_are_told_with_the_exit_of_one(reality: Real
         await put(call, KEYS.reality("n1", "hello"), reality)
         (finding,) = (await look(call)).findings
         assert (finding.code, finding.object) == ("pods-down", f"rcs/{rc_id}")
-        assert f"rc/hello: 1 of 1 pods do not work; n1/hello: {why}" in finding.explanation
+        assert f"rc/hello: 1 of 1 pod not working; n1/hello: {why}" in finding.explanation
 
 
 async def test_ends_of_starts_that_an_update_replaced_are_no_finding() -> None:

@@ -92,7 +92,7 @@ async def test_past_its_deadline_a_drain_says_so_and_goes_on(force: bool) -> Non
         assert status.waiting == ["rc/web: would fall below its health floor"]
         assert "deadline" in status.reason
         assert ("floors are ignored" in status.reason) is force
-        assert [r.reason for r in await fleet.audits("node.drain")] == ["past its deadline, 1 pods are left"]
+        assert [r.reason for r in await fleet.audits("node.drain")] == ["past its deadline, with 1 pod left"]
         await fleet.unplace("n1", "web")
         assert await fleet.stage("n1") == "done"
         assert not farm.alerts.firing

@@ -19,8 +19,8 @@ BARE = PodState(pod().pod, None, None)
 @pytest.mark.parametrize(
     ("shot", "reason"),
     [
-        (world(controller(3), {"n1": pod()}, offer=offered("additions", ["n2"])), "2 of 3 pods are missing"),
-        (world(controller(1), {"n1": pod(), "n2": pod()}), "1 pods more than 1"),
+        (world(controller(3), {"n1": pod()}, offer=offered("additions", ["n2"])), "2 of 3 pods missing"),
+        (world(controller(1), {"n1": pod(), "n2": pod()}), "1 pod more than 1"),
         (world(controller(2), {"n1": LOST, "n2": pod()}, offer=offered("moves", ["n9"])), "lost: n1"),
         (
             world(controller(2), {"n1": FORCED, "n2": pod()}, offer=offered("moves", ["n9"])),
