@@ -290,6 +290,13 @@ def test_replacements_keep_max_unavailable(
     assert plan.additions == plan.removals == ()
 
 
+@pytest.mark.parametrize(("percent", "replaced"), [(50, ["a", "b"]), (34, ["a"]), (1, ["a"])])
+def test_replacements_keep_a_share_of_max_unavailable(percent: int, replaced: list[str]) -> None:
+    rc = controller(5, max_unavailable_percent=percent)
+    plan = decide(snapshot(rc, good(*"abcde"), outdated("abcde")))
+    assert [node for node, _ in plan.replacements] == replaced
+
+
 def test_a_replacement_never_takes_a_foreign_intent_over() -> None:
     foreign = {"a": pod_state(manifest=NEWER, intent=Intent(NEWER, "ffff"), healthy=False)}
     plan = decide(snapshot(controller(1), good("a"), foreign))
