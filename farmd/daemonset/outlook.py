@@ -10,6 +10,7 @@ from farmd.daemonset.plan import NOWHERE
 from scheduler.decide import eligibility
 from scheduler.model import EVICTING
 from store.daemonsets import DaemonSet
+from store.words import count_of
 
 
 def outlook(daemonset: DaemonSet, standing: Standing) -> Outlook:
@@ -29,9 +30,7 @@ def outlook(daemonset: DaemonSet, standing: Standing) -> Outlook:
     without = Counter(code for node in codes.keys() - nodes for code in codes[node])
     ranked = sorted(without.items(), key=lambda item: (-item[1], item[0]))
     why = ", ".join(f"{code} {number}" for code, number in ranked)
-    left = len(codes.keys() - nodes)
-    head = f"{left} nodes get no pod" if left > 1 else "1 node gets no pod"
-    head = head if found.eligible else NOWHERE
+    head = f"no pod on {count_of(len(codes.keys() - nodes), 'node')}" if found.eligible else NOWHERE
     return Outlook(
         adds=tuple((node, standing.request.manifest.id) for node in found.eligible if node not in nodes),
         removes=tuple(sorted(leaving)),

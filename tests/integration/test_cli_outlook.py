@@ -110,7 +110,7 @@ def test_a_restart_names_the_pods_that_are_restarted(farmctl: Farmctl) -> None:
 def test_a_daemon_set_names_nodes_that_get_a_pod_lose_one_or_get_none(farmctl: Farmctl) -> None:
     logs = {"name": "logs", "pod": {"id": "hello", "command": ["sleep", "9"]}}
     told = dry(farmctl, "daemonset", "create", "-f", "-", stdin=yaml.safe_dump(logs))
-    assert told == ["adds web1/hello", "adds web2/hello", "no place: 1 node gets no pod (taint 1)"]
+    assert told == ["adds web1/hello", "adds web2/hello", "no place: no pod on 1 node (taint 1)"]
     farmctl.ok("daemonset", "create", "-f", "-", stdin=yaml.safe_dump(logs))
     stands(farmctl, farmctl.ok("daemonset", "get", "logs", "-o", "json").json["id"], "web1", "web2")
     fewer = yaml.safe_dump(logs | {"node_selector": "name=web2"})
@@ -127,7 +127,7 @@ def test_a_drain_names_each_pods_target_or_why_there_is_none(farmctl: Farmctl) -
     assert dry(farmctl, "node", "drain", "web1")[-1] == "moves web1/hello to web2/hello"
     farmctl.ok("node", "cordon", "web2")
     told = dry(farmctl, "node", "drain", "web1")[-1]
-    assert told.startswith("no place: rc/hello: 1 of 1 pods found no place; of 3 nodes")
+    assert told.startswith("no place: rc/hello: 1 of 1 pod found no place; of 3 nodes")
     [item] = farmctl.ok("node", "drain", "web1", "--dry-run", "-o", "json").json["items"]
     assert item["outlook"]["moves"] == []
     assert item["outlook"]["unplaced"] == [told.removeprefix("no place: ")]
