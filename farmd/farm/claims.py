@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence, Set
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -41,75 +42,72 @@ STARTED_AT_ONCE = 250
 BARRED_START, BARRED_LIMIT = 1.0, 10.0
 
 
+@dataclass(eq=False, kw_only=True)
 class ClaimLoop:
     """Claims items of one kind and keeps their workers; ends only by cancellation."""
 
-    def __init__(
-        self,
-        *,
-        kind: Kind,
-        session: Session,
-        schema: int,
-        settings: FarmSettings,
-        client: ConsulClient,
-        keys: Keys,
-        caches: Caches,
-        locks: LockTree,
-        clock: Clock,
-        rng: Rng,
-        ids: Ids,
-        recorder: Recorder,
-        beat: Loop,
-    ) -> None:
-        self.kind = kind.name
-        self._kind = kind
-        self._session = session
-        self._schema = schema
-        self._settings = settings
-        self._client = client
-        self._keys = keys
-        self._caches = caches
-        self._clock = clock
-        self._rng = rng
-        self._recorder = recorder
-        self._beat = beat
+    kind: Kind
+    session: Session
+    schema: int
+    settings: FarmSettings
+    client: ConsulClient
+    keys: Keys
+    caches: Caches
+    locks: LockTree
+    clock: Clock
+    rng: Rng
+    ids: Ids
+    recorder: Recorder
+    beat: Loop
+    _above_since: float | None = field(default=None, init=False)
+    _draining: bool = field(default=False, init=False)
+    _barred_until: float = field(default=float("-inf"), init=False)
+
+    def __post_init__(self) -> None:
         self._wake = Wake()
-        held = self._held = locks.of(kind.name, self._wake.set)
+        held = self._held = self.locks.of(self.kind.name, self._wake.set)
         self.supervisor = Supervisor(
-            kind, session, client, keys, clock, rng, recorder, settings.name, self._wake.set
+            self.kind,
+            self.session,
+            self.client,
+            self.keys,
+            self.clock,
+            self.rng,
+            self.recorder,
+            self.settings.name,
+            self._wake.set,
         )
         self._locks = Locks(
-            kind.name,
-            session,
-            settings.name,
-            Locker(client, keys, kind.name),
+            self.kind.name,
+            self.session,
+            self.settings.name,
+            Locker(self.client, self.keys, self.kind.name),
             held,
-            clock,
-            ids,
-            recorder,
+            self.clock,
+            self.ids,
+            self.recorder,
         )
-        self._members = Members(kind.name, settings, caches.farms, clock)
-        self._reader = ClaimReader(kind, settings, keys, caches, held, self._members, clock, rng)
-        self._above_since: float | None = None
-        self._draining = False
+        self._members = Members(self.kind.name, self.settings, self.caches.farms, self.clock)
+        self._reader = ClaimReader(
+            self.kind, self.settings, self.keys, self.caches, held, self._members, self.clock, self.rng
+        )
         self.drained = asyncio.Event()
-        self._epoch = session.epoch
-        self._barred_until = float("-inf")
+        self._epoch = self.session.epoch
         self._barred_for = BARRED_START
 
     async def run(self) -> None:
         """Claim until cancelled; then every worker has ended."""
         try:
-            await self._clock.sleep(self._settings.settle)
+            await self.clock.sleep(self.settings.settle)
             self._wake.set()
             while True:
-                await wait(self._wake, self._clock, self._due_in)
+                await wait(self._wake, self.clock, self._due_in)
                 self._wake.clear()
                 await self._round()
-                self._beat.beat()
+                self.beat.beat()
         finally:
             await self.supervisor.stop(list(self.supervisor.owned))
-            self._beat.close()
+            self.beat.close()
 
     _due_in = IDLE_SECONDS
 
@@ -121,7 +119,7 @@ class ClaimLoop:
     # -- what is done about it -----------------------------------------------------------------
     async def _round(self) -> None:
         self._due_in = IDLE_SECONDS
-        if self._held.items is None or not self._session.valid():
+        if self._held.items is None or not self.session.valid():
             self._due_in = 0.5
             return
         try:
@@ -138,17 +136,17 @@ class ClaimLoop:
             if situation.draining and not plan.give:
                 self.drained.set()
         except NotRegistered as error:
-            log.warning("claims.round_failed", kind=self.kind, code=error.code, error=error.message)
-            self._soon(self._rng.uniform(0.5, 1.5))
+            log.warning("claims.round_failed", kind=self.kind.name, code=error.code, error=error.message)
+            self._soon(self.rng.uniform(0.5, 1.5))
             await self._read_schema()
         except StoreError as error:
-            log.warning("claims.round_failed", kind=self.kind, code=error.code, error=error.message)
-            self._soon(self._rng.uniform(0.5, 1.5))
-        self._recorder.set("farmd_owned", len(self.supervisor), kind=self.kind)
+            log.warning("claims.round_failed", kind=self.kind.name, code=error.code, error=error.message)
+            self._soon(self.rng.uniform(0.5, 1.5))
+        self.recorder.set("farmd_owned", len(self.supervisor), kind=self.kind.name)
 
     def _plan_next(self, plan: ClaimPlan, situation: Situation) -> None:
         if plan.wake_at is not None:
-            self._soon(plan.wake_at - self._clock.mono())
+            self._soon(plan.wake_at - self.clock.mono())
         if any(not peer.settled for peer in situation.peers.values()) or plan.give:
             self._soon(0.0 if plan.give and situation.draining else 1.0)
         if (due := self._held.due_in()) is not None:
@@ -165,18 +163,18 @@ class ClaimLoop:
             SchemaTooNew: it is not.
         """
         try:
-            self._schema = (await registration.read_schema(self._client, self._keys)).modify_index
+            self.schema = (await registration.read_schema(self.client, self.keys)).modify_index
         except SchemaTooNew:
             raise
         except StoreError as error:
             # With the old index claims are refused meanwhile; workers do not need it.
-            log.warning("claims.no_schema", kind=self.kind, code=error.code, error=error.message)
+            log.warning("claims.no_schema", kind=self.kind.name, code=error.code, error=error.message)
 
     async def _resumed(self) -> None:
         """Restart the workers after a suspension, because what they have read is too old (R15)."""
-        if self._session.epoch == self._epoch:
+        if self.session.epoch == self._epoch:
             return
-        self._epoch = self._session.epoch
+        self._epoch = self.session.epoch
         await self._start(await self.supervisor.stop(list(self.supervisor.owned)))
 
     async def _drop_lost(self) -> None:
@@ -188,8 +186,8 @@ class ClaimLoop:
         if lost:
             await self.supervisor.stop(lost)
             self._locks.look_again()
-            self._recorder.count("farmd_lock_events_total", len(lost), event="lost")
-            log.warning("claims.lost", kind=self.kind, count=len(lost))
+            self.recorder.count("farmd_lock_events_total", len(lost), event="lost")
+            log.warning("claims.lost", kind=self.kind.name, count=len(lost))
 
     def wake(self) -> None:
         """Run a round soon, because its input changed."""
@@ -203,17 +201,17 @@ class ClaimLoop:
             self._wake.set()
 
     async def _carry_out(self, plan: ClaimPlan, situation: Situation) -> None:
-        if plan.release and self._kind.trusted():
+        if plan.release and self.kind.trusted():
             await self._locks.free(await self.supervisor.stop(plan.release))
         for receiver, items in plan.give.items():
             await self._hand_over(items, situation.peers[receiver])
-        if (barred := self._barred_until - self._clock.mono()) > 0:
+        if (barred := self._barred_until - self.clock.mono()) > 0:
             self._soon(barred)
             return
         with self._held.resting() if plan.take else nullcontext():
-            taken = await self._locks.take(plan.take, self._schema)
+            taken = await self._locks.take(plan.take, self.schema)
         if self._locks.in_doubt():
-            self._soon(self._rng.uniform(0.5, 1.5))
+            self._soon(self.rng.uniform(0.5, 1.5))
         await self._start([*taken, *await self._adopt(situation, {claim.item for claim in taken})])
 
     async def _adopt(self, situation: Situation, taken: Set[str]) -> list[Claim]:
@@ -222,7 +220,7 @@ class ClaimLoop:
         The locks of ``taken`` were taken a moment ago and are no adoptions.
         """
         expected = any(
-            situation.targets.get(item) == self._settings.name
+            situation.targets.get(item) == self.settings.name
             for item in situation.held
             if item not in situation.mine
         )
@@ -230,11 +228,11 @@ class ClaimLoop:
             return []
         known = self.supervisor
         claims = [c for c in await self._locks.borne() if c.item not in known and c.item not in taken]
-        items = self._kind.items()
+        items = self.kind.items()
         unfit = [c for c in claims if c.item in items and not self._reader.may_claim(items[c.item])]
         await self._locks.free(unfit)
         claims = [claim for claim in claims if claim not in unfit]
-        self._recorder.count("farmd_lock_events_total", len(claims), event="adopted")
+        self.recorder.count("farmd_lock_events_total", len(claims), event="adopted")
         return claims
 
     async def _start(self, claims: Sequence[Claim]) -> None:
@@ -243,8 +241,8 @@ class ClaimLoop:
         if not claims:
             return
         try:
-            await self._caches.work.barrier()
-            await self._kind.barrier([claim.item for claim in claims])
+            await self.caches.work.barrier()
+            await self.kind.barrier([claim.item for claim in claims])
         except StoreError:
             # Without a fresh read the worker may not plan: free the locks, so that another farm or a later
             # round takes them.
@@ -255,21 +253,21 @@ class ClaimLoop:
         self._barred_for = BARRED_START
         for position, claim in enumerate(claims):
             if position % STARTED_AT_ONCE == STARTED_AT_ONCE - 1:
-                await self._clock.sleep(0)
-            work = self._caches.work.get(self._keys.work(self.kind, claim.item))
+                await self.clock.sleep(0)
+            work = self.caches.work.get(self.keys.work(self.kind.name, claim.item))
             if (free_for := self._reader.taken(claim.item)) is not None:
-                self._recorder.observe("farmd_lock_failover_seconds", free_for)
+                self.recorder.observe("farmd_lock_failover_seconds", free_for)
             self.supervisor.start(claim, work.record if work else None)
-        log.info("claims.taken", kind=self.kind, count=len(claims), owned=len(self.supervisor))
+        log.info("claims.taken", kind=self.kind.name, count=len(claims), owned=len(self.supervisor))
 
     def _bar(self) -> None:
         """Take nothing for a while, which doubles each time in a row."""
-        self._barred_until = self._clock.mono() + self._barred_for * self._rng.uniform(0.75, 1.25)
+        self._barred_until = self.clock.mono() + self._barred_for * self.rng.uniform(0.75, 1.25)
         self._barred_for = min(2 * self._barred_for, BARRED_LIMIT)
 
     async def _hand_over(self, items: list[str], receiver: Peer) -> None:
         """Cancel and await the workers, then move their locks; workers of refused locks start again (R9)."""
-        self._session.require()
+        self.session.require()
         claims = await self.supervisor.stop(items)
         try:
             await self._locks.hand_over(claims, receiver)
@@ -281,4 +279,4 @@ class ClaimLoop:
             self._members.shun(receiver)
             await self._start(claims)
         else:
-            log.info("claims.handed_over", kind=self.kind, receiver=receiver.id, count=len(claims))
+            log.info("claims.handed_over", kind=self.kind.name, receiver=receiver.id, count=len(claims))

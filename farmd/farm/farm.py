@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -66,6 +67,7 @@ TRANSIENT = (
 )
 
 
+@dataclass(eq=False, kw_only=True)
 class Farm:
     """Claims items of several kinds and runs one worker for each (seed ``Farm``).
 
@@ -73,49 +75,36 @@ class Farm:
     session and its caches are filled.
     """
 
-    def __init__(
-        self,
-        *,
-        settings: FarmSettings,
-        member: Member,
-        client: ConsulClient,
-        keys: Keys,
-        caches: Caches,
-        kinds: Sequence[Kind],
-        guards: Mapping[str, FailsafeGuard],
-        clock: Clock,
-        rng: Rng,
-        ids: Ids,
-        recorder: Recorder,
-        progress: Progress,
-    ) -> None:
-        self._settings = settings
-        self._member = self._announced = member
-        self._announced_at = 0
-        self._key = keys.farm(member.id)
-        self._client = client
-        self._keys = keys
-        self._caches = caches
-        self._kinds = kinds
-        self._guards = guards
-        self._clock = clock
-        self._rng = rng
-        self._ids = ids
-        self._recorder = recorder
-        self._progress = progress
+    settings: FarmSettings
+    member: Member
+    client: ConsulClient
+    keys: Keys
+    caches: Caches
+    kinds: Sequence[Kind]
+    guards: Mapping[str, FailsafeGuard]
+    clock: Clock
+    rng: Rng
+    ids: Ids
+    recorder: Recorder
+    progress: Progress
+    _announced_at: int = field(default=0, init=False)
+    _began_anew: float = field(default=float("-inf"), init=False)
+
+    def __post_init__(self) -> None:
+        self._announced = self.member
+        self._key = self.keys.farm(self.member.id)
         self._pause_seconds = PAUSE_START
-        self._began_anew = float("-inf")
         self.ready = asyncio.Event()
         self.loops: list[ClaimLoop] = []
         # Subscribed once and not once for each session: caches have no way to unsubscribe.
-        for kind in kinds:
+        for kind in self.kinds:
             kind.subscribe(partial(self._records_changed, kind.name))
-        caches.farms.subscribe(lambda _: self._claiming_changed())
-        Backoffs(caches.work, clock, self._claiming_changed)
+        self.caches.farms.subscribe(lambda _: self._claiming_changed())
+        Backoffs(self.caches.work, self.clock, self._claiming_changed)
 
     def _records_changed(self, kind: str, items: set[str], matters: bool) -> None:
         for loop in self.loops:
-            if loop.kind == kind:
+            if loop.kind.name == kind:
                 loop.records_changed(items, matters)
 
     def _claiming_changed(self) -> None:
@@ -130,11 +119,11 @@ class Farm:
 
     def publish(self) -> None:
         """Write the metrics that only a scrape needs: the age of each tree, owned and blocked items."""
-        self._caches.publish(self._recorder)
-        for kind in self._kinds:
-            owned = sum(len(loop.supervisor) for loop in self.loops if loop.kind == kind.name)
-            self._recorder.set("farmd_owned", owned, kind=kind.name)
-            self._recorder.set("farmd_blocked", kind.blocked(), kind=kind.name)
+        self.caches.publish(self.recorder)
+        for kind in self.kinds:
+            owned = sum(len(loop.supervisor) for loop in self.loops if loop.kind is kind)
+            self.recorder.set("farmd_owned", owned, kind=kind.name)
+            self.recorder.set("farmd_blocked", kind.blocked(), kind=kind.name)
 
     async def start(self, stop: asyncio.Event) -> None:
         """The seed's name for ``run``."""
@@ -147,9 +136,9 @@ class Farm:
             Conflict: another live farm bears this name.
             SchemaTooNew: the cluster does not allow this version.
         """
-        background = [asyncio.create_task(self._caches.run(), name="caches")]
-        background += [asyncio.create_task(guard.run(), name="failsafe") for guard in self._guards.values()]
-        for kind in self._kinds:
+        background = [asyncio.create_task(self.caches.run(), name="caches")]
+        background += [asyncio.create_task(guard.run(), name="failsafe") for guard in self.guards.values()]
+        for kind in self.kinds:
             background += [
                 asyncio.create_task(run, name=f"{kind.name}-background") for run in kind.background()
             ]
@@ -164,23 +153,23 @@ class Farm:
     async def _sessions(self, stop: asyncio.Event) -> None:
         """Run one session after the other; the next begins only when everything of the last has ended."""
         while not stop.is_set():
-            if self._caches.restored.is_set():
+            if self.caches.restored.is_set():
                 await self._begin_anew()
             try:
                 await self._same_cluster()
                 session = await Session.open(
-                    self._client,
-                    self._clock,
-                    name=f"farmd farm {self._settings.name}",
-                    ttl=self._settings.ttl,
-                    recorder=self._recorder,
+                    self.client,
+                    self.clock,
+                    name=f"farmd farm {self.settings.name}",
+                    ttl=self.settings.ttl,
+                    recorder=self.recorder,
                     on_resume=self._resumed,
                 )
             except StoreError as error:
                 log.warning("session.not_opened", code=error.code, error=error.message)
                 await self._pause(stop)
                 continue
-            self._recorder.count("farmd_session_events_total", event="created")
+            self.recorder.count("farmd_session_events_total", event="created")
             try:
                 await self._served(session, stop)
             except TRANSIENT as error:
@@ -189,17 +178,17 @@ class Farm:
 
     async def _begin_anew(self) -> None:
         log.warning("farm.begins_anew", reason="the store was restored from a snapshot")
-        self._began_anew = self._clock.mono()
-        await self._caches.begin_anew()
+        self._began_anew = self.clock.mono()
+        await self.caches.begin_anew()
 
     async def _restored(self) -> None:
         """Return when the store was restored, at most once in ``BEGIN_ANEW_SECONDS``."""
-        await self._caches.restored.wait()
-        await self._clock.sleep(max(0.0, self._began_anew + BEGIN_ANEW_SECONDS - self._clock.mono()))
+        await self.caches.restored.wait()
+        await self.clock.sleep(max(0.0, self._began_anew + BEGIN_ANEW_SECONDS - self.clock.mono()))
 
     async def _pause(self, stop: asyncio.Event) -> None:
         """Wait before the next attempt, twice as long each time until the farm is ready once more."""
-        await wait(stop, self._clock, self._pause_seconds * self._rng.uniform(0.5, 1.5))
+        await wait(stop, self.clock, self._pause_seconds * self.rng.uniform(0.5, 1.5))
         self._pause_seconds = min(2 * self._pause_seconds, PAUSE_LIMIT)
 
     async def _served(self, session: Session, stop: asyncio.Event) -> None:
@@ -211,14 +200,14 @@ class Farm:
 
     async def _give_up(self, session: Session) -> None:
         if session.lost.is_set():
-            self._recorder.count("farmd_session_events_total", event="lost")
+            self.recorder.count("farmd_session_events_total", event="lost")
             return
         try:
             await session.destroy()
         except StoreError as error:
             log.warning("session.not_destroyed", code=error.code, error=error.message)
         else:
-            self._recorder.count("farmd_session_events_total", event="destroyed")
+            self.recorder.count("farmd_session_events_total", event="destroyed")
 
     async def _serve(self, session: Session, stop: asyncio.Event) -> None:
         renewal = asyncio.create_task(session.run(), name="renewal")
@@ -227,7 +216,7 @@ class Farm:
         try:
             await asyncio.wait([renewal, work, *ends], return_when=asyncio.FIRST_COMPLETED)
             over = work.done() or renewal.done() or not stop.is_set()
-            if not over and self._settings.drain and self.ready.is_set():
+            if not over and self.settings.drain and self.ready.is_set():
                 await self._drain(session, renewal, work)
             for task in (work, renewal):
                 if task.done():
@@ -239,9 +228,9 @@ class Farm:
 
     async def _drain(self, session: Session, *ends: asyncio.Task[None]) -> None:
         """Hand over without a gap what other farms may have, for as long as the settings allow (R9)."""
-        log.info("farm.draining", farm=self._member.id, seconds=self._settings.drain)
+        log.info("farm.draining", farm=self.member.id, seconds=self.settings.drain)
         drained = [asyncio.create_task(self._handed_over(session), name="drain")]
-        drained += [asyncio.create_task(self._clock.sleep(self._settings.drain))]
+        drained += [asyncio.create_task(self.clock.sleep(self.settings.drain))]
         try:
             done, _ = await asyncio.wait([*drained, *ends], return_when=asyncio.FIRST_COMPLETED)
             for task in done.difference(ends):
@@ -249,7 +238,7 @@ class Farm:
         finally:
             await tasks.end(*drained)
         left = sum(len(loop.supervisor) for loop in self.loops)
-        log.info("farm.drained", farm=self._member.id, left=left)
+        log.info("farm.drained", farm=self.member.id, left=left)
 
     async def _handed_over(self, session: Session) -> None:
         try:
@@ -268,39 +257,37 @@ class Farm:
             Conflict: another live farm has this name.
         """
         self._announced = msgspec.structs.replace(
-            self._member, session=session.id, since=self._clock.now(), draining=draining
+            self.member, session=session.id, since=self.clock.now(), draining=draining
         )
         self._announced_at = await presence.announce(
-            self._client, self._key, self._announced, session.id, clock=self._clock
+            self.client, self._key, self._announced, session.id, clock=self.clock
         )
 
     async def _stay_present(self, session: Session) -> None:
         """Write the presence again where it was deleted or overwritten."""
         while True:
-            await self._clock.sleep(presence.LOOK_SECONDS)
-            seen = self._caches.farms.entries.get(self._key)
+            await self.clock.sleep(presence.LOOK_SECONDS)
+            seen = self.caches.farms.entries.get(self._key)
             if seen is not None and seen.index == self._announced_at:
                 continue
             try:
-                if not await presence.stands(self._client, self._key, self._announced, session.id):
-                    log.warning("farm.presence_lost", farm=self._member.id)
+                if not await presence.stands(self.client, self._key, self._announced, session.id):
+                    log.warning("farm.presence_lost", farm=self.member.id)
                     await self._announce(session, draining=self._announced.draining)
             except TRANSIENT as error:
                 log.warning("farm.not_present", code=error.code, error=error.message)
 
     async def _work(self, session: Session) -> None:
         """Announce this farm and run one claim loop for each kind."""
-        schema = await registration.read_schema(self._client, self._keys)
+        schema = await registration.read_schema(self.client, self.keys)
         await self._announce(session)
-        await self._caches.filled()
-        with self._progress.loop("watch", STALL_SECONDS) as watching:
-            locks = LockTree(
-                self._client, self._keys, self._clock, self._rng, watching, self._caches.restored.set
-            )
-            self.loops = [self._loop(kind, session, schema.modify_index, locks) for kind in self._kinds]
+        await self.caches.filled()
+        with self.progress.loop("watch", STALL_SECONDS) as watching:
+            locks = LockTree(self.client, self.keys, self.clock, self.rng, watching, self.caches.restored.set)
+            self.loops = [self._loop(kind, session, schema.modify_index, locks) for kind in self.kinds]
             self.ready.set()
             self._pause_seconds = PAUSE_START
-            log.info("farm.ready", farm=self._member.id)
+            log.info("farm.ready", farm=self.member.id)
             work = [locks.run(), self._stay_present(session), *(loop.run() for loop in self.loops)]
             await _until_one_fails(work)
 
@@ -310,12 +297,12 @@ class Farm:
         Raises:
             NotRegistered: the store was wiped, and perhaps registered anew, since this farm was started.
         """
-        found = await registration.cluster_id(self._client, self._keys)
-        if found != self._caches.cluster:
+        found = await registration.cluster_id(self.client, self.keys)
+        if found != self.caches.cluster:
             raise NotRegistered(
-                f"{self._keys.cluster}: found {found}, expected {self._caches.cluster}: another cluster,"
+                f"{self.keys.cluster}: found {found}, expected {self.caches.cluster}: another cluster,"
                 " restart this farm if it shall join it",
-                key=self._keys.cluster,
+                key=self.keys.cluster,
             )
 
     def _loop(self, kind: Kind, session: Session, schema: int, locks: LockTree) -> ClaimLoop:
@@ -323,16 +310,16 @@ class Farm:
             kind=kind,
             session=session,
             schema=schema,
-            settings=self._settings,
-            client=self._client,
-            keys=self._keys,
-            caches=self._caches,
+            settings=self.settings,
+            client=self.client,
+            keys=self.keys,
+            caches=self.caches,
             locks=locks,
-            clock=self._clock,
-            rng=self._rng,
-            ids=self._ids,
-            recorder=self._recorder,
-            beat=self._progress.loop("claims", STALL_SECONDS),
+            clock=self.clock,
+            rng=self.rng,
+            ids=self.ids,
+            recorder=self.recorder,
+            beat=self.progress.loop("claims", STALL_SECONDS),
         )
 
 

@@ -133,7 +133,7 @@ class FarmService:
     def status(self) -> Mapping[str, Any]:
         """The farm's name, and how many items of each kind it owns."""
         loops = self._farm.loops if self._farm is not None else []
-        owned = {loop.kind: len(loop.supervisor) for loop in loops}
+        owned = {loop.kind.name: len(loop.supervisor) for loop in loops}
         return {"farm": self._dependencies.config.farm.name, "owned": owned}
 
     def publish(self) -> None:

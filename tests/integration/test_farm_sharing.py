@@ -83,7 +83,7 @@ async def test_r7_two_farms_claim_their_own_first(fleet: Fleet) -> None:
     a, b = await fleet.start("a", patience=3600.0), await fleet.start("b", patience=3600.0)
 
     async def know_each_other() -> bool:
-        known = [len(farm.farm._caches.farms.entries) for farm in (a, b)]
+        known = [len(farm.farm.caches.farms.entries) for farm in (a, b)]
         return known == [2, 2]
 
     await eventually(know_each_other)

@@ -218,10 +218,10 @@ class Fleet:
             if process.farm is None or process.frozen:
                 continue
             for loop in process.farm.loops:
-                session = loop._session
+                session = loop.session
                 for item, claim in loop.supervisor.owned.items():
                     if claim.session == session.id and session.valid() and session.id not in self.evicted:
-                        believers.setdefault((loop.kind, item), []).append(name)
+                        believers.setdefault((loop.kind.name, item), []).append(name)
         return [f"{item} is worked on by {names}" for item, names in believers.items() if len(names) > 1]
 
     def _replayed(self) -> list[str]:

@@ -330,6 +330,6 @@ def test_r23_a_disabled_daemon_set_does_not_collect_the_nodes_that_change(scene:
     for number in range(3):
         scene.change(KEYS.node(f"n{number}"), labels={"zone": "b"})
         scene.advance(2.0)
-    (kind,) = (loop._kind for loop in farm.farm.loops if loop.kind == "daemonsets")
+    (kind,) = (loop.kind for loop in farm.farm.loops if loop.kind.name == "daemonsets")
     followed = kind.context.fleet.interests
     assert followed.changed(made.change.id, "mesh", resources=False, pods=False) == set()

@@ -126,7 +126,7 @@ async def test_r7_a_farm_whose_announcement_had_no_answer_knows_itself_again(far
     """The leader is lost just then: neither the answer nor the goodbye of that session gets through."""
     await farms.add(3)
     a = await farms.start("a")
-    a.farm._member = msgspec.structs.replace(a.farm._member, **presence.this_process())
+    a.farm.member = msgspec.structs.replace(a.farm.member, **presence.this_process())
 
     async def cut(request: Request) -> None:
         raise StoreUnavailable("cut off")
