@@ -96,7 +96,7 @@ def test_one_file_twice_and_one_name_in_two_files_are_refused(farmctl: Farmctl, 
         (
             ["pod", "logs", "hello", "--lines", "10001"],
             2,
-            "Invalid value for '--lines': 10001 is not in the range 0<=x<=10000.",
+            "Invalid value for '--lines' / '--tail': 10001 is not in the range 0<=x<=10000.",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
