@@ -14,10 +14,13 @@ from scheduler.feasibility import room_reasons, standing_reasons
 from scheduler.model import EVICTING, Assignment, Explanation, FleetView, NodeView, Reason, Request, Verdict
 from scheduler.protocol import Allocation, Deallocation, Eligibility
 from scheduler.rank import DIGITS, choose, node_parts
-from scheduler.requirement import compile_request
+from scheduler.ranking import Rankings, rankable
+from scheduler.requirement import Requirement, compile_request
 from scheduler.reservations import release, reserve
 from scheduler.rules import domain_rules
 from store.words import count_of, share
+
+_Judged = tuple[list[NodeView], list[tuple[str, list[Reason]]]]
 
 
 def eligibility(request: Request, view: FleetView) -> Eligibility:
@@ -47,32 +50,45 @@ def eligibility(request: Request, view: FleetView) -> Eligibility:
     return Eligibility(tuple(eligible), tuple(retained), refused)
 
 
-def allocation(request: Request, count: int, view: FleetView) -> Allocation:
+def allocation(request: Request, count: int, view: FleetView, rankings: Rankings | None = None) -> Allocation:
     """Places for up to ``count`` more pods, the best places first.
+
+    ``rankings`` are kept from one call to the next; they make the answer cheaper and never another one.
 
     Raises:
         PlacementInvalid: the manifest's placement block cannot work.
     """
     requirement = compile_request(request)
     rules = domain_rules(requirement, view, count)
+    judged: _Judged | None = None
+    if rules or not rankable(requirement):
+        judged = _judged(requirement, view)
+        places = tuple(choose(requirement, judged[0], rules, count))
+    else:
+        places = tuple((rankings or Rankings()).places(requirement, count, view))
+    reservations = reserve(places, request, view)
+    missing = max(0, count - len(places))
+    if not missing:
+        return Allocation(places, reservations=reservations)
+    candidates, refused = judged or _judged(requirement, view)
+    refused += _used_up(candidates, places, rules)
+    refusals = Counter(reason.code for _, reasons in refused for reason in reasons)
+    why = _shortage(count, missing, refused, refusals)
+    return Allocation(places, missing, why, dict(sorted(refusals.items())), reservations)
+
+
+def _judged(requirement: Requirement, view: FleetView) -> _Judged:
+    """The nodes that may take one more pod, and the reasons against the others."""
     candidates: list[NodeView] = []
     refused: list[tuple[str, list[Reason]]] = []
-    for node in _asked(request, view):
+    for node in _asked(requirement.request, view):
         reasons = standing_reasons(requirement, node)
         reasons += room_reasons(requirement, node)
         if reasons:
             refused.append((node.name, reasons))
         else:
             candidates.append(node)
-    places = tuple(choose(requirement, candidates, rules, count))
-    reservations = reserve(places, request, view)
-    missing = max(0, count - len(places))
-    if not missing:
-        return Allocation(places, reservations=reservations)
-    refused += _used_up(candidates, places, rules)
-    refusals = Counter(reason.code for _, reasons in refused for reason in reasons)
-    why = _shortage(count, missing, refused, refusals)
-    return Allocation(places, missing, why, dict(sorted(refusals.items())), reservations)
+    return candidates, refused
 
 
 def deallocation(request: Request, assignments: Collection[Assignment], view: FleetView) -> Deallocation:

@@ -46,6 +46,18 @@ def replaced_owner(requirement: Requirement, node: NodeView) -> str:
     return pod.owner if pod is not None and pod.owner in requirement.request.replaces else ""
 
 
+def own_points(requirement: Requirement, node: NodeView, taken: int = 0) -> float:
+    """A node's score without rules across nodes; ``taken`` pods of this answer count as placed on it."""
+    points = LOAD_WEIGHT * load_value(requirement, node, taken)
+    if requirement.affinities:
+        points += affinity_points(requirement, node)
+    if node.taints:
+        points += TAINT_WEIGHT * len(_disliked(requirement, node))
+    if requirement.request.replaces and replaced_owner(requirement, node):
+        points += TAKEOVER_WEIGHT
+    return points
+
+
 def choose(
     requirement: Requirement, nodes: Sequence[NodeView], rules: Sequence[DomainRule], count: int
 ) -> list[Assignment]:
@@ -55,10 +67,6 @@ def choose(
     full, or that a hard rule across nodes allows no more.
     """
     choice = _Choice(requirement, rules)
-    if requirement.exclusive and not rules:  # then a place does not change the score of another node
-        best = heapq.nsmallest(count, [choice.entry(node) for node in nodes])
-        pod_id = requirement.pod_id
-        return [Assignment(name, pod_id, replaced_owner(requirement, node)) for _, name, node in best]
     choice.group(nodes)
     return choice.take(count)
 
@@ -188,14 +196,7 @@ class _Choice:
 
     def _points(self, node: NodeView) -> float:
         """The score of a node without the rules whose domains are shared with other nodes."""
-        requirement = self._requirement
-        points = LOAD_WEIGHT * load_value(requirement, node, self._taken.get(node.name, 0))
-        if requirement.affinities:
-            points += affinity_points(requirement, node)
-        if node.taints:
-            points += TAINT_WEIGHT * len(_disliked(requirement, node))
-        if requirement.request.replaces and replaced_owner(requirement, node):
-            points += TAKEOVER_WEIGHT
+        points = own_points(self._requirement, node, self._taken.get(node.name, 0))
         for rule in self._local:
             if rule.weight:
                 points += rule.weight * rule.value(rule.domain(node))

@@ -11,10 +11,14 @@ from collections.abc import Collection
 from scheduler.decide import allocation, deallocation, eligibility
 from scheduler.model import Assignment, FleetView, Request
 from scheduler.protocol import Allocation, Deallocation, Eligibility
+from scheduler.ranking import Rankings
 
 
 class LabelSelectorScheduler:
     """Satisfies ``Scheduler`` with pure functions; its calls are asynchronous only for the protocol."""
+
+    def __init__(self) -> None:
+        self._rankings = Rankings()
 
     async def eligible_nodes(self, request: Request, view: FleetView) -> Eligibility:
         """See ``scheduler.decide.eligibility``."""
@@ -22,7 +26,7 @@ class LabelSelectorScheduler:
 
     async def allocate_nodes(self, request: Request, count: int, view: FleetView) -> Allocation:
         """See ``scheduler.decide.allocation``."""
-        return allocation(request, count, view)
+        return allocation(request, count, view, self._rankings)
 
     async def deallocate_nodes(
         self, request: Request, assignments: Collection[Assignment], view: FleetView

@@ -14,6 +14,7 @@ from scheduler.domains import domain_parts, domain_reasons
 from scheduler.feasibility import room_reasons, standing_reasons
 from scheduler.model import Assignment, FleetView, NodeView, Request
 from scheduler.rank import DIGITS, node_parts, replaced_owner
+from scheduler.ranking import Rankings
 from scheduler.requirement import compile_request, next_instance
 from scheduler.rules import domain_rules
 from scheduler.verify import violations
@@ -131,6 +132,20 @@ def _one_by_one(asked: Request, count: int, view: FleetView) -> list[Assignment]
 
 def _parts(rules, node):  # type: ignore[no-untyped-def]
     return [(rule.local, part) for rule in rules for part in domain_parts([rule], node)]
+
+
+@arbitrary
+@given(fleets(), st.lists(requests(simple=True), min_size=1, max_size=4), COUNTS, st.data())
+def test_rankings_that_are_kept_while_nodes_change_never_change_an_answer(
+    view: FleetView, asked: list[Request], count: int, data: st.DataObject
+) -> None:
+    rankings = Rankings()
+    for _ in range(3):
+        for each in asked:
+            assert allocation(each, count, view, rankings) == allocation(each, count, view)
+        gone = data.draw(st.sets(st.sampled_from(sorted(view)))) if view else set()
+        left = {name: node for name, node in view.items() if name not in gone}
+        view = {**left, **data.draw(fleets(most=3))}
 
 
 @arbitrary
