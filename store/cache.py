@@ -181,6 +181,7 @@ class PrefixCache(TreeCopy[T]):
         )
         async for page in pages:
             await self._accept(shard, page, asked)
+            await self._clock.sleep(0)  # whom the answer woke sends first, then the next query is sent
             size = len(page.items)
             del page  # frees the memory of a whole tree during the next wait
             if size > LARGE:

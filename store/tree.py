@@ -175,18 +175,24 @@ class TreeCopy(Generic[T]):
         Only the first answer notifies after each slice; no plan is made before it is complete. A known record
         with an index above ``until`` is this process's own commit, which is newer than the answer.
         """
-        seen, changed = set[str](), set[str]()
+        changed, entries = set[str](), self.entries
+        # Most entries are as they were, and cost one comparison.
+        news = [
+            raw
+            for raw in page.items
+            if shard.anew or (known := entries.get(raw.key)) is None or known.index != raw.modify_index
+        ]
         try:
-            for start in range(0, len(page.items), SLICE):
+            for start in range(0, len(news), SLICE):
                 if start:
                     if not shard.read:
                         changed = self._told(changed)
                     await self._clock.sleep(0)
-                self._see(shard, page.items[start : start + SLICE], seen, changed, until)
-            for key in self._gone(shard, seen):
-                known = self.entries.get(key)
-                if known is not None and known.index > page.index:
-                    if known.index > until:
+                self._see(shard, news[start : start + SLICE], changed, until)
+            for key in self._gone(shard, page):
+                gone = entries.get(key)
+                if gone is not None and gone.index > page.index:
+                    if gone.index > until:
                         continue
                     self._taken_back(shard, key)
                 self._discard(key)
@@ -203,22 +209,18 @@ class TreeCopy(Generic[T]):
             log.warning("cache.taken_back", tree=self.family, key=key)
             self._on_restore()
 
-    def _see(
-        self, shard: Shard, items: list[RawEntry], seen: set[str], changed: set[str], until: float
-    ) -> None:
-        """Apply one slice of an answer; most entries are unchanged and cost one comparison."""
-        entries, numbers = self.entries, dict[int, int]()
+    def _see(self, shard: Shard, items: list[RawEntry], changed: set[str], until: float) -> None:
+        """Apply entries of an answer that are not known as they are there."""
+        numbers = dict[int, int]()
         for raw in items:
             key, index = raw.key, raw.modify_index
-            seen.add(key)
-            known = entries.get(key)
+            known = self.entries.get(key)
             if known is not None:
                 if known.index > until or (known.index == index and not shard.anew):
                     continue
                 if known.index > index:
                     self._taken_back(shard, key)
             elif is_sentinel(key):
-                seen.discard(key)
                 continue
             removed = shard.removed.get(key, 0)
             if removed > until or removed == index:
@@ -231,12 +233,13 @@ class TreeCopy(Generic[T]):
             else:
                 self._set_aside(raw, RecordInvalid(f"{key}: no record of {self.family} has such a key"))
 
-    def _gone(self, shard: Shard, seen: set[str]) -> set[str]:
+    def _gone(self, shard: Shard, page: Page[RawEntry]) -> set[str]:
         """Keys of a shard that are missing in an answer; searched for only if the numbers differ."""
-        gone = {key for key in self.broken if key.startswith(shard.prefix)} - seen
-        if shard.count != sum(key in self.entries for key in seen):
-            gone |= {key for key in self.entries if key.startswith(shard.prefix)} - seen
-        return gone
+        keys = [raw.key for raw in page.items]
+        known: set[str] = set(self.broken)
+        if shard.count != sum(map(self.entries.__contains__, keys)):
+            known.update(self.entries)
+        return {key for key in known if key.startswith(shard.prefix)}.difference(keys) if known else known
 
     def _insert(self, shard: Shard, stored: Stored[T]) -> None:
         if stored.key not in self.entries:

@@ -21,7 +21,7 @@ from farmd.farm.model import FarmSettings, Item
 from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
 from farmd.runtime.wake import Wake
-from store import codec, registration
+from store import codec, operations, registration
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport
 from store.entry import Entry
@@ -237,9 +237,14 @@ class Farms:
             made.append(item)
         return made
 
+    async def add_at_once(self, count: int) -> list[str]:
+        """New items in one transaction, so that no farm sees a part of them; returns their ids."""
+        made = [self.ids.new() for _ in range(count)]
+        await self.client.transaction([operations.put(*_toy(item)) for item in made])
+        return made
+
     async def write(self, item: str, **fields: Any) -> None:
-        rc = ReplicationController(id=item, name=f"n-{item}", manifest="m", replicas_desired=0, **fields)
-        await self.client.put(KEYS.record("rcs", item), codec.encode(rc))
+        await self.client.put(*_toy(item, **fields))
 
     async def remove(self, item: str) -> None:
         await self.client.delete(KEYS.record("rcs", item))
@@ -270,3 +275,9 @@ class Farms:
         working = [item for farm in self.farms.values() for item in farm.works_on]
         assert sorted(working) == sorted(set(working)), "an item has two workers"
         assert set(working) == set(locks), "a lock without a worker, or a worker without a lock"
+
+
+def _toy(item: str, **fields: Any) -> tuple[str, bytes]:
+    """Key and value of an item."""
+    rc = ReplicationController(id=item, name=f"n-{item}", manifest="m", replicas_desired=0, **fields)
+    return KEYS.record("rcs", item), codec.encode(rc)

@@ -49,7 +49,7 @@ async def test_new_items_are_claimed_as_they_come(farms: Farms) -> None:
 async def test_r7_two_farms_claim_their_own_first_and_reject_nothing(farms: Farms) -> None:
     a, b = await farms.start("a"), await farms.start("b")
     await farms.clock.advance(5.0)
-    made = await farms.add(100)
+    made = await farms.add_at_once(60)
     await farms.clock.advance(0.5)
     assert a.works_on | b.works_on == set(made)
     await balanced(farms)
