@@ -145,10 +145,14 @@ async def submit(
     queue = iter(enumerate(batches))
     stopped = False
 
+    tasks: list[asyncio.Task[None]] = []
+
     async def drain() -> None:
         nonlocal stopped
         while not stopped and (following := next(queue, None)) is not None:
             position, batch = following
+            if len(tasks) < in_flight:
+                tasks.append(asyncio.create_task(drain()))
             try:
                 result = await commit(client, batch, clock=clock, may_write=may_write)
             except StoreError:
@@ -158,10 +162,11 @@ async def submit(
             if result.committed:
                 committed(result)
 
-    tasks = [asyncio.create_task(drain()) for _ in range(in_flight)]
+    tasks.append(asyncio.create_task(drain()))
     try:
         # Also after an error the requests in flight are awaited: cancelled, their outcome would be unknown.
-        await asyncio.wait(tasks)
+        while pending := [task for task in tasks if not task.done()]:
+            await asyncio.wait(pending)
     finally:
         for task in tasks:
             task.cancel()
