@@ -11,6 +11,9 @@ import asyncio
 import base64
 import statistics
 import time
+from http.client import HTTPConnection
+
+import msgspec
 
 from bench.farm_process import FarmProcess
 from bench.fleet import CHORES, NODES, PODS_EACH, RCS, fleet
@@ -20,7 +23,7 @@ from bench.seeding import rc_id
 from store import codec
 from store.consul.client import ConsulClient
 from store.rcs import ReplicationController
-from tests.fleet import KEYS, Cluster
+from tests.fleet import KEYS
 
 ROUNDS = 50
 SETTLE_SECONDS = 15
@@ -37,6 +40,7 @@ async def run() -> bool:
 async def _row(rcs: int, most: float) -> bool:
     async with fleet(rcs=rcs) as setting:
         farm = setting.start_farm("reacting")
+        editor = HTTPConnection(setting.server.address)
         plain = Child("bench.plain_client", [setting.server.address])
         try:
             await setting.claimed([farm], rcs + NODES + CHORES)
@@ -44,9 +48,9 @@ async def _row(rcs: int, most: float) -> bool:
             await asyncio.sleep(SETTLE_SECONDS)
             ours, bare = [], []
             for number in range(ROUNDS):
-                seconds, body = await _ours(setting.client, farm, number)
+                seconds, body = await _ours(setting.client, editor, farm, number)
                 ours.append(seconds)
-                bare.append(await _bare(setting.client, plain, number, body))
+                bare.append(await _bare(setting.client, editor, plain, number, body))
         finally:
             await plain.end()
     value, baseline, late, late_baseline = median(ours), median(bare), _p90(ours), _p90(bare)
@@ -58,19 +62,33 @@ async def _row(rcs: int, most: float) -> bool:
     )  # fmt: skip
 
 
-async def _ours(client: ConsulClient, farm: FarmProcess, number: int) -> tuple[float, bytes]:
+def _write(editor: HTTPConnection, key: str, value: bytes) -> float:
+    """Write a key and return when that was acknowledged; it blocks, because a loop would notice it late."""
+    editor.request("PUT", f"/v1/kv/{key}", value)
+    answer = editor.getresponse()
+    acknowledged = time.monotonic()
+    if answer.read().strip() != b"true":
+        raise RuntimeError(f"{key}: found status {answer.status}, expected that it is written")
+    return acknowledged
+
+
+async def _ours(
+    client: ConsulClient, editor: HTTPConnection, farm: FarmProcess, number: int
+) -> tuple[float, bytes]:
     """Seconds from the edit's acknowledgement to that of the intent, and the transaction's body."""
     stored = await client.read(KEYS.record("rcs", rc_id(number)))
     assert stored is not None
     rc = codec.decode(ReplicationController, stored.value, stored.key)
+    more = msgspec.structs.replace(rc, replicas_desired=rc.replicas_desired + 1)
     before = time.monotonic()
-    await Cluster(client).change_rc(rc, replicas_desired=rc.replicas_desired + 1)
-    edited = time.monotonic()
+    edited = _write(editor, stored.key, codec.encode(more))
     at, body = await farm.placed(before)
     return at - edited, body
 
 
-async def _bare(client: ConsulClient, plain: Child, number: int, body: bytes) -> float:
+async def _bare(
+    client: ConsulClient, editor: HTTPConnection, plain: Child, number: int, body: bytes
+) -> float:
     """Seconds for the same by hand."""
     key = f"bare/{number}"
     await client.put(key, b"0")
@@ -78,8 +96,7 @@ async def _bare(client: ConsulClient, plain: Child, number: int, body: bytes) ->
     await plain.ask(f"{key} {base64.b64encode(same).decode()}", "bench.parking")
     await asyncio.sleep(PARK_SECONDS)
     known = len(plain.events)
-    await client.put(key, b"1")
-    edited = time.monotonic()
+    edited = _write(editor, key, b"1")
     await plain.until(lambda: len(plain.events) > known, 10.0, "the plain client's transaction")
     return float(plain.events[known]["at"]) - edited
 
