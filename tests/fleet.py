@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,12 +20,10 @@ from prometheus_client import CollectorRegistry
 from alerting.alert import Alert
 from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
-from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
 from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
 from farmd.process.wiring import build_farm
 from farmd.runtime.clock import SystemClock, SystemIds
-from scheduler.protocol import Scheduler
 from store import codec, manifests, operations, registration
 from store.audit import Audit
 from store.consul.client import ConsulClient
@@ -35,22 +33,33 @@ from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.manifests import Manifest
 from store.nodes import Agent, Node
+from store.ports import Clock, Ids
 from store.rcs import ReplicationController
 from store.reality import Health, Reality
 from store.sessions import Session
 from store.status import Status
+from tests.fault.invariants import Dump
 
 T = TypeVar("T")
 KEYS = Keys()
 CLOCK = SystemClock()
 # What takes this long is broken: on a loaded machine a second's work may well take ten.
 LIMIT = 90.0
+FAST = {"settle": 0.05, "patience": 0.3, "stable": 0.5}
 HELLO = Manifest(id="hello", command=["sleep", "1000"])
 
 
 def client_of(address: str, token: str = "") -> ConsulClient:
     """A client of one server, whatever the environment says."""
     return connect({"CONSUL_HTTP_TOKEN": token} if token else {}, CLOCK, address=address)
+
+
+async def long_log(client: ConsulClient, transactions: int = 1500) -> None:
+    """Write log entries that Consul applies anew, one after the other, when it starts again."""
+    value = b"x" * 100
+    bodies = [[operations.put(f"log/{n}/{k}", value) for k in range(64)] for n in range(100)]
+    for _ in range(transactions // len(bodies)):
+        await asyncio.gather(*(client.transaction(body) for body in bodies))
 
 
 class Inbox:
@@ -109,11 +118,18 @@ class Cluster:
 
     client: ConsulClient
     keys: Keys = KEYS
+    id: str = ""
     nodes: dict[str, Session] = field(default_factory=dict)
 
     async def register(self) -> str:
         """Register the cluster; returns its id."""
-        return await registration.register_cluster(self.client, self.keys, SystemIds())
+        self.id = await registration.register_cluster(self.client, self.keys, SystemIds())
+        return self.id
+
+    async def dump(self) -> Dump:
+        """The whole cluster in one consistent read."""
+        page = await self.client.list(self.keys.prefix, mode="consistent")
+        return Dump(self.keys, {raw.key: Entry.of(raw) for raw in page.items})
 
     async def status(self, rc: ReplicationController) -> Status:
         """What the RC's owner last said; an empty one before it said anything."""
@@ -250,47 +266,47 @@ class RunningFarm:
         return {item for loop in self.farm.loops for item in loop.supervisor.owned}
 
 
-async def start_farm(
+async def begin_farm(
     client: ConsulClient,
     name: str,
     *,
     keys: Keys = KEYS,
+    clock: Clock = CLOCK,
+    ids: Ids | None = None,
+    alerts: Inbox | None = None,
     seed: int = 1,
-    thaw_after: float = 1.0,
-    own_trees_pause: float = 0.2,
-    kinds: Sequence[str] = ("rcs",),
-    housekeeping: HousekeepingSettings = DEFAULTS,
-    scheduler: Scheduler | None = None,
-    **settings: Any,
+    **chosen: Any,
 ) -> RunningFarm:
-    """Start a farm in this process and wait until it is ready."""
-    registry = CollectorRegistry()
+    """Start a farm in this process; ``chosen`` are settings of the farm and arguments of ``build_farm``."""
+    registry, inbox = CollectorRegistry(), alerts or Inbox()
     metrics = Metrics(registry)
-    alerts = Inbox()
+    settings = {each.name for each in fields(FarmSettings)} & chosen.keys()
     farm = await build_farm(
-        settings=FarmSettings(**({"name": name, "settle": 0.05, "patience": 0.3, "stable": 0.5} | settings)),
+        settings=FarmSettings(**({"name": name} | FAST | {each: chosen[each] for each in settings})),
         client=client,
         keys=keys,
-        clock=CLOCK,
+        clock=clock,
         rng=random.Random(f"{seed}/{name}"),
-        ids=SystemIds(),
+        ids=ids or SystemIds(),
         recorder=metrics,
-        progress=Progress(CLOCK, metrics),
-        alerter=alerts,
-        thaw_after=thaw_after,
-        own_trees_pause=own_trees_pause,
-        kinds=kinds,
-        housekeeping=housekeeping,
-        scheduler=scheduler,
+        progress=Progress(clock, metrics),
+        alerter=inbox,
+        **{each: chosen[each] for each in chosen.keys() - settings},
     )
     stop = asyncio.Event()
-    running = RunningFarm(farm, stop, asyncio.create_task(farm.run(stop)), alerts, client, registry)
-    ready = asyncio.create_task(farm.ready.wait())
+    return RunningFarm(farm, stop, asyncio.create_task(farm.run(stop)), inbox, client, registry)
+
+
+async def start_farm(client: ConsulClient, name: str, **chosen: Any) -> RunningFarm:
+    """Start a farm in this process and wait until it is ready."""
+    quick = {"kinds": ("rcs",), "thaw_after": 1.0, "own_trees_pause": 0.2}
+    running = await begin_farm(client, name, **(quick | chosen))
+    ready = asyncio.create_task(running.farm.ready.wait())
     await asyncio.wait([ready, running.task], return_when=asyncio.FIRST_COMPLETED, timeout=LIMIT)
     ready.cancel()
     if running.task.done():
         running.task.result()
-    if not farm.ready.is_set():
+    if not running.farm.ready.is_set():
         raise AssertionError(f"farm {name} did not become ready")
     return running
 

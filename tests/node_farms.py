@@ -5,18 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
-from farmd.farm.farm import Farm
-from farmd.farm.model import FarmSettings
-from farmd.observe.metrics import Metrics
-from farmd.observe.progress import Progress
-from farmd.process.wiring import build_farm
 from store import codec, operations, registration
 from store.audit import Audit
 from store.consul.client import ConsulClient
@@ -28,7 +21,7 @@ from store.manifests import Manifest, canonical, digest
 from store.nodes import Agent, Drain, Node, NodeStatus
 from store.reality import Reality
 from store.work import Work
-from tests.fleet import Inbox
+from tests.fleet import Inbox, RunningFarm, begin_farm
 from tests.toys import Faulty
 from tests.virtual import SeededIds, VirtualClock, embedded_server
 
@@ -36,19 +29,11 @@ KEYS = Keys()
 GRACE = 60.0
 
 
-class NodeFarm:
-    """One farm, of the kind ``nodes`` if nothing else is said."""
+@dataclass
+class NodeFarm(RunningFarm):
+    """One farm, of the kind ``nodes`` if nothing else is said; ``faults`` lies between it and the store."""
 
-    def __init__(self, farm: Farm, faults: Faulty, alerts: Inbox) -> None:
-        self.farm = farm
-        self.faults = faults
-        self.alerts = alerts
-        self.stop = asyncio.Event()
-        self.task = asyncio.create_task(farm.run(self.stop))
-
-    @property
-    def owned(self) -> set[str]:
-        return {item for loop in self.farm.loops for item in loop.supervisor.owned}
+    faults: Faulty
 
 
 class Fleet:
@@ -65,22 +50,17 @@ class Fleet:
         self, name: str, *, alerts: Inbox | None = None, kinds: Sequence[str] = ("nodes",), **settings: Any
     ) -> NodeFarm:
         """Start a farm, and let it claim what is free; ``alerts`` is where it tells people."""
-        faults, alerts = Faulty(InProcessTransport(self.server)), alerts or Inbox()
-        metrics = Metrics(CollectorRegistry())
-        chosen: dict[str, Any] = {"name": name, "settle": 0.1, "patience": 1.0, "stable": 1.0} | settings
-        farm = await build_farm(
-            settings=FarmSettings(**{"lost_after": GRACE, **chosen}),
-            client=ConsulClient(faults, clock=self.clock),
-            keys=KEYS,
+        faults = Faulty(InProcessTransport(self.server))
+        running = await begin_farm(
+            ConsulClient(faults, clock=self.clock),
+            name,
             clock=self.clock,
-            rng=random.Random(name),
             ids=self.ids,
-            recorder=metrics,
-            progress=Progress(self.clock, metrics),
-            alerter=alerts,
+            alerts=alerts,
             kinds=kinds,
+            **({"lost_after": GRACE, "settle": 0.1, "patience": 1.0, "stable": 1.0} | settings),
         )
-        self.farms[name] = NodeFarm(farm, faults, alerts)
+        self.farms[name] = NodeFarm(**vars(running), faults=faults)
         await self.clock.advance(0.5)
         return self.farms[name]
 

@@ -13,7 +13,6 @@ import ctypes
 import gc
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -21,20 +20,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import structlog
-from prometheus_client import CollectorRegistry
 
-from farmd.farm.model import FarmSettings
-from farmd.observe.metrics import Metrics
-from farmd.observe.progress import Progress
-from farmd.process.wiring import build_farm
-from farmd.runtime.clock import SystemIds
 from store.keys import Keys
 from tests import reaper
-from tests.fleet import CLOCK, LIMIT, Inbox, client_of
+from tests.fleet import LIMIT, begin_farm, client_of
 
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
-FAST = {"settle": 0.05, "patience": 0.3, "stable": 0.5}
 
 
 class FarmProcess:
@@ -99,7 +91,7 @@ class Nursery:
             "address": address,
             "prefix": keys.prefix,
             "log": str(log),
-            "settings": {"name": name, **FAST, **settings},
+            "settings": {"name": name, **settings},
         }
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
@@ -121,24 +113,10 @@ class Nursery:
 
 
 async def _farm(address: str, prefix: str, settings: dict[str, Any]) -> None:
-    kinds = settings.pop("kinds", ("rcs",))
-    client, stop = client_of(address), asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    metrics = Metrics(CollectorRegistry())
-    farm = await build_farm(
-        settings=FarmSettings(**settings),
-        client=client,
-        keys=Keys(prefix),
-        clock=CLOCK,
-        rng=random.Random(settings["name"]),
-        ids=SystemIds(),
-        recorder=metrics,
-        progress=Progress(CLOCK, metrics),
-        alerter=Inbox(),
-        kinds=kinds,
-        thaw_after=1.0,
-    )
-    await farm.run(stop)
+    client = client_of(address)
+    farm = await begin_farm(client, keys=Keys(prefix), **({"kinds": ("rcs",), "thaw_after": 1.0} | settings))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, farm.stop.set)
+    await farm.task
     await client.close()
 
 

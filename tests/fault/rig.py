@@ -18,7 +18,6 @@ from farmd.runtime.clock import SystemIds
 from store import codec, manifests, operations, registration
 from store.consul.client import ConsulClient
 from store.daemonsets import DaemonSet
-from store.entry import Entry
 from store.farms import Member
 from store.keys import Keys
 from store.locks import Holder
@@ -27,7 +26,7 @@ from store.nodes import Agent, Node
 from store.operations import Operation
 from store.rcs import ReplicationController
 from store.status import Status
-from tests.fault.farm_process import FAST, FarmProcess, Nursery
+from tests.fault.farm_process import FarmProcess, Nursery
 from tests.fault.invariants import Dump, unfinished, violations
 from tests.fleet import CLOCK, LIMIT, Cluster, RunningFarm, client_of, eventually, start_farm
 from tests.proxy import Hold, Seen
@@ -179,7 +178,7 @@ class Rig:
     async def farm(self, name: str, address: str = "", **settings: Any) -> RunningFarm:
         """Start a farm in this process and wait until it is ready."""
         client = client_of(address or self.address)
-        running = await start_farm(client, name, keys=self.keys, **(FAST | settings))
+        running = await start_farm(client, name, keys=self.keys, **settings)
         self.farms.append(running)
         return running
 
@@ -232,11 +231,6 @@ class Rig:
             raise AssertionError(f"{error}\n{await self._story()}") from None
 
     # -- looking -------------------------------------------------------------------------------
-    async def dump(self) -> Dump:
-        """The whole cluster in one consistent read."""
-        page = await self.client.list(self.keys.prefix, mode="consistent")
-        return Dump(self.keys, {raw.key: Entry.of(raw) for raw in page.items})
-
     async def status(self, item: str, kind: str = "rcs") -> Status | None:
         entry = await self.client.read(self.keys.status(kind, item), mode="consistent")
         return None if entry is None else codec.decode(Status, entry.value, entry.key)
@@ -251,7 +245,7 @@ class Rig:
 
         async def done() -> bool:
             nonlocal last
-            last = unfinished(await self.dump())
+            last = unfinished(await self.cluster.dump())
             return not last
 
         try:
@@ -262,14 +256,14 @@ class Rig:
 
     async def well(self, context: str = "") -> Dump:
         """Check every invariant now."""
-        dump = await self.dump()
+        dump = await self.cluster.dump()
         if found := violations(dump):
             lines = "\n".join(found[:20])
             raise AssertionError(f"{context}: {len(found)} violations\n{lines}\n{await self._story()}")
         return dump
 
     async def _story(self) -> str:
-        dump = await self.dump()
+        dump = await self.cluster.dump()
         records = [
             f"{index} {a.actor} {a.action} {a.before}->{a.after}"
             f" +{len(a.placed)} -{len(a.removed)} ~{len(a.relabelled)}"

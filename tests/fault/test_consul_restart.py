@@ -11,13 +11,11 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from store import operations, registration
-from store.consul.client import ConsulClient
-from store.entry import Entry
+from store import registration
 from store.reality import Reality
-from tests.fault.invariants import Dump, unfinished, violations
-from tests.fleet import Cluster, RunningFarm, client_of, eventually, start_farm
-from tests.integration.agent_rig import Rig, alive, rig_on, shell
+from tests.agents import Agents, agents_on, alive, shell
+from tests.fault.invariants import unfinished, violations
+from tests.fleet import RunningFarm, client_of, eventually, long_log, start_farm
 from tests.proxy import Proxy
 from tests.servers import ConsulServer
 
@@ -29,43 +27,30 @@ SLEEPER = shell("exec sleep 1000")
 @asynccontextmanager
 async def fleet(
     consul: ConsulServer, root: Path, proxy: str = ""
-) -> AsyncIterator[tuple[Rig, Cluster, RunningFarm]]:
+) -> AsyncIterator[tuple[Agents, RunningFarm]]:
     """Three real agents and a farm, all in this process, which talk to Consul through ``proxy`` if given."""
-    async with rig_on(consul.address, root) as rig:
+    async with agents_on(consul.address, root) as rig:
         address = proxy or consul.address
         for node in NODES:
             await rig.agent(node, consul=address)
         client = client_of(address)
         farm = await start_farm(client, "alive", keys=rig.keys)
         try:
-            yield rig, Cluster(rig.client, rig.keys), farm
+            yield rig, farm
         finally:
             farm.task.cancel()
             await asyncio.gather(farm.task, return_exceptions=True)
             await client.close()
 
 
-async def dump(rig: Rig) -> Dump:
-    page = await rig.client.list(rig.keys.prefix, mode="consistent")
-    return Dump(rig.keys, {raw.key: Entry.of(raw) for raw in page.items})
-
-
-async def long_log(client: ConsulClient, transactions: int = 1500) -> None:
-    """Write log entries that Consul applies anew, one after the other, when it starts again."""
-    value = b"x" * 100
-    bodies = [[operations.put(f"log/{n}/{k}", value) for k in range(64)] for n in range(100)]
-    for _ in range(transactions // len(bodies)):
-        await asyncio.gather(*(client.transaction(body) for body in bodies))
-
-
-async def sessions(rig: Rig) -> dict[str, str]:
+async def sessions(rig: Agents) -> dict[str, str]:
     """The sessions that hold the presence of the farm and of the agents, by key."""
     keys = [rig.keys.farm("alive"), *(rig.keys.agent(node) for node in NODES)]
-    found = (await dump(rig)).entries
+    found = (await rig.dump()).entries
     return {key: found[key].session for key in keys if key in found}
 
 
-async def running(rig: Rig, count: int) -> dict[str, Reality]:
+async def running(rig: Agents, count: int) -> dict[str, Reality]:
     """Wait until that many nodes run the pod; their realities."""
     found: dict[str, Reality] = {}
 
@@ -75,7 +60,7 @@ async def running(rig: Rig, count: int) -> dict[str, Reality]:
             found.pop(node, None)
             if mine:
                 (found[node],) = mine
-        return len(found) == count and not unfinished(await dump(rig))
+        return len(found) == count and not unfinished(await rig.dump())
 
     await eventually(so, what=f"{count} running pods")
     return found
@@ -91,23 +76,23 @@ def durable() -> Iterator[ConsulServer]:
 async def test_after_a_restart_of_consul_all_goes_on_and_nothing_was_removed(
     durable: ConsulServer, tmp_path: Path, end: Callable[[ConsulServer], None]
 ) -> None:
-    async with fleet(durable, tmp_path) as (rig, cluster, farm):
-        rc = await cluster.create_rc("web", 2, manifest=SLEEPER)
+    async with fleet(durable, tmp_path) as (rig, farm):
+        rc = await rig.create_rc("web", 2, manifest=SLEEPER)
         before = await running(rig, 2)
         await asyncio.to_thread(end, durable)
         await asyncio.to_thread(durable.start)
-        await cluster.change_rc(rc, replicas_desired=3)
+        await rig.change_rc(rc, replicas_desired=3)
         after = await running(rig, 3)
         assert {node: (r.pid, r.started) for node, r in after.items() if node in before} == {
             node: (r.pid, r.started) for node, r in before.items()
         }
         assert all(alive(reality) for reality in after.values())
-        found = await dump(rig)
+        found = await rig.dump()
         assert violations(found) == []
         assert [audit.removed for _, audit in found.audits if audit.removed] == []
 
         async def owned() -> bool:
-            return farm.owned == {rc.id} and rig.keys.lock("rcs", rc.id) in (await dump(rig)).entries
+            return farm.owned == {rc.id} and rig.keys.lock("rcs", rc.id) in (await rig.dump()).entries
 
         await eventually(owned, what="the lock, kept or taken again")
 
@@ -120,7 +105,7 @@ async def test_r2_a_server_that_replays_its_log_ends_no_session(
     client = client_of(durable.address)
     await long_log(client)
     await client.close()
-    async with fleet(durable, tmp_path) as (rig, _, farm):
+    async with fleet(durable, tmp_path) as (rig, farm):
         before = await sessions(rig)
         assert len(before) == 1 + len(NODES)
         for _ in range(2):
@@ -151,9 +136,9 @@ async def test_r20_a_wiped_consul_removes_nothing_and_nobody_registers_it_anew(
 ) -> None:
     async with (
         Proxy(durable.address) as proxy,
-        fleet(durable, tmp_path, proxy.address) as (rig, cluster, farm),
+        fleet(durable, tmp_path, proxy.address) as (rig, farm),
     ):
-        await cluster.create_rc("web", 3, manifest=SLEEPER)
+        await rig.create_rc("web", 3, manifest=SLEEPER)
         before = await running(rig, 3)
         await asyncio.to_thread(durable.kill)
         durable.wipe()
@@ -167,7 +152,7 @@ async def test_r20_a_wiped_consul_removes_nothing_and_nobody_registers_it_anew(
         await everybody_looked(proxy, rig, start)
         assert all(alive(reality) for reality in before.values())
         assert farm.alerts.firing.keys() <= FREEZE
-        left = (await dump(rig)).entries
+        left = (await rig.dump()).entries
         assert rig.keys.cluster not in left
         assert rig.keys.schema not in left
         assert [key for key in left if key.endswith(".present")] == []
@@ -182,16 +167,16 @@ async def test_r20_nobody_takes_another_cluster_for_the_one_that_was_wiped(
     """As if a farm was started on the wiped store, or another cluster's snapshot restored over it."""
     async with (
         Proxy(durable.address) as proxy,
-        fleet(durable, tmp_path, proxy.address) as (rig, cluster, farm),
+        fleet(durable, tmp_path, proxy.address) as (rig, farm),
     ):
-        await cluster.create_rc("web", 3, manifest=SLEEPER)
+        await rig.create_rc("web", 3, manifest=SLEEPER)
         before = await running(rig, 3)
         await asyncio.to_thread(durable.kill)
         durable.wipe()
         proxy.refuse()
         start = len(proxy.requests)
         await asyncio.to_thread(durable.start)
-        former, _ = rig.cluster, await rig.register()
+        former, _ = rig.id, await rig.register()
         for node in NODES:
             await registration.register_node(rig.client, rig.keys, node)
         proxy.accept()
@@ -201,15 +186,15 @@ async def test_r20_nobody_takes_another_cluster_for_the_one_that_was_wiped(
 
         await eventually(frozen, what="the alert of the freeze")
         await everybody_looked(proxy, rig, start)
-        assert rig.cluster != former
+        assert rig.id != former
         assert all(alive(reality) for reality in before.values())
-        left = (await dump(rig)).entries
+        left = (await rig.dump()).entries
         assert [key for key in left if "/pods/" in key and not key.endswith(".present")] == []
         assert [key for key in left if "/audit/" in key or "/failsafe/rcs" in key] == []
         assert not farm.task.done()
 
 
-async def everybody_looked(proxy: Proxy, rig: Rig, start: int) -> None:
+async def everybody_looked(proxy: Proxy, rig: Agents, start: int) -> None:
     """Return once each agent asked for its intents, and the farm for its trees, and then asked again."""
     wanted = {f"/v1/kv/{rig.keys.intents(node)}" for node in NODES}
     wanted |= {f"/v1/kv/{rig.keys.tree(family)}" for family in ("rcs", "nodes")}

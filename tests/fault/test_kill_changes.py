@@ -66,7 +66,7 @@ async def nothing(rig: Rig) -> None:
 
 
 async def newer_manifest(rig: Rig) -> None:
-    (item,) = (await rig.dump()).daemonsets
+    (item,) = (await rig.cluster.dump()).daemonsets
     await rig.rewrite(rig.keys.record("daemonsets", item), DaemonSet, manifest=await rig.use(NEWER))
 
 
@@ -100,7 +100,7 @@ async def its_node_is_drained(rig: Rig) -> None:
 
 async def occupied(rig: Rig) -> str:
     """A node on which the controller has a pod."""
-    dump = await rig.dump()
+    dump = await rig.cluster.dump()
     return min(node for owner, node, _ in dump.pods if owner in dump.rcs)
 
 
@@ -118,7 +118,7 @@ async def at_rest(rig: Rig) -> None:
     """Wait until nothing is left to do, and everybody who owns pods has said so."""
 
     async def so() -> bool:
-        dump = await rig.dump()
+        dump = await rig.cluster.dump()
         states = [await rig.status(rc) for rc in dump.rcs]
         states += [await rig.status(each, "daemonsets") for each in dump.daemonsets]
         told = all(status is not None and status.state == "converged" for status in states)

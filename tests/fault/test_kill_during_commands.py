@@ -100,7 +100,7 @@ async def until_nothing_is_left(rig: Rig, rc_id: str, context: str) -> None:
     """Of a deleted controller only the audit speaks."""
 
     async def left() -> list[str]:
-        dump = await rig.dump()
+        dump = await rig.cluster.dump()
         audit = rig.keys.tree("audit")
         return [
             key

@@ -14,14 +14,13 @@ from farmd.commands.mutation import Call, commit
 from farmd.nodes import commands
 from farmd.runtime.clock import SystemIds
 from store import manifests
-from store.entry import Entry
 from store.manifests import Manifest
 from store.nodes import Node, Reserved
 from store.rcs import ReplicationController
 from store.reality import Reality
+from tests.agents import Agents, agents_on, sha_of, shell
 from tests.fault.invariants import Dump, unfinished, violations
-from tests.fleet import CLOCK, LIMIT, Cluster, RunningFarm, client_of, eventually, in_time, start_farm
-from tests.integration.agent_rig import Rig, rig_on, sha_of, shell
+from tests.fleet import CLOCK, LIMIT, RunningFarm, client_of, eventually, in_time, start_farm
 from tests.proxy import Proxy
 from tests.servers import ConsulServer
 
@@ -36,12 +35,11 @@ ASKING = shell("exec sleep 1000", resources={"cpu": 0.1})
 class Scene:
     """Three real agents and farms, all in this process, on a Consul that can be restored."""
 
-    def __init__(self, consul: ConsulServer, address: str, rig: Rig, stack: AsyncExitStack) -> None:
+    def __init__(self, consul: ConsulServer, address: str, rig: Agents, stack: AsyncExitStack) -> None:
         self.consul = consul
         self._address = address
         self.rig = rig
         self.keys = rig.keys
-        self.cluster = Cluster(rig.client, rig.keys)
         self._stack = stack
 
     async def farm(self, name: str) -> RunningFarm:
@@ -69,17 +67,13 @@ class Scene:
         await self.rig.client.destroy_session(before[1])
         await eventually(lambda: self.rig.presence(node), what=f"presence of {node} under another session")
 
-    async def dump(self) -> Dump:
-        page = await self.rig.client.list(self.keys.prefix, mode="consistent")
-        return Dump(self.keys, {raw.key: Entry.of(raw) for raw in page.items})
-
     async def settled(self, within: float = LIMIT) -> Dump:
         """Wait until all processes, realities, statuses and locks are what the store wants."""
         last: list[str] = []
 
         async def so() -> Dump | None:
             nonlocal last
-            dump = await self.dump()
+            dump = await self.rig.dump()
             last = [*unfinished(dump), *violations(dump), *await self._astray(dump)]
             return None if last else dump
 
@@ -111,7 +105,7 @@ class Scene:
             entry.session for key, entry in dump.entries.items() if key.startswith(self.keys.tree("farms"))
         }
         for rc in dump.rcs.values():
-            status = await self.cluster.status(rc)
+            status = await self.rig.status(rc)
             if (status.state, status.placed) != ("converged", rc.replicas_desired):
                 lines.append(f"{rc.name}: its status is {status.state} with {status.placed} pods")
             lock = dump.entries.get(self.keys.lock("rcs", rc.id))
@@ -126,7 +120,7 @@ class Scene:
 @asynccontextmanager
 async def scene_on(consul: ConsulServer, root: Path, proxy: str = "") -> AsyncIterator[Scene]:
     """Farms and agents talk to Consul through ``proxy`` if given."""
-    async with rig_on(consul.address, root) as rig, AsyncExitStack() as stack:
+    async with agents_on(consul.address, root) as rig, AsyncExitStack() as stack:
         for node in NODES:
             await rig.agent(node, consul=proxy or consul.address)
         yield Scene(consul, proxy or consul.address, rig, stack)
@@ -146,7 +140,7 @@ async def scene(consul: ConsulServer, tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 async def created(scene: Scene, replicas: int, manifest: Manifest = OLD) -> ReplicationController:
-    rc = await scene.cluster.create_rc("web", replicas, manifest=manifest)
+    rc = await scene.rig.create_rc("web", replicas, manifest=manifest)
     await scene.settled()
     return rc
 
@@ -154,7 +148,7 @@ async def created(scene: Scene, replicas: int, manifest: Manifest = OLD) -> Repl
 async def updated(scene: Scene, rc: ReplicationController, manifest: Manifest) -> ReplicationController:
     """Another manifest for all pods of a controller."""
     await scene.rig.client.put(scene.keys.manifest(sha_of(manifest)), manifests.canonical(manifest))
-    changed = await scene.cluster.change_rc(rc, manifest=sha_of(manifest))
+    changed = await scene.rig.change_rc(rc, manifest=sha_of(manifest))
     await scene.settled()
     return changed
 
@@ -196,7 +190,7 @@ async def test_r23_an_edit_right_after_the_restore_hides_nothing(scene: Scene) -
     snapshot = await scene.snapshot()
     await updated(scene, rc, NEW)
     await scene.restore(snapshot)
-    await scene.cluster.change_rc(rc, replicas_desired=3)
+    await scene.rig.change_rc(rc, replicas_desired=3)
     dump = await scene.settled(AFTER_RESTORE)
     assert {intent.manifest for _, intent in dump.intents.values()} == {sha_of(OLD)}
     assert len(dump.pods) == 3
@@ -205,11 +199,11 @@ async def test_r23_an_edit_right_after_the_restore_hides_nothing(scene: Scene) -
 async def test_r17_reservations_of_before_the_restore_do_not_count(scene: Scene) -> None:
     rc = await created(scene, 1, ASKING)
     snapshot = await scene.snapshot()
-    await scene.cluster.change_rc(rc, replicas_desired=3)
+    await scene.rig.change_rc(rc, replicas_desired=3)
     await scene.settled()
     await scene.restore(snapshot)
     await scene.settled(AFTER_RESTORE)
-    await scene.cluster.change_rc(rc, replicas_desired=3)
+    await scene.rig.change_rc(rc, replicas_desired=3)
     dump = await scene.settled(AFTER_RESTORE)
     reserved = {
         (dump.keys.last_part(key), instance)
@@ -222,7 +216,7 @@ async def test_r17_reservations_of_before_the_restore_do_not_count(scene: Scene)
 async def test_a_drain_that_began_after_the_snapshot_is_off(scene: Scene) -> None:
     await created(scene, 2)
     snapshot = await scene.snapshot()
-    before = await scene.dump()
+    before = await scene.rig.dump()
     node = min(node for node, _ in before.intents)
     await drained(scene, node)
     await scene.restore(snapshot)
@@ -236,10 +230,10 @@ async def test_a_drain_that_was_ended_after_the_snapshot_is_on_again(scene: Scen
     await drained(scene, "n1")
     snapshot = await scene.snapshot()
     await commit(scene.call(), await commands.undrain(scene.call(), "n1"))
-    await scene.cluster.change_rc(rc := next(iter((await scene.dump()).rcs.values())), replicas_desired=3)
+    await scene.rig.change_rc(rc := next(iter((await scene.rig.dump()).rcs.values())), replicas_desired=3)
     await scene.settled()
     await scene.restore(snapshot)
-    await scene.cluster.change_rc(rc, replicas_desired=2)
+    await scene.rig.change_rc(rc, replicas_desired=2)
     dump = await scene.settled(AFTER_RESTORE)
     assert {node for node, _ in dump.intents} == {"n2", "n3"}
 
@@ -254,7 +248,7 @@ async def test_r16_who_was_out_of_contact_during_the_restore_follows_it_too(
         await updated(scene, rc, NEW)
         proxy.refuse()
         await scene.restore(snapshot)
-        await scene.cluster.change_rc(rc, replicas_desired=3)
+        await scene.rig.change_rc(rc, replicas_desired=3)
         proxy.accept()
         dump = await scene.settled(AFTER_RESTORE)
         assert {intent.manifest for _, intent in dump.intents.values()} == {sha_of(OLD)}
@@ -275,7 +269,7 @@ async def test_r1_sessions_and_locks_of_the_past_end(
         await scene.lose_session("n1")
         await updated(scene, rc, NEW)
         await scene.restore(snapshot)
-        await scene.cluster.change_rc(rc, replicas_desired=3)
+        await scene.rig.change_rc(rc, replicas_desired=3)
         dump = await scene.settled(AFTER_RESTORE)
         assert alive.owned >= {rc.id}
         assert {intent.manifest for _, intent in dump.intents.values()} == {sha_of(OLD)}
@@ -284,7 +278,7 @@ async def test_r1_sessions_and_locks_of_the_past_end(
 async def test_r15_restores_in_a_row_are_all_followed(scene: Scene) -> None:
     rc = await created(scene, 1)
     older = await scene.snapshot()
-    rc = await scene.cluster.change_rc(rc, replicas_desired=3)
+    rc = await scene.rig.change_rc(rc, replicas_desired=3)
     await updated(scene, rc, NEW)
     newer = await scene.snapshot()
     await scene.restore(older)

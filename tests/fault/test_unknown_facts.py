@@ -17,8 +17,8 @@ from store.daemonsets import DaemonSet
 from store.nodes import Agent, Node
 from store.rcs import ReplicationController
 from store.work import Work
+from tests.agents import AgentProcess, agents_on, alive
 from tests.fault.rig import Rig, named, rig_on
-from tests.integration import agent_rig
 from tests.obedient import Obedient, obedient
 
 ZONE = {"zone": "a"}
@@ -119,20 +119,20 @@ async def test_r21_an_agent_that_is_killed_loses_no_pod_within_the_grace_period(
     consul_dev: str, tmp_path: Path
 ) -> None:
     """``kill -9``; Consul ends the session; the agent comes back to the processes that it left."""
-    async with agent_rig.rig_on(consul_dev, tmp_path) as machine, rig_on(consul_dev) as rig:
+    async with agents_on(consul_dev, tmp_path) as machine, rig_on(consul_dev) as rig:
         machine.keys = rig.keys
         async with obedient(rig.cluster) as agents:
             agents.deaf.add("n1")
             await join(rig, "n2", "n3")
             await rig.farm("farm", kinds=KINDS)
-            async with agent_rig.AgentProcess(machine, FARMD_AGENT__LABELS="zone=a") as agent:
+            async with AgentProcess(machine, FARMD_AGENT__LABELS="zone=a") as agent:
                 rc, daemonset = await owners(rig)
                 before = await machine.realities()
                 await agent.end(signal.SIGKILL)
             await vanish(rig, "n1")
             await absent(rig, "n1")
             await nothing_left(rig, rc, daemonset)
-            async with agent_rig.AgentProcess(machine, FARMD_AGENT__LABELS="zone=a"):
+            async with AgentProcess(machine, FARMD_AGENT__LABELS="zone=a"):
 
                 async def back() -> bool:
                     return await machine.presence() is not None
@@ -143,7 +143,7 @@ async def test_r21_an_agent_that_is_killed_loses_no_pod_within_the_grace_period(
                 assert {name: one.pid for name, one in after.items()} == {
                     name: one.pid for name, one in before.items()
                 }
-                assert all(agent_rig.alive(one) for one in before.values())
+                assert all(alive(one) for one in before.values())
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from farmd.agent.model import Record
 from farmd.agent.state import AgentIdentity, StateDirectory
 from store.manifests import HealthCheck, Manifest
 from store.reality import Reality
+from tests.agents import Agents, agents_on, alive, kill, sha_of, shell
 from tests.fleet import eventually
-from tests.integration.agent_rig import Rig, alive, kill, rig_on, sha_of, shell
 from tests.small_disk import SmallDisk
 
 OLD, NEW = shell("exec sleep 1000"), shell("exec sleep 2000")
@@ -37,8 +37,8 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 @pytest.fixture
-async def rig(consul_dev: str, disk: SmallDisk) -> AsyncIterator[Rig]:
-    async with rig_on(consul_dev, disk.path.parent) as made:
+async def rig(consul_dev: str, disk: SmallDisk) -> AsyncIterator[Agents]:
+    async with agents_on(consul_dev, disk.path.parent) as made:
         yield made
 
 
@@ -46,14 +46,14 @@ def says_disk_full(reality: Reality) -> bool:
     return "disk full" in reality.reason
 
 
-async def sessions(rig: Rig) -> int:
+async def sessions(rig: Agents) -> int:
     """How many sessions the agents of this node have left in Consul; the node's name is this test's own."""
     async with aiohttp.ClientSession() as http, http.get(f"http://{rig.address}/v1/session/list") as answer:
         return sum(found["Name"] == "farmd-agent-n1" for found in await answer.json())
 
 
 async def test_r26_a_restart_on_a_full_disk_adopts_what_runs(
-    rig: Rig, disk: SmallDisk, tmp_path: Path
+    rig: Agents, disk: SmallDisk, tmp_path: Path
 ) -> None:
     manifest = checked(tmp_path / "sick")
     first = await rig.agent()
@@ -68,7 +68,7 @@ async def test_r26_a_restart_on_a_full_disk_adopts_what_runs(
     assert not again.task.done()
 
 
-async def test_r26_a_node_that_never_saved_anything_opens_one_session(rig: Rig, disk: SmallDisk) -> None:
+async def test_r26_a_node_that_never_saved_anything_opens_one_session(rig: Agents, disk: SmallDisk) -> None:
     before = await sessions(rig)
     for name in ("instances", "manifests"):
         (disk.path / name).mkdir()
@@ -83,7 +83,7 @@ async def test_r26_a_node_that_never_saved_anything_opens_one_session(rig: Rig, 
 
 
 async def test_r26_a_full_disk_refuses_starts_and_stops_nothing_that_could_not_start_again(
-    rig: Rig, disk: SmallDisk
+    rig: Agents, disk: SmallDisk
 ) -> None:
     await rig.agent()
     for instance in ("stays", "goes"):
@@ -105,7 +105,7 @@ async def test_r26_a_full_disk_refuses_starts_and_stops_nothing_that_could_not_s
 
 
 async def test_r26_an_end_on_a_full_disk_is_known_and_what_ended_starts_again_when_there_is_room(
-    rig: Rig, disk: SmallDisk, tmp_path: Path
+    rig: Agents, disk: SmallDisk, tmp_path: Path
 ) -> None:
     end = tmp_path / "end"
     mortal = shell(f"while test ! -e {end}; do sleep 0.02; done; exit 7")
@@ -126,7 +126,7 @@ async def test_r26_an_end_on_a_full_disk_is_known_and_what_ended_starts_again_wh
 
 @pytest.mark.parametrize("stop_after", [0, 600])
 async def test_r26_rounds_go_on_on_a_full_disk(
-    rig: Rig, disk: SmallDisk, tmp_path: Path, stop_after: float
+    rig: Agents, disk: SmallDisk, tmp_path: Path, stop_after: float
 ) -> None:
     await rig.agent()
     await rig.want(checked(tmp_path / "sick", stop_after=stop_after))
@@ -149,7 +149,7 @@ async def test_r26_rounds_go_on_on_a_full_disk(
     await eventually(quiet, what="the end of the complaint")
 
 
-async def test_a_log_says_where_output_is_missing(rig: Rig, disk: SmallDisk, tmp_path: Path) -> None:
+async def test_a_log_says_where_output_is_missing(rig: Agents, disk: SmallDisk, tmp_path: Path) -> None:
     wait = f"while test ! -e {tmp_path}/step$n; do sleep 0.02; done"
     noise = "head -c 20000 /dev/zero | tr '\\0' x"
     running = await rig.agent()
@@ -175,7 +175,7 @@ async def test_r26_a_state_directory_that_was_removed_is_made_anew(
     consul_dev: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "LOOK_AGAIN", 0.1)
-    async with rig_on(consul_dev, tmp_path) as rig:
+    async with agents_on(consul_dev, tmp_path) as rig:
         first = await rig.agent()
         await rig.want(OLD)
         before = await rig.until_running(OLD)

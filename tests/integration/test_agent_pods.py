@@ -11,8 +11,8 @@ import pytest
 
 from store import manifests, operations
 from store.manifests import HealthCheck, Port, Stop
+from tests.agents import Agents, Running, agents_on, alive, kill, sha_of, shell, web
 from tests.fleet import eventually
-from tests.integration.agent_rig import Rig, Running, alive, kill, rig_on, sha_of, shell, web
 from tests.servers import ConsulServer
 
 
@@ -23,12 +23,12 @@ def consul() -> Iterator[ConsulServer]:
 
 
 @pytest.fixture
-async def rig(consul: ConsulServer, tmp_path: Path) -> AsyncIterator[Rig]:
-    async with rig_on(consul.address, tmp_path) as made:
+async def rig(consul: ConsulServer, tmp_path: Path) -> AsyncIterator[Agents]:
+    async with agents_on(consul.address, tmp_path) as made:
         yield made
 
 
-async def test_a_pod_starts_is_healthy_answers_and_stops_when_unwanted(rig: Rig) -> None:
+async def test_a_pod_starts_is_healthy_answers_and_stops_when_unwanted(rig: Agents) -> None:
     await rig.agent()
     index = await rig.want(web())
     reality = await rig.until(lambda r: r.health.state == "passing")
@@ -46,7 +46,7 @@ async def test_a_pod_starts_is_healthy_answers_and_stops_when_unwanted(rig: Rig)
     assert list((rig.root / "n1" / "instances").iterdir()) == []
 
 
-async def test_health_turns_critical_and_back(rig: Rig) -> None:
+async def test_health_turns_critical_and_back(rig: Agents) -> None:
     running = await rig.agent()
     await rig.want(web(health=HealthCheck(type="http", port="http", interval=0.1, failures=20)))
     first = await rig.until(lambda r: r.health.state == "passing")
@@ -59,7 +59,7 @@ async def test_health_turns_critical_and_back(rig: Rig) -> None:
     await rig.until(lambda r: r.health.state == "passing")
 
 
-async def test_a_killed_process_is_restarted_and_its_end_is_in_reality(rig: Rig) -> None:
+async def test_a_killed_process_is_restarted_and_its_end_is_in_reality(rig: Agents) -> None:
     await rig.agent()
     await rig.want(web())
     first = await rig.until(lambda r: r.health.state == "passing")
@@ -72,7 +72,7 @@ async def test_a_killed_process_is_restarted_and_its_end_is_in_reality(rig: Rig)
     assert second.intent == first.intent
 
 
-async def test_a_crashing_pod_backs_off_with_its_reason(rig: Rig) -> None:
+async def test_a_crashing_pod_backs_off_with_its_reason(rig: Agents) -> None:
     await rig.agent()
     await rig.want(shell("exit 3"))
     reality = await rig.until(lambda r: len(r.exits) >= 3)
@@ -83,7 +83,7 @@ async def test_a_crashing_pod_backs_off_with_its_reason(rig: Rig) -> None:
     assert all(gap >= 0.05 for gap in gaps)
 
 
-async def test_another_manifest_replaces_in_place_and_keeps_the_ports(rig: Rig) -> None:
+async def test_another_manifest_replaces_in_place_and_keeps_the_ports(rig: Agents) -> None:
     await rig.agent()
     old, new = web(), web(env={"V": "2"})
     await rig.want(old)
@@ -95,7 +95,7 @@ async def test_another_manifest_replaces_in_place_and_keeps_the_ports(rig: Rig) 
     assert (after.intent, after.restarts) == (index, 0)
 
 
-async def test_a_changed_owner_restarts_nothing(rig: Rig) -> None:
+async def test_a_changed_owner_restarts_nothing(rig: Agents) -> None:
     await rig.agent()
     await rig.want(shell("exec sleep 1000"))
     before = await rig.until_running(shell("exec sleep 1000"))
@@ -104,7 +104,7 @@ async def test_a_changed_owner_restarts_nothing(rig: Rig) -> None:
     assert (after.pid, after.started, after.intent) == (before.pid, before.started, index)
 
 
-async def test_a_stop_is_graceful_first_and_reaches_the_whole_group(rig: Rig) -> None:
+async def test_a_stop_is_graceful_first_and_reaches_the_whole_group(rig: Agents) -> None:
     running = await rig.agent()
     polite = shell(
         "trap 'echo polite > stopped; exit 0' TERM; echo up; sleep 1005 & while :; do sleep 0.02; done"
@@ -119,7 +119,7 @@ async def test_a_stop_is_graceful_first_and_reaches_the_whole_group(rig: Rig) ->
     assert (running.state.work("web") / "stopped").read_text() == "polite\n"
 
 
-async def test_a_stubborn_process_is_killed_after_its_grace(rig: Rig) -> None:
+async def test_a_stubborn_process_is_killed_after_its_grace(rig: Agents) -> None:
     running = await rig.agent()
     stubborn = shell("trap '' TERM; echo up; while :; do sleep 0.02; done", stop=Stop(grace=0.3))
     await rig.want(stubborn)
@@ -130,7 +130,9 @@ async def test_a_stubborn_process_is_killed_after_its_grace(rig: Rig) -> None:
     assert not alive(before)
 
 
-async def test_what_cannot_start_is_failed_with_its_reason_and_tried_again(rig: Rig, tmp_path: Path) -> None:
+async def test_what_cannot_start_is_failed_with_its_reason_and_tried_again(
+    rig: Agents, tmp_path: Path
+) -> None:
     await rig.agent()
     program = tmp_path / "later"
     manifest = shell("", command=[str(program)])
@@ -143,14 +145,14 @@ async def test_what_cannot_start_is_failed_with_its_reason_and_tried_again(rig: 
     await rig.until_running(manifest)
 
 
-async def test_a_user_that_does_not_exist_is_refused_with_a_reason(rig: Rig) -> None:
+async def test_a_user_that_does_not_exist_is_refused_with_a_reason(rig: Agents) -> None:
     await rig.agent()
     await rig.want(shell("exec sleep 1000", user="nobody-here"))
     reality = await rig.until(lambda r: r.phase == "failed")
     assert "user: found 'nobody-here'" in reality.reason
 
 
-async def test_r20_bad_records_concern_their_own_instance_alone(rig: Rig) -> None:
+async def test_r20_bad_records_concern_their_own_instance_alone(rig: Agents) -> None:
     await rig.agent()
     good = shell("exec sleep 1000")
     await rig.client.put(rig.keys.intent("n1", "broken"), b"<html>")
@@ -173,7 +175,7 @@ async def test_r20_bad_records_concern_their_own_instance_alone(rig: Rig) -> Non
     assert set(await rig.realities()) == {"good", *reasons}
 
 
-async def test_r20_a_record_broken_by_hand_leaves_its_pod_running(rig: Rig) -> None:
+async def test_r20_a_record_broken_by_hand_leaves_its_pod_running(rig: Agents) -> None:
     await rig.agent()
     manifest = shell("exec sleep 1000")
     await rig.want(manifest)
@@ -188,7 +190,7 @@ async def test_r20_a_record_broken_by_hand_leaves_its_pod_running(rig: Rig) -> N
 
 @pytest.mark.parametrize("owner", ["rc1", "rc2"])
 async def test_a_pod_that_is_created_again_while_the_former_one_stops_begins_at_no_restarts(
-    rig: Rig, owner: str
+    rig: Agents, owner: str
 ) -> None:
     await rig.agent()
     slow = shell("trap 'while ! test -e go; do sleep 0.05; done; exit' TERM; while :; do sleep 0.05; done")
@@ -207,7 +209,7 @@ async def test_a_pod_that_is_created_again_while_the_former_one_stops_begins_at_
     assert (await rig.until(lambda r: r.restarts == 1)).owner == owner
 
 
-async def test_another_owners_pod_that_takes_over_a_process_begins_at_no_restarts(rig: Rig) -> None:
+async def test_another_owners_pod_that_takes_over_a_process_begins_at_no_restarts(rig: Agents) -> None:
     await rig.agent()
     manifest = shell("exec sleep 1000")
     await rig.want(manifest)
@@ -218,7 +220,7 @@ async def test_another_owners_pod_that_takes_over_a_process_begins_at_no_restart
     assert (taken.pid, taken.restarts, taken.exits) == (former.pid, 0, [])
 
 
-async def test_a_manifest_that_comes_late_is_picked_up(rig: Rig) -> None:
+async def test_a_manifest_that_comes_late_is_picked_up(rig: Agents) -> None:
     await rig.agent()
     manifest = shell("exec sleep 1000")
     body = manifests.canonical(manifest)
@@ -234,7 +236,7 @@ async def test_a_manifest_that_comes_late_is_picked_up(rig: Rig) -> None:
     await rig.until_running(manifest, instance="late")
 
 
-async def test_a_forged_manifest_is_not_run(rig: Rig, tmp_path: Path) -> None:
+async def test_a_forged_manifest_is_not_run(rig: Agents, tmp_path: Path) -> None:
     await rig.agent()
     honest, forged = shell("exec sleep 1000"), shell(f"touch {tmp_path}/forged")
     await rig.client.put(rig.keys.manifest(sha_of(honest)), manifests.canonical(forged))
@@ -246,7 +248,7 @@ async def test_a_forged_manifest_is_not_run(rig: Rig, tmp_path: Path) -> None:
     assert not (tmp_path / "forged").exists()
 
 
-async def test_a_fixed_port_in_use_is_a_reason_and_starts_when_free(rig: Rig) -> None:
+async def test_a_fixed_port_in_use_is_a_reason_and_starts_when_free(rig: Agents) -> None:
     await rig.agent()
     server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -259,7 +261,7 @@ async def test_a_fixed_port_in_use_is_a_reason_and_starts_when_free(rig: Rig) ->
     await rig.until(lambda r: r.health.state == "passing")
 
 
-async def test_many_pods_of_one_node(rig: Rig) -> None:
+async def test_many_pods_of_one_node(rig: Agents) -> None:
     await rig.agent()
     manifest = shell("exec sleep 1000")
     for n in range(20):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from store.manifests import HealthCheck
+from tests.agents import AgentProcess, Agents, agents_on, alive, shell, web
 from tests.fleet import in_time
-from tests.integration.agent_rig import AgentProcess, Rig, alive, rig_on, shell, web
 from tests.servers import ConsulServer
 
 LOGIN = {"HOME", "USER", "LOGNAME", "SHELL"}
@@ -24,13 +24,13 @@ def consul() -> Iterator[ConsulServer]:
 
 
 @pytest.fixture
-async def rig(consul: ConsulServer, tmp_path: Path) -> AsyncIterator[Rig]:
-    async with rig_on(consul.address, tmp_path) as made:
+async def rig(consul: ConsulServer, tmp_path: Path) -> AsyncIterator[Agents]:
+    async with agents_on(consul.address, tmp_path) as made:
         yield made
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-async def test_r27_however_the_agent_ends_its_workloads_go_on(rig: Rig, number: signal.Signals) -> None:
+async def test_r27_however_the_agent_ends_its_workloads_go_on(rig: Agents, number: signal.Signals) -> None:
     async with AgentProcess(rig) as first:
         await rig.want(web())
         before = await rig.until(lambda r: r.health.state == "passing")
@@ -47,7 +47,7 @@ async def test_r27_however_the_agent_ends_its_workloads_go_on(rig: Rig, number: 
         assert not alive(before)
 
 
-async def test_a_full_disk_below_the_log_ends_nothing(rig: Rig) -> None:
+async def test_a_full_disk_below_the_log_ends_nothing(rig: Agents) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     try:
         async with AgentProcess(rig, stdout=full) as agent:
@@ -60,7 +60,7 @@ async def test_a_full_disk_below_the_log_ends_nothing(rig: Rig) -> None:
         os.close(full)
 
 
-async def test_stop_workloads_on_exit_is_asked_for_by_configuration(rig: Rig) -> None:
+async def test_stop_workloads_on_exit_is_asked_for_by_configuration(rig: Agents) -> None:
     async with AgentProcess(rig, FARMD_AGENT__STOP_WORKLOADS_ON_EXIT="true") as agent:
         await rig.want(web())
         before = await rig.until(lambda r: r.health.state == "passing")
@@ -68,7 +68,7 @@ async def test_stop_workloads_on_exit_is_asked_for_by_configuration(rig: Rig) ->
         assert not alive(before)
 
 
-async def test_nothing_of_the_agents_environment_reaches_a_workload_or_its_check(rig: Rig) -> None:
+async def test_nothing_of_the_agents_environment_reaches_a_workload_or_its_check(rig: Agents) -> None:
     check = HealthCheck(
         type="command", command=["/bin/sh", "-c", "env > new; mv new check.txt"], interval=0.1
     )
@@ -87,7 +87,7 @@ async def test_nothing_of_the_agents_environment_reaches_a_workload_or_its_check
         await rig.until_gone()
 
 
-async def test_a_second_agent_under_one_name_ends_with_a_clear_refusal(rig: Rig, tmp_path: Path) -> None:
+async def test_a_second_agent_under_one_name_ends_with_a_clear_refusal(rig: Agents, tmp_path: Path) -> None:
     async with AgentProcess(rig) as first:
         await rig.want(web())
         before = await rig.until(lambda r: r.health.state == "passing")

@@ -11,7 +11,7 @@ import pytest
 
 from store.manifests import Restart, Stop
 from store.reality import Reality
-from tests.integration.agent_rig import AgentProcess, Rig, alive, rig_on, shell, web
+from tests.agents import AgentProcess, Agents, agents_on, alive, shell, web
 
 COUNTED = shell("echo $$ >> starts; exec sleep 1000")
 # The file ``go`` lets it end.
@@ -23,21 +23,21 @@ SLOW = shell(
 
 
 @pytest.fixture
-async def rig(consul_dev: str, tmp_path: Path) -> AsyncIterator[Rig]:
-    async with rig_on(consul_dev, tmp_path) as made:
+async def rig(consul_dev: str, tmp_path: Path) -> AsyncIterator[Agents]:
+    async with agents_on(consul_dev, tmp_path) as made:
         yield made
 
 
-def starts(rig: Rig) -> list[str]:
+def starts(rig: Agents) -> list[str]:
     """The process ids of all starts."""
     return (rig.root / "n1" / "instances" / "web" / "work" / "starts").read_text().split()
 
 
-async def acted(rig: Rig, restart: int) -> Reality:
+async def acted(rig: Agents, restart: int) -> Reality:
     return await rig.until(lambda r: r.restart == restart and r.phase == "running", what=f"restart {restart}")
 
 
-async def test_r28_each_rise_is_one_new_process_and_no_other_write_of_the_intent_is(rig: Rig) -> None:
+async def test_r28_each_rise_is_one_new_process_and_no_other_write_of_the_intent_is(rig: Agents) -> None:
     await rig.agent()
     await rig.want(web())
     before = await rig.until(lambda r: r.health.state == "passing")
@@ -49,7 +49,7 @@ async def test_r28_each_rise_is_one_new_process_and_no_other_write_of_the_intent
     assert (await rig.until(lambda r: r.intent == again)).pid == after.pid
 
 
-async def test_r28_a_pod_in_backoff_is_started_at_once(rig: Rig) -> None:
+async def test_r28_a_pod_in_backoff_is_started_at_once(rig: Agents) -> None:
     running = await rig.agent()
     hour = Restart(initial=3600.0, maximum=3600.0, reset=3600.0)
     crashing = shell("test -e well && exec sleep 1000; exit 3", restart=hour)
@@ -61,7 +61,7 @@ async def test_r28_a_pod_in_backoff_is_started_at_once(rig: Rig) -> None:
     assert after.health.since == after.started, "it failed before, and does not any more"
 
 
-async def test_r28_a_rise_while_the_agent_is_away_is_acted_on_when_it_is_back(rig: Rig) -> None:
+async def test_r28_a_rise_while_the_agent_is_away_is_acted_on_when_it_is_back(rig: Agents) -> None:
     async with AgentProcess(rig):
         await rig.want(COUNTED)
         await rig.until_running(COUNTED)
@@ -75,7 +75,7 @@ async def test_r28_a_rise_while_the_agent_is_away_is_acted_on_when_it_is_back(ri
     assert len(starts(rig)) == 3, "both rises while it was away are one restart"
 
 
-async def test_r28_an_agent_that_is_killed_between_stop_and_start_finishes_the_restart(rig: Rig) -> None:
+async def test_r28_an_agent_that_is_killed_between_stop_and_start_finishes_the_restart(rig: Agents) -> None:
     async with AgentProcess(rig) as agent:
         await rig.want(SLOW)
         await rig.until_running(SLOW)
@@ -90,7 +90,7 @@ async def test_r28_an_agent_that_is_killed_between_stop_and_start_finishes_the_r
     assert len(starts(rig)) == 2
 
 
-async def test_r28_a_restart_survives_agents_that_are_killed_at_any_moment(rig: Rig) -> None:
+async def test_r28_a_restart_survives_agents_that_are_killed_at_any_moment(rig: Agents) -> None:
     async with AgentProcess(rig):
         await rig.want(COUNTED)
         await rig.until_running(COUNTED)

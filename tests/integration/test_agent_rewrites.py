@@ -9,19 +9,19 @@ import pytest
 
 from farmd.agent import reality
 from store import codec
+from tests.agents import Agents, agents_on, web
 from tests.fleet import eventually
-from tests.integration.agent_rig import Rig, rig_on, web
 
 
 @pytest.fixture
-async def rig(consul_dev: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+async def rig(consul_dev: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agents]:
     monkeypatch.setattr(reality, "LOOK_AGAIN", 0.3)
-    async with rig_on(consul_dev, tmp_path) as made:
+    async with agents_on(consul_dev, tmp_path) as made:
         yield made
 
 
 @pytest.mark.parametrize("value", [None, b"\xffgarbage", b'{"manifest":"other"}'])
-async def test_r22_what_another_hand_did_to_a_reality_is_undone(rig: Rig, value: bytes | None) -> None:
+async def test_r22_what_another_hand_did_to_a_reality_is_undone(rig: Agents, value: bytes | None) -> None:
     await rig.agent()
     await rig.want(web())
     said = await rig.until(lambda r: r.health.state == "passing")
@@ -38,7 +38,7 @@ async def test_r22_what_another_hand_did_to_a_reality_is_undone(rig: Rig, value:
     await eventually(restored, what="the record")
 
 
-async def test_a_reality_of_what_the_node_does_not_run_is_removed(rig: Rig) -> None:
+async def test_a_reality_of_what_the_node_does_not_run_is_removed(rig: Agents) -> None:
     await rig.agent()
     await rig.want(web())
     await rig.until(lambda r: r.health.state == "passing")
@@ -51,7 +51,7 @@ async def test_a_reality_of_what_the_node_does_not_run_is_removed(rig: Rig) -> N
     await eventually(gone, what="the removal of a stray record")
 
 
-async def test_what_stands_as_it_was_written_is_not_written_again(rig: Rig) -> None:
+async def test_what_stands_as_it_was_written_is_not_written_again(rig: Agents) -> None:
     """A stray record goes by the same look that leaves the others alone."""
     await rig.agent()
     await rig.want(web())

@@ -20,8 +20,8 @@ from store.nodes import Agent as Presence
 from store.presence import this_process
 from store.process import start_ticks
 from store.sessions import Session
+from tests.agents import CLOCK, Agents, Running, agents_on, alive, kill, sha_of, shell, web
 from tests.fleet import eventually
-from tests.integration.agent_rig import CLOCK, Rig, Running, alive, kill, rig_on, sha_of, shell, web
 from tests.ports import free_ports
 from tests.servers import ConsulServer
 
@@ -35,8 +35,8 @@ def consul() -> Iterator[ConsulServer]:
 
 
 @pytest.fixture
-async def rig(consul: ConsulServer, tmp_path: Path) -> AsyncIterator[Rig]:
-    async with rig_on(consul.address, tmp_path) as made:
+async def rig(consul: ConsulServer, tmp_path: Path) -> AsyncIterator[Agents]:
+    async with agents_on(consul.address, tmp_path) as made:
         yield made
 
 
@@ -62,7 +62,7 @@ async def until_contact_lost(running: Running) -> None:
 
 # -- restarts of the agent ---------------------------------------------------------------------
 @pytest.mark.parametrize("how", ["close", "crash"])
-async def test_r27_a_restarted_agent_adopts_what_runs(rig: Rig, how: str) -> None:
+async def test_r27_a_restarted_agent_adopts_what_runs(rig: Agents, how: str) -> None:
     running = await rig.agent()
     await rig.want(web())
     before = await rig.until(lambda r: r.health.state == "passing")
@@ -83,7 +83,7 @@ async def test_r27_a_restarted_agent_adopts_what_runs(rig: Rig, how: str) -> Non
     assert again.agent.pods.get("web") is not None
 
 
-async def test_r26_an_end_that_happened_while_the_agent_was_away_is_reported(rig: Rig) -> None:
+async def test_r26_an_end_that_happened_while_the_agent_was_away_is_reported(rig: Agents) -> None:
     running = await rig.agent()
     manifest = shell("while [ ! -e go ]; do sleep 0.02; done; rm go; exit 6")
     await rig.want(manifest)
@@ -96,7 +96,7 @@ async def test_r26_an_end_that_happened_while_the_agent_was_away_is_reported(rig
     assert [end.code for end in after.exits] == [6]
 
 
-async def test_r26_a_workload_that_lost_its_shim_is_stopped_before_another_starts(rig: Rig) -> None:
+async def test_r26_a_workload_that_lost_its_shim_is_stopped_before_another_starts(rig: Agents) -> None:
     running = await rig.agent()
     await rig.want(SLEEPER)
     before = await rig.until_running(SLEEPER)
@@ -112,7 +112,7 @@ async def test_r26_a_workload_that_lost_its_shim_is_stopped_before_another_start
     assert [end.code for end in after.exits] == [-9]
 
 
-async def test_r26_a_process_is_adopted_even_if_its_record_is_damaged(rig: Rig) -> None:
+async def test_r26_a_process_is_adopted_even_if_its_record_is_damaged(rig: Agents) -> None:
     running = await rig.agent()
     await rig.want(web())
     before = await rig.until(lambda r: r.health.state == "passing")
@@ -124,7 +124,7 @@ async def test_r26_a_process_is_adopted_even_if_its_record_is_damaged(rig: Rig) 
     assert (after.pid, after.started, after.ports) == (before.pid, before.started, before.ports)
 
 
-async def test_r26_nothing_is_started_beside_or_removed_under_a_nameless_shim(rig: Rig) -> None:
+async def test_r26_nothing_is_started_beside_or_removed_under_a_nameless_shim(rig: Agents) -> None:
     running = await rig.agent()
     await rig.want(SLEEPER)
     before = await rig.until_running(SLEEPER)
@@ -144,7 +144,7 @@ async def test_r26_nothing_is_started_beside_or_removed_under_a_nameless_shim(ri
     assert not alive(before)
 
 
-async def test_a_pod_unwanted_while_the_agent_was_away_is_stopped(rig: Rig) -> None:
+async def test_a_pod_unwanted_while_the_agent_was_away_is_stopped(rig: Agents) -> None:
     running = await rig.agent()
     await rig.want(SLEEPER)
     before = await rig.until_running(SLEEPER)
@@ -155,7 +155,7 @@ async def test_a_pod_unwanted_while_the_agent_was_away_is_stopped(rig: Rig) -> N
     assert not alive(before)
 
 
-async def test_stop_workloads_on_exit_takes_them_along(rig: Rig) -> None:
+async def test_stop_workloads_on_exit_takes_them_along(rig: Agents) -> None:
     running = await rig.agent(stop_workloads_on_exit=True)
     await rig.want(SLEEPER)
     before = await rig.until_running(SLEEPER)
@@ -167,7 +167,7 @@ async def test_stop_workloads_on_exit_takes_them_along(rig: Rig) -> None:
 
 
 # -- the store ---------------------------------------------------------------------------------
-async def test_r20_a_proven_empty_intent_stops_and_a_missing_sentinel_does_not(rig: Rig) -> None:
+async def test_r20_a_proven_empty_intent_stops_and_a_missing_sentinel_does_not(rig: Agents) -> None:
     running = await rig.agent()
     await rig.want(SLEEPER)
     before = await rig.until_running(SLEEPER)
@@ -195,7 +195,7 @@ async def test_r20_a_proven_empty_intent_stops_and_a_missing_sentinel_does_not(r
 
 
 async def test_r27_a_wiped_and_restarted_store_stops_nothing(durable: ConsulServer, tmp_path: Path) -> None:
-    async with rig_on(durable.address, tmp_path) as rig:
+    async with agents_on(durable.address, tmp_path) as rig:
         running = await rig.agent()
         await rig.want(web())
         before = await rig.until(lambda r: r.health.state == "passing")
@@ -212,7 +212,7 @@ async def test_r27_a_wiped_and_restarted_store_stops_nothing(durable: ConsulServ
         durable.wipe()
         await asyncio.to_thread(durable.start)
         await rig.register()
-        assert rig.cluster
+        assert rig.id
         # A new cluster: its answers count for nothing, and nothing is registered or written there.
         foreign = await rig.client.keys(rig.keys.intents("n1"))
         assert foreign.items == []
@@ -226,7 +226,7 @@ async def test_r27_a_wiped_and_restarted_store_stops_nothing(durable: ConsulServ
 async def test_r27_reality_is_brought_up_to_date_after_an_outage(
     durable: ConsulServer, tmp_path: Path
 ) -> None:
-    async with rig_on(durable.address, tmp_path) as rig:
+    async with agents_on(durable.address, tmp_path) as rig:
         await rig.agent()
         await rig.want(web())
         before = await rig.until(lambda r: r.health.state == "passing")
@@ -241,7 +241,7 @@ async def test_r27_reality_is_brought_up_to_date_after_an_outage(
 
 
 async def test_r27_stop_after_is_the_one_exception(durable: ConsulServer, tmp_path: Path) -> None:
-    async with rig_on(durable.address, tmp_path) as rig:
+    async with agents_on(durable.address, tmp_path) as rig:
         running = await rig.agent()
         isolated = shell("exec sleep 1000", stop_after=3.0)
         await rig.want(isolated, instance="isolated")
@@ -259,7 +259,7 @@ async def test_r27_stop_after_is_the_one_exception(durable: ConsulServer, tmp_pa
 
 
 # -- presence ----------------------------------------------------------------------------------
-async def test_r21_the_session_outlives_a_restart(rig: Rig) -> None:
+async def test_r21_the_session_outlives_a_restart(rig: Agents) -> None:
     running = await rig.agent(labels={"rack": "r1", "os": "mine"}, address="10.0.0.1:7717")
     first = await rig.presence()
     assert first is not None
@@ -280,7 +280,7 @@ async def test_r21_the_session_outlives_a_restart(rig: Rig) -> None:
     assert second[0].since > record.since
 
 
-async def test_r21_a_lost_session_is_replaced_and_presence_taken_again(rig: Rig) -> None:
+async def test_r21_a_lost_session_is_replaced_and_presence_taken_again(rig: Agents) -> None:
     running = await rig.agent()
     await rig.want(SLEEPER)
     before = await rig.until_running(SLEEPER)
@@ -300,7 +300,7 @@ async def test_r21_a_lost_session_is_replaced_and_presence_taken_again(rig: Rig)
 
 
 async def test_r1_a_presence_that_was_deleted_or_overwritten_is_announced_again(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(presence, "LOOK_SECONDS", 0.0)
     await rig.agent()
@@ -318,7 +318,7 @@ async def test_r1_a_presence_that_was_deleted_or_overwritten_is_announced_again(
     await eventually(back, what="the overwritten presence")
 
 
-async def test_registration_creates_the_node_once_and_keeps_what_people_wrote(rig: Rig) -> None:
+async def test_registration_creates_the_node_once_and_keeps_what_people_wrote(rig: Agents) -> None:
     running = await rig.agent()
     entry = await rig.client.read(rig.keys.node("n1"))
     assert entry is not None
@@ -331,13 +331,13 @@ async def test_registration_creates_the_node_once_and_keeps_what_people_wrote(ri
     assert await rig.client.read(rig.keys.sentinel(rig.keys.intents("n1"))) is not None
 
 
-async def test_a_second_agent_in_the_same_directory_is_refused(rig: Rig) -> None:
+async def test_a_second_agent_in_the_same_directory_is_refused(rig: Agents) -> None:
     await rig.agent()
     with pytest.raises(StateLocked, match="in use by another agent"):
         await rig.agent()
 
 
-async def test_a_second_agent_under_the_same_name_is_refused(rig: Rig) -> None:
+async def test_a_second_agent_under_the_same_name_is_refused(rig: Agents) -> None:
     session = await Session.open(rig.client, CLOCK, name="another agent", ttl=600)
     live = this_process() | {"pid": os.getppid(), "ticks": start_ticks(os.getppid())}
     first = Presence(node="n1", version="0", host="here", since=CLOCK.now(), **live)
@@ -347,7 +347,7 @@ async def test_a_second_agent_under_the_same_name_is_refused(rig: Rig) -> None:
     assert await rig.presence() == (first, session.id)
 
 
-async def test_the_presence_of_a_dead_process_of_this_boot_is_taken_over(rig: Rig) -> None:
+async def test_the_presence_of_a_dead_process_of_this_boot_is_taken_over(rig: Agents) -> None:
     process = await asyncio.create_subprocess_exec("true")
     await process.wait()
     stale = await Session.open(rig.client, CLOCK, name="stale", ttl=600)
@@ -360,7 +360,7 @@ async def test_the_presence_of_a_dead_process_of_this_boot_is_taken_over(rig: Ri
     assert found[1] != stale.id
 
 
-async def test_w19_a_node_whose_name_begins_like_another_is_another(rig: Rig) -> None:
+async def test_w19_a_node_whose_name_begins_like_another_is_another(rig: Agents) -> None:
     await rig.agent("n1")
     await rig.agent("n10")
     await rig.want(SLEEPER, node="n10")
@@ -372,7 +372,7 @@ async def test_w19_a_node_whose_name_begins_like_another_is_another(rig: Rig) ->
 
 
 # -- HTTP --------------------------------------------------------------------------------------
-async def test_pods_and_logs_over_http(rig: Rig) -> None:
+async def test_pods_and_logs_over_http(rig: Agents) -> None:
     running = await rig.agent()
     talker = shell(
         "for i in 1 2 3; do echo line $i; done; while [ ! -e go ]; do sleep 0.02; done; echo more;"
@@ -407,7 +407,7 @@ async def test_pods_and_logs_over_http(rig: Rig) -> None:
             assert await answer.content.read() == b""
 
 
-async def test_output_is_told_by_start_and_time_over_http(rig: Rig) -> None:
+async def test_output_is_told_by_start_and_time_over_http(rig: Agents) -> None:
     running = await rig.agent()
     twice = shell("if [ -e again ]; then echo second; exec sleep 1000; fi; touch again; echo first; exit 1")
     await rig.want(twice)
@@ -463,7 +463,7 @@ async def _knows(running: Running, instance: str) -> bool:
     return pod is not None and pod.identity is not None
 
 
-async def _until_read(rig: Rig, running: Running) -> None:
+async def _until_read(rig: Agents, running: Running) -> None:
     """Until the agent has read, and thought about, what its intents are now."""
     intents = running.agent._intents
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from store.manifests import Manifest
+from tests.agents import Agents
 from tests.farmctl import Farmctl
 from tests.fleet import Cluster, RunningFarm, cluster_on, eventually, start_farm
-from tests.integration.agent_rig import Rig
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 HELLO = Manifest(id="hello", command=["sleep", "1000"])
@@ -91,7 +91,7 @@ async def test_r20_a_lost_node_is_forgotten_under_running_farms_and_registers_an
     assert not {f"node_lost_{gone}"} & {*told[0], *told[2]}
     assert gone not in (await asyncio.to_thread(lambda: farmctl.ok("node", "list", "-o", "name"))).out
 
-    rig = Rig(cluster.client, consul_dev, tmp_path, keys)
+    rig = Agents(cluster.client, keys, address=consul_dev, root=tmp_path)
     agent = await rig.agent(gone)
     try:
 

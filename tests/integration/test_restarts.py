@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from store.manifests import Manifest
-from tests.fleet import Cluster, farm_on
-from tests.integration.agent_rig import Rig, rig_on, shell
+from tests.agents import Agents, agents_on, shell
+from tests.fleet import farm_on
 from tests.integration.test_cli_fleet import Person
 
 NODES = ("n1", "n2", "n3")
@@ -23,8 +23,7 @@ NODES = ("n1", "n2", "n3")
 class Fleet:
     """Three nodes with real agents, a farm, and somebody with farmctl."""
 
-    rig: Rig
-    cluster: Cluster
+    rig: Agents
     person: Person
     journal: Path
 
@@ -52,12 +51,12 @@ class Fleet:
 
 @pytest.fixture
 async def fleet(consul_dev: str, tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with rig_on(consul_dev, tmp_path) as rig:
+    async with agents_on(consul_dev, tmp_path) as rig:
         for node in NODES:
             await rig.agent(node)
         person = Person(consul_dev, rig.keys.prefix)
         async with farm_on(rig.client, keys=rig.keys, kinds=("rcs", "daemonsets")):
-            yield Fleet(rig, Cluster(rig.client, rig.keys), person, tmp_path / "journal")
+            yield Fleet(rig, person, tmp_path / "journal")
 
 
 def turns(told: list[list[str]]) -> list[str]:
@@ -69,7 +68,7 @@ def turns(told: list[list[str]]) -> list[str]:
 
 
 async def actions(fleet: Fleet) -> list[tuple[str, list[str]]]:
-    found = await fleet.cluster.audits()
+    found = await fleet.rig.audits()
     return [(audit.action, audit.relabelled) for audit in found if audit.action.endswith("restart")]
 
 
@@ -103,7 +102,7 @@ async def test_r28_an_owners_restart_takes_each_pod_once_and_keeps_the_floor(fle
     done = await actions(fleet)
     assert done[:2] == [("pod.restart", ["n2/web"]), ("rc.restart", [])]
     assert sorted(done[2:]) == [("pods.restart", [f"{node}/web"]) for node in NODES]
-    reasons = {audit.reason for audit in await fleet.cluster.audits() if audit.action == "pods.restart"}
+    reasons = {audit.reason for audit in await fleet.rig.audits() if audit.action == "pods.restart"}
     assert reasons == {"a restart is asked for"}
 
 
@@ -128,4 +127,4 @@ async def test_r28_new_pods_and_enabled_owners_begin_with_the_owners_counter(fle
     await person.ok("rc", "enable", "web", "--wait")
     told_all = fleet.told()
     assert sorted(line[0] for line in told_all) == ["down", "down", "up", "up", "up"]
-    assert {intent.restart for intent in (await fleet.cluster.intents()).values()} == {1}
+    assert {intent.restart for intent in (await fleet.rig.intents()).values()} == {1}

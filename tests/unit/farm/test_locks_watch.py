@@ -10,11 +10,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from farmd.farm.held import LONGEST_REST, REFUSED_LIMIT, HeldLocks, LockTree
-from farmd.farm.model import FarmSettings
 from farmd.kinds import KINDS
 from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
-from farmd.process.wiring import build_farm
 from store import codec
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport
@@ -24,7 +22,7 @@ from store.keys import Keys
 from store.ports import Lane, Request, Response
 from store.rcs import ReplicationController
 from store.registration import register_cluster
-from tests.fleet import Inbox
+from tests.fleet import begin_farm
 from tests.toys import Faulty
 from tests.virtual import SeededIds, VirtualClock, embedded_server
 
@@ -201,30 +199,16 @@ async def fill(client: ConsulClient, count: int) -> None:
 async def queries(server: EmbeddedServer, clock: VirtualClock) -> tuple[list[str], int]:
     """What a farm with all kinds parks, once its trees have grown: now, and at most."""
     transport = Parking(InProcessTransport(server))
-    metrics = Metrics(CollectorRegistry())
     client = ConsulClient(transport, clock=clock)
-    farm = await build_farm(
-        settings=FarmSettings(name="a"),
-        client=client,
-        keys=KEYS,
-        clock=clock,
-        rng=random.Random(1),
-        ids=SeededIds(5),
-        recorder=metrics,
-        progress=Progress(clock, metrics),
-        alerter=Inbox(),
-        kinds=KINDS,
-    )
-    stop = asyncio.Event()
-    task = asyncio.create_task(farm.run(stop))
+    running = await begin_farm(client, "a", keys=KEYS, clock=clock, ids=SeededIds(5), kinds=KINDS)
     try:
         await clock.advance(30.0)
-        assert farm.ready.is_set()
+        assert running.farm.ready.is_set()
         return list(transport.parked), transport.most
     finally:
-        stop.set()
+        running.stop.set()
         await clock.advance(1.0)
-        await task
+        await running.task
 
 
 async def test_r23_a_farm_with_all_kinds_stays_within_the_budget_of_parked_queries() -> None:

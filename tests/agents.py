@@ -1,4 +1,4 @@
-"""A cluster of its own on a Consul for each test, real agents in this process, and what tests ask them."""
+"""A cluster of its own for each test, with real agents in this process, and what tests ask them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import random
-import secrets
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -21,20 +20,19 @@ from farmd.agent.model import AgentConfig, Identity
 from farmd.agent.state import StateDirectory
 from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
-from farmd.runtime.clock import SystemClock, SystemIds
-from store import codec, manifests, operations, registration
+from farmd.runtime.clock import SystemIds
+from store import codec, manifests, operations
 from store.consul.client import ConsulClient
 from store.entry import Entry
 from store.intent import Intent
-from store.keys import Keys, is_sentinel
+from store.keys import is_sentinel
 from store.manifests import HealthCheck, Manifest, Port, Restart, Stop
 from store.nodes import Agent as Presence
 from store.process import start_ticks
 from store.reality import Reality
-from tests.fleet import LIMIT, client_of, eventually, in_time
+from tests.fleet import CLOCK, LIMIT, Cluster, client_of, cluster_on, eventually, in_time
 from tests.ports import pod_ports
 
-CLOCK = SystemClock()
 FAST = Restart(initial=0.05, maximum=0.2, reset=60)
 SERVER = (
     "import os,http.server as h\n"
@@ -94,18 +92,12 @@ class Running:
 
 
 @dataclass
-class Rig:
-    """One registered cluster under a prefix of its own."""
+class Agents(Cluster):
+    """A registered cluster with real agents; their state folders lie below ``root``."""
 
-    client: ConsulClient
-    address: str
-    root: Path
-    keys: Keys = field(default_factory=lambda: Keys(f"t{secrets.token_hex(4)}/"))
+    address: str = ""
+    root: Path = Path()
     running: list[Running] = field(default_factory=list)
-    cluster: str = ""
-
-    async def register(self) -> None:
-        self.cluster = await registration.register_cluster(self.client, self.keys, SystemIds())
 
     async def agent(self, node: str = "n1", *, wait: bool = True, consul: str = "", **config: Any) -> Running:
         """Start an agent; by default wait until its node's presence is its own."""
@@ -229,7 +221,7 @@ class AgentProcess:
     """``farmd agent`` with its own state directory; ends with the ``with`` block at the latest."""
 
     def __init__(
-        self, rig: Rig, node: str = "n1", stdout: int = asyncio.subprocess.DEVNULL, **more: str
+        self, rig: Agents, node: str = "n1", stdout: int = asyncio.subprocess.DEVNULL, **more: str
     ) -> None:
         self._stdout = stdout
         self._environ = {
@@ -259,16 +251,14 @@ class AgentProcess:
 
 
 @contextlib.asynccontextmanager
-async def rig_on(address: str, root: Path) -> AsyncIterator[Rig]:
-    """A rig for the length of a ``with`` block; nothing of it runs on afterwards."""
-    client = client_of(address)
-    rig = Rig(client, address, root)
-    try:
-        await rig.register()
-        yield rig
-    finally:
-        await rig.close()
-        await client.close()
+async def agents_on(address: str, root: Path) -> AsyncIterator[Agents]:
+    """A cluster for the length of a ``with`` block; nothing of it runs on afterwards."""
+    async with cluster_on(address) as made:
+        rig = Agents(made.client, made.keys, made.id, address=address, root=root)
+        try:
+            yield rig
+        finally:
+            await rig.close()
 
 
 def sha_of(manifest: Manifest) -> str:
