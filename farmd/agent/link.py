@@ -48,7 +48,7 @@ class Link:
     clock: Clock
     rng: Rng
     recorder: Recorder
-    any_workloads: Callable[[], bool]
+    any_workloads: Callable[[str], bool]
     _said: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class Link:
 
     async def _join(self) -> Session:
         cluster = await registration.cluster_id(self.client, self.keys)
-        workloads = self.any_workloads()
+        workloads = self.any_workloads(self.identity.cluster)
         if cluster != self.identity.cluster and workloads:
             raise ForeignCluster(
                 f"the store holds cluster {cluster}, the workloads of {self.config.node} belong to"

@@ -19,6 +19,7 @@ from farmd.agent.manifests import Manifests
 from farmd.agent.model import Record, Wanted
 from farmd.agent.pod import Pod
 from farmd.agent.state import StateDirectory
+from farmd.agent.strays import UNKNOWN
 from store.ports import Clock, Recorder
 
 log = structlog.get_logger()
@@ -73,9 +74,13 @@ class Pods:
         self._state.save(pod.record)
         pod.stored = True
 
-    def any_workloads(self) -> bool:
-        """Whether this node runs a pod, or has the record of a pod that it should run."""
-        return any(pod.stored or pod.identity is not None for pod in self._pods.values())
+    def any_workloads(self, cluster: str) -> bool:
+        """Whether this node runs a pod of its cluster, or has the record of a pod that it should run.
+
+        A process whose record is lost does not count where the cluster's id is lost, too (empty).
+        """
+        counted = [pod for pod in self._pods.values() if pod.stored or pod.identity is not None]
+        return any(cluster or pod.record.manifest != UNKNOWN for pod in counted)
 
     def missing_from(self, wanted: Iterable[str]) -> list[str]:
         """The instances that would be stopped if an answer with only these were obeyed."""

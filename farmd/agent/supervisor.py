@@ -17,11 +17,11 @@ from typing import Any
 
 import structlog
 
-from farmd.agent import plan
+from farmd.agent import plan, strays
 from farmd.agent.contact import Contact
 from farmd.agent.errors import AgentError
 from farmd.agent.lifecycle import Lifecycle
-from farmd.agent.model import Record
+from farmd.agent.model import Identity, Record
 from farmd.agent.pod import Pod
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
@@ -64,13 +64,29 @@ class Supervisor:
 
     async def adopt(self) -> None:
         """Adopt every process of an earlier agent, and record unseen ends, before any pod starts."""
-        for instance in self.state.known():
+        known = self.state.known()
+        for instance in known:
+            await self._named(instance)
+        lost = self._lost()
+        for instance in sorted({*known, *lost}):
             try:
-                await self._named(instance)
-                self._adopt(instance)
+                self._adopt(instance, lost.get(instance))
             except OSError as error:
                 # An unreadable instance may live: leave it alone; its shim's lock prevents a second start.
                 log.warning("pod.unreadable", instance=instance, error=trouble(error))
+
+    def _lost(self) -> dict[str, Identity]:
+        """Processes whose records are lost, by instance. A second process of an instance is killed."""
+        found: dict[str, Identity] = {}
+        for stray in strays.running(self.state.instances):
+            known = self.processes.find(stray.instance) or found.get(stray.instance)
+            if known is None:
+                log.warning("pod.record_lost", instance=stray.instance, pid=stray.pid)
+                found[stray.instance] = stray
+            elif known.pid != stray.pid:
+                log.error("pod.second_process", instance=stray.instance, pid=stray.pid)
+                self.processes.kill_leftovers(stray)
+        return found
 
     async def _named(self, instance: str) -> None:
         """Wait for a shim that an earlier agent started just before its end to write its identity.
@@ -84,9 +100,9 @@ class Supervisor:
                 return
             await self.clock.sleep(0.02)
 
-    def _adopt(self, instance: str) -> None:
-        identity = self.processes.find(instance)
+    def _adopt(self, instance: str, lost: Identity | None) -> None:
         record = self.state.load(instance)
+        identity = self.processes.find(instance) or (lost and strays.told(lost, record))
         if record is None and identity is None:
             log.warning("pod.remains_removed", instance=instance)
             self.state.remove(instance)

@@ -195,6 +195,30 @@ async def test_r26_a_state_directory_that_was_removed_is_made_anew(
         assert restarted.exits[-1].code == -9
 
 
+async def test_r26_processes_whose_records_were_lost_without_an_agent_are_found_again(
+    consul_dev: str, tmp_path: Path
+) -> None:
+    """The state directory was removed while no agent ran: nothing runs twice, nothing unwanted runs on."""
+    lives = tmp_path / "lives"
+    tells = f"trap 'sleep 0.2; echo over >>{lives}; exit' TERM; echo begun >>{lives}"
+    pod = shell(f"{tells}; while :; do sleep 0.05; done")
+    async with agents_on(consul_dev, tmp_path) as rig:
+        first = await rig.agent()
+        await rig.want(OLD, instance="goes")
+        goes = await rig.until_running(OLD, instance="goes")
+        await rig.want(pod)
+        before = await rig.until_running(pod)
+        await first.crash()
+        shutil.rmtree(tmp_path / "n1")
+        await rig.unwant(instance="goes")
+        await rig.agent()
+        after = await rig.until(lambda r: r.phase == "running" and r.pid != before.pid)
+        await rig.until_gone(instance="goes")
+        assert lives.read_text().split() == ["begun", "over", "begun"]
+        assert not alive(goes)
+        assert (after.manifest, alive(before)) == (sha_of(pod), False)
+
+
 def test_r26_a_directory_that_can_only_be_read_is_locked_all_the_same(disk: SmallDisk) -> None:
     state = StateDirectory(disk.path)
     with state.locked("n1"):

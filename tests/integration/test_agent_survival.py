@@ -124,22 +124,22 @@ async def test_r26_a_process_is_adopted_even_if_its_record_is_damaged(rig: Agent
     assert (after.pid, after.started, after.ports) == (before.pid, before.started, before.ports)
 
 
-async def test_r26_nothing_is_started_beside_or_removed_under_a_nameless_shim(rig: Agents) -> None:
+async def test_r26_a_process_whose_shims_record_is_lost_is_adopted_by_the_agents_own(rig: Agents) -> None:
     running = await rig.agent()
     await rig.want(SLEEPER)
     before = await rig.until_running(SLEEPER)
-    identity = running.state.identity("web")
-    assert identity is not None
     await running.crash()
-    named = running.state.directory("web") / "process.json"
-    named.rename(running.state.directory("web") / "hidden")
+    (running.state.directory("web") / "process.json").unlink()
     await rig.agent()
-    await rig.until(lambda r: "still there" in r.reason)
+    index = await rig.want(SLEEPER, owner="rc2")
+    after = await rig.until(lambda r: r.intent == index)
+    assert (after.pid, after.started, after.restarts, after.phase) == (
+        before.pid,
+        before.started,
+        0,
+        "running",
+    )
     await rig.unwant()
-    await rig.until(lambda r: r.phase == "stopping")
-    assert alive(before)
-    assert running.state.shim_holds("web")
-    os.kill(identity.shim, signal.SIGTERM)
     await rig.until_gone()
     assert not alive(before)
 
