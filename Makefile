@@ -7,7 +7,7 @@ CODE := store scheduler alerting farmd tests bench .ci
 tests_in = $(sort $(foreach tier,$(1),$(if $(shell find tests/$(tier) -name 'test_*.py' 2>/dev/null | head -1),tests/$(tier))))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev test test-fast lint format bench clean
+.PHONY: help venv demo dev test test-fast soak lint format bench clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ test: venv ## Every tier of tests, on real parts; fetches a real Consul if there
 
 test-fast: venv ## Unit tests only
 	$(BIN)/pytest -n 2 $(call tests_in,unit)
+
+soak: venv ## A fleet on a real Consul under edits and faults for an hour (MINUTES=10 SEED=1)
+	@$(BIN)/python -m tests.servers consul >/dev/null
+	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),60) $(addprefix --seed ,$(SEED))
 
 lint: venv ## Formatting, rules, types, layers
 	$(BIN)/ruff format --check $(CODE)

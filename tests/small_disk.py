@@ -48,11 +48,22 @@ class SmallDisk:
         self._holder.communicate()
 
     def read_only(self) -> None:
-        """Refuse every write from now on; nobody may have a file open for writing."""
+        """Refuse every write to a file that is opened from now on, until ``writable``.
+
+        A second mount that cannot be written lies over the first, so files that are open do not prevent it.
+        """
+        self._inside("mount", "--bind", str(self._folder), str(self._folder))
+        self._inside("mount", "-o", "remount,bind,ro", str(self._folder))
+
+    def writable(self) -> None:
+        """End of ``read_only``."""
+        self._inside("umount", "--lazy", str(self._folder))
+
+    def _inside(self, *command: str) -> None:
         enter = ["nsenter", f"--target={self._holder.pid}", "--mount"]
         if os.geteuid() != 0:
             enter += ["--user", "--preserve-credentials"]
-        subprocess.run([*enter, "mount", "-o", "remount,bind,ro", str(self._folder)], check=True)
+        subprocess.run([*enter, *command], check=True)
 
     def fill(self) -> None:
         """Leave no room for a single byte more."""

@@ -218,7 +218,7 @@ def fenced_out_stays_out(dump: Dump) -> Iterable[str]:
 
 
 def reservations_fit(dump: Dump) -> Iterable[str]:
-    """Every reservation is some pod's, and no pod that asks for something goes without (R17)."""
+    """Every reservation is that of a pod or of a move, and each pod that asks for something has one (R17)."""
     reserved = {
         (dump.keys.last_part(key), instance)
         for key, (_, book) in dump.tree("reserved", Reserved).items()
@@ -230,7 +230,8 @@ def reservations_fit(dump: Dump) -> Iterable[str]:
     places = {
         (node, instance) for (_, node, instance), (_, pod) in dump.pods.items() if pod.manifest in asking
     }
-    yield from (f"{place} is reserved for nobody" for place in sorted(reserved - places))
+    moves = {work.transfer.new for _, work in dump.tree("work", Work).values() if work.transfer is not None}
+    yield from (f"{place} is reserved for nobody" for place in sorted(reserved - places - moves))
     yield from (f"{place} has no reservation" for place in sorted(places - reserved))
 
 

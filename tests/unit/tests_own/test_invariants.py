@@ -149,6 +149,14 @@ def test_damage_is_noticed(damage: Callable[[Entries], None], check: str) -> Non
     assert check in {line.partition(":")[0] for line in violations(Dump(KEYS, entries))}
 
 
+def test_a_reservation_of_a_move_is_not_for_nobody() -> None:
+    entries = healthy()
+    move = Transfer(id="t", old_node="n1", old_instance="web", new_node="n9", new_instance="web")
+    reserved_for_nobody(entries)
+    put(entries, KEYS.work("rcs", RC.id), Work(transfer=move), 11)
+    assert violations(Dump(KEYS, entries)) == []
+
+
 def test_missing_and_outdated_pods_are_unfinished() -> None:
     entries = healthy()
     put(entries, KEYS.record("rcs", RC.id), msgspec.structs.replace(RC, replicas_desired=3), 5)

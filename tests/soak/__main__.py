@@ -1,0 +1,34 @@
+"""``make soak``: a fleet under edits and faults for as long as one likes; exits 1 if something was found."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import secrets
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.soak.run import soak
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
+    asked = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="farmd-soak-"))
+    print(f"seed {asked.seed}, {asked.minutes:g} minutes; logs of farms and agents: {folder}", flush=True)
+    result = asyncio.run(soak(asked.seed, asked.minutes, folder))
+    print(json.dumps(vars(result)))
+    if result.found:
+        print("\n".join([f"FAILED with seed {asked.seed}:", *result.found]), file=sys.stderr)
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,231 @@
+"""What people ask of the fleet during a soak, the way the command line asks it.
+
+A request that Consul or a rule refuses is counted as refused; everything else that goes wrong is a fault of
+the product.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from farmd.commands.mutation import Mutation, commit
+from farmd.daemonset.commands import DAEMON_SET
+from farmd.nodes import commands as nodes
+from farmd.replication.commands import RC, set_replicas
+from store import codec
+from store.errors import StoreError
+from store.manifests import Manifest
+from store.nodes import Node, NodeStore, Taint
+from tests.fault.invariants import Dump
+from tests.soak import processes
+from tests.soak.fleet import Fleet
+
+CONTROLLERS = ("web", "api", "db", "job", "mail")
+DAEMON_SETS = ("logs", "mesh")
+SELECTORS = ("", "zone=a", "zone in (a,b)")
+MIN_HEALTHY_TIME = 3.0
+# A pod that ends by itself is a start that was bad; all others run on until somebody ends them.
+LASTING, MORTAL = "7200", "2"
+
+
+class People:
+    """Somebody who asks for something at random; ``counts`` tells what was done.
+
+    ``killed`` are the workloads that were killed, as (process id, ticks).
+    """
+
+    def __init__(self, fleet: Fleet, rng: random.Random, counts: Counter[str]) -> None:
+        self._fleet = fleet
+        self._rng = rng
+        self._counts = counts
+        self._version = 0
+        self.killed: set[tuple[int, int]] = set()
+        self._choices: dict[Callable[[Dump], Awaitable[bool]], int] = {
+            self.create: 4,
+            self.scale: 5,
+            self.update: 5,
+            self.disable: 2,
+            self.delete: 2,
+            self.cordon: 2,
+            self.drain: 2,
+            self.label: 3,
+            self.taint: 2,
+            self.kill_pod: 2,
+        }
+
+    async def act(self) -> None:
+        """Ask for one thing."""
+        (chosen,) = self._rng.choices(list(self._choices), list(self._choices.values()))
+        name = chosen.__name__
+        try:
+            done = await chosen(await self._fleet.dump())
+        except StoreError as error:
+            self._counts[f"{name} refused: {error.code}"] += 1
+        else:
+            self._counts[name if done else f"{name}: nothing to do"] += 1
+
+    async def tidy(self) -> None:
+        """Take back what keeps the fleet from being whole: drains, cordons, taints, disabled and bad pods."""
+        dump, fleet = await self._fleet.dump(), self._fleet
+        for node in fleet.agents:
+            await self._commit(nodes.uncordon(fleet.call, node))
+            if "zone" in dump.tree("nodes", Node)[fleet.keys.node(node)][1].labels:
+                await self._commit(nodes.label(fleet.call, node, {}, ["zone"]))
+            await self._set_taints(node, [])
+        for noun, records in ((RC, dump.rcs), (DAEMON_SET, dump.daemonsets)):
+            for record in records.values():
+                if not record.deleting:
+                    await self._commit(noun.enable(fleet.call, record.name))  # type: ignore[attr-defined]
+                    if self._manifest(dump, record.manifest).command[1] == MORTAL:
+                        await self._replace(noun, record, dump, LASTING)
+
+    # -- owners of pods ------------------------------------------------------------------------
+    async def create(self, dump: Dump) -> bool:
+        taken = {record.name for record in dump.owners.values()}
+        free = sorted({*CONTROLLERS, *DAEMON_SETS} - taken)
+        if not free:
+            return False
+        name = self._rng.choice(free)
+        pod = self._pod(name, LASTING)
+        if name in DAEMON_SETS:
+            file = {"name": name, "node_selector": self._rng.choice(SELECTORS), "pod": pod}
+            spec: Any = DAEMON_SET.file.parse(file | {"min_healthy_time": MIN_HEALTHY_TIME}, "soak")
+            await self._commit(DAEMON_SET.create(self._fleet.call, spec))
+            return True
+        selector = self._rng.choice(SELECTORS)
+        file = {
+            "name": name,
+            "node_selector": selector,
+            "replicas": self._rng.randint(1, self._most(selector)),
+            "strategy": self._rng.choice(("static", "dynamic")),
+            "max_unavailable": self._rng.choice((1, 1, 2)),
+            "min_healthy_time": MIN_HEALTHY_TIME,
+            "unhealthy_after": 20,
+            "transfer_timeout": 20,
+            "pod": pod,
+        }
+        await self._commit(RC.create(self._fleet.call, RC.file.parse(file, "soak")))
+        return True
+
+    async def scale(self, dump: Dump) -> bool:
+        if not dump.rcs:
+            return False
+        rc = self._one(dump.rcs)
+        await self._commit(
+            set_replicas(self._fleet.call, rc.name, self._rng.randint(0, self._most(rc.node_selector)))
+        )
+        return True
+
+    async def update(self, dump: Dump) -> bool:
+        """Another manifest, which now and then is a bad one."""
+        if not dump.owners:
+            return False
+        record = self._one(dump.owners)
+        noun = RC if record.id in dump.rcs else DAEMON_SET
+        await self._replace(noun, record, dump, self._rng.choice((LASTING, LASTING, LASTING, MORTAL)))
+        return True
+
+    async def disable(self, dump: Dump) -> bool:
+        if not dump.owners:
+            return False
+        record = self._one(dump.owners)
+        noun: Any = RC if record.id in dump.rcs else DAEMON_SET
+        command = noun.enable if record.disabled else noun.disable
+        await self._commit(command(self._fleet.call, record.name))
+        return True
+
+    async def delete(self, dump: Dump) -> bool:
+        if not dump.owners:
+            return False
+        record = self._one(dump.owners)
+        noun: Any = RC if record.id in dump.rcs else DAEMON_SET
+        await self._commit(noun.delete(self._fleet.call, record.name, cascade=True))
+        return True
+
+    # -- nodes ---------------------------------------------------------------------------------
+    async def cordon(self, dump: Dump) -> bool:
+        command = self._rng.choice((nodes.cordon, nodes.uncordon))
+        await self._commit(command(self._fleet.call, self._node()))
+        return True
+
+    async def drain(self, dump: Dump) -> bool:
+        node = self._node()
+        if self._rng.random() < 0.5:
+            await self._commit(nodes.undrain(self._fleet.call, node))
+        else:
+            await self._commit(nodes.drain(self._fleet.call, node, 600.0))
+        return True
+
+    async def label(self, dump: Dump) -> bool:
+        """Say another zone of a node than its agent, or leave it to the agent."""
+        node = self._node()
+        if self._rng.random() < 0.5:
+            await self._commit(nodes.label(self._fleet.call, node, {}, ["zone"]))
+        else:
+            await self._commit(nodes.label(self._fleet.call, node, {"zone": self._rng.choice("abc")}))
+        return True
+
+    async def taint(self, dump: Dump) -> bool:
+        await self._set_taints(self._node(), [Taint("soak")] if self._rng.random() < 0.5 else [])
+        return True
+
+    async def kill_pod(self, dump: Dump) -> bool:
+        """SIGKILL of a workload: its agent starts it again."""
+        running = self._fleet.workloads()
+        if not running:
+            return False
+        chosen = self._rng.choice(sorted(running, key=lambda each: each.place))
+        self.killed.add((chosen.pid, chosen.ticks))
+        processes.end([chosen])
+        return True
+
+    # -- parts of these ------------------------------------------------------------------------
+    async def _commit(self, prepared: Awaitable[Mutation]) -> None:
+        await commit(self._fleet.call, await prepared)
+
+    async def _set_taints(self, node: str, taints: list[Taint]) -> None:
+        call = self._fleet.call
+        view = await NodeStore(call.client, call.keys).get(node)
+        if view.record.taints != taints:
+            record = msgspec.structs.replace(view.record, taints=taints)
+            await call.client.transaction([NodeStore(call.client, call.keys).write(view, record)])
+
+    async def _replace(self, noun: Any, record: Any, dump: Dump, seconds: str) -> None:
+        file = noun.file.as_file(record, self._manifest(dump, record.manifest))
+        file["pod"] |= self._pod(record.name, seconds)
+        file.pop("disabled", None)  # stays as it is
+        spec = noun.file.parse(file, "soak")
+        await self._commit(noun.update(self._fleet.call, spec, now=True))
+
+    def _pod(self, name: str, seconds: str) -> dict[str, Any]:
+        self._version += 1
+        pod: dict[str, Any] = {
+            "id": name,
+            "command": ["sleep", seconds],
+            "env": {"SOAK_VERSION": str(self._version)},
+            "resources": {"cpu": 0.01},
+            "restart": {"initial": 0.5, "maximum": 2.0},
+        }
+        if name in CONTROLLERS[:2]:
+            pod["health"] = {"type": "command", "command": ["test", "-d", "/"], "interval": 2.0}
+        return pod
+
+    def _manifest(self, dump: Dump, sha: str) -> Any:
+        entry = dump.entries[dump.keys.manifest(sha)]
+        return codec.decode(Manifest, entry.value, entry.key)
+
+    def _one(self, records: dict[str, Any]) -> Any:
+        return records[self._rng.choice(sorted(records))]
+
+    def _node(self) -> str:
+        return self._rng.choice(sorted(self._fleet.agents))
+
+    def _most(self, selector: str) -> int:
+        """As many pods as there is room for when all nodes are well."""
+        zones = {"": "abc", "zone=a": "a", "zone in (a,b)": "ab"}[selector]
+        return sum(zone in zones for zone in self._fleet.zones.values())

@@ -1,0 +1,97 @@
+"""One farm or agent of a soak: a process behind a proxy of its own, and when it was in trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from farmd.dev.plan import environment
+from tests import reaper
+from tests.fleet import LIMIT
+from tests.proxy import Proxy
+
+
+class Part:
+    """``farmd run`` or ``farmd agent``; it is started again and again with the same settings.
+
+    ``faults`` counts the faults under which it is at the moment. ``ended`` tells of a process that ended
+    without being asked to.
+    """
+
+    def __init__(self, command: str, name: str, proxy: Proxy, folder: Path, settings: dict[str, str]) -> None:
+        self.name = name
+        self.proxy = proxy
+        self.log = folder / f"{name}.log"
+        self.faults = 0
+        self.starts = 0
+        self._well_since = 0.0
+        self._command = [sys.executable, "-m", "farmd", command]
+        self._settings = {"CONSUL_HTTP_ADDR": proxy.address, "FARMD_LOG__FORMAT": "json", **settings}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, unless it runs already."""
+        if self._process is not None:
+            return
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                env={**environment(dict(os.environ)), **self._settings},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        reaper.started(self._process.pid)
+        self.starts += 1
+
+    async def end(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal that ends it, and wait until it has ended."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        process.send_signal(signal.SIGCONT)
+        await asyncio.to_thread(process.wait, LIMIT)
+        reaper.reaped(process.pid)
+
+    def pause(self) -> None:
+        """Stop it with SIGSTOP."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it run on with SIGCONT."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def ended(self) -> str:
+        """How it ended although nobody asked it to, with the end of its log; empty if it did not."""
+        process = self._process
+        if process is None or process.poll() is None:
+            return ""
+        self._process = None
+        reaper.reaped(process.pid)
+        tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-5:])
+        return f"{self.name} ended with code {process.returncode}:\n{tail}"
+
+    @contextmanager
+    def trouble(self) -> Iterator[None]:
+        """Count a fault for the length of a ``with`` block."""
+        self.faults += 1
+        try:
+            yield
+        finally:
+            self.faults -= 1
+            self._well_since = time.monotonic()
+
+    def well_for(self) -> float:
+        """Seconds since its last fault ended; 0 during a fault."""
+        return 0.0 if self.faults else time.monotonic() - self._well_since
