@@ -11,6 +11,7 @@ import pytest
 
 from tests.contract import faces
 from tests.contract.faces import Face
+from tests.fleet import in_time
 
 TTL = 10.0
 
@@ -26,7 +27,7 @@ async def expires_after_twice_its_ttl(face: Face, behavior: str) -> None:
     assert await face.client.session_info(session) is not None
     assert not watch.done()
     await face.elapse(0.3 * TTL + 0.1)
-    _, entry = await asyncio.wait_for(watch, 10)
+    _, entry = await in_time(watch)
     assert await face.client.session_info(session) is None
     assert (entry is None) if behavior == "delete" else (entry is not None and entry.session == "")
     assert await face.client.put(key, b"2", acquire=other)
@@ -50,7 +51,7 @@ async def lock_delay_follows_expiry(face: Face) -> None:
     index, _ = await face.client.get(key)
     watch = asyncio.ensure_future(face.client.get(key, index=index, wait=60))
     await face.elapse(2 * TTL + 0.1)
-    index, _ = await asyncio.wait_for(watch, 10)
+    index, _ = await in_time(watch)
     assert not await face.client.put(key, b"2", acquire=other)
     idle = asyncio.ensure_future(face.client.list(key, index=index, wait=60))
     await face.elapse(3.2)

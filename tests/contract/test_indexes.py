@@ -13,6 +13,7 @@ import pytest
 
 from store.consul.client import ConsulClient
 from tests.contract.faces import Face
+from tests.fleet import in_time
 
 LONG = 60.0
 
@@ -142,7 +143,7 @@ async def test_a_watch_wakes_for_every_kind_of_change(face: Face, kind: str, cha
             await face.client.delete(face.prefix, recurse=True)
         case "destroy":
             await face.client.destroy_session(session)
-    await asyncio.wait_for(watch, 5)
+    await in_time(watch)
 
 
 async def test_a_watch_sleeps_through_what_changes_nothing_of_it(face: Face) -> None:
@@ -159,13 +160,13 @@ async def test_a_watch_sleeps_through_what_changes_nothing_of_it(face: Face) -> 
         {"Verb": "cas", "Key": face.key("b/1"), "Value": b"9", "Index": 1},
     )
     sibling = await parked(face, face.client.get(face.key("c"), index=1, wait=LONG))
-    await asyncio.wait_for(sibling, 5)
+    await in_time(sibling)
     assert not one.done()
     assert not other.done()
     await face.client.put(face.key("a"), b"2")
     await face.client.put(face.key("b/1"), b"2")
-    assert (await asyncio.wait_for(one, 5))[1].value == b"2"  # type: ignore[index]
-    assert (await asyncio.wait_for(other, 5)).items[0].decoded() == b"2"  # type: ignore[attr-defined]
+    assert (await in_time(one))[1].value == b"2"  # type: ignore[index]
+    assert (await in_time(other)).items[0].decoded() == b"2"  # type: ignore[attr-defined]
 
 
 async def test_a_watch_on_a_missing_key_wakes_for_its_neighbours(face: Face) -> None:
@@ -175,7 +176,7 @@ async def test_a_watch_on_a_missing_key_wakes_for_its_neighbours(face: Face) -> 
     assert entry is None
     watch = await parked(face, face.client.get(face.key("m/z"), index=index, wait=LONG))
     await face.client.put(face.key("m/a"), b"2")
-    woken, entry = await asyncio.wait_for(watch, 5)  # type: ignore[misc]
+    woken, entry = await in_time(watch)  # type: ignore[misc]
     assert woken > index
     assert entry is None
 
@@ -189,7 +190,7 @@ async def test_a_watch_on_an_emptied_prefix_sleeps_until_something_is_there(face
         await face.client.put(face.key("other"), str(number).encode())
     assert not watch.done()
     await face.client.put(face.key("e/2"), b"1")
-    assert [item.key for item in (await asyncio.wait_for(watch, 5)).items] == [face.key("e/2")]  # type: ignore[attr-defined]
+    assert [item.key for item in (await in_time(watch)).items] == [face.key("e/2")]  # type: ignore[attr-defined]
 
 
 async def test_a_wait_ends_with_the_same_index_when_nothing_happens(face: Face) -> None:
@@ -200,7 +201,7 @@ async def test_a_wait_ends_with_the_same_index_when_nothing_happens(face: Face) 
         await face.elapse(0.299)
         assert not watch.done()
     await face.elapse(0.3 + 0.3 / 16)
-    assert (await asyncio.wait_for(watch, 5))[0] == index  # type: ignore[index]
+    assert (await in_time(watch))[0] == index  # type: ignore[index]
 
 
 async def test_many_watches_of_one_prefix_all_wake(face: Face) -> None:
@@ -220,8 +221,8 @@ async def test_the_list_of_sessions_wakes_for_everybody_and_never_for_a_renewal(
     of_all = await parked(face, face.raw("GET", "/v1/session/list", {"index": index, "wait": "60s"}))
     await face.client.renew_session(mine)
     another = await face.session()
-    await asyncio.wait_for(of_all, 5)
+    await in_time(of_all)
     assert not of_one.done()
     await face.client.destroy_session(mine)
-    assert (await asyncio.wait_for(of_one, 5)).body.strip() == b"[]"  # type: ignore[attr-defined]
+    assert (await in_time(of_one)).body.strip() == b"[]"  # type: ignore[attr-defined]
     await face.client.destroy_session(another)

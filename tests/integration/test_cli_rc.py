@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.farmctl import Farmctl, embedded, in_cluster, put
+from tests.fleet import LIMIT
 from tests.people import hello
 
 HELLO = yaml.safe_dump(hello(pod_labels={"app": "hello"}))
@@ -237,7 +238,7 @@ def test_a_watched_list_shows_changes_and_ends_with_130(farmctl: Farmctl) -> Non
             farmctl.ok("rc", "set-replicas", "hello", "4")
             assert json.loads(watching.stdout.readline())["items"][0]["replicas_desired"] == 4
             watching.send_signal(2)
-            _, err = watching.communicate(timeout=30)
+            _, err = watching.communicate(timeout=LIMIT)
         finally:
             watching.kill()
     assert watching.returncode == 130
@@ -260,7 +261,7 @@ def test_a_reader_that_goes_away_is_no_error(farmctl: Farmctl) -> None:
             watching.stdout.readline()
             watching.stdout.close()
             farmctl.ok("rc", "set-replicas", "hello", "4")
-            assert watching.wait(timeout=30) == 0
+            assert watching.wait(timeout=LIMIT) == 0
             assert watching.stderr is not None
             assert watching.stderr.read() == ""
         finally:

@@ -15,6 +15,7 @@ import pytest
 
 from farmd.dev import tree
 from farmd.dev.plan import environment
+from tests.fleet import LIMIT
 from tests.processes import Program, eventually, get
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/hello.yaml"
@@ -81,7 +82,7 @@ def dev(tmp_path):
         yield program.started()
         before = program.below()
         program.signal(signal.SIGTERM)
-        program.process.wait(30)
+        program.process.wait(LIMIT)
         assert still_there(before) == {}
 
 

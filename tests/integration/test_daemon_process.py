@@ -11,6 +11,7 @@ import urllib.request
 import pytest
 
 from tests.credentials import mend, spoil
+from tests.fleet import LIMIT
 from tests.ports import free_ports
 from tests.processes import NotifySocket, Program, eventually, get, term
 
@@ -53,7 +54,7 @@ def asked_health(port: str, role: str = "farm") -> tuple[int, str, str]:
         [sys.executable, "-m", "farmd", "health", role, "--port", port],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=LIMIT,
         check=False,
     )
     return done.returncode, done.stdout, done.stderr

@@ -90,7 +90,7 @@ class Notes:
             status = None if entry is None else codec.decode(ItemStatus, entry.value, key)
             return status if status is not None and status.state == state else None
 
-        return await eventually(so, within=15, what=f"the status {state}")  # type: ignore[no-any-return]
+        return await eventually(so, what=f"the status {state}")  # type: ignore[no-any-return]
 
     async def actors(self, action: str) -> list[str]:
         return [audit.actor for audit in await self.cluster.audits() if audit.action == action]

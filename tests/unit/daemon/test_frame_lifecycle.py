@@ -14,6 +14,7 @@ from farmd.observe.progress import Progress
 from farmd.process import lifecycle
 from farmd.process.lifecycle import Life
 from farmd.process.sdnotify import Notifier
+from tests.fleet import in_time
 from tests.virtual import VirtualClock
 
 
@@ -85,7 +86,7 @@ async def test_a_clean_stop_waits_for_the_work(life, clock):
     await clock.settle()
     assert not task.done()
     life.stop.set()
-    assert await asyncio.wait_for(task, 5) is True
+    assert await in_time(task) is True
 
 
 async def test_a_stop_that_hangs_can_be_forced(life, clock):
@@ -95,7 +96,7 @@ async def test_a_stop_that_hangs_can_be_forced(life, clock):
     await clock.settle()
     assert not task.done()
     life.forced.set()
-    assert await asyncio.wait_for(task, 5) is False
+    assert await in_time(task) is False
 
 
 async def test_an_error_of_the_work_ends_the_process(life):
@@ -114,7 +115,7 @@ async def test_readiness_comes_and_goes_with_the_service(life, clock):
     await clock.advance(1)
     assert life.waiting_for == "waiting for the store"
     life.stop.set()
-    await asyncio.wait_for(task, 5)
+    await in_time(task)
 
 
 def test_a_reload_tells_everybody_who_asked(life, registry):

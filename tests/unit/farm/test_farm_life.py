@@ -17,6 +17,7 @@ from store.farms import Member
 from store.locks import Claim
 from store.ports import Request, Response
 from store.sessions import Session
+from tests.fleet import in_time
 from tests.toys import KEYS, Farms, ToyFarm, is_transaction
 from tests.virtual import SeededIds
 
@@ -339,7 +340,7 @@ async def test_r4_without_a_drain_a_stop_frees_all_at_once(farms: Farms) -> None
     a.stop.set()
     await farms.clock.settle()
     assert a.task is not None
-    await asyncio.wait_for(a.task, 5)
+    await in_time(a.task)
     assert a.metric("farmd_lock_events_total", event="handed_over") == 0
     await farms.clock.advance(0.5)
     assert b.works_on == made

@@ -15,6 +15,7 @@ from store.embedded.kv import KeyValues, Pair
 from store.embedded.ordered import OrderedMap
 from store.embedded.watches import Watches
 from tests.contract import faces
+from tests.fleet import LIMIT
 
 KEY = st.text(alphabet="ab/", min_size=1, max_size=5)
 
@@ -195,7 +196,7 @@ async def test_a_client_that_goes_away_takes_its_watch_along() -> None:
             await face.client.leader()
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT):
             while any(task.get_coro().__name__ == "_expire" for task in asyncio.all_tasks()):  # type: ignore[union-attr]
                 await asyncio.sleep(0.01)
 

@@ -17,6 +17,7 @@ from store.embedded.inprocess import InProcessTransport
 from store.embedded.persistence import DataDirectoryBroken, Log
 from store.embedded.server import EmbeddedServer
 from tests.contract.faces import Face
+from tests.fleet import LIMIT
 from tests.virtual import SeededIds, VirtualClock
 
 
@@ -179,7 +180,7 @@ def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def call(address: str, path: str, method: str = "GET", body: bytes | None = None) -> bytes:
     request = urllib.request.Request(f"http://{address}{path}", data=body, method=method)
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=LIMIT) as answer:
         return bytes(answer.read())
 
 
@@ -190,7 +191,7 @@ def test_the_process_prints_its_address_keeps_data_and_ends_cleanly(
     with process("--data-dir", str(tmp_path)) as (running, address):
         call(address, "/v1/kv/a", "PUT", b"kept")
         running.send_signal(how)
-        assert running.wait(10) == (-how if how == signal.SIGKILL else 0)
+        assert running.wait(LIMIT) == (-how if how == signal.SIGKILL else 0)
     with process("--data-dir", str(tmp_path)) as (_, address):
         assert call(address, "/v1/kv/a?raw") == b"kept"
 
@@ -201,18 +202,18 @@ def test_a_parked_query_does_not_hold_a_clean_stop() -> None:
         host, _, port = address.partition(":")
         import http.client
 
-        parked = http.client.HTTPConnection(host, int(port), timeout=10)
+        parked = http.client.HTTPConnection(host, int(port), timeout=LIMIT)
         parked.request("GET", "/v1/kv/a?index=99&wait=300s")
         call(address, "/v1/status/leader")
         running.terminate()
-        assert running.wait(10) == 0
+        assert running.wait(LIMIT) == 0
         parked.close()
 
 
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:x", "127.0.0.1:99999"])
 def test_an_address_that_is_none_is_one_line_and_exit_code_2(address: str) -> None:
     command = [sys.executable, "-m", "store.embedded", "--http-addr", address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == 2
     assert done.stderr == f"--http-addr: found {address!r}, expected HOST:PORT\n"
 
@@ -220,6 +221,6 @@ def test_an_address_that_is_none_is_one_line_and_exit_code_2(address: str) -> No
 def test_an_address_in_use_is_one_line_and_exit_code_1() -> None:
     with process() as (_, address):
         command = [sys.executable, "-m", "store.embedded", "--http-addr", address]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1

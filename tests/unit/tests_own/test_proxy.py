@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from tests.fleet import LIMIT, in_time
 from tests.proxy import Proxy
 
 
@@ -76,12 +77,12 @@ async def test_only_the_kth_transaction_is_held_and_passes_on_release(
         async with session.get(f"http://{proxy.address}/v1/kv/other"):
             pass
         second = asyncio.create_task(put(session, proxy, b"two"))
-        await asyncio.wait_for(hold.reached.wait(), 5)
+        await in_time(hold.reached.wait())
         assert state.bodies == [b"one", b""]
         assert hold.seen is not None
         assert hold.seen.body == b"two"
         hold.release()
-        assert await asyncio.wait_for(second, 5) == "3"
+        assert await in_time(second) == "3"
         assert await put(session, proxy, b"three") == "4"
         assert proxy.transactions() == 3
 
@@ -91,10 +92,10 @@ async def test_a_dropped_request_never_reached_the_server(upstream: tuple[Upstre
     async with Proxy(address) as proxy, client() as session:
         hold = proxy.hold_transaction()
         task = asyncio.create_task(put(session, proxy, b"lost"))
-        await asyncio.wait_for(hold.reached.wait(), 5)
+        await in_time(hold.reached.wait())
         hold.drop()
         with pytest.raises(aiohttp.ClientError):
-            await asyncio.wait_for(task, 5)
+            await in_time(task)
         assert state.bodies == []
 
 
@@ -104,12 +105,12 @@ async def test_a_dropped_answer_leaves_the_write_done(upstream: tuple[Upstream, 
         await put(session, proxy, b"before")
         hold = proxy.hold_transaction(answer=True)
         task = asyncio.create_task(put(session, proxy, b"done"))
-        await asyncio.wait_for(hold.reached.wait(), 5)
+        await in_time(hold.reached.wait())
         assert state.bodies == [b"before", b"done"]
         assert not task.done()
         hold.drop()
         with pytest.raises(aiohttp.ClientError):
-            await asyncio.wait_for(task, 5)
+            await in_time(task)
 
 
 async def test_a_write_held_while_its_client_died_still_arrives(upstream: tuple[Upstream, str]) -> None:
@@ -118,10 +119,10 @@ async def test_a_write_held_while_its_client_died_still_arrives(upstream: tuple[
         hold = proxy.hold_transaction()
         async with client() as session:
             task = asyncio.create_task(put(session, proxy, b"zombie"))
-            await asyncio.wait_for(hold.reached.wait(), 5)
+            await in_time(hold.reached.wait())
             task.cancel()
         hold.release()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT):
             while state.bodies != [b"zombie"]:
                 await asyncio.sleep(0.01)
 
@@ -142,7 +143,7 @@ async def test_refusing_cuts_old_and_new_connections_until_accepted(upstream: tu
         await asyncio.wait_for(state.parked.wait(), 5)
         proxy.refuse()
         with pytest.raises(aiohttp.ClientError):
-            await asyncio.wait_for(parked, 5)
+            await in_time(parked)
         with pytest.raises(aiohttp.ClientError):
             await asyncio.wait_for(put(session, proxy, b"x"), 5)
         proxy.accept()
@@ -161,7 +162,7 @@ async def test_a_frozen_connection_stays_open_and_delivers_when_thawed(
             await asyncio.sleep(0.01)
         assert state.bodies == [b"a"]
         proxy.thaw()
-        assert await asyncio.wait_for(task, 5) == "2"
+        assert await in_time(task) == "2"
 
 
 async def test_chunked_bodies_are_passed_whole(upstream: tuple[Upstream, str]) -> None:
@@ -184,13 +185,13 @@ async def test_a_cut_request_reaches_the_server_only_when_it_is_released(
     async with Proxy(address) as proxy, client() as session:
         hold = proxy.hold_transaction()
         task = asyncio.create_task(put(session, proxy, b"late"))
-        await asyncio.wait_for(hold.reached.wait(), 5)
+        await in_time(hold.reached.wait())
         hold.cut()
         with pytest.raises(aiohttp.ClientError):
-            await asyncio.wait_for(task, 5)
+            await in_time(task)
         assert await put(session, proxy, b"meanwhile") == "1"
         hold.release()
-        await asyncio.wait_for(hold.finished.wait(), 5)
+        await in_time(hold.finished.wait())
         assert state.bodies == [b"meanwhile", b"late"]
 
 
