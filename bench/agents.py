@@ -1,6 +1,6 @@
 """One process that simulates the agents of a large fleet: real sessions, presence and reality, no workloads.
 
-``python -m bench.agents ADDRESS NODES [TTL]``
+``python -m bench.agents ADDRESS NODES [TTL [PREFIX]]``
 Every node has the agent's own ``Link`` (session, presence, renewals) and ``RealityWriter`` (compare-and-set,
 fenced by the presence), so the store gets the same writes as from as many real agents. Two things differ.
 One watch reads the intents of a hundred nodes, because Consul serves one client 200 connections. The TTL is
@@ -45,6 +45,7 @@ from store.keys import Keys
 from store.reality import Exit, Health, Reality
 from store.registration import cluster_id, sentinel_value
 from store.watch import follow
+from tests.fleet import KEYS
 
 LONGEST_TTL = 60.0
 JOIN_AT_ONCE = 50
@@ -209,12 +210,12 @@ def _slices(nodes: list[SimulatedNode], size: int) -> list[list[SimulatedNode]]:
     return [nodes[start : start + size] for start in range(0, len(nodes), size)]
 
 
-async def main(address: str, count: int, ttl: float) -> None:
+async def main(address: str, count: int, ttl: float = LONGEST_TTL, prefix: str = KEYS.prefix) -> None:
     """Run until stdin ends."""
     metrics = Metrics(CollectorRegistry())
     client = connect({}, CLOCK, metrics, address=address)
     with tempfile.TemporaryDirectory(prefix="farmd-bench-agents-") as states:
-        rig = Rig(client, Keys(), metrics, Progress(CLOCK, metrics), Path(states), ttl)
+        rig = Rig(client, Keys(prefix), metrics, Progress(CLOCK, metrics), Path(states), ttl)
         fleet = SimulatedFleet(rig, count)
         running = asyncio.create_task(fleet.run())
         asking = asyncio.create_task(_obey_stdin(fleet))
@@ -238,4 +239,4 @@ if __name__ == "__main__":
         wrapper_class=structlog.make_filtering_bound_logger(40),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]) if sys.argv[3:] else LONGEST_TTL))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), *map(float, sys.argv[3:4]), *sys.argv[4:]))

@@ -3,9 +3,10 @@
 ``python -m bench.farm_process CONFIG``
 Configuration, kinds, HTTP, logs and watchdog are those of production. Its metrics also print a JSON line for
 each batch of locks that the farm takes, and for each transaction that places or removes pods when it was
-acknowledged, with the machine's monotonic time. The line ``requests`` on stdin is
-answered with the number of requests to Consul so far; ``profile`` starts a profile, and the next ``profile``
-writes it to ``farm.profile``; the end of stdin stops the farm cleanly, as SIGTERM does.
+acknowledged, with the machine's monotonic time. The line ``requests`` on stdin is answered with the number of
+requests to Consul so far; ``bodies`` with the transactions that placed or removed pods since the last such
+line; ``profile`` starts a profile, and the next ``profile`` writes it to ``farm.profile``; the end of stdin
+stops the farm cleanly, as SIGTERM does.
 """
 
 from __future__ import annotations
@@ -68,14 +69,24 @@ class _TellingTransport(AiohttpTransport):
         """Send a request."""
         response = await super().send(request, timeout)
         if request.path == "/v1/txn" and response.status == 200 and b"/intent/" in request.body:
-            tell("placed", body=base64.b64encode(request.body).decode())
+            tell("placed", pods=request.body.count(b'"Key":"farmd/intent/'))
+            _placed.append(request.body)
         return response
+
+
+_placed: list[bytes] = []
+"""Bodies with intents that nobody has asked for yet; to print each at once would delay what is measured."""
 
 
 def _obey_stdin() -> None:
     for line in sys.stdin:
         if line.strip() == "profile":
             signal.raise_signal(signal.SIGUSR2)
+        elif line.strip() == "bodies":
+            count = len(_placed)
+            for _ in range(count):
+                tell("body", body=base64.b64encode(_placed.pop(0)).decode())
+            tell("bodies", count=count)
         else:
             tell("requests", count=_Telling.requests)
     signal.raise_signal(signal.SIGTERM)
@@ -138,7 +149,24 @@ class FarmProcess(Child):
             return [each for each in self.events if each["event"] == "bench.placed" and each["at"] > since]
 
         await self.until(lambda: bool(found()), within, "pods are placed")
-        return found()[0]["at"], base64.b64decode(found()[0]["body"])
+        return found()[0]["at"], (await self.bodies())[0]
+
+    async def all_placed(self, pods: int, since: float, within: float = 60.0) -> float:
+        """When so many pods had been placed after a moment."""
+
+        def found() -> list[dict[str, Any]]:
+            return [each for each in self.events if each["event"] == "bench.placed" and each["at"] > since]
+
+        what = f"{pods} pods are placed"
+        await self.until(lambda: sum(each["pods"] for each in found()) >= pods, within, what)
+        return float(found()[-1]["at"])
+
+    async def bodies(self) -> list[bytes]:
+        """The bodies of the acknowledged transactions with intents since the last call."""
+        known = len(self.events)
+        await self.ask("bodies", "bench.bodies", 60.0)
+        told = [each["body"] for each in self.events[known:] if each["event"] == "bench.body"]
+        return [base64.b64decode(body) for body in told]
 
     async def requests(self) -> int:
         """How many requests the farm has made to Consul so far."""

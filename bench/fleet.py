@@ -68,7 +68,7 @@ async def fleet(
         built = BenchFleet(server, client, agents, [])
         try:
             await agents.heard("bench.present", PRESENT_SECONDS)
-            await _real(client, rcs * pods_each)
+            await real(client, rcs * pods_each)
             note(f"{nodes} agents are present after {time.monotonic() - started:.0f} s")
             yield built
         finally:
@@ -76,10 +76,10 @@ async def fleet(
             await agents.end()
 
 
-async def _real(client: ConsulClient, pods: int) -> None:
+async def real(client: ConsulClient, pods: int, keys: Keys = KEYS) -> None:
     """Return when the reality of every pod is written."""
     deadline = time.monotonic() + REAL_SECONDS
-    while (found := await _count(client, KEYS.tree("reality"))) < pods:
+    while (found := await _count(client, keys.tree("reality"))) < pods:
         if time.monotonic() > deadline:
             raise RuntimeError(
                 f"the agents wrote {found} of {pods} records of reality within {REAL_SECONDS} s"

@@ -92,7 +92,7 @@ async def _bare(
     """Seconds for the same by hand."""
     key = f"bare/{number}"
     await client.put(key, b"0")
-    (same,) = await prepared(client, [body], number)
+    (same,) = await prepared(client, [body], f"bar{number:02d}/")
     await plain.ask(f"{key} {base64.b64encode(same).decode()}", "bench.parking")
     await asyncio.sleep(PARK_SECONDS)
     known = len(plain.events)

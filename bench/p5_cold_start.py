@@ -3,7 +3,8 @@
 Claimed: the time from the first lock that is taken to the last, of all kinds; the baseline is as many bare
 lock transactions of 31 locks, with as many in flight as a farm has. Ready: the time from the start of the
 last process, its interpreter included, until its caches are filled and it serves; ``reading`` is the part
-after its imports, and ``cpu_seconds`` the most CPU time of a farm until all items were claimed.
+after its imports. ``whole`` is the time from the start of the last process until all items are claimed, and
+``cpu_seconds`` the most CPU time that a farm used for that.
 
 The target is for 10,000 RCs with one pod each. The second lines, without a target, are for the 50,000 pods of
 P3: five farms on one machine read them one after the other, which farms on machines of their own do not.
@@ -42,10 +43,10 @@ async def _start(setting: BenchFleet, what: str, count: int, bare: float, *, tar
     reading = max((farm.at("farm.ready") or 0.0) - (farm.at("bench.started") or 0.0) for farm in farms)
     note(f"P5 {what}: locks " + ", ".join(str(farm.claimed()) for farm in farms))
     await setting.stop_farms()
-    claimed = claims[-1][0] - claims[0][0]
+    claimed, whole = claims[-1][0] - claims[0][0], claims[-1][0] - max(farm.spawned for farm in farms)
     within = claimed <= 3 * bare and ready <= READY_SECONDS
     goal = "claimed <= 3 x bare lock transactions, ready <= 3 s" if target else "none; beside the other"
     return report(
         f"P5 cold start, {what}", claimed, bare, goal, within or not target,
-        ready=round(ready, 2), reading=round(reading, 2), cpu_seconds=round(cpu, 2),
+        whole=round(whole, 2), cpu_seconds=round(cpu, 2), ready=round(ready, 2), reading=round(reading, 2),
     )  # fmt: skip

@@ -9,15 +9,12 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 import aiohttp
 
-from store import codec, operations
+from store import operations
 from store.consul.client import ConsulClient
-from store.nodes import Agent, Node
 from store.operations import Operation
-from store.ports import Lane, Request, Response, Transport
 from store.registration import register_cluster
 from store.sessions import Session
 from store.transaction import Group, pack, submit
@@ -73,43 +70,8 @@ async def write_all(client: ConsulClient, writes: list[Operation]) -> None:
         raise RuntimeError(f"{len(failed)} transactions of the set-up failed: {failed[0]}")
 
 
-async def add_nodes(client: ConsulClient, count: int) -> None:
-    """Register nodes with present agents, all with one session."""
-    entry = await client.read(KEYS.cluster)
-    assert entry is not None
-    session = await Session.open(client, CLOCK, name="bench agents", ttl=3600)
-    writes = []
-    for number in range(count):
-        name = f"node-{number:05d}"
-        writes.append(operations.put(KEYS.node(name), codec.encode(Node(labels={"pool": "web"}))))
-        writes.append(operations.put(KEYS.sentinel(KEYS.intents(name)), entry.value))
-        agent = codec.encode(Agent(node=name, version="bench"))
-        writes.append(operations.lock(KEYS.agent(name), agent, session.id))
-    await write_all(client, writes)
-
-
-@dataclass
-class Recording:
-    """A transport that records each transaction's body and the time of its answer."""
-
-    inner: Transport
-    bodies: list[bytes] = field(default_factory=list)
-    answered: list[float] = field(default_factory=list)
-
-    async def send(self, request: Request, timeout: float) -> Response:
-        response = await self.inner.send(request, timeout)
-        if request.lane is Lane.WRITE and request.path == "/v1/txn":
-            self.bodies.append(request.body)
-            self.answered.append(time.monotonic())
-        return response
-
-    async def close(self) -> None:
-        await self.inner.close()
-
-
-async def prepared(client: ConsulClient, bodies: Sequence[bytes], number: int) -> list[bytes]:
+async def prepared(client: ConsulClient, bodies: Sequence[bytes], prefix: str) -> list[bytes]:
     """The bodies that change pods, for another prefix of the same length, with fences that hold there."""
-    prefix = f"bar{number:02d}/"
     session = await Session.open(client, CLOCK, name="bare", ttl=3600)
     fences: dict[str, int] = {}
     ready = []

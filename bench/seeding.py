@@ -10,6 +10,7 @@ from store import codec, manifests, operations
 from store.audit import Audit, AuditLogStore
 from store.consul.client import ConsulClient
 from store.intent import Intent
+from store.keys import Keys
 from store.manifests import Manifest
 from store.nodes import Node
 from store.operations import Operation
@@ -30,14 +31,14 @@ def node_names(count: int) -> list[str]:
     return [f"node-{number:05d}" for number in range(count)]
 
 
-async def register_nodes(client: ConsulClient, count: int) -> None:
+async def register_nodes(client: ConsulClient, count: int, keys: Keys = KEYS) -> None:
     """Write the nodes' records and the sentinels of their intents; the agents announce themselves."""
-    sentinel = sentinel_value(await cluster_id(client, KEYS))
+    sentinel = sentinel_value(await cluster_id(client, keys))
     record = codec.encode(Node(labels={"pool": "web"}))
     writes = []
     for name in node_names(count):
-        writes.append(operations.put(KEYS.node(name), record))
-        writes.append(operations.put(KEYS.sentinel(KEYS.intents(name)), sentinel))
+        writes.append(operations.put(keys.node(name), record))
+        writes.append(operations.put(keys.sentinel(keys.intents(name)), sentinel))
     await write_all(client, writes)
 
 
