@@ -76,6 +76,7 @@ class Agent:
             rng=rng,
             recorder=recorder,
             any_workloads=self.pods.any_workloads,
+            acted_on=self.pods.acted_on,
         )
         self._reality = RealityWriter(
             config.node, client=client, keys=keys, link=self._link, clock=clock, rng=rng, progress=progress

@@ -8,7 +8,7 @@ its node or joins another cluster (R20); for an agent with workloads, missing se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -49,6 +49,7 @@ class Link:
     rng: Rng
     recorder: Recorder
     any_workloads: Callable[[str], bool]
+    acted_on: Callable[[Mapping[str, int]], bool]
     _said: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
@@ -92,10 +93,17 @@ class Link:
             finally:
                 self.present.clear()
 
+    async def _known_again(self) -> bool:
+        """Whether this agent lost its cluster's id, and the store has an intent that it acted on (R16)."""
+        if self.identity.cluster:
+            return False
+        page = await self.client.list(self.keys.intents(self.config.node), mode="consistent")
+        return self.acted_on({self.keys.last_part(raw.key): raw.modify_index for raw in page.items})
+
     async def _join(self) -> Session:
         cluster = await registration.cluster_id(self.client, self.keys)
         workloads = self.any_workloads(self.identity.cluster)
-        if cluster != self.identity.cluster and workloads:
+        if cluster != self.identity.cluster and workloads and not await self._known_again():
             raise ForeignCluster(
                 f"the store holds cluster {cluster}, the workloads of {self.config.node} belong to"
                 f" {self.identity.cluster or 'an unknown one'}: they are left alone",

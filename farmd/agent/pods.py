@@ -82,6 +82,12 @@ class Pods:
         counted = [pod for pod in self._pods.values() if pod.stored or pod.identity is not None]
         return any(cluster or pod.record.manifest != UNKNOWN for pod in counted)
 
+    def acted_on(self, indexes: Mapping[str, int]) -> bool:
+        """Whether one of these intents, by instance, is the very one that this node acted on."""
+        return any(
+            pod.record.acted and indexes.get(name) == pod.record.acted for name, pod in self._pods.items()
+        )
+
     def missing_from(self, wanted: Iterable[str]) -> list[str]:
         """The instances that would be stopped if an answer with only these were obeyed."""
         kept = set(wanted)

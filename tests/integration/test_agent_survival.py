@@ -144,6 +144,27 @@ async def test_r26_a_process_whose_shims_record_is_lost_is_adopted_by_the_agents
     assert not alive(before)
 
 
+@pytest.mark.parametrize("proof", [True, False])
+async def test_r16_an_agent_that_lost_its_clusters_id_knows_the_cluster_by_an_intent_that_it_acted_on(
+    rig: Agents, proof: bool
+) -> None:
+    first = await rig.agent()
+    await rig.want(SLEEPER)
+    before = await rig.until_running(SLEEPER)
+    await first.crash()
+    (rig.root / "n1" / "agent.json").unlink()
+    if not proof:
+        await rig.want(SLEEPER, owner="rc2")  # at another index: another cluster might say it
+    again = await rig.agent(wait=False)
+
+    async def decided() -> bool:
+        return again.agent.present if proof else again.agent._link._said == "foreign_cluster"
+
+    await eventually(decided, what="the agent's word about the cluster")
+    assert alive(before)
+    assert [pod.pid for pod in again.agent.reality().values()] == [before.pid]
+
+
 async def test_a_pod_unwanted_while_the_agent_was_away_is_stopped(rig: Agents) -> None:
     running = await rig.agent()
     await rig.want(SLEEPER)
