@@ -80,7 +80,7 @@ class SimulatedNode:
             clock=CLOCK,
             rng=system_rng(),
             recorder=rig.metrics,
-            any_workloads=lambda: bool(self.pods),
+            any_workloads=lambda _: bool(self.pods),
         )
         self.link.identity = AgentIdentity(name)
         self.writer = RealityWriter(
