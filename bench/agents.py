@@ -81,6 +81,7 @@ class SimulatedNode:
             rng=system_rng(),
             recorder=rig.metrics,
             any_workloads=lambda _: bool(self.pods),
+            acted_on=lambda _: False,
         )
         self.link.identity = AgentIdentity(name)
         self.writer = RealityWriter(
