@@ -20,6 +20,8 @@ key_prefix "farmd/audit/" { policy = "write" }
 # Registration writes the sentinels of these trees.
 key_prefix "farmd/rcs/" { policy = "write" }
 key_prefix "farmd/daemonsets/" { policy = "write" }
+key_prefix "farmd/rollouts/" { policy = "write" }
+key_prefix "farmd/history/" { policy = "write" }
 key_prefix "farmd/names/" { policy = "write" }
 
 # The stage of a drain; the record of a node that has an agent and no record yet.

@@ -25,6 +25,7 @@ key_prefix "farmd/reserved/" { policy = "write" }
 
 # doctor --fix checks that no owner of these families exists: kinds of work to come.
 key_prefix "farmd/rollouts/" { policy = "write" }
+key_prefix "farmd/history/" { policy = "write" }
 key_prefix "farmd/services/" { policy = "write" }
 key_prefix "farmd/apps/" { policy = "write" }
 key_prefix "farmd/jobs/" { policy = "write" }

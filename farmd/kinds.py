@@ -31,6 +31,9 @@ class KindOfWork:
             shown where there are none, and every farm guards it.
         selectable: whether farms may choose among its items by labels; other items belong to all farms.
         guarded: whether doubt freezes it (R18), and ``health_matters`` whether mass ill health is such doubt.
+        gradual: what brings a new manifest to its items step by step; empty: it comes at once.
+        ended: what waits for the end of one, where an item is something that ends by itself.
+        feature: needed by records that its items manage: only farms that know this kind own those (R11).
         names: trees whose keys end in its items' names, for completion; for a family of named records none.
         wiped: the incident that people hear of when its tree lost its sentinel, where it has one of its own.
         unclaimed: what it means that no farm claims it; empty: that its items are left alone.
@@ -51,6 +54,9 @@ class KindOfWork:
     selectable: bool = False
     guarded: bool = False
     health_matters: bool = True
+    gradual: str = ""
+    ended: str = ""
+    feature: str = ""
     names: tuple[str, ...] = ()
     wiped: str = ""
     unclaimed: str = ""
@@ -73,7 +79,22 @@ KINDS: dict[str, KindOfWork] = {
             main=True,
             selectable=True,
             guarded=True,
+            gradual="farmd.rollout.commands:begin",
             wiped="no_rcs_found",
+        ),
+        KindOfWork(
+            family="rollouts",
+            runs="farmd.rollout.kind:Rollouts",
+            one="rollout",
+            many="rollouts",
+            noun="rollout",
+            asked="farmd.rollout.commands:ROLLOUT",
+            group="farmd.cli.rollout:rollout",
+            title="Rollouts: bring a new version of a controller, within a floor, and back.",
+            ended="farmd.rollout.waiting:end",
+            feature="rollouts.1",
+            selectable=True,
+            guarded=True,
         ),
         KindOfWork(
             family="nodes",
@@ -115,6 +136,11 @@ def load(path: str) -> Any:
     """Import what an entry names."""
     module, _, attribute = path.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def features() -> tuple[str, ...]:
+    """What every farm of this version knows, whatever kinds it runs (R11)."""
+    return tuple(kind.feature for kind in KINDS.values() if kind.feature)
 
 
 def selectable(family: str) -> bool:

@@ -17,6 +17,7 @@ from store.entry import Entry
 from store.errors import RecordInvalid
 from store.failsafe import Failsafe
 from store.farms import Member
+from store.history import Ended
 from store.intent import Intent, shared
 from store.keys import HEX_DIGITS, Keys
 from store.labels import RC_ID_LABEL, RESERVED_LABELS
@@ -25,6 +26,7 @@ from store.nodes import Agent, Node, NodeStatus, Reserved
 from store.pods import Pod, SharedLabels
 from store.rcs import ReplicationController, small
 from store.reality import Glance, Reality, dated, glance
+from store.rollouts import Rollout, RolloutStatus
 from store.status import ItemStatus, Status
 from store.work import Work
 
@@ -56,6 +58,8 @@ class Family(Generic[T]):
         dated: adds to a compacted record the time when this process saw it, by its own clock.
         refers: its place in the order in which families are read for references to manifests (R24): a
             source comes before the records derived from it; 0: its records never refer to a manifest.
+        younger: clusters may exist that were registered before this family was known; the first farm that
+            knows it creates its sentinels (R20).
         owner_label: the label of pods that holds the id of their owner; empty: its records own no pods.
         claimed: it is a kind of work: ``locks/``, ``work/`` and ``status/`` hold keys of its items.
         status: the type of the status of such an item.
@@ -73,6 +77,7 @@ class Family(Generic[T]):
     compact: Callable[[], Callable[[Any], T]] = lambda: _whole
     dated: Callable[[T, T | None, float], T] | None = None
     refers: int = 0
+    younger: bool = False
     owner_label: str = ""
     claimed: bool = False
     status: type[ItemStatus] = Status
@@ -89,17 +94,32 @@ class Family(Generic[T]):
         return bool(self.owner_label)
 
     @property
+    def proven(self) -> bool:
+        """Whether its tree has a sentinel: an answer without it is no evidence of absence (R20)."""
+        return self.watched != "no" or bool(self.refers)
+
+    @property
     def cached(self) -> bool:
         """Whether a farm keeps a copy of its records."""
         return self.watched != "no" and self.record is not None
 
 
+ROLLOUTS: Family[Rollout] = Family(
+    name="rollouts",
+    record=Rollout,
+    watched="whole",
+    refers=1,
+    younger=True,
+    claimed=True,
+    status=RolloutStatus,
+    named=True,
+)
 RCS: Family[ReplicationController] = Family(
     name="rcs",
     record=ReplicationController,
     watched="by id",
     compact=lambda: small,
-    refers=1,
+    refers=2,
     owner_label=RC_ID_LABEL,
     claimed=True,
     named=True,
@@ -108,12 +128,13 @@ DAEMONSETS: Family[DaemonSet] = Family(
     name="daemonsets",
     record=DaemonSet,
     watched="whole",
-    refers=1,
+    refers=2,
     owner_label=DAEMON_SET_ID_LABEL,
     claimed=True,
     named=True,
 )
-WORK: Family[Work] = Family(name="work", record=Work, parts=2, watched="whole", keep_raw=True, refers=2)
+WORK: Family[Work] = Family(name="work", record=Work, parts=2, watched="whole", keep_raw=True, refers=3)
+HISTORY: Family[Ended] = Family(name="history", record=Ended, parts=2, refers=4, younger=True)
 PODS: Family[Pod] = Family(
     name="pods",
     record=Pod,
@@ -122,7 +143,7 @@ PODS: Family[Pod] = Family(
     own=True,
     keep_unknown=True,
     compact=lambda: SharedLabels().shared,
-    refers=3,
+    refers=5,
 )
 INTENT: Family[Intent] = Family(
     name="intent",
@@ -132,7 +153,7 @@ INTENT: Family[Intent] = Family(
     own=True,
     keep_unknown=True,
     compact=lambda: shared,
-    refers=4,
+    refers=6,
 )
 REALITY: Family[Glance] = Family(
     name="reality",
@@ -142,7 +163,7 @@ REALITY: Family[Glance] = Family(
     pause=0.5,
     compact=lambda: glance,
     dated=dated,
-    refers=5,
+    refers=7,
 )
 NODES: Family[Node] = Family(name="nodes", record=Node, watched="whole", claimed=True, status=NodeStatus)
 AGENTS: Family[Agent] = Family(name="agents", record=Agent, watched="whole")
@@ -153,7 +174,21 @@ FAILSAFE: Family[Failsafe] = Family(name="failsafe", record=Failsafe, watched="w
 FAMILIES: dict[str, Family[Any]] = {
     family.name: family
     for family in (
-        *(RCS, DAEMONSETS, PODS, INTENT, REALITY, NODES, AGENTS, RESERVED, FARMS, FAILSAFE, WORK),
+        *(
+            ROLLOUTS,
+            HISTORY,
+            RCS,
+            DAEMONSETS,
+            PODS,
+            INTENT,
+            REALITY,
+            NODES,
+            AGENTS,
+            RESERVED,
+            FARMS,
+            FAILSAFE,
+            WORK,
+        ),
         Family(name="locks", watched="whole"),
         Family(name="names", record=str, parts=2),
         Family(name="status", record=ItemStatus, parts=2),
@@ -201,6 +236,11 @@ def claimed() -> tuple[Family[Any], ...]:
     return tuple(family for family in FAMILIES.values() if family.claimed)
 
 
+def younger() -> tuple[Family[Any], ...]:
+    """Families that clusters of earlier versions do not have."""
+    return tuple(family for family in FAMILIES.values() if family.younger)
+
+
 def cached() -> tuple[Family[Any], ...]:
     """Families that a farm keeps a copy of."""
     return tuple(family for family in FAMILIES.values() if family.cached)
@@ -218,11 +258,11 @@ def shards(keys: Keys, name: str) -> list[str]:
     return [f"{keys.tree(name)}{digit}{end}" for digit in HEX_DIGITS]
 
 
-def sentinels(keys: Keys) -> list[str]:
-    """The keys of all sentinels of a new cluster."""
-    watched = [family for family in FAMILIES.values() if family.watched != "no"]
-    trees = [keys.tree(family.name) for family in watched]
-    divided = [shard for family in watched if family.sharded for shard in shards(keys, family.name)]
+def sentinels(keys: Keys, wanted: Iterable[Family[Any]] | None = None) -> list[str]:
+    """The keys of all sentinels of a new cluster, or of the wanted families."""
+    proven = [family for family in (FAMILIES.values() if wanted is None else wanted) if family.proven]
+    trees = [keys.tree(family.name) for family in proven]
+    divided = [shard for family in proven if family.sharded for shard in shards(keys, family.name)]
     return [keys.sentinel(prefix) for prefix in trees + divided]
 
 

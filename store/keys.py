@@ -183,6 +183,10 @@ class Keys:
         """A worker's durable state."""
         return f"{self.prefix}work/{kind}/{item_id}"
 
+    def history(self, name: str, item_id: str) -> str:
+        """What is over of the object of that name."""
+        return f"{self.prefix}history/{name}/{item_id}"
+
     def status(self, kind: str, item_id: str) -> str:
         """The status of an item, for people."""
         return f"{self.prefix}status/{kind}/{item_id}"

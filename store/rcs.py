@@ -13,6 +13,7 @@ import msgspec
 
 from store.keys import Keys
 from store.named import NamedRecords
+from store.policies import Policy
 from store.ports import KeyReader
 from store.times import Time
 
@@ -26,12 +27,14 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     """Keep ``replicas_desired`` copies of one manifest on nodes that match ``node_selector``.
 
     ``labels`` are the RC's own, for the selectors of farms; ``pod_labels`` are those of its pods.
-    ``managed_by`` names the rollout that owns the membership (R14), ``needs`` the features that a
-    farm must know to claim the RC (R11). ``on_lost``: what happens to pods on a lost node (R21).
-    ``unhealthy_after``: seconds until a pod that stays unhealthy is replaced (0: never).
+    ``managed_by`` names what alone changes the membership (R14), as ``rollouts/<id>``; while ``taken`` it
+    is also the only writer of the pods, and ``hands`` grows by one with each change of ``taken``. ``needs``
+    are the features that a farm must know to claim the RC (R11). ``on_lost``: what happens to pods on a
+    lost node (R21). ``unhealthy_after``: seconds until a pod that stays unhealthy is replaced (0: never).
     ``transfer_timeout``: seconds in which a pod on its new node must become healthy. ``min_healthy_time``:
     seconds that a pod must be healthy without a break before it is available (R22).
     ``restart`` counts the restarts of all pods that were asked for (R28).
+    ``rollout`` is how a new version comes to its pods; None: by the defaults.
     ``deleting`` is set when a cascading delete is asked for; the count is 0 then.
     ``max_unavailable_percent``: 1 to 100 where ``max_unavailable`` is a share of the count, else 0.
     ``created``: 0 in records of earlier versions.
@@ -51,6 +54,9 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     max_unavailable: Annotated[int, msgspec.Meta(ge=1)] = 1
     on_lost: OnLost = "replace"
     managed_by: str = ""
+    taken: bool = False
+    hands: int = 0
+    rollout: Policy | None = None
     needs: list[str] = []
     deleting: bool = False
     unhealthy_after: Annotated[float, msgspec.Meta(ge=0)] = 300.0
@@ -79,8 +85,8 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     @property
     def stays(self) -> str:
         """Why its worker removes no pod from a node; empty if it does."""
-        managed = f"managed by {self.managed_by}" if self.managed_by else ""
-        return "disabled, so its pods stay" if self.disabled else managed
+        taken = f"taken by {self.managed_by}" if self.taken else ""
+        return "disabled, so its pods stay" if self.disabled else taken
 
 
 # Most RCs have these fields empty and share one object, which is safe: no record is changed in place.

@@ -23,11 +23,15 @@ SCHEMA_VERSION = 1
 OLDEST_ALLOWED = 1
 
 
-class Schema(msgspec.Struct, frozen=True):
-    """The schema version that is written, and the oldest schema version that may still run."""
+class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The schema version that is written, and the oldest schema version that may still run.
+
+    ``families`` are the younger families whose sentinels were created: they are created once, ever.
+    """
 
     version: int
     oldest: int
+    families: list[str] = []
 
 
 def sentinel_value(cluster: str) -> bytes:
@@ -60,23 +64,51 @@ async def cluster_id(client: ConsulClient, keys: Keys) -> str:
 
 
 async def register_cluster(client: ConsulClient, keys: Keys, ids: Ids) -> str:
-    """Return the cluster's id; register a new cluster if there is none.
+    """Return the cluster's id; register a new cluster if there is none, and the families that it lacks.
 
-    Several farms may call this at once: the transaction creates all keys or none.
+    Several farms may call this at once: each transaction creates all of its keys or none.
+
+    Raises:
+        SchemaTooNew, RecordInvalid: as ``read_schema``.
     """
     try:
-        return await cluster_id(client, keys)
+        cluster = await cluster_id(client, keys)
     except NotRegistered:
-        cluster = ids.new()
+        cluster = await _create_cluster(client, keys, ids.new())
+    await _add_families(client, keys, cluster)
+    return cluster
+
+
+async def _create_cluster(client: ConsulClient, keys: Keys, cluster: str) -> str:
     schema = msgspec.json.encode(Schema(SCHEMA_VERSION, OLDEST_ALLOWED))
     value = sentinel_value(cluster)
     creations = [operations.create(keys.cluster, value), operations.create(keys.schema, schema)]
-    creations += [operations.create(key, value) for key in families.sentinels(keys)]
+    first = [family for family in families.FAMILIES.values() if not family.younger]
+    creations += [operations.create(key, value) for key in families.sentinels(keys, first)]
     try:
         await client.transaction(creations)
     except TransactionRejected:
         return await cluster_id(client, keys)
     return cluster
+
+
+async def _add_families(client: ConsulClient, keys: Keys, cluster: str) -> None:
+    """Create the sentinels of families that are younger than the cluster, where no farm did so before (R20).
+
+    A family that the schema names already permits nothing: if its sentinel is missing, the store was wiped.
+    """
+    entry = await read_schema(client, keys)
+    schema = codec.decode(Schema, entry.value, keys.schema)
+    missing = [family for family in families.younger() if family.name not in schema.families]
+    if not missing:
+        return
+    known = [*schema.families, *(family.name for family in missing)]
+    after = codec.rewrite(msgspec.structs.replace(schema, families=known), entry.value)
+    value = sentinel_value(cluster)
+    creations = [operations.create(key, value) for key in families.sentinels(keys, missing)]
+    # Where another farm was faster, it created the same.
+    with contextlib.suppress(TransactionRejected):
+        await client.transaction([operations.cas(keys.schema, after, entry.modify_index), *creations])
 
 
 async def read_schema(client: ConsulClient, keys: Keys) -> Entry:

@@ -20,13 +20,17 @@ Place = tuple[str, str]
 
 
 class Obedient:
-    """All agents of a cluster. ``sick`` nodes' pods fail their check, ``deaf`` agents act on nothing new."""
+    """All agents of a cluster. ``sick`` nodes' pods fail their check, ``deaf`` agents act on nothing new.
+
+    Pods of a manifest whose digest is ``broken`` fail on every node.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._written: dict[Place, tuple[int, str]] = {}
         self.sick: set[str] = set()
         self.deaf: set[str] = set()
+        self.broken: set[str] = set()
         self.sick_since = 0.0
 
     async def run(self) -> None:
@@ -40,10 +44,10 @@ class Obedient:
         found = await self._cluster.entries(keys.tree("intent"))
         wanted = {keys.intent_parts(key): entry for key, entry in found.items()}
         for place, entry in wanted.items():
-            state = "critical" if place[0] in self.sick else "passing"
+            intent = codec.decode(Intent, entry.value, entry.key)
+            state = "critical" if place[0] in self.sick or intent.manifest in self.broken else "passing"
             if place[0] in self.deaf or self._written.get(place) == (entry.modify_index, state):
                 continue
-            intent = codec.decode(Intent, entry.value, entry.key)
             since = self.sick_since or CLOCK.now()
             reality = Reality(
                 manifest=intent.manifest,

@@ -30,13 +30,14 @@ from store.nodes import Drain
 from store.pods import Place, Pod, PodKey
 from store.reality import Glance, fails
 
+K = TypeVar("K")
 T = TypeVar("T")
 _NO_POD = Pod(manifest="")
 
 
-def _drop(index: dict[str, dict[Place, T]], owner: str, place: Place) -> None:
+def _drop(index: dict[str, dict[K, T]], owner: str, key: K) -> None:
     if owner in index:
-        index[owner].pop(place, None)
+        index[owner].pop(key, None)
         if not index[owner]:
             del index[owner]
 
@@ -51,6 +52,7 @@ class FleetIndex:
         self._pods: dict[str, dict[Place, Stored[Pod]]] = {}
         self._wakers: dict[str, Wake] = {}
         self._attached: dict[str, set[str]] = {}
+        self._followers: dict[str, dict[str, Wake]] = {}
         self._broken: dict[str, dict[Place, RecordInvalid]] = {}
         self._bare: dict[Place, str] = {}
         self._unschedulable: set[str] = set()
@@ -158,6 +160,14 @@ class FleetIndex:
         self.processes.forget(owner)
         self.interests.forget(owner)
 
+    def follow(self, owner: str, follower: str, wake: Wake) -> None:
+        """Set ``wake``, too, when something of an owner's changed whose pods the follower changes (R14)."""
+        self._followers.setdefault(owner, {})[follower] = wake
+
+    def unfollow(self, owner: str, follower: str) -> None:
+        """The follower's worker ended."""
+        _drop(self._followers, owner, follower)
+
     def unschedulable(self, owner: str, unschedulable: bool) -> None:
         """Note whether the owner waits for places, so that anything that may make room wakes it."""
         (self._unschedulable.add if unschedulable else self._unschedulable.discard)(owner)
@@ -171,6 +181,8 @@ class FleetIndex:
         for owner in set(owners):
             if (wake := self._wakers.get(owner)) is not None:
                 wake.set()
+            for follower in self._followers.get(owner, {}).values():
+                follower.set()
 
     # -- changes -------------------------------------------------------------------------------
     def _pods_changed(self, changed: set[str]) -> None:

@@ -8,7 +8,17 @@ import msgspec
 from farmd.runtime import errors as ours
 from store import errors
 
-FAILURE, USAGE, NOT_FOUND, CONFLICT, DENIED, UNAVAILABLE, TIMEOUT, DECLINED = 1, 2, 4, 5, 6, 7, 8, 10
+FAILURE, USAGE, NOT_FOUND, CONFLICT, DENIED, UNAVAILABLE, TIMEOUT, OTHERWISE, DECLINED = (
+    1,
+    2,
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+)
 
 # The first class that fits decides; subclasses come before their parents.
 _CODES: list[tuple[type[Exception], int]] = [
@@ -28,6 +38,7 @@ _CODES: list[tuple[type[Exception], int]] = [
     (errors.OutcomeUnknown, UNAVAILABLE),
     (ours.AgentUnavailable, UNAVAILABLE),
     (ours.WaitTimeout, TIMEOUT),
+    (ours.EndedOtherwise, OTHERWISE),
     (ours.Declined, DECLINED),
     (errors.StoreError, FAILURE),
     (ours.FarmdError, FAILURE),

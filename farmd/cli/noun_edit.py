@@ -17,6 +17,7 @@ from farmd.cli.progress import progress
 from farmd.commands import waiting
 from farmd.commands.mutation import Mutation
 from farmd.commands.noun import Noun
+from farmd.kinds import KINDS, load
 from store.errors import InputInvalid
 
 FILES = click.option(
@@ -55,9 +56,11 @@ def creating(noun: Noun[Any, Any]) -> click.Command:
 def updating(noun: Noun[Any, Any]) -> click.Command:
     """``update``; owners of pods replace them in place with ``--now``."""
 
-    async def run(invocation: Invocation, paths: tuple[str, ...], now: bool = True) -> None:
+    async def run(
+        invocation: Invocation, paths: tuple[str, ...], now: bool = True, retry: bool = False
+    ) -> None:
         specs = specs_of(noun, paths)
-        mutations = [await noun.update(invocation.call, spec, now=now) for spec in specs]
+        mutations = [await noun.update(invocation.call, spec, now=now, retry=retry) for spec in specs]
         await apply(invocation, mutations)
         await converge(invocation, noun, mutations)
 
@@ -66,10 +69,14 @@ def updating(noun: Noun[Any, Any]) -> click.Command:
         run.__doc__ += "What switches the file leaves out stay as they are."
         return command("update", mutates=True, waits=True)(FILES(run))
     run.__doc__ += (
-        f"Pods are replaced in place, {noun.pods.pace}. Gated rollouts are not there yet: without --now "
-        "this is refused. What counts and switches the file leaves out stay as they are."
+        "What counts and switches the file leaves out stay as they are. "
+        + ("A new pod comes by a rollout. " if noun.words.gradual else "Without --now a new pod is refused. ")
+        + f"With --now pods are replaced in place, {noun.pods.pace}."
     )
     option = click.option("--now", is_flag=True, help=f"Replace pods in place, {noun.pods.pace}.")
+    if noun.words.gradual:
+        again = click.option("--retry", is_flag=True, help="Also a version that was reverted before.")
+        return command("update", mutates=True, waits=True)(FILES(option(again(run))))
     return command("update", mutates=True, waits=True)(FILES(option(run)))
 
 
@@ -144,7 +151,10 @@ async def converge(invocation: Invocation, noun: Noun[Any, Any], mutations: Sequ
     with progress(invocation) as report:
         for mutation in mutations:
             # A creation that somebody else made first has another id, so the name is used.
-            name = mutation.change.name
+            name, kind = mutation.change.name, KINDS[mutation.change.kind]
+            if kind.ended:
+                await load(kind.ended)(invocation.call, mutation.change, settings.timeout, report)
+                continue
             await waiting.convergence(invocation.call, noun, name, settings.timeout, report)
 
 

@@ -59,7 +59,8 @@ def editing(noun: Noun[Any, Any]) -> click.Command:
         "nothing. A record that somebody else changed meanwhile is refused."
     )
     if noun.pods is not None:
-        run.__doc__ += f" Another pod is replaced in place, {noun.pods.pace}."
+        how = "comes by a rollout" if noun.words.gradual else f"is replaced in place, {noun.pods.pace}"
+        run.__doc__ += f" Another pod {how}."
     return command("edit", mutates=True, waits=True)(target(noun.words.noun, objects(noun.kind))(run))
 
 

@@ -13,8 +13,10 @@ import click
 from farmd.cli.lazy import LazyGroup, Source
 from farmd.kinds import KINDS, load
 
-_READING = {
+_CREATING = {
     "create": ("farmd.cli.noun_edit:creating", "Create {many} from a file."),
+}
+_READING = {
     "list": ("farmd.cli.noun_show:listing", "All {many}."),
     "get": ("farmd.cli.noun_show:getting", "One {one}, also as a file."),
     "describe": ("farmd.cli.noun_show:describing", "One {one} with its owner and history."),
@@ -38,15 +40,22 @@ _CHANGING = {
 }
 
 
-def group(kind: str, more: Mapping[str, tuple[str, str]] | None = None) -> click.Group:
-    """The group of a kind's noun; ``more`` are commands that only it has."""
+def group(
+    kind: str, more: Mapping[str, tuple[str, str]] | None = None, *, edited: bool = True
+) -> click.Group:
+    """The group of a kind's noun; ``more`` are commands that only it has.
+
+    ``edited``: people create, change and delete its items by files and switches.
+    """
     words = KINDS[kind]
 
     def made(verbs: Mapping[str, tuple[str, str]]) -> dict[str, tuple[Source, str]]:
         return {verb: (_maker(words.asked, path), line) for verb, (path, line) in verbs.items()}
 
     own: dict[str, tuple[Source, str]] = dict(more or {})
-    lazy = made(_READING) | (made(_OF_PODS) if words.owns_pods else {}) | own | made(_CHANGING)
+    lazy = made(_CREATING) if edited else {}
+    lazy |= made(_READING) | (made(_OF_PODS) if words.owns_pods else {}) | own
+    lazy |= made(_CHANGING) if edited else {}
     lazy |= made(_CHANGING_PODS) if words.owns_pods else {}
     lines = {
         verb: (source, line.format(one=words.one, many=words.many)) for verb, (source, line) in lazy.items()

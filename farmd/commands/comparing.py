@@ -43,6 +43,6 @@ async def edited(call: Call, noun: Noun[S, T], stored: Stored[T], spec: S) -> Mu
         raise InputInvalid(
             f"name: found {spec.name!r}, expected {stored.record.name!r}: a name never changes", field="name"
         )
-    mutation = await noun.update(call, spec, now=True)
+    mutation = await noun.update(call, spec, now=not noun.words.gradual)
     seen = operations.check_index(stored.key, stored.index)
     return replace(mutation, operations=(seen, *mutation.operations)) if mutation.needed else mutation

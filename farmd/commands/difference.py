@@ -11,7 +11,7 @@ from farmd.commands.mutation import Scalar
 from store.manifests import Manifest
 
 # Fields that no file contains.
-_IDENTITY = {"id", "name", "managed_by", "deleting", "restart", "created"}
+_IDENTITY = {"id", "name", "managed_by", "deleting", "restart", "created", "taken", "hands"}
 _SECRET = {"env"}
 _SHORT = 80
 
@@ -24,6 +24,8 @@ def scalar(value: Any) -> Scalar:
         return ",".join(f"{key}={value[key]}" for key in sorted(value))
     if isinstance(value, list):
         return ",".join(str(item) for item in value)
+    if isinstance(value, msgspec.Struct):
+        return msgspec.json.encode(value).decode()
     return str(value)
 
 

@@ -10,7 +10,7 @@ never break: every edit names the version of the record that it was read at and 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -23,7 +23,8 @@ from farmd.commands.outlook import Outlook
 from farmd.commands.placing import Placing, T
 from farmd.commands.remains import move_room, pods_left, processes_left
 from farmd.commands.specs import Document, File, changed
-from farmd.kinds import KINDS, KindOfWork
+from farmd.kinds import KINDS, KindOfWork, load
+from store import operations
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, NotFound
 from store.keys import Keys
@@ -108,17 +109,19 @@ class Noun(Generic[S, T]):
             return repeated
         return mutation
 
-    async def update(self, call: Call, spec: S, *, now: bool) -> Mutation:
-        """Change an existing record to what its file says; its worker replaces pods in place.
+    async def update(self, call: Call, spec: S, *, now: bool, retry: bool = False) -> Mutation:
+        """Change an existing record to what its file says.
+
+        A new manifest of an owner of pods comes by a rollout, where its kind has such, unless ``now``: then
+        its worker replaces pods in place. ``retry``: also a version that was reverted before.
 
         Raises:
-            InputInvalid: an owner of pods without ``now``, since there are no gated rollouts yet; or
-                another pod id.
+            InputInvalid: an owner of pods without ``now`` whose kind has no rollouts; or another pod id.
             NotFound: no record bears the name.
             Conflict: a rollout manages it (R14), it is being deleted, or it is locked (R13).
         """
-        if self.pods is not None and not now:
-            text = "gated rollouts are not there yet, expected --now (replace in place)"
+        if self.pods is not None and not (now or self.words.gradual):
+            text = f"{self.words.many} have no rollouts, expected --now (replace in place)"
             hint = f"--now {self.pods.in_place}"
             raise InputInvalid(f"{self.words.noun} update: {text}", field="now", hint=hint)
         stored, held = await self.editable(call, spec.name, by_name=True)
@@ -131,6 +134,10 @@ class Noun(Generic[S, T]):
         replaces = bodies.manifest_of(wanted) != bodies.manifest_of(before)
         lost = not replaces and await bodies.body_lost(call, before)
         details = await bodies.pod_lines(call, before, spec) if replaces else ()
+        if replaces and not now and self.pods is not None and self.pods.wanted(wanted):
+            begin = load(self.words.gradual)
+            begun: Mutation = await begin(call, stored, wanted, held, ensured, retry=retry)
+            return replace(begun, change=replace(begun.change, details=(*begun.change.details, *details)))
         return self.edit(
             call,
             stored,
@@ -301,7 +308,10 @@ class Noun(Generic[S, T]):
             destructive=True,
         )
         gone = self.records(call.client, call.keys).delete(stored)
-        return Mutation(change, (*held.operations, *gone, *room))
+        past = (
+            [operations.delete_tree(call.keys.history(stored.record.name, ""))] if self.words.gradual else []
+        )
+        return Mutation(change, (*held.operations, *gone, *room, *past))
 
     def _change(self, record: T, action: str, **fields: Any) -> Change:
         return Change(self.kind, record.id, record.name, f"{self.words.noun}.{action}", **fields)

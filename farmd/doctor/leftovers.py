@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from farmd.doctor.model import Finding, Removal
 from farmd.doctor.survey import Survey
 from store import codec
 from store.entry import Entry
 from store.errors import RecordInvalid
-from store.families import named
+from store.families import decode, named
 from store.locks import Holder
 
-CODES = frozenset({"stale-name", "stale-status", "stale-work", "stale-lock", "lock-of-nobody"})
+CODES = frozenset(
+    {"stale-name", "stale-status", "stale-work", "stale-lock", "lock-of-nobody", "managed-by-nobody"}
+)
 
 
 def check(survey: Survey) -> list[Finding]:
     """The findings; none while the records themselves are in doubt."""
     if not survey.proven():
         return []
-    return [*_names(survey), *_states(survey), *_locks(survey)]
+    return [*_names(survey), *_states(survey), *_locks(survey), *_managed(survey)]
 
 
 def _names(survey: Survey) -> Iterator[Finding]:
@@ -45,6 +49,30 @@ def _states(survey: Survey) -> Iterator[Finding]:
                 record = survey.keys.record(kind, item)
                 explanation = f"the {kind} record {item} does not exist"
                 yield _finding(survey, f"stale-{family}", entry, kind, item, explanation, record)
+
+
+def _managed(survey: Survey) -> Iterator[Finding]:
+    """Records whose manager is gone: people may not change them, and no manager will ever free them."""
+    for family in survey.trees:
+        for entry in survey.well_formed(family) if named(family) else ():
+            try:
+                record = decode(survey.keys, family, entry)
+            except RecordInvalid:
+                continue
+            kind, _, item = getattr(record, "managed_by", "").partition("/")
+            manager = survey.keys.record(kind, item)
+            if not named(kind) or manager in survey.trees[kind]:
+                continue
+            changes = {"managed_by": "", "taken": False, "hands": record.hands + record.taken}
+            value = codec.rewrite(msgspec.structs.replace(record, **changes), entry.value)
+            writes = ((entry.key, entry.modify_index, value),)
+            yield Finding(
+                "managed-by-nobody",
+                survey.short(entry.key),
+                f"{record.managed_by} manages it, and does not exist",
+                f"farmctl doctor --fix {survey.short(entry.key)} sets it free",
+                Removal(family, record.id, (), absent=(manager,), writes=writes),
+            )
 
 
 def _locks(survey: Survey) -> Iterator[Finding]:

@@ -84,7 +84,7 @@ class Members:
         if draining:
             able.pop(self.settings.name, None)
         else:
-            able.setdefault(self.settings.name, frozenset(self.settings.features))
+            able.setdefault(self.settings.name, frozenset(self.settings.knows))
         if await self._prefer(items, able):
             self.targets = await self._dealt(items, able)
 

@@ -108,6 +108,11 @@ class FarmSettings:
     max_transfers: int = 50
     drain: float = 0.0
 
+    @property
+    def knows(self) -> tuple[str, ...]:
+        """The features that this farm announces: those of its version, and those that an operator named."""
+        return (*kinds.features(), *self.features)
+
     def selector_of(self, kind: str) -> str:
         """The selector for the items of a kind; empty: this farm takes all."""
         return self.selector if kinds.selectable(kind) else ""

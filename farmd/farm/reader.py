@@ -36,7 +36,7 @@ class ClaimReader:
 
     def __post_init__(self) -> None:
         self._selector = parse(self.settings.selector_of(self.kind.name))
-        self._features = frozenset(self.settings.features)
+        self._features = frozenset(self.settings.knows)
         self._patience = self.settings.patience * self.rng.uniform(0.75, 1.25)
 
     async def situation(

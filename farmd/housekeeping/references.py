@@ -48,7 +48,7 @@ async def referenced(
         for prefix in _prefixes(family, keys):
             page = await client.list(prefix, mode="consistent")
             known = families.FAMILIES.get(family)
-            if known is not None and known.watched != "no":
+            if known is not None and known.proven:
                 _prove(keys.sentinel(prefix), page.items, cluster)
             for position, raw in enumerate(page.items):
                 if position % SLICE == SLICE - 1:

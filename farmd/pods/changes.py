@@ -30,16 +30,19 @@ from store.transaction import Group
 class Change(msgspec.Struct, frozen=True, gc=False):
     """The change of one pod. ``pod`` and ``intent`` are the new records; None deletes them.
 
-    ``standing`` and ``standing_intent`` are the versions that the change was planned from.
+    ``standing`` and ``standing_intent`` are the versions that the change was planned from. ``owner`` owns the
+    pod; empty: the item that changes it. A pod that is taken over belonged to ``previous``.
     """
 
-    action: Literal["place", "remove", "replace", "restart", "repair"]
+    action: Literal["place", "remove", "replace", "restart", "repair", "take"]
     node: str
     instance: str
     pod: Pod | None
     intent: Intent | None
     standing: Stored[Pod] | None = None
     standing_intent: Stored[Intent] | None = None
+    owner: str = ""
+    previous: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +80,9 @@ class PodPlan:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The write of a worker's own note in the same transaction, and its words for the audit."""
+    """Writes of a worker besides its pods, in the same transaction, and the words for the audit."""
 
-    write: Write
+    writes: tuple[Write, ...]
     action: str
     reason: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -123,9 +126,9 @@ def planned(
         yield Change(action, *place, pod, intent if own == intent else own, state.pod, state.intent)
 
 
-def removal(place: Place, state: PodState) -> Change:
+def removal(place: Place, state: PodState, owner: str = "") -> Change:
     """The removal of a pod and its intent."""
-    return Change("remove", *place, None, None, state.pod, state.intent)
+    return Change("remove", *place, None, None, state.pod, state.intent, owner)
 
 
 def reservations(request: Request, changes: Sequence[Change], view: FleetView) -> dict[str, Reservation]:
@@ -141,7 +144,7 @@ def reservations(request: Request, changes: Sequence[Change], view: FleetView) -
         place = Assignment(change.node, change.instance)
         if change.action == "remove":
             going.append(place)
-        elif change.action in ("place", "replace", "restart") and change.node in view:
+        elif change.action in ("place", "replace", "restart", "take") and change.node in view:
             coming.append(place)
     changed = change_reservations(view, add=coming, request=request, remove=going)
     made = {reservation.node: reservation for reservation in changed}
@@ -203,10 +206,12 @@ def rewritten(record: Any, standing: Stored[Any] | None) -> bytes:
 
 def group(subject: NodeChanges, owner: str, keys: Keys, encode: Encode = codec.encode) -> Group[NodeChanges]:
     """The operations of changes that happen together or not at all."""
-    ops = [op for change in subject.changes for op in _operations(change, owner, keys, encode)]
+    ops = [
+        op for change in subject.changes for op in _operations(change, change.owner or owner, keys, encode)
+    ]
     ops += [reservation.operation(keys) for reservation in subject.reservations]
     if subject.note is not None:
-        ops += subject.note.write.operations()
+        ops += [op for write in subject.note.writes for op in write.operations()]
     return Group(tuple(ops), subject)
 
 
@@ -215,7 +220,10 @@ def _operations(change: Change, owner: str, keys: Keys, encode: Encode) -> list[
     ops: list[Operation] = []
     if change.pod is not None:
         index = change.standing.index if change.standing else 0
-        if change.action == "repair":
+        if change.action == "take":
+            ops += deletion(keys.pod(change.previous, change.node, change.instance), index)
+            ops.append(operations.create(pod_key, encode(change.pod)))
+        elif change.action == "repair":
             ops.append(operations.check_index(pod_key, index))
         else:
             value = rewritten(change.pod, change.standing) or encode(change.pod)
@@ -239,8 +247,30 @@ def _intent_operations(change: Change, owner: str, key: str, encode: Encode) -> 
 
 def audit_bytes(g: Group[NodeChanges]) -> int:
     """The bytes that a group adds to the audit record, in base64."""
-    return sum((len(c.node) + len(c.instance) + 4) * 4 // 3 + 1 for c in g.subject.changes)
+    owners = sum(len(c.owner) + len(c.previous) for c in g.subject.changes)
+    return owners * 2 + sum((len(c.node) + len(c.instance) + 4) * 4 // 3 + 1 for c in g.subject.changes)
 
 
-def places(changes: list[Change], *actions: str) -> list[str]:
-    return [f"{change.node}/{change.instance}" for change in changes if change.action in actions]
+def came(changes: list[Change]) -> list[str]:
+    """The pods that exist from now on, as the audit names them."""
+    return [_named(change, change.owner) for change in changes if change.action in ("place", "take")]
+
+
+def went(changes: list[Change]) -> list[str]:
+    """The pods that exist no more, as the audit names them."""
+    gone = [(change, change.owner) for change in changes if change.action == "remove"]
+    gone += [(change, change.previous) for change in changes if change.action == "take"]
+    return [_named(change, owner) for change, owner in gone]
+
+
+def relabelled(changes: list[Change]) -> list[str]:
+    """The pods that stay and were changed, as the audit names them."""
+    return [
+        _named(change, change.owner)
+        for change in changes
+        if change.action in ("replace", "restart", "repair")
+    ]
+
+
+def _named(change: Change, owner: str) -> str:
+    return f"{owner}/{change.node}/{change.instance}" if owner else f"{change.node}/{change.instance}"

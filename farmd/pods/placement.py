@@ -17,8 +17,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from farmd.cache.caches import Caches
-from farmd.farm.writer import Writer
-from farmd.pods.changes import Change, NodeChanges, audit_bytes, encoder, group, places, rewritten
+from farmd.farm.writer import Write, Writer
+from farmd.pods.changes import (
+    Change,
+    NodeChanges,
+    audit_bytes,
+    came,
+    encoder,
+    group,
+    relabelled,
+    rewritten,
+    went,
+)
 from scheduler.errors import ReservationContended
 from scheduler.ledger import Hold, Ledger
 from store import codec, operations
@@ -153,7 +163,7 @@ class Placement:
             changes = [change for g in groups for change in g.subject.changes]
             note = next((g.subject.note for g in groups if g.subject.note is not None), None)
             before = count
-            placed, removed = places(changes, "place"), places(changes, "remove")
+            placed, removed = came(changes), went(changes)
             count += len(placed) - len(removed)
             actions = sorted({change.action for change in changes})
             plain = f"pods.{actions[0]}" if len(actions) == 1 else "pods.retarget"
@@ -169,7 +179,7 @@ class Placement:
                 after={"pods": count, **(note.fields if note is not None else {})},
                 placed=placed,
                 removed=removed,
-                relabelled=places(changes, "replace", "restart", "repair"),
+                relabelled=relabelled(changes),
                 manifest=next((c.intent.manifest for c in changes if c.intent is not None), ""),
             )
             return [self._audit.operation(audit)]
@@ -178,33 +188,40 @@ class Placement:
 
     def _apply(self, results: Sequence[Result[NodeChanges]], owner: str) -> None:
         """Apply own commits to the caches from the response, not through the watch (R23a)."""
-        pods, intents, reserved, work = set(), set(), set(), set()
+        pods, intents, reserved, writes = set[str](), set[str](), set[str](), list[Write]()
         for result in results:
             index = result.indexes()
             for subject in (g.subject for g in result.batch.groups):
-                pods |= {self._apply_pod(change, owner, index) for change in subject.changes}
-                intents |= {self._apply_intent(change, owner, index) for change in subject.changes}
+                for change in subject.changes:
+                    pods |= self._apply_pod(change, change.owner or owner, index)
+                    intents.add(self._apply_intent(change, change.owner or owner, index))
                 for reservation in subject.reservations:
                     key = self._keys.reserved(reservation.node)
                     self._caches.reserved.wrote(key, reservation.record, index[key], reservation.value())
                     reserved.add(key)
                 if subject.note is not None:
-                    key = subject.note.write.key
-                    subject.note.write.apply(index[key])
-                    work.add(key)
+                    for write in subject.note.writes:
+                        write.apply(index[write.key])
+                        writes.append(write)
         self._caches.pods.notify(pods)
         self._caches.intent.notify(intents)
         self._caches.reserved.notify(reserved)
-        self._caches.work.notify(work)
+        for write in writes:
+            if write.tree is not None:
+                write.tree.notify({write.key})
 
-    def _apply_pod(self, change: Change, owner: str, index: Mapping[str, int]) -> str:
-        key = self._keys.pod(owner, change.node, change.instance)
+    def _apply_pod(self, change: Change, owner: str, index: Mapping[str, int]) -> set[str]:
+        key, changed = self._keys.pod(owner, change.node, change.instance), set[str]()
+        if change.action == "take":
+            former = self._keys.pod(change.previous, change.node, change.instance)
+            self._caches.pods.removed(former, index[key])
+            changed.add(former)
         if change.pod is None:
             self._caches.pods.removed(key, index[key])
         elif change.action != "repair":
             raw = rewritten(change.pod, change.standing)
             self._caches.pods.wrote(key, change.pod, index[key], raw)
-        return key
+        return {key, *changed}
 
     def _apply_intent(self, change: Change, owner: str, index: Mapping[str, int]) -> str:
         key = self._keys.intent(change.node, change.instance)
@@ -237,7 +254,8 @@ class Placement:
             await self._caches.reserved.barrier()
         if not changes:
             return
-        await self._caches.pods.barrier([self._keys.pod(owner, c.node, c.instance) for c in changes])
+        owners = {each for c in changes for each in (c.owner or owner, c.previous) if each}
+        await self._caches.pods.barrier([self._keys.pods(each) for each in owners])
         if any(each.reservations for each in doubtful):
             await self._caches.reserved.barrier()
         if len(changes) > REREAD_ONE_BY_ONE:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 
+STOP_MARGIN_SECONDS = 10.0
+
 
 class PodState(msgspec.Struct, frozen=True, gc=False):
     """One pod, with what its node must run and does run.
@@ -90,6 +92,17 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
         if self.foreign(owner):
             return False
         return self.intent is None or self.intent.record.manifest != self.pod.record.manifest
+
+
+def replaceable_at(state: PodState, on_lost: str, stop_after: float) -> float | None:
+    """When (seconds since the epoch) a pod on a lost node may be replaced; None: it may not.
+
+    It must have stopped there by then if it ever will: its agent stops it ``stop_after`` seconds after it
+    lost contact (R27; 0: never).
+    """
+    if state.lost is None or on_lost != "replace":
+        return None
+    return state.lost + (stop_after + STOP_MARGIN_SECONDS if stop_after > 0 else 0.0)
 
 
 def observe(

@@ -121,7 +121,7 @@ async def build_farm(
         version=version(),
         kinds=list(kinds),
         selector=settings.selector,
-        features=list(settings.features),
+        features=list(settings.knows),
         address=address,
         host=socket.gethostname(),
         **presence.this_process(),

@@ -69,7 +69,7 @@ def _guards(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
         return guards
     guards += _unclaimed(reading, plan.step, context)
     rc = reading.snapshot.rc
-    if not rc.managed_by:
+    if not rc.taken:
         guards.append(operations.check_not_exists(context.keys.mutation_lock(KIND, rc.id)))
     return guards
 
@@ -179,7 +179,7 @@ def _note(reading: Reading, step: Step, context: Context) -> Note:
     key = context.keys.work(KIND, reading.snapshot.rc.id)
     state = Write(key, record if record != Work() else None, index, raw, tree=context.caches.work)
     fields = {"transfer": move.id, "from": "/".join(step.old), "to": "/".join(step.new)}
-    return Note(state, f"transfer.{step.action}", step.reason or step.cause, fields)
+    return Note((state,), f"transfer.{step.action}", step.reason or step.cause, fields)
 
 
 def _begun(reading: Reading, step: Step, context: Context) -> Transfer:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farmd.pods.state import PodState
+from farmd.pods.state import PodState, replaceable_at
 from farmd.replication import transfer
 from farmd.replication.model import Cause, Need, Plan, Snapshot
 from store.pods import Place
 
 GRACE_SECONDS = 300.0
-STOP_MARGIN_SECONDS = 10.0
 # So many moves fit into one transaction, whatever nodes they share (R25).
 MOVES_AT_ONCE = 8
 
@@ -33,7 +32,7 @@ class Waiting:
 def need(snapshot: Snapshot) -> Need | None:
     """What to ask places for now: first for missing pods, then for lost ones, then for a move."""
     rc = snapshot.rc
-    if rc.disabled or rc.managed_by or transfer.advance(snapshot) is not None:
+    if rc.disabled or rc.taken or transfer.advance(snapshot) is not None:
         return None
     missing = -transfer.surplus(snapshot)
     if missing > 0:
@@ -109,7 +108,7 @@ def sick_since(state: PodState) -> float | None:
 def waiting(snapshot: Snapshot) -> Waiting:
     """The delayed changes, with the reason for people."""
     rc, timers, reason = snapshot.rc, list[float](), ""
-    if rc.disabled or rc.managed_by:
+    if rc.disabled or rc.taken:
         return Waiting()
     if rc.unhealthy_after > 0 and snapshot.transfer is None:
         since = [at for state in snapshot.pods.values() if (at := sick_since(state)) is not None]
@@ -193,12 +192,7 @@ def _lost(snapshot: Snapshot) -> list[Place]:
 
 
 def _replaceable_at(snapshot: Snapshot, state: PodState) -> float | None:
-    """When a pod on a lost node may be replaced: after its ``stop_after``, by which it has stopped there
-    (R27).
-    """
-    if state.lost is None or snapshot.rc.on_lost != "replace":
-        return None
-    return state.lost + (snapshot.stop_after + STOP_MARGIN_SECONDS if snapshot.stop_after > 0 else 0.0)
+    return replaceable_at(state, snapshot.rc.on_lost, snapshot.stop_after)
 
 
 def _arriving(snapshot: Snapshot) -> list[float]:

@@ -2,8 +2,8 @@
 
 A move under way takes its next step first. Then come additions or removals, pods on lost nodes, repairs of
 intents, replacements in place; a move starts when no pod is missing. A disabled RC changes nothing. Removal
-takes pods on nodes that may not keep them first, then unhealthy ones, then the newest. While a rollout
-manages the RC, intents are repaired and a move under way is ended, and nothing else happens (R14). A freeze
+takes pods on nodes that may not keep them first, then unhealthy ones, then the newest. While the RC is
+taken, a move under way is ended, and nothing else happens (R14). A freeze
 stops every move, and removals and replacements that no person asked for since (R18); it never stops
 additions.
 """
@@ -89,8 +89,8 @@ def _pods(snapshot: Snapshot) -> Plan:
     rc = snapshot.rc
     if rc.disabled:
         return Plan()
-    if rc.managed_by:
-        return _managed(snapshot)
+    if rc.taken:
+        return _taken(snapshot)
     step = transfer.advance(snapshot) or _start(snapshot)
     if step is not None:
         return Plan(step=step)
@@ -122,15 +122,12 @@ def _pods(snapshot: Snapshot) -> Plan:
     )
 
 
-def _managed(snapshot: Snapshot) -> Plan:
-    """The plan under a rollout, which alone changes the pods; a move under way is ended first."""
+def _taken(snapshot: Snapshot) -> Plan:
+    """The plan while the manager alone changes the pods (R14); a move under way is ended first."""
     if (step := transfer.advance(snapshot)) is not None:
         return Plan(step=step)
     evidence = snapshot.frozen if snapshot.transfer is not None else None
-    return Plan(
-        repairs=_repairs(snapshot, transfer.moving(snapshot)),
-        blocked=frozen(evidence) if evidence is not None else None,
-    )
+    return Plan(blocked=frozen(evidence) if evidence is not None else None)
 
 
 def _start(snapshot: Snapshot) -> Step | None:

@@ -6,6 +6,7 @@ import msgspec
 
 from farmd.commands import specs
 from store.manifests import Manifest
+from store.policies import Policy
 from store.quantities import Seconds
 from store.rcs import OnLost, ReplicationController, Strategy
 
@@ -28,6 +29,7 @@ class ControllerSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
     min_healthy_time: Seconds = 10.0
     disabled: bool | None = None
     needs: list[str] = []
+    rollout: Policy | None = None
 
 
 def _check(spec: ControllerSpec, source: str) -> None:

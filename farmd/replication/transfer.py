@@ -35,12 +35,12 @@ def advance(snapshot: Snapshot) -> Step | None:
     A freeze stops moves, but a count that a person lowered since ends a move at once (R18). A move that a
     rollout finds under way is ended at once by the worker that began it (R14).
     """
-    transfer, managed = snapshot.transfer, snapshot.rc.managed_by
-    if transfer is None or snapshot.rc.disabled or (snapshot.locked and not managed):
+    transfer, taken = snapshot.transfer, snapshot.rc.taken
+    if transfer is None or snapshot.rc.disabled or (snapshot.locked and not taken):
         return None
     step = _due(snapshot, transfer)
-    if managed and (step is None or step.action == "place"):
-        step = _step("cancel", transfer, f"{managed} took over")
+    if taken and (step is None or step.action == "place"):
+        step = _step("cancel", transfer, f"{snapshot.rc.managed_by} took over")
     if snapshot.frozen is not None and not (
         snapshot.commanded and step is not None and step.action == "cancel" and surplus(snapshot) > 0
     ):
@@ -53,7 +53,7 @@ def look_again(snapshot: Snapshot) -> float | None:
 
     After its deadline it fails as soon as the new pod is unhealthy, which is an event.
     """
-    if snapshot.transfer is None or snapshot.rc.disabled or snapshot.rc.managed_by:
+    if snapshot.transfer is None or snapshot.rc.disabled or snapshot.rc.taken:
         return None
     if snapshot.locked or snapshot.frozen is not None:
         return None

@@ -26,6 +26,12 @@ class WaitTimeout(FarmdError):
     code = "timeout"
 
 
+class EndedOtherwise(FarmdError):
+    """What was waited for came to another end."""
+
+    code = "ended_otherwise"
+
+
 class Declined(FarmdError):
     """A person declined the change; nothing was written."""
 

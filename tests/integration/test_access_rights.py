@@ -30,6 +30,8 @@ EXAMPLES = {
     "names": KEYS.name("rcs", "hello"),
     "rcs": KEYS.record("rcs", "0a"),
     "daemonsets": KEYS.record("daemonsets", "0b"),
+    "rollouts": KEYS.record("rollouts", "0e"),
+    "history": KEYS.history("hello", "0e"),
     "pods": KEYS.pod("0a", MINE, "hello"),
     "nodes": KEYS.node(MINE),
     "reserved": KEYS.reserved(MINE),
@@ -53,19 +55,22 @@ EXAMPLES = {
 REPORTED = {"reality", "reality of another", "agents", "agents of another"}
 TOLD = {"intent", "intent of another", "node sentinel", "node sentinel of another", "pods", "reserved"}
 PEOPLES = {"nodes", "record of another", "manifests", "failsafe", "audit"}
+OWNERS = {"rcs", "daemonsets", "rollouts", "history", "names"}
 MAY_WRITE = {
     "farm": {
         *TOLD,
         *PEOPLES,
         *("cluster", "schema", "tree sentinel", "shard sentinel", "farms", "locks", "mutation locks", "work"),
-        *("status", "agents", "agents of another", "rcs", "daemonsets", "names"),
+        *OWNERS,
+        *("status", "agents", "agents of another"),
     },
     f"agent-{MINE}": {"reality", "agents", "node sentinel"},
     "agents": REPORTED | {"shard sentinel"},
     "operator": {
         *TOLD,
         *PEOPLES,
-        *("rcs", "daemonsets", "names", "tree sentinel", "locks", "mutation locks", "work", "status"),
+        *OWNERS,
+        *("tree sentinel", "locks", "mutation locks", "work", "status"),
     },
     "reader": set[str](),
 }

@@ -398,25 +398,25 @@ async def test_replacement_in_place_takes_one_at_a_time(cluster: Cluster, farm: 
     await consistent(cluster, rc)
 
 
-async def test_r14_a_managed_controller_repairs_intents_and_nothing_else(
+async def test_r14_a_controller_that_is_taken_is_left_alone_and_one_that_is_lent_heals(
     cluster: Cluster, farm: RunningFarm
 ) -> None:
     await cluster.add_nodes({f"node{n}": GOOD for n in range(3)})
     rc = await create(cluster, 1)
     (node,) = await placed(cluster, rc, 1)
-    rc = await cluster.change_rc(rc, managed_by="rollouts/1", replicas_desired=3)
+    rc = await cluster.change_rc(rc, managed_by="rollouts/1", taken=True, hands=1, replicas_desired=3)
     await cluster.client.delete(cluster.keys.intent(node, "hello"))
-
-    async def repaired() -> bool:
-        return list(await cluster.intents()) == [(node, "hello")]
-
-    await eventually(repaired)
-    rc = await cluster.change_rc(rc, replicas_desired=0)
     marker = await create(cluster, 1, "marker", manifest=Manifest(id="marker", command=["x"]))
     await placed(cluster, marker, 1)
     assert [n for n, _ in await cluster.pods(rc.id)] == [node]
-    rc = await cluster.change_rc(rc, managed_by="", replicas_desired=2)
+    assert (node, "hello") not in await cluster.intents()
+    rc = await cluster.change_rc(rc, taken=False, hands=2, replicas_desired=2)
     await placed(cluster, rc, 2)
+
+    async def repaired() -> bool:
+        return (node, "hello") in await cluster.intents()
+
+    await eventually(repaired)
 
 
 async def test_w11_deleting_the_record_touches_no_pod_and_frees_the_lock(

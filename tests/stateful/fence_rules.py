@@ -66,7 +66,7 @@ def edits(look: Look, moment: Moment) -> Iterable[str]:
             yield f"{op.verb} of {op.key} whoever holds its mutation lock"
         if family != "nodes" and not _refers_well(look, moment, op):
             yield f"{op.key} refers to a manifest that is not set again"
-    registers = any(op.key == look.keys.cluster for op in moment.writes)
+    registers = any(op.key in (look.keys.cluster, look.keys.schema) for op in moment.writes)
     if moment.writes and not registers and len(moment.audits) != 1:
         yield f"a person's change has {len(moment.audits)} audit records"
 

@@ -53,7 +53,7 @@ def _leftover_work(sight: Sight) -> Iterable[str]:
 
 
 def _works(rc: ReplicationController) -> bool:
-    return not rc.disabled and not rc.managed_by
+    return not rc.disabled and not rc.taken
 
 
 def _rc(sight: Sight, rc: ReplicationController) -> Iterable[str]:

@@ -175,7 +175,7 @@ class People(RuleBasedStateMachine):
         rcs = self.rcs()
         if rcs:
             key = KEYS.record("rcs", rcs[number % len(rcs)].id)
-            self.by_hand(key, managed_by="rollouts/0123456789abcdef" if managed else "")
+            self.by_hand(key, managed_by="rollouts/0123456789abcdef" if managed else "", taken=managed)
 
     @rule(number=which, held=st.booleans())
     def hold(self, number: int, held: bool) -> None:

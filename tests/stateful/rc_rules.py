@@ -34,10 +34,10 @@ class ControllerRules:
         if rc.disabled:
             yield f"changed pods of {rc.name}, which is disabled"
         ends = audit.action in ("transfer.finish", "transfer.cancel", "transfer.rollback")
-        if rc.managed_by and (moment.added or moment.gone or moment.changed) and not ends:
+        if rc.taken and (moment.added or moment.gone or moment.changed) and not ends:
             yield f"changed pods of {rc.name}, which {rc.managed_by} manages"
         locked = moment.before[self._keys.mutation_lock("rcs", rc.id)] is not None
-        if audit.action.startswith("transfer.") and locked and not (rc.managed_by and ends):
+        if audit.action.startswith("transfer.") and locked and not (rc.taken and ends):
             yield f"{audit.action} of {rc.name}, whose mutation lock is held"
         yield from self._counted(moment, rc)
         if not self._look.troubled(moment.farm):

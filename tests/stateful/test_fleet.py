@@ -138,7 +138,7 @@ class FleetMachine(Troubles):
         for rc in self.rcs():
             self.fleet.delete(KEYS.mutation_lock("rcs", rc.id))
             if rc.managed_by:
-                self.by_hand(KEYS.record("rcs", rc.id), managed_by="")
+                self.by_hand(KEYS.record("rcs", rc.id), managed_by="", taken=False)
         for place in sorted(self.fleet.witness.tampered):
             entry = self.fleet.read(KEYS.intent(*place))
             try:

@@ -171,7 +171,7 @@ def test_r14_a_move_that_a_rollout_finds_under_way_is_ended_first(
         scene.advance(0.01)
     if locked:
         scene.lock(KEYS.mutation_lock("rcs", rc))
-    scene.change(KEYS.record("rcs", rc), managed_by="rollouts/0123456789abcdef")
+    scene.change(KEYS.record("rcs", rc), managed_by="rollouts/0123456789abcdef", taken=True)
     scene.advance(5.0)
     assert scene.places(rc) == stood, "before its successor is healthy a pod stays"
     assert f"rcs/{rc}" not in scene.sight.work

@@ -219,12 +219,12 @@ async def test_r14_a_managed_controller_refuses_edits_of_count_and_manifest() ->
         assert (await rc(call)).managed_by == "rollouts/r1"
 
 
-async def test_update_needs_now_and_sets_the_body_again() -> None:
+async def test_update_with_another_pod_begins_a_rollout_or_replaces_now() -> None:
     async with person() as call:
         await created(call)
         spec = RC.file.parse(hello(pod_args=["x"]), "x")
-        with pytest.raises(InputInvalid, match="--now"):
-            await RC.update(call, spec, now=False)
+        begun = await RC.update(call, spec, now=False)
+        assert (begun.change.kind, begun.change.name) == ("rollouts", "hello")
         mutation = await RC.update(call, spec, now=True)
         assert mutation.change.destructive
         assert any(line.startswith("pod.args: ") for line in mutation.change.details)

@@ -162,7 +162,7 @@ async def test_r20_an_answer_without_the_nodes_sentinel_finishes_no_drain() -> N
     ("fields", "text"),
     [
         ({"disabled": True}, "rc/web: disabled, so its pods stay"),
-        ({"managed_by": "rollouts/r1"}, "rc/web: managed by rollouts/r1"),
+        ({"managed_by": "rollouts/r1", "taken": True}, "rc/web: taken by rollouts/r1"),
         (None, "c1: no record has that id, so no farm moves its pods"),
     ],
 )

@@ -49,7 +49,7 @@ def test_restarts_keep_max_unavailable(
     assert restarted(world(rc, pods)) == nodes, case
 
 
-@pytest.mark.parametrize("fields", [{"disabled": True}, {"managed_by": "rollouts/1"}])
+@pytest.mark.parametrize("fields", [{"disabled": True}, {"managed_by": "rollouts/1", "taken": True}])
 def test_who_leaves_its_pods_alone_restarts_none(fields: dict[str, Any]) -> None:
     assert restarted(world(controller(1, restart=1, **fields), {"a": pod()})) == []
 

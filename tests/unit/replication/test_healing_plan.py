@@ -41,7 +41,7 @@ def test_w17_a_pod_on_a_lost_node_is_replaced_in_one_go(strategy: str) -> None:
         ("R21: absent is not lost", {}, {"n1": pod(absent=True, retained=True), "n2": pod()}, {}, []),
         ("R18: frozen", {}, {"n1": gone(), "n2": pod()}, {"frozen": "doubt"}, []),
         ("disabled", {"disabled": True}, {"n1": gone(), "n2": pod()}, {}, []),
-        ("R14: managed", {"managed_by": "rollouts/1"}, {"n1": gone(), "n2": pod()}, {}, []),
+        ("R14: managed", {"managed_by": "rollouts/1", "taken": True}, {"n1": gone(), "n2": pod()}, {}, []),
         ("R27: it may still run there", {}, {"n1": gone(), "n2": pod()}, {"stop_after": 100.0}, []),
         ("R27: it has stopped", {}, {"n1": gone(), "n2": pod()}, {"stop_after": 80.0}, ["n1"]),
         ("one at a time", {}, {"n1": gone(), "n2": gone()}, {}, ["n1"]),

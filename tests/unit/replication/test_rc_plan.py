@@ -137,7 +137,15 @@ FIVE = [f"node{number}" for number in range(5)]
         ("ScheduleMoreThan5", controller(7), good(*"abcdefg"), {}, list("abcdefg"), [], False),
         ("UnscheduleMoreThan5", controller(0), good(*"abcdefg"), on("abcdefg"), [], list("abcdefg"), False),
         ("equal count is no work", controller(5), good(*FIVE), on(FIVE), [], [], False),
-        ("managed: R14", controller(5, managed_by="rollouts/1"), good(*FIVE), on(["x"]), [], [], False),
+        (
+            "managed: R14",
+            controller(5, managed_by="rollouts/1", taken=True),
+            good(*FIVE),
+            on(["x"]),
+            [],
+            [],
+            False,
+        ),
     ],
 )
 def test_p2_table(
@@ -228,12 +236,18 @@ def test_removal_order_is_the_same_whatever_the_order_of_reading() -> None:
 
 # -- R14 ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_r14_a_managed_controller_repairs_intents_and_nothing_else(count: int) -> None:
-    rc = controller(count, managed_by="rollouts/1")
+def test_r14_the_pods_of_a_controller_that_is_taken_are_its_managers(count: int) -> None:
+    rc = controller(count, managed_by="rollouts/1", taken=True)
     pods = {"n1": pod_state(intent=None), "n2": pod_state(manifest=NEWER)}
     plan = decide(snapshot(rc, good("n1", "n2", "n3"), pods))
+    assert plan.additions == plan.removals == plan.replacements == plan.repairs == ()
+
+
+def test_r14_a_controller_that_is_lent_heals_itself() -> None:
+    rc = controller(2, managed_by="rollouts/1")
+    plan = decide(snapshot(rc, good("n1", "n2", "n3"), {"n1": pod_state(intent=None)}))
     assert plan.repairs == (("n1", POD),)
-    assert plan.additions == plan.removals == plan.replacements == ()
+    assert len(plan.additions) == 1
 
 
 # -- R18 ---------------------------------------------------------------------------------------
@@ -365,7 +379,7 @@ def worlds(draw: st.DrawFn) -> Snapshot:
     rc = controller(
         draw(st.integers(0, 8)),
         disabled=draw(st.booleans()),
-        managed_by=draw(st.sampled_from(["", "rollouts/1"])),
+        taken=draw(st.booleans()),
         max_unavailable=draw(st.integers(1, 3)),
     )
     return snapshot(

@@ -50,7 +50,13 @@ OTHER_SICK = {"n1": pod(**OUT), "n2": BAD, "n3": pod()}
         ),
         ("every pod stands well", {}, {"n1": pod(), "n2": pod(), "n3": pod()}, {}, None),
         ("disabled starts nothing", {"disabled": True}, THREE, {}, None),
-        ("R14: a rollout's membership is the rollout's", {"managed_by": "rollouts/1"}, THREE, {}, None),
+        (
+            "R14: a rollout's membership is the rollout's",
+            {"managed_by": "rollouts/1", "taken": True},
+            THREE,
+            {},
+            None,
+        ),
         ("R18: frozen", {}, THREE, {"frozen": "doubt"}, None),
         ("R18: frozen, whatever was commanded", {}, THREE, {"frozen": "doubt", "commanded": True}, None),
         ("the last one failed", {}, THREE, {"not_before": NOW + 1}, None),
@@ -174,7 +180,7 @@ def test_r14_a_move_that_a_rollout_finds_under_way_is_ended_at_once(
     pods: dict[str, PodState], move: dict[str, Any], action: str, locked: str
 ) -> None:
     """Whoever began it ends it, whatever the rollout has locked; nothing else happens in that plan."""
-    rc = controller(3, managed_by="rollouts/1")
+    rc = controller(3, managed_by="rollouts/1", taken=True)
     plan = decide(world(rc, pods, transfer=moving(**move), locked=locked))
     assert plan.step is not None
     assert plan.step.action == action
@@ -182,7 +188,7 @@ def test_r14_a_move_that_a_rollout_finds_under_way_is_ended_at_once(
 
 
 def test_r14_a_move_that_a_rollout_finds_while_frozen_is_ended_after_the_thaw() -> None:
-    rc = controller(3, managed_by="rollouts/1")
+    rc = controller(3, managed_by="rollouts/1", taken=True)
     plan = decide(world(rc, ON | {"n9": pod()}, transfer=moving(), frozen="doubt"))
     assert plan.step is None
     assert said(plan) == "frozen: doubt"
@@ -289,7 +295,7 @@ def moves(draw: st.DrawFn) -> Snapshot:
     rc = controller(
         draw(st.integers(0, 5)),
         disabled=draw(st.booleans()),
-        managed_by=draw(st.sampled_from(["", "", "rollouts/1"])),
+        taken=draw(st.sampled_from([False, False, True])),
         strategy=draw(st.sampled_from(["static", "dynamic"])),
         on_lost=draw(st.sampled_from(["replace", "wait"])),
     )
@@ -321,7 +327,7 @@ def test_w16_no_step_ever_takes_a_healthy_pod_before_its_successor_is(shot: Snap
         return
     assert (*plan.additions, *plan.removals, *plan.moves, *plan.replacements) == ()
     assert not shot.rc.disabled
-    if shot.rc.managed_by:
+    if shot.rc.taken:
         assert step.action in ("finish", "rollback", "cancel")
     else:
         assert not shot.locked

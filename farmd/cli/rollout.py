@@ -1,0 +1,24 @@
+"""``farmctl rollout``: the commands of every noun that is read, and what people say while one lasts."""
+
+from __future__ import annotations
+
+from farmd.cli.nouns import group
+
+_EDIT = "farmd.cli.rollout_edit"
+_SHOW = "farmd.cli.rollout_show"
+
+rollout = group(
+    "rollouts",
+    {
+        "create": (f"{_EDIT}:create", "Begin a rollout of a controller."),
+        "status": (f"{_SHOW}:status", "How far a rollout is, and what it waits for."),
+        "explain": (f"{_SHOW}:explain", "Why each pod of a rollout stays."),
+        "pause": (f"{_EDIT}:pause", "Stop a rollout where it is."),
+        "resume": (f"{_EDIT}:resume", "Go on after a pause or a halt."),
+        "approve": (f"{_EDIT}:approve", "Let the next stage begin."),
+        "revert": (f"{_EDIT}:revert", "Go back to the old version."),
+        "abort": (f"{_EDIT}:abort", "End a rollout where it is; both controllers stay."),
+        "history": (f"{_SHOW}:history", "The rollouts of a controller that are over."),
+    },
+    edited=False,
+)

@@ -1,0 +1,129 @@
+"""``farmctl rollout create | pause | resume | approve | revert | abort``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import click
+
+from farmd.cli.changes import apply
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import objects, target
+from farmd.cli.noun_edit import converge
+from farmd.cli.options import command
+from farmd.commands.mutation import Call, Mutation
+from farmd.rollout import commands
+from farmd.rollout.ru import from_p2
+from store.errors import InputInvalid
+from store.policies import Policy, Stage
+from store.quantities import seconds
+
+
+@command("create", mutates=True, waits=True)
+@click.option("--rc", "old", default="", metavar="RC", help="The controller whose pods are to change.")
+@click.option("--to", "new", default="", metavar="RC", help="The controller that they are to go to.")
+@click.option("-f", "--file", "path", type=click.Path(), help="A p2 rolling update, as JSON.")
+@click.option("--replicas", type=click.IntRange(1), help="How many pods there are to be in the end.")
+@click.option(
+    "--minimum", default="", metavar="N|P%", help="How many stay available (default: the controller's)."
+)
+@click.option("--stages", default="", metavar="1,10%,100%", help="Where it pauses to look (default: 1,100%).")
+@click.option("--bake", default="", metavar="TIME", help="How long each stage rests before the next.")
+@click.option("--approve", is_flag=True, help="Each stage but the first waits for farmctl rollout approve.")
+@click.option("--leave-old", is_flag=True, help="Keep the old controller in the end.")
+async def create(
+    invocation: Invocation,
+    old: str,
+    new: str,
+    path: str | None,
+    replicas: int | None,
+    minimum: str,
+    stages: str,
+    bake: str,
+    approve: bool,
+    leave_old: bool,
+) -> None:
+    """Begin a rollout from one controller to another that exists.
+
+    For a new version of one controller use farmctl rc update -f FILE. A p2 rolling update (OldRC, NewRC,
+    DesiredReplicas, MinimumReplicas, ...) is accepted with -f as it is.
+    """
+    policy: Policy | None
+    if path is not None:
+        update = from_p2(_read(path), path)
+        old, new, replicas, policy = update.old, update.new, update.replicas, update.policy
+    elif old and new:
+        said = Policy(
+            minimum=_part(minimum) if minimum else None,
+            stages=list(_stages(stages, bake, approve)),
+            leave_old=leave_old,
+        )
+        policy = said if said != Policy() else None
+    else:
+        raise InputInvalid("found neither -f FILE nor both --rc and --to, expected one of them", field="rc")
+    mutation = await commands.toward(invocation.call, old, new, replicas=replicas, policy=policy)
+    await apply(invocation, [mutation])
+    await converge(invocation, commands.ROLLOUT, [mutation])
+
+
+def _read(path: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise InputInvalid(f"{path}: cannot be read: {error.strerror}", source=path) from error
+
+
+def _part(text: str) -> int | str:
+    """A number, or a percentage.
+
+    Raises:
+        InputInvalid: neither.
+    """
+    if text.isdigit():
+        return int(text)
+    if text.endswith("%") and text[:-1].isdigit() and int(text[:-1]) <= 100:
+        return f"{int(text[:-1])}%"
+    raise InputInvalid(f"found {text!r}, expected a number of replicas or a percentage such as 10%")
+
+
+def _stages(text: str, bake: str, approve: bool) -> list[Stage]:
+    parts = [
+        _part(part.strip()) for part in (text or ("1,100%" if bake or approve else "")).split(",") if part
+    ]
+    rest = seconds(bake) if bake else 0.0
+    last = len(parts) - 1
+    return [
+        Stage(to=part, bake=rest if number < last else 0.0, approve=approve and number > 0)
+        for number, part in enumerate(parts)
+    ]
+
+
+def _word(name: str, say: Callable[[Call, str], Awaitable[Mutation]]) -> click.Command:
+    async def run(invocation: Invocation, name: str) -> None:
+        await apply(invocation, [await say(invocation.call, name)])
+
+    run.__doc__ = say.__doc__
+    return command(name, mutates=True)(target("rollout", objects(commands.ROLLOUT.kind))(run))
+
+
+pause = _word("pause", commands.pause)
+resume = _word("resume", commands.resume)
+abort = _word("abort", commands.abort)
+
+
+@command("revert", mutates=True, waits=True)
+@target("rollout", objects(commands.ROLLOUT.kind))
+async def revert(invocation: Invocation, name: str) -> None:
+    """Go back to the old version at once; after the end: a rollout to the version before."""
+    mutation = await commands.revert(invocation.call, name)
+    await apply(invocation, [mutation])
+
+
+@command("approve", mutates=True)
+@target("rollout", objects(commands.ROLLOUT.kind))
+@click.option("--all", "everything", is_flag=True, help="All stages that are left.")
+async def approve(invocation: Invocation, name: str, everything: bool) -> None:
+    """Let the next stage begin; it skips no rest."""
+    await apply(invocation, [await commands.approve(invocation.call, name, everything=everything)])

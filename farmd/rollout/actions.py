@@ -1,0 +1,223 @@
+"""From a plan to the operations of one transaction: a move of pods with both counts, or a turn of the phase.
+
+What must never break: both controllers' counts change with their pods; the controllers are taken and given
+back together with their mutation locks and the phase; the end leaves exactly one owner of the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from farmd.farm.writer import Write
+from farmd.kinds import KINDS
+from farmd.pods.changes import Change, NodeChanges, Note, removal, reservations, wanted
+from farmd.rollout.model import Action, Moves, Plan, Turn
+from farmd.rollout.reader import Reading
+from farmd.work.context import Context
+from scheduler.model import Request
+from store import operations
+from store.entry import Stored
+from store.families import RCS
+from store.history import Ended, History
+from store.intent import Intent
+from store.locks import Claim, Holder
+from store.named import NamedRecords
+from store.operations import Operation
+from store.pods import Pod
+from store.rcs import ReplicationController
+from store.rollouts import KIND, Rollout
+from store.work import Work
+
+
+# -- pods ---------------------------------------------------------------------------------------
+def unit(reading: Reading, plan: Plan, request: Request, context: Context) -> NodeChanges:
+    """All moves and repairs of a plan, with both counts: they happen together or not at all."""
+    view = reading.view if reading.view is not None else context.fleet.view()
+    changes = [*_moved(reading, plan.moves, request, context), *_repaired(reading, plan)]
+    changed = reservations(request, changes, view)
+    return NodeChanges(tuple(changes), tuple(changed.values()), _counted(reading, plan.moves, context))
+
+
+def _moved(reading: Reading, moves: Moves, request: Request, context: Context) -> list[Change]:
+    source, target = reading.snapshot.sides
+    pod = Pod(manifest=target.rc.manifest, labels=dict(request.labels), at=context.clock.now())
+    changes = list[Change]()
+    for move in moves.moves:
+        owner = target if move.way == "refill" else source
+        state = owner.pods[move.source] if move.source is not None else None
+        if move.in_place and state is not None and move.source is not None:
+            owners = (target.rc.id, source.rc.id)
+            intent = wanted(target.rc, state.intent)
+            changes.append(Change("take", *move.source, pod, intent, state.pod, state.intent, *owners))
+            continue
+        if state is not None and move.source is not None:
+            changes.append(removal(move.source, state, owner.rc.id))
+        if move.target is not None:
+            place = (move.target.node, move.target.instance)
+            changes.append(Change("place", *place, pod, wanted(target.rc), owner=target.rc.id))
+    return changes
+
+
+def _repaired(reading: Reading, plan: Plan) -> list[Change]:
+    sides = {side.rc.id: side for side in reading.snapshot.sides}
+    changes = []
+    for owner, place in plan.repairs:
+        state = sides[owner].pods[place]
+        restarts = state.intent.record.restart if state.intent is not None else 0
+        intent = Intent(state.pod.record.manifest, owner, restarts)
+        pod = state.pod.record
+        changes.append(Change("repair", *place, pod, intent, state.pod, state.intent, owner))
+    return changes
+
+
+def _counted(reading: Reading, moves: Moves, context: Context) -> Note:
+    """Both counts as they are with the moves; a count that stays is compared all the same."""
+    source, target = reading.snapshot.sides
+    after = {
+        source.rc.id: source.desired - moves.removed,
+        target.rc.id: target.desired + moves.added,
+    }
+    writes = [rewritten(reading.records[rc], context, replicas_desired=count) for rc, count in after.items()]
+    rollout = reading.stored.record
+    fields = {"old": str(after[rollout.old]), "new": str(after[rollout.new])}
+    action = "rollout.move" if moves.moves else "rollout.repair"
+    return Note(tuple(writes), action, "", fields)
+
+
+def verdicts(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
+    """Nodes whose pods are given up are still given up at that very moment (R21)."""
+    source, target = reading.snapshot.sides
+    lost = {
+        move.source[0]
+        for move in plan.moves.moves
+        for side in (source, target)
+        if move.source is not None and move.source in side.pods and side.pods[move.source].lost is not None
+    }
+    keys = [context.keys.work("nodes", node) for node in sorted(lost)]
+    known = [(key, context.caches.work.get(key)) for key in keys]
+    return [operations.check_index(key, stored.index if stored else 0) for key, stored in known]
+
+
+def held(reading: Reading, claim: Claim) -> list[Operation]:
+    """Both mutation locks are this claim's."""
+    return [operations.check_session(lock.key, claim.session) for lock in reading.locks.values()]
+
+
+def rewritten(stored: Stored[ReplicationController], context: Context, **fields: object) -> Write:
+    """A controller with other fields, in place of the very version that was read."""
+    record = msgspec.structs.replace(stored.record, **fields)
+    tree = context.caches.tree(RCS)
+    return Write(stored.key, record, stored.index, stored.raw, stored.flags, tree)
+
+
+# -- turns --------------------------------------------------------------------------------------
+LOCKS: frozenset[Action] = frozenset({"take", "lock", "back"})
+
+
+def turn(reading: Reading, change: Turn, context: Context, claim: Claim) -> list[Write | Operation]:
+    """A transition: the phase, and where it changes hands both controllers and their locks."""
+    writes: list[Write | Operation] = []
+    if change.action != "lock":
+        writes.append(_noted(reading, change, context))
+    if change.action in LOCKS:
+        writes += _locked(reading, context, claim)
+    elif not change.takes:
+        writes += _freed(reading)
+    for stored in reading.records.values():
+        if stored.record.taken != change.takes:
+            hands = stored.record.hands + 1
+            writes.append(rewritten(stored, context, taken=change.takes, hands=hands))
+    return writes
+
+
+def _noted(reading: Reading, change: Turn, context: Context) -> Write:
+    work, rollout = reading.work, reading.stored.record
+    record = msgspec.structs.replace(work.record if work is not None else Work(), rollout=change.state)
+    index, raw = (work.index, work.raw) if work is not None else (0, b"")
+    return Write(context.keys.work(KIND, rollout.id), record, index, raw, tree=context.caches.work)
+
+
+def _locked(reading: Reading, context: Context, claim: Claim) -> list[Operation]:
+    """Both mutation locks, from nobody or from an earlier claim on this rollout (R13)."""
+    rollout, found = reading.stored.record, list[Operation]()
+    holder = Holder(KIND, rollout.id, f"{claim.nonce}@{context.clock.now():.0f}")
+    for rc in (rollout.old, rollout.new):
+        key, standing = context.keys.mutation_lock(RCS.name, rc), reading.locks.get(rc)
+        if standing is not None and standing.session == claim.session:
+            found.append(operations.check_session(key, claim.session))
+            continue
+        if standing is None:
+            found.append(operations.check_not_exists(key))
+        else:
+            found += [operations.check_index(key, standing.modify_index), operations.delete(key)]
+        found.append(operations.lock(key, holder.value(), claim.session))
+    return found
+
+
+def _freed(reading: Reading) -> list[Operation]:
+    rollout = reading.stored.record
+    return [
+        operations.delete_cas(lock.key, lock.modify_index)
+        for lock in reading.locks.values()
+        if Holder.parse(lock.value).id == rollout.id
+    ]
+
+
+# -- the end ------------------------------------------------------------------------------------
+async def end(reading: Reading, change: Turn, context: Context) -> list[Write | Operation]:
+    """The rollout is over: its record goes, who remains is nobody's but its own."""
+    rollout, records = reading.stored.record, reading.records
+    rollouts = NamedRecords(context.client, context.keys, KIND, Rollout, "rollout")
+    writes: list[Write | Operation] = [*rollouts.delete(reading.stored), *_freed(reading)]
+    old, new = records.get(rollout.old), records.get(rollout.new)
+    if change.outcome == "done" and not rollout.policy.leave_old and old is not None and new is not None:
+        named = rollout.name if rollout.created_new else new.record.name
+        writes += _gone(old, context)
+        if rollout.created_new:
+            writes.append(operations.delete(context.keys.name(RCS.name, new.record.name)))
+            writes.append(_name(named, new, context))
+        writes.append(rewritten(new, context, name=named, **_free(new.record)))
+    else:
+        if change.outcome == "reverted" and rollout.created_new and new is not None:
+            writes += _gone(new, context)
+            new = None
+        stay = [stored for stored in (old, new) if stored is not None]
+        writes += [rewritten(each, context, **_free(each.record)) for each in stay]
+    if old is not None:
+        history = History(context.client, context.keys)
+        writes += await history.add(_ended(reading, change, old.record, context))
+    return writes
+
+
+def _free(rc: ReplicationController) -> dict[str, object]:
+    """The fields of a controller that is nobody's but its own."""
+    needs = [need for need in rc.needs if need != KINDS[KIND].feature]
+    return {"managed_by": "", "taken": False, "hands": rc.hands + rc.taken, "needs": needs}
+
+
+def _gone(stored: Stored[ReplicationController], context: Context) -> Sequence[Operation]:
+    records = NamedRecords(context.client, context.keys, RCS.name, ReplicationController, "rc")
+    return records.delete(stored)
+
+
+def _name(name: str, stored: Stored[ReplicationController], context: Context) -> Operation:
+    return operations.create(context.keys.name(RCS.name, name), msgspec.json.encode(stored.record.id))
+
+
+def _ended(reading: Reading, change: Turn, old: ReplicationController, context: Context) -> Ended:
+    rollout = reading.stored.record
+    return Ended(
+        id=rollout.id,
+        name=rollout.name,
+        outcome=change.outcome,
+        from_manifest=rollout.from_manifest,
+        to_manifest=rollout.to_manifest,
+        old=old,
+        replicas=rollout.replicas,
+        reason=change.reason,
+        by=rollout.by,
+        began=rollout.at,
+        ended=context.clock.now(),
+    )

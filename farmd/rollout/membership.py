@@ -1,0 +1,147 @@
+"""Which pods a rollout moves now, and how many: pure (p2 ``pkg/roll.rollAlgorithm``, and what it waits for).
+
+Pods that serve nobody leave first and cost nothing; a pod that serves, or may serve, leaves only while the
+others keep the floor. What must never break: by our own doing no more serving pods leave than there are
+available pods above the floor, neither count passes its goal, and both counts change with the pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from farmd.pods.state import PodState
+from farmd.rollout.counts import counts
+from farmd.rollout.model import Move, Moves, Need, Side, Snapshot
+from farmd.rollout.stages import Goal
+from scheduler.model import Assignment
+from store.pods import Place
+
+# The most operations that the moves of one transaction may need beside its frame, and what each way needs
+# (R25).
+ROOM = 54
+IN_PLACE, ELSEWHERE, REMOVED = 5, 9, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A pod of the source that may leave, or one that only its count has; ``cost``: available pods lost."""
+
+    place: Place | None
+    cost: int
+
+
+def leaving(side: Side, now: float) -> list[Leaving]:
+    """Who leaves, in this order: what is missing, replaceable on a lost node, down, must leave its node,
+    serves, is unknown, stays on a lost node; by place in each class."""
+    found = sorted((*_class(side, state, now), place) for place, state in side.pods.items())
+    return [Leaving(None, 0)] * side.missing + [Leaving(place, cost) for _, cost, place in found]
+
+
+def _class(side: Side, state: PodState, now: float) -> tuple[int, int]:
+    """(rank, cost)."""
+    if state.lost is not None:
+        return (1, 0) if side.replaceable(state, now) else (7, 0)
+    if state.unknown:
+        return 6, 1
+    if state.down:
+        return 2, 0
+    if state.draining == "forced":
+        return 3, 0
+    return (5, 1) if state.retained and not state.draining else (4, 1)
+
+
+def plan(shot: Snapshot, goal: Goal, floor: int) -> Moves | Need:
+    """The moves of one transaction, or the fact that they rest on."""
+    chosen = _chosen(shot, goal, floor)
+    if not chosen:
+        return Moves(waiting=_waits(shot, goal, floor))
+    standing = tuple(move.source for move in chosen if move.way == "take" and move.source is not None)
+    if standing and "fit" in shot.unread:
+        return Need("fit", leaving=standing)
+    return _placed(shot, chosen)
+
+
+def _placed(shot: Snapshot, chosen: list[Move]) -> Moves | Need:
+    """Give each pod that comes its place: where the other stands, or where the scheduler says."""
+    done, elsewhere, room = list[Move](), list[Move](), ROOM
+    for move in chosen:
+        stays = move.way == "take" and move.source is not None and move.source in shot.fit
+        room -= REMOVED if move.way == "drop" else IN_PLACE if stays else ELSEWHERE
+        if room < 0:
+            break
+        if stays and move.source is not None:
+            done.append(Move("take", move.source, Assignment(*move.source)))
+        else:
+            (done if move.way == "drop" else elsewhere).append(move)
+    if elsewhere and "places" in shot.unread:
+        gone = tuple(move.source for move in elsewhere if move.source is not None)
+        return Need("places", len(elsewhere), gone)
+    for move, place in zip(elsewhere, shot.offer.assignments, strict=False):
+        done.append(Move(move.way, move.source, place))
+    short = shot.offer.why if elsewhere and shot.offer.missing else ""
+    return Moves(tuple(done), waiting=short, short=short)
+
+
+def _chosen(shot: Snapshot, goal: Goal, floor: int) -> list[Move]:
+    """What should move now, before anything is known of places."""
+    source, target = shot.sides
+    stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)
+    headroom = source.settled + target.settled - floor
+    moves = list(_refilled(target, shot.now))
+    headroom -= sum(_class(target, target.pods[move.source], shot.now)[1] for move in moves if move.source)
+    if target.desired < there:
+        return moves + _transferred(shot, stay, there, floor, headroom)
+    if not moves and source.desired > stay:
+        moves = list(_dropped(shot, source.desired - stay, headroom))
+    return moves
+
+
+def _dropped(shot: Snapshot, surplus: int, headroom: int) -> Iterator[Move]:
+    """Pods of the source that nothing replaces: there are to be fewer in the end than there were."""
+    source, _ = shot.sides
+    for each in leaving(source, shot.now)[:surplus]:
+        if each.cost <= headroom:
+            headroom -= each.cost
+            yield Move("drop", each.place)
+
+
+def _transferred(shot: Snapshot, stay: int, there: int, floor: int, headroom: int) -> list[Move]:
+    """Pods that go from the source to the target, and the target's growth."""
+    source, target = shot.sides
+    total = shot.rollout.started_from if shot.back else shot.rollout.replicas
+    remove, add = counts(source.settled, target.settled, source.desired, target.desired, total, floor, there)
+    remaining = there - target.desired
+    # How many more pods of the target may be on their way at once.
+    window = max(1, total - floor) - max(0, target.desired - target.settled - target.waived)
+    chosen, most = list[Move](), min(remaining, source.desired - stay)
+    for each in leaving(source, shot.now):
+        free = shot.back or len(chosen) < max(remove, window)
+        allowed = len(chosen) < remove if each.cost else free
+        if len(chosen) < most and allowed and each.cost <= headroom:
+            headroom -= each.cost
+            chosen.append(Move("take", each.place))
+    grow = max(0, total - (source.desired + target.desired))
+    fresh = min(remaining - len(chosen), grow, max(add - remove, window - len(chosen)))
+    return chosen + [Move("grow")] * max(0, fresh)
+
+
+def _refilled(target: Side, now: float) -> Iterator[Move]:
+    """Pods that the target should have and lacks, and those whose nodes are given up."""
+    for place, state in sorted(target.pods.items()):
+        if target.replaceable(state, now) or state.draining == "forced":
+            yield Move("refill", place)
+    for _ in range(target.missing):
+        yield Move("refill")
+
+
+def _waits(shot: Snapshot, goal: Goal, floor: int) -> str:
+    """What the rollout waits for, where nothing can move now."""
+    source, target = shot.sides
+    stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)
+    ailing = min((place for place, state in target.pods.items() if not state.available), default=None)
+    first = f": {ailing[0]}/{ailing[1]} is not available yet" if ailing is not None else ""
+    if target.desired < there or source.desired > stay:
+        serving = f"{shot.old.settled} old + {shot.new.settled} new" if shot.old and shot.new else ""
+        return f"floor {floor}, available {serving}: nothing may leave{first}"
+    return f"{target.settled} of {target.desired} pods are available{first}"

@@ -1,0 +1,196 @@
+"""What a rollout's decision is made from, and what it says.
+
+Forward, pods go from the old controller to the new one; back, the other way round. ``source`` and ``target``
+are the two sides in the direction of now, ``old`` and ``new`` never change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from farmd.pods.state import PodState, replaceable_at
+from farmd.work.model import Blocked
+from scheduler.model import Assignment
+from store.pods import Place
+from store.rcs import ReplicationController
+from store.rollouts import Outcome, Rollout, RolloutState
+
+Fact = Literal["fit", "places"]
+"""Which nodes may keep a pod of the target in place of one of the source; places for other pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The fact that a decision lacks: of places so many, from where these pods go."""
+
+    fact: Fact
+    count: int = 0
+    leaving: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Places that the scheduler offers; ``why`` says why there are not enough."""
+
+    assignments: tuple[Assignment, ...] = ()
+    missing: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One controller and its pods. ``stop_after`` is its manifest's (R27)."""
+
+    rc: ReplicationController
+    pods: Mapping[Place, PodState] = field(default_factory=dict)
+    stop_after: float = 0.0
+
+    @property
+    def desired(self) -> int:
+        """Its count."""
+        return self.rc.replicas_desired
+
+    @property
+    def available(self) -> int:
+        """Its pods that are available on its manifest: what the floor counts."""
+        return sum(state.available and not state.outdated(self.rc.manifest) for state in self.pods.values())
+
+    @property
+    def settled(self) -> int:
+        """Available pods, at most as many as it should have (p2: the old RC may label pods beyond that)."""
+        return min(self.available, self.desired)
+
+    @property
+    def missing(self) -> int:
+        """How many pods it should have and has not."""
+        return max(0, self.desired - len(self.pods))
+
+    @property
+    def waived(self) -> int:
+        """Pods on lost nodes that are not to be replaced: nobody waits for them."""
+        return sum(state.lost is not None and self.rc.on_lost == "wait" for state in self.pods.values())
+
+    def replaceable(self, state: PodState, now: float) -> bool:
+        """Whether the node is given up, and what ran there has stopped if it ever will."""
+        at = replaceable_at(state, self.rc.on_lost, self.stop_after)
+        return at is not None and at <= now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One rollout at one moment; ``old`` or ``new`` None: that controller is gone.
+
+    ``held`` says why nothing may move now, ``frozen_for`` seconds of it are a freeze. ``locked`` is who else
+    holds a mutation lock, ``locks`` whether this claim's session holds both. ``busy``: a worker of one of the
+    controllers has a move to end first. ``risen``: when this worker last saw progress (seconds since the
+    epoch). ``now``: likewise. ``fit`` are places of the source that the target may take over in place.
+    """
+
+    rollout: Rollout
+    state: RolloutState | None = None
+    old: Side | None = None
+    new: Side | None = None
+    frozen: str | None = None
+    frozen_for: float = 0.0
+    locked: str = ""
+    locks: bool = False
+    busy: str = ""
+    risen: float = 0.0
+    now: float = 0.0
+    fit: frozenset[Place] = frozenset()
+    offer: Offer = Offer()
+    unread: frozenset[Fact] = frozenset()
+
+    @property
+    def back(self) -> bool:
+        """Whether it goes back."""
+        return self.state is not None and self.state.back
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """(source, target) in the direction of now."""
+        assert self.old is not None
+        assert self.new is not None
+        return (self.new, self.old) if self.back else (self.old, self.new)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One pod's way.
+
+    ``take``: the target gets a pod for one of the source's; without a place the source had only the count
+    of it. ``drop``: a pod of the source goes. ``grow``: the target gets one more. ``refill``: the target
+    gets a pod that it lacks, or one in place of its own on a node that is given up; no count changes.
+    """
+
+    way: Literal["take", "drop", "grow", "refill"]
+    source: Place | None = None
+    target: Assignment | None = None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the target's pod stands where the source's stood."""
+        return self.target is not None and self.source == (self.target.node, self.target.instance)
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What to change of both sides' pods in one transaction; ``waiting`` says why nothing more can move now,
+    ``short`` why there are not enough places."""
+
+    moves: tuple[Move, ...] = ()
+    waiting: str = ""
+    short: str = ""
+
+    @property
+    def removed(self) -> int:
+        """By how much the source's count falls."""
+        return sum(move.way in ("take", "drop") for move in self.moves)
+
+    @property
+    def added(self) -> int:
+        """By how much the target's count rises."""
+        return sum(move.way in ("take", "grow") for move in self.moves)
+
+
+Action = Literal["take", "lock", "rest", "next", "halt", "back", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A transition, written in one transaction: the state afterwards, and why. ``end`` has an outcome."""
+
+    action: Action
+    state: RolloutState | None
+    reason: str = ""
+    outcome: Outcome = "done"
+
+    @property
+    def takes(self) -> bool:
+        """Whether both controllers are the rollout's alone from then on."""
+        return self.state is not None and self.state.phase == "moving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do now: a turn, or moves and repairs of intents; else what is waited for."""
+
+    turn: Turn | None = None
+    moves: Moves = Moves()
+    repairs: tuple[tuple[str, Place], ...] = ()
+    blocked: Blocked | None = None
+    waiting: str = ""
+    after: float | None = None
+    fault: str = ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write but a status."""
+        return self.turn is None and not self.moves.moves and not self.repairs
+
+    @property
+    def ends(self) -> bool:
+        """The rollout's end is a turn of its own."""
+        return False

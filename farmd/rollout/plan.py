@@ -1,0 +1,263 @@
+"""What a rollout does next: pure (p2 ``pkg/roll/update.go``, spec of the phases below).
+
+pending → moving ⇄ halted, moving → baking → moving … → end. While it moves, the rollout has taken both
+controllers and alone changes their pods; in every other phase they are lent, and heal themselves. What must
+never break: a rollout that goes back never turns forward again, no stage falls, nothing moves under a freeze,
+and each wait has an end or says why it has none.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from farmd.pods.state import PodState, altered, settling
+from farmd.rollout import membership
+from farmd.rollout.model import Need, Plan, Side, Snapshot, Turn
+from farmd.rollout.stages import Goal, goals, minimum, turning_back
+from farmd.work.model import Ask, Blocked, frozen
+from store.policies import at_most
+from store.rollouts import RolloutState
+
+FROZEN_SECONDS = 30.0
+# Nobody says when a mutation lock that another holds is free.
+LOCK_LOOK_SECONDS = 5.0
+
+
+def decide(shot: Snapshot) -> Plan | Ask[Need]:
+    """Plan one cycle, or ask for what it needs to know first."""
+    if shot.old is None or shot.new is None:
+        return _end(shot, "aborted", "one of the controllers was deleted")
+    wish, state = shot.rollout.wish, shot.state
+    if wish == "abort":
+        return _end(shot, "aborted", "a person aborted it")
+    if (held := _held(shot)) is not None:
+        return _halted(shot, held)
+    if wish == "revert" and not shot.back:
+        return _turn_back(shot, "a person reverted it")
+    if state is None:
+        return _begin(shot)
+    if state.phase == "halted":
+        return _resumed(shot, state)
+    if state.phase == "baking":
+        return _baking(shot, state)
+    return _moving(shot, state)
+
+
+def floor(shot: Snapshot) -> int:
+    """How many pods stay available by our doing; on the way back at least one may always leave."""
+    least = minimum(shot.rollout)
+    return min(least, shot.rollout.started_from - 1) if shot.back else least
+
+
+def goal(shot: Snapshot) -> Goal:
+    """Where it goes now."""
+    if shot.back:
+        return turning_back(shot.rollout)
+    return stages(shot)[stage(shot)]
+
+
+def stages(shot: Snapshot) -> list[Goal]:
+    return goals(shot.rollout, floor(shot))
+
+
+def stage(shot: Snapshot) -> int:
+    """The present stage; a person may have edited the record so that there are fewer."""
+    return min(shot.state.stage if shot.state is not None else 0, len(stages(shot)) - 1)
+
+
+# -- what holds it ------------------------------------------------------------------------------
+def _held(shot: Snapshot) -> Blocked | None:
+    """Why nothing may move, whatever the phase."""
+    if shot.rollout.paused:
+        return Blocked("paused", f"paused; farmctl rollout resume {shot.rollout.name} goes on")
+    for side in (shot.old, shot.new):
+        if side is not None and side.rc.disabled:
+            return Blocked("disabled", f"controller {side.rc.name} is disabled")
+    if shot.locked:
+        return Blocked("locked", f"locked by {shot.locked}")
+    return frozen(shot.frozen) if shot.frozen is not None else None
+
+
+def _halted(shot: Snapshot, held: Blocked) -> Plan:
+    """Stop: give the controllers back, so that they heal. A short freeze is waited for as it is."""
+    state = shot.state
+    after = LOCK_LOOK_SECONDS if held.code == "locked" else None
+    if state is None or state.phase != "moving":
+        return Plan(blocked=held, after=after)
+    if held.frozen and shot.frozen_for < FROZEN_SECONDS:
+        return Plan(blocked=held, after=FROZEN_SECONDS - shot.frozen_for)
+    halted = replace(state, phase="halted", since=shot.now, cause=held.code, resumed=shot.rollout.resumed)
+    return Plan(turn=Turn("halt", halted, held.text))
+
+
+def _resumed(shot: Snapshot, state: RolloutState) -> Plan:
+    """What held it is over; after a fault a person says so."""
+    if state.fault and shot.rollout.resumed <= state.resumed:
+        hint = f"farmctl rollout resume | revert | abort {shot.rollout.name}"
+        return Plan(blocked=Blocked("failed", f"{state.cause}; {hint}"), fault=state.cause)
+    return Plan(turn=Turn("take", _moves_on(shot, state.stage), "what held it is over"))
+
+
+# -- phases -------------------------------------------------------------------------------------
+def _begin(shot: Snapshot) -> Plan:
+    if (waits := _unapproved(shot, 0)) is not None:
+        return waits
+    return Plan(turn=Turn("take", _moves_on(shot, 0), "it begins"))
+
+
+def _moves_on(shot: Snapshot, number: int) -> RolloutState:
+    return RolloutState(phase="moving", back=shot.back, stage=number, since=shot.now, cause=_cause(shot))
+
+
+def _cause(shot: Snapshot) -> str:
+    """Why it goes back stays known until the end."""
+    return shot.state.cause if shot.back and shot.state is not None else ""
+
+
+def _baking(shot: Snapshot, state: RolloutState) -> Plan:
+    """A stage was reached: give it time, and a person's word if it wants one."""
+    if (fault := _fault(shot)) is not None:
+        return fault
+    left = state.reached + stages(shot)[stage(shot)].bake - shot.now
+    if left > 0:
+        return Plan(waiting=f"stage {state.stage + 1} is reached and rests", after=left)
+    if (waits := _unapproved(shot, state.stage + 1)) is not None:
+        return waits
+    return Plan(turn=Turn("take", _moves_on(shot, state.stage + 1), f"stage {state.stage + 2} begins"))
+
+
+def _unapproved(shot: Snapshot, number: int) -> Plan | None:
+    """Waiting for a person's word, if the stage wants one."""
+    if not stages(shot)[number].approve or shot.rollout.approved > number:
+        return None
+    ask = f"stage {number + 1} waits for farmctl rollout approve {shot.rollout.name}"
+    return Plan(blocked=Blocked("unapproved", ask))
+
+
+def _moving(shot: Snapshot, state: RolloutState) -> Plan | Ask[Need]:
+    if not shot.locks:
+        return Plan(turn=Turn("lock", state, "it goes on"))
+    if shot.busy:
+        return Plan(waiting=shot.busy)
+    if _reached(shot):
+        return _passed(shot, state)
+    if (fault := _fault(shot)) is not None:
+        return fault
+    found = membership.plan(shot, goal(shot), floor(shot))
+    if isinstance(found, Need):
+        return Ask(found)
+    short = Blocked("no_room", found.short) if found.short else None
+    repairs = () if found.moves else _repairs(shot)
+    due = (_deadline(shot) - shot.now, _settles(shot))
+    after = min(at for at in due if at is not None)
+    return Plan(moves=found, repairs=repairs, blocked=short, waiting=found.waiting, after=after)
+
+
+def _passed(shot: Snapshot, state: RolloutState) -> Plan:
+    """The goal is met: the end, a rest, or the next stage."""
+    if shot.back:
+        return _end(shot, "reverted", state.cause)
+    wanted, now = stages(shot), stage(shot)
+    if now == len(wanted) - 1:
+        return _end(shot, "done", f"{shot.rollout.replicas} pods of the new version are available")
+    if wanted[now].bake > 0 or (wanted[now + 1].approve and shot.rollout.approved <= now + 1):
+        resting = replace(state, phase="baking", since=shot.now, reached=shot.now)
+        return Plan(turn=Turn("rest", resting, f"stage {now + 1} is reached"))
+    return Plan(turn=Turn("next", _moves_on(shot, now + 1), f"stage {now + 1} is reached"))
+
+
+def _reached(shot: Snapshot) -> bool:
+    """Whether both sides have the pods of the goal, and those that come are available."""
+    assert shot.old is not None
+    assert shot.new is not None
+    wanted, (_, target) = goal(shot), shot.sides
+    if any(len(side.pods) != side.desired for side in (shot.old, shot.new)):
+        return False
+    less, more = shot.old.desired - wanted.old, shot.new.desired - wanted.new
+    if not (less >= 0 >= more if shot.back else more >= 0 >= less):
+        return False
+    return target.settled + target.waived + _tolerated(shot) >= target.desired
+
+
+def _tolerated(shot: Snapshot) -> int:
+    return at_most(shot.rollout.policy.tolerate, shot.rollout.replicas)
+
+
+# -- faults -------------------------------------------------------------------------------------
+def _deadline(shot: Snapshot) -> float:
+    """When a rollout that makes no progress fails. Every change of its pods and each success is progress."""
+    _, target = shot.sides
+    began = shot.state.since if shot.state is not None else shot.now
+    newest = max((state.pod.record.at for state in target.pods.values()), default=0.0)
+    return max(began, newest, shot.risen) + shot.rollout.policy.progress_deadline
+
+
+def _fault(shot: Snapshot) -> Plan | None:
+    """The new version fails, or nothing goes on for too long."""
+    state, policy = shot.state, shot.rollout.policy
+    assert state is not None
+    _, target = shot.sides
+    complete = target.settled + target.waived + _tolerated(shot) >= target.desired
+    if state.phase == "baking" and complete:
+        return None
+    over = policy.deadline and shot.now >= shot.rollout.at + policy.deadline and not shot.back
+    if shot.now < _deadline(shot) and not over:
+        return None
+    limit = f"{policy.deadline:g} s in all" if over else f"{policy.progress_deadline:g} s without progress"
+    failing = _failing(target)
+    if failing:
+        cause = f"{limit}: {failing}"
+        if policy.on_failure == "revert" and not shot.back:
+            return _turn_back(shot, cause)
+        return _stuck(shot, state, cause)
+    return _stuck(shot, state, f"{limit}: no pod that came is at fault")
+
+
+def _stuck(shot: Snapshot, state: RolloutState, cause: str) -> Plan:
+    halted = replace(
+        state, phase="halted", since=shot.now, cause=cause, resumed=shot.rollout.resumed, fault=True
+    )
+    return Plan(turn=Turn("halt", halted, cause), fault=cause)
+
+
+def _failing(side: Side) -> str:
+    """A pod of which its node says that it does not serve; what nobody knows of is no proof of failure."""
+    found = sorted(place for place, state in side.pods.items() if _acted(state) and not state.available)
+    if not found:
+        return ""
+    node, instance = found[0]
+    return f"{len(found)} of {side.desired} pods do not stay available, {node}/{instance} for one"
+
+
+def _acted(state: PodState) -> bool:
+    if state.absent or state.lost is not None or state.reality is None or state.intent is None:
+        return False
+    return state.reality.intent >= state.intent.index
+
+
+def _turn_back(shot: Snapshot, cause: str) -> Plan:
+    """Back to the old version, at once and for good."""
+    number = shot.state.stage if shot.state is not None else 0
+    state = RolloutState(phase="moving", back=True, stage=number, since=shot.now, cause=cause)
+    return Plan(turn=Turn("back", state, cause), fault=cause if not shot.rollout.wish else "")
+
+
+def _end(shot: Snapshot, outcome: str, reason: str) -> Plan:
+    return Plan(turn=Turn("end", shot.state, reason, outcome))  # type: ignore[arg-type]
+
+
+# -- the rest -----------------------------------------------------------------------------------
+def _repairs(shot: Snapshot) -> tuple[tuple[str, tuple[str, str]], ...]:
+    """Pods whose intents were lost or altered: nobody else repairs them now."""
+    found = []
+    for side in (shot.old, shot.new):
+        assert side is not None
+        found += [(side.rc.id, place) for place in altered(side.rc.id, side.pods)]
+    return tuple(found[:20])
+
+
+def _settles(shot: Snapshot) -> float | None:
+    assert shot.old is not None
+    assert shot.new is not None
+    waits = [settling(side.pods.values()) for side in (shot.old, shot.new)]
+    return min((wait for wait in waits if wait is not None), default=None)

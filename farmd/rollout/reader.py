@@ -1,0 +1,216 @@
+"""The facts of one rollout: its record and state, both controllers as they stand, their pods (R15).
+
+Both controllers and their mutation locks are read anew for each cycle: a transaction compares what was read
+here and rewrites the very bytes, so that fields of newer versions survive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from farmd import kinds
+from farmd.failsafe.guard import FailsafeGuard
+from farmd.kinds import KINDS
+from farmd.pods.state import PodState, observe
+from farmd.rollout.model import Need, Offer, Side, Snapshot
+from farmd.work.context import Context
+from scheduler.feasibility import cramped
+from scheduler.model import FleetView, Request
+from store.entry import Entry, Stored
+from store.families import RCS
+from store.locks import Holder
+from store.named import decode_named
+from store.rcs import ReplicationController
+from store.rollouts import KIND, Rollout
+from store.work import Work
+
+HEALTH = "health"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A snapshot, and what its plan is carried out with.
+
+    ``records`` are the controllers as they were read, by id; ``locks`` the mutation locks that stand, by the
+    controller's id; ``view``: what places were chosen from.
+    """
+
+    stored: Stored[Rollout]
+    work: Stored[Work] | None
+    snapshot: Snapshot
+    records: dict[str, Stored[ReplicationController]] = field(default_factory=dict)
+    locks: dict[str, Entry] = field(default_factory=dict)
+    view: FleetView | None = None
+
+
+class Reader:
+    """Reads for one rollout under one claim of ``session``.
+
+    ``_steady``: since this claim took the controllers, no worker of theirs had a move to end, and their pods
+    were read after that.
+    """
+
+    def __init__(self, item: str, session: str, context: Context, guards: Sequence[FailsafeGuard]) -> None:
+        self._item = item
+        self._session = session
+        self._context = context
+        self._guards = guards
+        self._steady = False
+        self._frozen_since: float | None = None
+        self._best: tuple[object, int] = (None, -1)
+        self._risen = context.clock.now()
+
+    async def read(self, stored: Stored[Rollout]) -> Reading:
+        """The rollout and its world, without what only sometimes matters."""
+        context, rollout = self._context, stored.record
+        work = context.caches.work.get(context.keys.work(KIND, self._item))
+        state = work.record.rollout if work is not None else None
+        records, locks = await self._records(rollout)
+        ours = [lock for lock in locks.values() if _ours(lock, self._item)]
+        others = [Holder.parse(lock.value) for lock in locks.values() if not _ours(lock, self._item)]
+        held = len(ours) == 2 and all(lock.session == self._session for lock in ours)
+        moving = state is not None and state.phase == "moving"
+        busy = await self._busy(rollout) if moving and held else ""
+        if not (moving and held):
+            self._steady = False
+        old, new = [await self._side(rollout, records.get(rc)) for rc in (rollout.old, rollout.new)]
+        back = state is not None and state.back
+        frozen = self._frozen(stored.index, back or rollout.wish == "revert")
+        snapshot = Snapshot(
+            rollout=rollout,
+            state=state,
+            old=old,
+            new=new,
+            frozen=frozen,
+            frozen_for=self._frozen_for(frozen),
+            locked=f"{others[0].kind}/{others[0].id}" if others else "",
+            locks=held,
+            busy=busy,
+            risen=self._progress(state, old if back else new),
+            now=context.clock.now(),
+            unread=frozenset({"fit", "places"}),
+        )
+        return Reading(stored=stored, work=work, snapshot=snapshot, records=records, locks=locks)
+
+    async def _records(
+        self, rollout: Rollout
+    ) -> tuple[dict[str, Stored[ReplicationController]], dict[str, Entry]]:
+        """Both controllers and their mutation locks, those that stand."""
+        keys, client, ids = self._context.keys, self._context.client, (rollout.old, rollout.new)
+        wanted = [keys.record(RCS.name, rc) for rc in ids] + [keys.mutation_lock(RCS.name, rc) for rc in ids]
+        old, new, *locks = await asyncio.gather(*map(client.read, wanted))
+        there = [(rc, entry) for rc, entry in zip(ids, (old, new), strict=True) if entry is not None]
+        records = {rc: decode_named(ReplicationController, keys, entry) for rc, entry in there}
+        return records, {rc: lock for rc, lock in zip(ids, locks, strict=True) if lock is not None}
+
+    async def _busy(self, rollout: Rollout) -> str:
+        """What a worker of one of the controllers has to end first; its pods are read after that (R14)."""
+        if self._steady:
+            return ""
+        caches, keys = self._context.caches, self._context.keys
+        await caches.work.barrier()
+        for rc in (rollout.old, rollout.new):
+            work = caches.work.get(keys.work(RCS.name, rc))
+            if work is not None and work.record.transfer is not None:
+                return f"waiting until a move of {'/'.join(work.record.transfer.old)} is ended"
+        await caches.pods.barrier([keys.pods(rc) for rc in (rollout.old, rollout.new)])
+        self._steady = True
+        return ""
+
+    async def _side(self, rollout: Rollout, stored: Stored[ReplicationController] | None) -> Side | None:
+        if stored is None:
+            return None
+        context, rc = self._context, stored.record
+        least = rollout.policy.min_healthy_time
+        pods = self.pods(rc, rc.min_healthy_time if least is None else least)
+        lost = any(state.lost is not None for state in pods.values())
+        stop_after = (await context.manifests.get(rc.manifest)).stop_after if lost else 0.0
+        return Side(rc, pods, stop_after)
+
+    def pods(self, rc: ReplicationController, min_healthy_time: float) -> dict[tuple[str, str], PodState]:
+        """A controller's pods as they are now; one whose node is drained must leave it."""
+        fleet, mono = self._context.fleet, self._context.clock.mono()
+        found = fleet.pods(rc.id).items()
+        states = {place: observe(fleet, place, pod, min_healthy_time, mono) for place, pod in found}
+        return {
+            place: msgspec.structs.replace(state, retained=not state.draining)
+            for place, state in states.items()
+        }
+
+    def _frozen(self, index: int, back: bool) -> str | None:
+        """Why nothing may move. To revert the version that fails is the cure of mass ill health (R19)."""
+        for guard in self._guards:
+            evidence = guard.frozen()
+            cure = back and evidence is not None and evidence.startswith(HEALTH)
+            if evidence is not None and not cure and not guard.commanded(index):
+                return evidence
+        return None
+
+    def _frozen_for(self, frozen: str | None) -> float:
+        now = self._context.clock.mono()
+        if frozen is None:
+            self._frozen_since = None
+            return 0.0
+        if self._frozen_since is None:
+            self._frozen_since = now
+        return now - self._frozen_since
+
+    def _progress(self, state: object, target: Side | None) -> float:
+        """When more pods of the target became available than before in this phase, as this claim saw it."""
+        settled = target.settled if target is not None else 0
+        known, best = self._best
+        if known != state or settled > best:
+            self._best, self._risen = (state, settled), self._context.clock.now()
+        return self._risen
+
+    # -- what the plan asks for -------------------------------------------------------------------
+    async def answer(self, reading: Reading, need: Need) -> Reading:
+        """The reading with the fact that was asked for.
+
+        Raises:
+            NotFound: a manifest is gone. SchedulerError: the scheduler has no trustworthy answer.
+        """
+        for guard in self._guards:
+            guard.look()  # before anything moves the evidence is looked at, not only once a second (R19)
+        shot, view = reading.snapshot, self._context.fleet.view()
+        if (frozen := self._frozen(reading.stored.index, shot.back)) is not None:
+            return dataclasses.replace(reading, snapshot=dataclasses.replace(shot, frozen=frozen))
+        source, target = shot.sides
+        request = msgspec.structs.replace(
+            await self.request(target.rc),
+            replaces=frozenset({source.rc.id}) if need.fact == "fit" else frozenset(),
+            leaving=frozenset(need.leaving),
+        )
+        unread = shot.unread - {need.fact}
+        if need.fact == "fit":
+            fit = await self._fit(request, need, view)
+            shot = dataclasses.replace(shot, fit=fit, unread=unread)
+        else:
+            found = await self._context.scheduler.allocate_nodes(request, need.count, view)
+            offer = Offer(found.assignments, found.missing, found.why)
+            shot = dataclasses.replace(shot, offer=offer, unread=unread)
+        return dataclasses.replace(reading, snapshot=shot, view=view)
+
+    async def _fit(self, request: Request, need: Need, view: FleetView) -> frozenset[tuple[str, str]]:
+        """Where the target's pod may stand in place of the source's: a cordon drives nobody out."""
+        among = msgspec.structs.replace(request, among=frozenset(node for node, _ in need.leaving))
+        answer = await self._context.scheduler.eligible_nodes(among, view)
+        kept = {*answer.eligible, *answer.retained}
+        here = [place for place in need.leaving if place[0] in kept]
+        return frozenset(here) - cramped(here, request, view)
+
+    async def request(self, rc: ReplicationController) -> Request:
+        """What the scheduler is asked for pods of a controller."""
+        noun = kinds.load(KINDS[RCS.name].asked)
+        found: Request = noun.pods.request(rc, await self._context.manifests.of(rc))
+        return found
+
+
+def _ours(lock: Entry, item: str) -> bool:
+    holder = Holder.parse(lock.value)
+    return (holder.kind, holder.id) == (KIND, item)

@@ -1,0 +1,41 @@
+"""What people are told of a rollout: its status, and the words of its audit records: pure."""
+
+from __future__ import annotations
+
+from farmd.rollout import plan as planning
+from farmd.rollout.model import Plan, Side, Snapshot, Turn
+from store.rollouts import RolloutStatus, SideStatus
+
+
+def status(shot: Snapshot, plan: Plan, farm: str, since: float) -> RolloutStatus:
+    """The phase, both sides in numbers, and what it waits for. ``since``: when a new status begins."""
+    if shot.old is None or shot.new is None:
+        return RolloutStatus(state="progressing", farm=farm, since=since)
+    blocked, state = plan.blocked, shot.state
+    kind = "progressing" if blocked is None else "frozen" if blocked.frozen else "blocked"
+    phase = state.phase if state is not None else "pending"
+    return RolloutStatus(
+        state=kind,
+        reason=blocked.text if blocked is not None else plan.waiting,
+        farm=farm,
+        since=since,
+        phase="back" if shot.back and phase == "moving" else phase,
+        stage=planning.stage(shot) + 1,
+        stages=len(planning.stages(shot)),
+        goal=planning.goal(shot).new,
+        minimum=planning.floor(shot),
+        old=_side(shot.old),
+        new=_side(shot.new),
+    )
+
+
+def _side(side: Side) -> SideStatus:
+    return SideStatus(side.desired, len(side.pods), side.available)
+
+
+def told(turn: Turn) -> dict[str, int | str | bool]:
+    """The fields of an audit record: what the rollout is from then on."""
+    if turn.state is None:
+        return {}
+    found: dict[str, int | str | bool] = {"phase": turn.state.phase, "stage": turn.state.stage + 1}
+    return {**found, "back": True} if turn.state.back else found

@@ -1,0 +1,68 @@
+"""Waiting for the end of a rollout, with its progress."""
+
+from __future__ import annotations
+
+from farmd.commands import waiting
+from farmd.commands.mutation import Call, Change
+from farmd.commands.waiting import Look, Report
+from farmd.rollout.commands import history
+from farmd.runtime.errors import EndedOtherwise, WaitTimeout
+from store.errors import NotFound
+from store.history import Ended
+from store.named import NamedRecords
+from store.rollouts import KIND, Rollout, RolloutStatus
+from store.status import StatusStore
+
+
+async def end(call: Call, change: Change, timeout: float, report: Report) -> None:
+    """Wait until a rollout is done.
+
+    Raises:
+        EndedOtherwise: it was reverted or aborted.
+        WaitTimeout: it is not over; it goes on.
+    """
+
+    async def look() -> Look:
+        return await _look(call, change)
+
+    async def late(now: Look) -> WaitTimeout:
+        text = f"rollout {change.name!r} is not over after {timeout:g} s: {waiting.describe(now)}"
+        return WaitTimeout(text, hint=f"farmctl rollout status {change.name}")
+
+    await waiting.until(call, look, lambda now, _: now.state == "ended", late, timeout, report)
+    over = await _ended(call, change)
+    if over.outcome != "done":
+        raise EndedOtherwise(
+            f"rollout {change.name!r} was {over.outcome}: {over.reason}",
+            hint=f"farmctl rollout history {change.name}",
+        )
+
+
+async def _look(call: Call, change: Change) -> Look:
+    records = NamedRecords(call.client, call.keys, KIND, Rollout, "rollout")
+    try:
+        rollout = (await records.get(change.id)).record
+    except NotFound:
+        return Look(name=change.name, noun="rollout", state="ended", desired=0, counts=False)
+    status = await StatusStore(call.client, call.keys, KIND, RolloutStatus).get(change.id)
+    if status is None:
+        return Look(name=change.name, noun="rollout", state="pending", desired=0, counts=False)
+    floor = f"floor {status.minimum}"
+    reason = f"; {status.reason}" if status.reason else ""
+    return Look(
+        name=change.name,
+        noun="rollout",
+        state=f"{status.phase} stage {status.stage} of {status.stages}",
+        desired=rollout.replicas,
+        placed=status.new.placed,
+        healthy=status.new.available,
+        available=status.new.available,
+        reason=f"old {status.old.available} of {status.old.desired}, {floor}{reason}",
+    )
+
+
+async def _ended(call: Call, change: Change) -> Ended:
+    found = [each for each in await history(call, change.name) if each.id == change.id]
+    if not found:
+        raise NotFound(f"rollout {change.name!r} is gone, and history does not know it", id=change.id)
+    return found[0]

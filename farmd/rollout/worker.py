@@ -1,0 +1,171 @@
+"""The worker of one rollout (p2 ``pkg/roll/update.go``): one transaction a cycle, then all is read anew."""
+
+from __future__ import annotations
+
+from alerting.alert import Alert
+from farmd.pods.placement import Subject
+from farmd.rollout import actions, report
+from farmd.rollout import plan as planning
+from farmd.rollout.following import Following
+from farmd.rollout.model import Need, Plan, Turn
+from farmd.rollout.reader import Reader, Reading
+from farmd.runtime.wake import Wake
+from farmd.work.model import Ask, Outcome
+from farmd.work.named import NamedKind, NamedWorker
+from store.entry import Stored
+from store.families import RCS
+from store.history import History
+from store.locks import Claim
+from store.rollouts import KIND, Rollout, RolloutStatus
+from store.sessions import Session
+
+
+class RolloutWorker(NamedWorker[Reading, Plan]):
+    """Brings one rollout to its end while its claim lasts (seed ``Rollout``)."""
+
+    __slots__ = ("_controllers", "_following", "_reader")
+
+    def __init__(
+        self, kind: NamedKind, claim: Claim, session: Session, wake: Wake, following: Following
+    ) -> None:
+        super().__init__(kind, claim, session, wake)
+        guards = [self.context.guards[name] for name in (KIND, RCS.name)]
+        self._reader = Reader(claim.item, claim.session, self.context, guards)
+        self._following = following
+        self._controllers: tuple[str, ...] = ()
+
+    # -- the frame's hooks -----------------------------------------------------------------------
+    def attach(self) -> None:
+        """Hear of what makes room, and of its own state."""
+        self.context.fleet.attach(KIND, self.claim.item, self.wake)
+
+    def detach(self) -> None:
+        """Hear of nothing any more."""
+        self.context.fleet.detach(self.claim.item)
+        self._following.unfollow(self._controllers, self.claim.item)
+
+    async def reread(self) -> None:
+        """After a write of which nobody knows whether it was made: read its outcome (R12)."""
+        await super().reread()
+        caches, keys = self.context.caches, self.context.keys
+        await caches.work.barrier()
+        await caches.pods.barrier([keys.pods(rc) for rc in self._controllers])
+        await caches.intent.barrier()
+        await caches.reserved.barrier()
+
+    async def look(self, stored: Stored[Rollout]) -> Reading | Outcome:
+        """The rollout, both controllers and their pods."""
+        if not self._controllers:
+            self._controllers = (stored.record.old, stored.record.new)
+            self._following.follow(self._controllers, self.claim.item, self.wake)
+        for controller in self._controllers:
+            if (broken := self.context.fleet.broken_pod(controller)) is not None:
+                return await self.unreadable(broken, "a pod of it")
+        return await self._reader.read(stored)
+
+    def decide(self, snapshot: Reading) -> Plan | Ask[Need]:
+        """Pure (``plan.py``)."""
+        return planning.decide(snapshot.snapshot)
+
+    async def answer(self, snapshot: Reading, ask: Ask[Need]) -> Reading:
+        """Whether pods fit where they stand, and places for the others."""
+        return await self._reader.answer(snapshot, ask.need)
+
+    def decided(self, snapshot: Reading, plan: Plan) -> None:
+        """Whatever makes room wakes it while places are missing."""
+        self.context.fleet.unschedulable(self.claim.item, bool(plan.moves.short))
+
+    def describe(self, snapshot: Reading, plan: Plan) -> RolloutStatus:
+        """The phase, and both sides in numbers."""
+        return report.status(snapshot.snapshot, plan, self.context.farm, self.context.clock.now())
+
+    # -- writing ---------------------------------------------------------------------------------
+    async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
+        """One transaction: a turn, or moves of pods."""
+        if plan.turn is not None:
+            return await self._change(snapshot, plan.turn, plan)
+        context, rollout = self.context, snapshot.stored.record
+        _, target = snapshot.snapshot.sides
+        arriving = [(m.target.node, m.target.instance) for m in plan.moves.moves if m.target is not None]
+        with context.fleet.expecting(self.claim.item, arriving):
+            request = await self._reader.request(target.rc)
+            found = await context.placement.execute(
+                [actions.unit(snapshot, plan, request, context)],
+                Subject(KIND, rollout.id, rollout.name, context.actor, snapshot.stored, self._why(snapshot)),
+                self.writer,
+                standing=sum(len(side.pods) for side in snapshot.snapshot.sides),
+                guards=[
+                    *actions.held(snapshot, self.claim),
+                    *actions.verdicts(snapshot, plan, context),
+                ],
+            )
+        if found.replan:
+            return Outcome("rejected", None, found.reason)
+        return Outcome("after", 0.0)
+
+    def _why(self, reading: Reading) -> str:
+        shot, rollout = reading.snapshot, reading.stored.record
+        if shot.back:
+            return f"back to {rollout.from_manifest[:12]}: {shot.state.cause if shot.state else ''}"
+        return f"from {rollout.from_manifest[:12]} to {rollout.to_manifest[:12]}"
+
+    async def _change(self, reading: Reading, turn: Turn, plan: Plan) -> Outcome:
+        context, rollout = self.context, reading.stored.record
+        if turn.action == "end":
+            return await self._end(reading, turn)
+        audit = self.audit(f"rollout.{turn.action}", turn.reason, name=rollout.name, after=report.told(turn))
+        writes = actions.turn(reading, turn, context, self.claim)
+        await self.writer.commit(*self.stands(), *writes, audit)
+        if plan.fault:
+            await self.status.incidents.tell(self._alert(reading, plan.fault))
+        elif turn.takes and not turn.state.back:  # type: ignore[union-attr]
+            await self.status.incidents.end(self._incident(reading))
+        return Outcome("after", 0.0)
+
+    async def _end(self, reading: Reading, turn: Turn) -> Outcome:
+        """The last transaction; before it the old side's pods are read, so that none is forgotten."""
+        rollout = reading.stored.record
+        await self.context.caches.pods.barrier([self.context.keys.pods(rc) for rc in self._controllers])
+        gone = {"done": rollout.old, "reverted": rollout.new, "aborted": ""}[turn.outcome]
+        kept = rollout.policy.leave_old if turn.outcome == "done" else not rollout.created_new
+        if gone and not kept and self.context.fleet.pods(gone):
+            return Outcome("after", 0.0, "a pod of it is left")
+        audit = self.audit(
+            f"rollout.{turn.outcome}",
+            turn.reason,
+            name=rollout.name,
+            before={"from": rollout.from_manifest[:12]},
+            after={"to": rollout.to_manifest[:12]},
+        )
+        await self.writer.commit(*self.stands(), *await actions.end(reading, turn, self.context), audit)
+        await self._tell_of_end(reading, turn)
+        return Outcome("done")
+
+    async def _tell_of_end(self, reading: Reading, turn: Turn) -> None:
+        """A version that failed is told of, beyond the rollout; the next one that is done ends it."""
+        incidents, key = self.status.incidents, self._incident(reading)
+        if turn.outcome == "reverted" and not reading.stored.record.wish:
+            await self.context.alerter.fire(self._alert(reading, turn.reason))
+        elif turn.outcome == "done":
+            history = History(self.context.client, self.context.keys)
+            before = [ended for ended, _ in await history.read(reading.stored.record.name)][1:2]
+            if before and before[0].outcome == "reverted":
+                incidents.inherit(key)
+                await incidents.end(key)
+
+    def _incident(self, reading: Reading) -> str:
+        return f"rollout_{reading.stored.record.name}"
+
+    def _alert(self, reading: Reading, text: str) -> Alert:
+        rollout = reading.stored.record
+        return Alert(
+            summary=f"rollout {rollout.name}: {text}"[:500],
+            incident_key=self._incident(reading),
+            urgency="low",
+            details={
+                "rollout_id": rollout.id,
+                "from": rollout.from_manifest,
+                "to": rollout.to_manifest,
+                "farm": self.context.farm,
+            },
+        )

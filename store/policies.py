@@ -1,0 +1,60 @@
+"""How a new version comes to the pods of a controller: a rollout's policy, which an RC may bear too.
+
+Every field has its default, so one field alone is a whole policy.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import msgspec
+
+from store.quantities import Seconds
+
+Part = Annotated[int, msgspec.Meta(ge=0)] | Annotated[str, msgspec.Meta(pattern=r"^(100|[1-9]?\d)%$")]
+"""A number of replicas, or a percentage of all: ``3`` or ``10%``."""
+
+NotNegative = Annotated[Seconds, msgspec.Meta(ge=0)]
+
+
+class Stage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A part of the way: until ``to`` replicas are new, then a rest of ``bake`` seconds.
+
+    ``approve``: it does not begin before a person says so.
+    """
+
+    to: Part
+    bake: NotNegative = 0.0
+    approve: bool = False
+
+
+class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How a rollout goes (p2 ``roll/fields.Update``, Knative's rollout strategies).
+
+    ``minimum``: pods of both versions that stay available; None: all but the controller's
+    ``max_unavailable``. ``stages`` end at the whole; empty: one pod first, then all. ``min_healthy_time``:
+    seconds until a healthy pod counts; None: the controller's own. ``progress_deadline``: seconds without
+    progress until the rollout fails, ``deadline``: seconds for the whole (0: none). ``tolerate``: new pods
+    that need not be available at the end of a stage. ``on_failure``: what happens to a version that fails.
+    ``leave_old`` keeps the old controller, and the pods that the new one did not take over.
+    """
+
+    minimum: Part | None = None
+    stages: list[Stage | Part] = []
+    min_healthy_time: NotNegative | None = None
+    progress_deadline: Annotated[Seconds, msgspec.Meta(gt=0)] = 600.0
+    deadline: NotNegative = 0.0
+    tolerate: Part = 0
+    on_failure: Literal["revert", "pause"] = "revert"
+    leave_old: bool = False
+
+
+def at_least(part: int | str, whole: int) -> int:
+    """A part of a whole, rounded up."""
+    return part if isinstance(part, int) else math.ceil(int(part[:-1]) * whole / 100)
+
+
+def at_most(part: int | str, whole: int) -> int:
+    """A part of a whole, rounded down."""
+    return part if isinstance(part, int) else int(part[:-1]) * whole // 100

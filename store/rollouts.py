@@ -1,0 +1,89 @@
+"""Rollouts: the live ones, their durable state, and what is over (p2 ``pkg/roll/fields``, ``rollstore``).
+
+A rollout's name is that of its controller, so that a controller has one at a time. The record holds what
+people say; the worker only deletes it, and keeps its own state in ``work/rollouts/<id>``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from store.policies import Policy
+from store.status import ItemStatus
+from store.times import Time
+
+KIND = "rollouts"
+Outcome = Literal["done", "reverted", "aborted"]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Rollout(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """From the version of the controller ``old`` to that of the controller ``new``, both by id.
+
+    ``replicas`` is how many pods there are to be in the end; ``started_from`` and ``started_to`` are both
+    controllers' counts at the beginning. ``created_new``: the new controller exists for this rollout alone
+    and goes if it is reverted. People's words: ``paused``, ``resumed`` (how often), ``approved`` (how many
+    stages), ``wish``. ``at``: when it was created (seconds since the epoch), ``by`` whom.
+    """
+
+    id: str
+    name: str
+    old: str
+    new: str
+    from_manifest: Annotated[str, msgspec.Meta(min_length=1)]
+    to_manifest: Annotated[str, msgspec.Meta(min_length=1)]
+    replicas: Annotated[int, msgspec.Meta(ge=1)]
+    started_from: Count
+    started_to: Count
+    created_new: bool = True
+    policy: Policy = Policy()
+    paused: bool = False
+    resumed: int = 0
+    approved: int = 0
+    wish: Literal["", "revert", "abort"] = ""
+    labels: dict[str, str] = {}
+    needs: list[str] = []
+    by: str = ""
+    at: Time = 0.0
+    deleting: bool = False
+
+
+class RolloutState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How far a rollout is, as its worker notes it down; without it the rollout is pending.
+
+    While it is ``moving`` it has taken both controllers, else they are lent. ``back``: it goes back, for
+    good. ``stage`` counts from 0; ``since`` is when the phase began and ``reached`` when the stage's goal
+    was met (seconds since the epoch). ``cause`` says why it halted or turned back. After a ``fault`` it
+    goes on only once the record's count of ``resumed`` is above this one.
+    """
+
+    phase: Literal["moving", "baking", "halted"]
+    back: bool = False
+    stage: int = 0
+    since: Time = 0.0
+    reached: Time = 0.0
+    cause: str = ""
+    fault: bool = False
+    resumed: int = 0
+
+
+class SideStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One version: how many pods it should have, has, and how many of them are available."""
+
+    desired: int = 0
+    placed: int = 0
+    available: int = 0
+
+
+class RolloutStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
+    """What people are told of a rollout; ``stage`` counts from 1, ``minimum`` is the floor."""
+
+    phase: str = "pending"
+    stage: int = 0
+    stages: int = 0
+    goal: int = 0
+    minimum: int = 0
+    old: SideStatus = SideStatus()
+    new: SideStatus = SideStatus()

@@ -1,0 +1,207 @@
+"""What people ask of rollouts, on the embedded store: what is written, and each refusal in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from farmd.commands.mutation import Call, commit
+from farmd.replication.commands import RC
+from farmd.rollout import commands
+from farmd.rollout.ru import from_p2
+from store import codec, operations
+from store.audit import Audit
+from store.errors import Conflict, InputInvalid, Locked, NotFound, StoreError
+from store.history import Ended
+from store.keys import valid_name
+from store.rollouts import KIND, Rollout
+from tests.people import KEYS, person
+
+
+def document(name: str = "web", command: str = "first", **fields: Any) -> dict[str, Any]:
+    return {"name": name, "replicas": 4, "pod": {"id": "web", "command": [command]}} | fields
+
+
+async def created(call: Call, **fields: Any) -> None:
+    spec = RC.file.parse(document(**fields), "x")
+    await commit(call, await RC.create(call, spec))
+
+
+async def update(call: Call, retry: bool = False, **fields: Any) -> Any:
+    spec = RC.file.parse(document(command="second", **fields), "x")
+    return await RC.update(call, spec, now=False, retry=retry)
+
+
+async def rollout(call: Call) -> Rollout:
+    stored, _ = await commands.of(call).named("web")
+    assert stored is not None
+    return stored.record
+
+
+async def test_it_writes_the_rollout_and_a_second_controller_and_keeps_people_out() -> None:
+    async with person() as call:
+        await created(call)
+        await commit(call, await update(call))
+        found = await rollout(call)
+        assert (found.replicas, found.started_from, found.policy.minimum, found.by) == (4, 4, 3, call.actor)
+        old = (await RC.records(call.client, KEYS).get(found.old)).record
+        new = (await RC.records(call.client, KEYS).get(found.new)).record
+        assert (old.name, old.replicas_desired, old.taken) == ("web", 4, False)
+        assert (new.name, new.replicas_desired, new.manifest) == (f"web-{found.id[:6]}", 0, found.to_manifest)
+        assert old.managed_by == new.managed_by == f"{KIND}/{found.id}"
+        assert old.needs == new.needs == ["rollouts.1"]
+        with pytest.raises(Conflict, match="is managed by rollouts/"):
+            await update(call)
+        with pytest.raises(Conflict, match="is managed by rollouts/"):
+            await RC.delete(call, "web", cascade=True)
+
+
+async def test_words_are_compare_and_set_and_audited() -> None:
+    async with person() as call:
+        await created(call)
+        await commit(call, await update(call))
+        late = await commands.pause(call, "web")
+        await commit(call, await commands.revert(call, "web"))
+        assert (await rollout(call)).wish == "revert"
+        with pytest.raises(Conflict, match="changed since it was read"):
+            await commit(call, late)
+        await commit(call, await commands.resume(call, "web"))
+        assert (await rollout(call)).resumed == 1
+        page = await call.client.list(KEYS.tree("audit"))
+        said = {codec.decode(Audit, raw.decoded(), raw.key).action for raw in page.items if "-" in raw.key}
+        assert {"rollout.create", "rollout.revert", "rollout.resume"} <= said
+
+
+BAD = [
+    ({"minimum": 4}, "rollout.minimum: found 4 of 4, expected less: nothing could ever leave"),
+    (
+        {"stages": [2, 1, "100%"]},
+        "rollout.stages[2].to: found 1 after 2, expected a rising number of replicas",
+    ),
+    ({"stages": [1, "50%"]}, "rollout.stages[2].to: found 50%, expected 100% or 4, which is all"),
+    (
+        {"stages": [{"to": 1, "bake": 60}, 4], "deadline": 30},
+        "rollout.deadline: found 30 s, and 60 s of rests, expected more than all rests together",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "line"), BAD, ids=[line.split(":")[0] for _, line in BAD])
+async def test_a_policy_that_could_never_end_is_refused(fields: dict[str, Any], line: str) -> None:
+    async with person() as call:
+        await created(call)
+        with pytest.raises(InputInvalid) as error:
+            await update(call, rollout=fields)
+        assert error.value.message == line
+        assert (await commands.of(call).list()).items == []
+
+
+TYPES = [
+    ({"rollout": {"minimum": "101%"}}, "rollout.minimum"),
+    ({"rollout": {"minimum": -1}}, "rollout.minimum"),
+    ({"rollout": {"progress_deadline": 0}}, "rollout.progress_deadline"),
+    ({"rollout": {"on_failure": "explode"}}, "rollout.on_failure"),
+    ({"rollout": {"steps": []}}, "rollout.steps"),
+    ({"rollout": {"stages": [{"bake": "5m"}]}}, "rollout.stages"),
+]
+
+
+@pytest.mark.parametrize(("fields", "field"), TYPES, ids=[field for _, field in TYPES])
+def test_a_field_of_a_policy_that_does_not_fit_is_named(fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(InputInvalid, match=field):
+        RC.file.parse(document(**fields), "web.yaml")
+
+
+def test_times_of_a_policy_are_written_as_people_write_them() -> None:
+    said = {"progress_deadline": "10m", "stages": [1, {"to": "50%", "bake": "1h30m"}, "100%"]}
+    policy = RC.file.parse(document(rollout=said), "x").rollout
+    assert policy is not None
+    assert (policy.progress_deadline, policy.stages[1].bake) == (600.0, 5400.0)  # type: ignore[union-attr]
+
+
+async def refusal(call: Call, **fields: Any) -> StoreError:
+    with pytest.raises(StoreError) as error:
+        await commit(call, await update(call, **fields))
+    return error.value
+
+
+async def test_a_controller_that_is_disabled_or_locked_is_refused() -> None:
+    async with person() as call:
+        await created(call)
+        await commit(call, await RC.disable(call, "web"))
+        assert isinstance(await refusal(call), Conflict)
+        await commit(call, await RC.enable(call, "web"))
+        (stored,) = (await RC.records(call.client, KEYS).list()).items
+        await call.client.put(KEYS.mutation_lock("rcs", stored.record.id), b"user/bob@host/1")
+        assert isinstance(await refusal(call), Locked)
+
+
+async def test_a_version_that_was_reverted_needs_a_persons_word() -> None:
+    async with person() as call:
+        await created(call)
+        wanted = await update(call)
+        (stored,) = (await RC.records(call.client, KEYS).list()).items
+        over = Ended(
+            id="aa",
+            name="web",
+            outcome="reverted",
+            from_manifest=stored.record.manifest,
+            to_manifest=wanted.change.manifest,
+            old=stored.record,
+            replicas=4,
+            reason="600 s without progress",
+            ended=1.0,
+        )
+        await call.client.transaction([operations.create(KEYS.history("web", "aa"), codec.encode(over))])
+        with pytest.raises(Conflict, match="was reverted: 600 s without progress"):
+            await update(call)
+        assert (await update(call, retry=True)).needed
+        with pytest.raises(NotFound, match="reverted"):
+            await commands.pause(call, "web")
+        await commit(call, await RC.update(call, RC.file.parse(document(replicas=0), "x"), now=True))
+        await commit(call, await RC.delete(call, "web", cascade=False))
+        assert await commands.history(call, "web") == []  # another controller of that name begins anew
+
+
+async def test_from_one_controller_to_another_both_stay_theirs() -> None:
+    async with person() as call:
+        await created(call)
+        await commit(call, await RC.create(call, RC.file.parse(document("other", "second", replicas=0), "x")))
+        await commit(call, await commands.toward(call, "web", "other"))
+        found = await rollout(call)
+        assert (found.created_new, found.replicas, found.started_to) == (False, 4, 0)
+        with pytest.raises(Conflict, match="is managed by"):
+            await commands.toward(call, "web", "other")
+
+
+@pytest.mark.parametrize("name", ["web", "w" * 56, "w" * 57, "w" * 63, "a-" * 31 + "b"])
+def test_a_derived_name_is_a_name(name: str) -> None:
+    found = commands.derived(name, "0123456789abcdef")
+    assert valid_name(found) == found
+    assert len(found) <= 63
+    assert found != commands.derived(name, "fedcba9876543210")
+
+
+def test_a_p2_update_is_accepted_as_it_is() -> None:
+    text = b"""{"ID": "", "OldRC": "abc", "NewRC": "def", "DesiredReplicas": 5, "MinimumReplicas": 3,
+                "LeaveOld": true, "RollDelay": 60000000000}"""
+    found = from_p2(text, "ru.json")
+    assert (found.old, found.new, found.replicas) == ("abc", "def", 5)
+    assert msgspec.to_builtins(found.policy) == {"minimum": 3, "stages": ["100%"], "leave_old": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (b"{", "ru.json: not JSON"),
+        (b'{"NewRC": "def", "DesiredReplicas": 5}', "ru.json: OldRC: missing, expected a controller's id"),
+        (b'{"OldRC": "a", "NewRC": "b"}', "ru.json: DesiredReplicas: found 0, expected 1 or more"),
+        (b'{"OldRC": 7}', "ru.json: OldRC"),
+    ],
+)
+def test_a_bad_p2_update_is_refused_in_one_line(text: bytes, line: str) -> None:
+    with pytest.raises(InputInvalid) as error:
+        from_p2(text, "ru.json")
+    assert error.value.message.startswith(line)
