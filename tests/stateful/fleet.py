@@ -259,7 +259,7 @@ class Fleet:
         for name, process in self.farms.items():
             for loop in process.farm.loops if process.farm is not None else []:
                 for item in loop.supervisor.owned:
-                    owned.setdefault((loop.kind, item), []).append(name)
+                    owned.setdefault((loop.kind.name, item), []).append(name)
         for kind, item, labels in self.sight.items():
             names = owned.get((kind, item), [])
             if len(names) != 1:
