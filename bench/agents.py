@@ -240,4 +240,5 @@ if __name__ == "__main__":
         wrapper_class=structlog.make_filtering_bound_logger(40),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), *map(float, sys.argv[3:4]), *sys.argv[4:]))
+    address, nodes, *more = sys.argv[1:]
+    asyncio.run(main(address, int(nodes), float(more[0]) if more else LONGEST_TTL, *more[1:]))

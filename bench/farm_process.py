@@ -112,8 +112,8 @@ def main(path: Path) -> int:
     """Run as ``farmd run --config PATH`` would."""
     tell("started")
     _profile_on_demand()
-    daemon.Metrics = _Telling  # type: ignore[misc]
-    connect.AiohttpTransport = _TellingTransport  # type: ignore[attr-defined, misc]
+    daemon.Metrics = _Telling  # type: ignore[attr-defined]
+    connect.AiohttpTransport = _TellingTransport  # type: ignore[attr-defined]
 
     return daemon.run_farm(load(path, {}), lambda: load(path, {}), {})
 
