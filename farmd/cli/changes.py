@@ -39,6 +39,11 @@ _DONE = {
     "remove": "removed",
     "restore": "restored",
     "register": "registered",
+    "pause": "paused",
+    "resume": "resumed",
+    "approve": "approved",
+    "revert": "turning back",
+    "abort": "ending",
 }
 
 

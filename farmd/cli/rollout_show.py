@@ -38,7 +38,7 @@ def lines(row: Row[Rollout], now: float) -> list[str]:
     rollout, found = row.record, row.status
     if not isinstance(found, RolloutStatus):
         return [f"{rollout.name}  {row.state}", f"  {row.reason}"]
-    stage = f"stage {found.stage} of {found.stages} ({found.goal} of {rollout.replicas} new)"
+    stage = f"stage {found.stage} of {found.stages} (to {found.goal} of {rollout.replicas})"
     told = [f"{rollout.name}  {found.phase}  {stage}  for {ago(now, rollout.at)}  {row.owner or 'no farm'}"]
     for word, sha, side in (
         ("old", rollout.from_manifest, found.old),

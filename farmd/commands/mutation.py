@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from farmd.commands.outlook import Outlook
+from farmd.commands.outlook import Foretold
 from store import operations
 from store.audit import Audit, AuditLogStore
 from store.errors import (
@@ -83,7 +83,7 @@ class Mutation:
 
     change: Change
     operations: tuple[Operation, ...] = ()
-    outlook: Callable[[], Awaitable[Outlook]] | None = field(default=None, compare=False)
+    outlook: Callable[[], Awaitable[Foretold]] | None = field(default=None, compare=False)
 
     @property
     def needed(self) -> bool:

@@ -136,7 +136,9 @@ class Noun(Generic[S, T]):
         details = await bodies.pod_lines(call, before, spec) if replaces else ()
         if replaces and not now and self.pods is not None and self.pods.wanted(wanted):
             begin = load(self.words.gradual)
-            begun: Mutation = await begin(call, stored, wanted, held, ensured, retry=retry)
+            begun: Mutation = await begin(
+                call, stored, wanted, held, ensured, retry=retry, pod=getattr(spec, "pod", None)
+            )
             return replace(begun, change=replace(begun.change, details=(*begun.change.details, *details)))
         return self.edit(
             call,
@@ -351,10 +353,13 @@ class Noun(Generic[S, T]):
 
     def _refuse_managed(self, record: T) -> None:
         if manager := getattr(record, "managed_by", ""):
-            one = f"{self.words.noun} {record.name!r}"
+            one, (family, _, ident) = f"{self.words.noun} {record.name!r}", manager.partition("/")
+            noun = KINDS[family].noun if family in KINDS else ""
             raise Conflict(
                 f"{one} is managed by {manager}, which alone changes its count and manifest",
                 id=record.id,
                 managed_by=manager,
-                hint="change or end the rollout instead",
+                hint=f"farmctl {noun} describe {ident} tells how far it is; change or end it instead"
+                if noun
+                else f"change or end {manager} instead",
             )

@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from farmd.overview import PodRow
 from scheduler.model import FleetView, Request
 from store.named import Owner
 from store.pods import Place
+
+
+class Foretold(Protocol):
+    """What a dry run tells of a change."""
+
+    def lines(self) -> list[str]:
+        """For people."""
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,23 +6,29 @@ before the word is refused (R12, R13).
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from farmd import kinds, overview
+from farmd.commands import fleet
 from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, registered
 from farmd.commands.noun import Noun
 from farmd.commands.specs import File
 from farmd.kinds import KINDS
 from farmd.rollout.checks import check
+from farmd.rollout.simulate import Course, in_place, simulate
 from farmd.rollout.stages import minimum
+from scheduler.decide import allocation
 from store import codec, manifests
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid, NotFound
 from store.families import RCS
 from store.history import Ended, History
+from store.manifests import Manifest
 from store.named import NamedRecords
 from store.operations import Operation
 from store.policies import Policy, Stage
@@ -80,8 +86,11 @@ async def begin(
     *,
     retry: bool = False,
     policy: Policy | None = None,
+    pod: Manifest | None = None,
 ) -> Mutation:
     """A rollout from a controller as it stands to what is wanted of it; the new one bears a derived name.
+
+    ``pod`` is its manifest where that may not be stored yet.
 
     Raises:
         InputInvalid: the policy cannot work.
@@ -127,6 +136,7 @@ async def begin(
             *rcs.create(managed(new, ident)),
             rcs.replace(stored, managed(before, ident)),
         ),
+        partial(_course, call, rollout, before, new, pod),
     )
 
 
@@ -169,7 +179,28 @@ async def toward(
     taken = [rcs.replace(each, managed(each.record, ident)) for each in (before, after)]
     guards = (*held.operations, *held_too.operations)
     own = await _own(call, rollout)
-    return Mutation(_begun(rollout), (await registered(call), *guards, *own, *taken))
+    course = partial(_course, call, rollout, before.record, after.record)
+    return Mutation(_begun(rollout), (await registered(call), *guards, *own, *taken), course)
+
+
+async def _course(
+    call: Call,
+    rollout: Rollout,
+    old: ReplicationController,
+    new: ReplicationController,
+    pod: Manifest | None = None,
+) -> Course:
+    """What it will do, as far as the nodes of this moment tell where the new pods may stand."""
+    view, rows = await fleet.read(call.client, call.keys, {old.id, new.id})
+    noun: Noun[Any, ReplicationController] = kinds.load(KINDS[RCS.name].asked)
+    assert noun.pods is not None
+    manifest = pod or await manifests.read(call.client, call.keys, new.manifest)
+    places = [(row.node, row.instance) for row in rows if row.owner == old.id]
+    request = noun.pods.request(new, manifest)
+    unfit = set(places) - in_place(request, old.id, places, view)
+    course = simulate(rollout, old, new, unfit)
+    asked = msgspec.structs.replace(request, leaving=frozenset(unfit))
+    return dataclasses.replace(course, short=allocation(asked, course.elsewhere, view).why)
 
 
 def managed(rc: ReplicationController, ident: str) -> ReplicationController:
@@ -203,12 +234,13 @@ async def _own(call: Call, rollout: Rollout) -> tuple[Operation, ...]:
 
 
 def _begun(rollout: Rollout) -> Change:
+    scaled = rollout.replicas != rollout.started_from
     return Change(
         KIND,
         rollout.id,
         rollout.name,
         "rollout.create",
-        before={"pod": rollout.from_manifest[:12], "replicas": rollout.started_from},
+        before={"pod": rollout.from_manifest[:12], **({"replicas": rollout.started_from} if scaled else {})},
         after={"pod": rollout.to_manifest[:12], "replicas": rollout.replicas, "minimum": minimum(rollout)},
         manifest=rollout.to_manifest,
     )

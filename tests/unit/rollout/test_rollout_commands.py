@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from farmd.cli.changes import described
 from farmd.commands.mutation import Call, commit
 from farmd.replication.commands import RC
 from farmd.rollout import commands
@@ -16,8 +17,9 @@ from store.audit import Audit
 from store.errors import Conflict, InputInvalid, Locked, NotFound, StoreError
 from store.history import Ended
 from store.keys import valid_name
+from store.nodes import Agent, Node
 from store.rollouts import KIND, Rollout
-from tests.people import KEYS, person
+from tests.people import KEYS, person, place
 
 
 def document(name: str = "web", command: str = "first", **fields: Any) -> dict[str, Any]:
@@ -72,6 +74,42 @@ async def test_words_are_compare_and_set_and_audited() -> None:
         page = await call.client.list(KEYS.tree("audit"))
         said = {codec.decode(Audit, raw.decoded(), raw.key).action for raw in page.items if "-" in raw.key}
         assert {"rollout.create", "rollout.revert", "rollout.resume"} <= said
+
+
+DRY = [
+    ({}, ["stage 1 of 2  old/new 4/0 3/1", "stage 2 of 2  old/new 2/2 1/3 0/4"], 0, ""),
+    (
+        {"node_selector": "ssd=yes", "rollout": {"stages": ["100%"]}},
+        ["stage 1 of 1  old/new 4/0 3/1 2/2 1/3 0/4"],
+        2,
+        "2 of 2 pods found no place",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changed", "stages", "elsewhere", "short"), DRY)
+async def test_a_dry_run_tells_both_counts_stage_by_stage_and_who_must_leave_its_node(
+    changed: dict[str, Any], stages: list[str], elsewhere: int, short: str
+) -> None:
+    async with person() as call:
+        await created(call)
+        rc = (await RC.records(call.client, KEYS).find("web")).record
+        for node in ("n1", "n2"):
+            await call.client.put(KEYS.node(node), codec.encode(Node()))
+            await call.client.put(KEYS.agent(node), codec.encode(Agent(node=node, version="1")))
+            await place(call, rc.id, node, instance="web")
+        mutation = await update(call, **changed)
+        assert described(mutation.change) == [
+            f"rollout/web: create: pod {rc.manifest[:12]} -> {mutation.change.manifest[:12]}, "
+            "replicas 4, minimum 3",
+            '  pod.command: ["first"] -> ["second"]',
+        ]
+        assert mutation.outlook is not None
+        course = await mutation.outlook()
+        assert course.lines()[: len(stages)] == stages
+        assert course.document()["elsewhere"] == elsewhere
+        assert course.document()["short"].startswith(short)
+        assert bool(course.document()["short"]) == bool(short)
 
 
 BAD = [

@@ -1,0 +1,186 @@
+"""What a rollout will do if every pod of the new version becomes available at once: pure, for ``--dry-run``.
+
+The planner that acts plans here too, on a world in which nothing fails; so both always agree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from farmd.pods.state import PodState
+from farmd.rollout import plan as planning
+from farmd.rollout.model import Need, Offer, Plan, Side, Snapshot
+from farmd.rollout.stages import minimum
+from farmd.work.model import Ask
+from scheduler.decide import eligibility
+from scheduler.feasibility import cramped
+from scheduler.model import Assignment, FleetView, Request
+from store.entry import Stored
+from store.intent import Intent
+from store.pods import Place, Pod
+from store.rcs import ReplicationController
+from store.reality import Glance
+from store.rollouts import Rollout
+
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One stage: the counts (old, new) after each transaction, then its rest in seconds."""
+
+    counts: tuple[tuple[int, int], ...] = ()
+    bake: float = 0.0
+    approve: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """All stages. ``elsewhere`` pods need a place on another node than that of the pod which they replace;
+    ``short`` says why there are not enough such places now, ``stopped`` why it would not come to its end."""
+
+    minimum: int
+    stages: tuple[Step, ...]
+    elsewhere: int = 0
+    short: str = ""
+    stopped: str = ""
+
+    def lines(self) -> list[str]:
+        """For people, one line a stage."""
+        told = [_line(number, self) for number in range(len(self.stages))]
+        needs = f"{self.elsewhere} pods need places on other nodes" if self.elsewhere > 1 else ""
+        needs = needs or ("1 pod needs a place on another node" if self.elsewhere else "")
+        told.append(f"at least {self.minimum} available; {needs or 'in place, no free nodes needed'}")
+        told += [f"no place: {self.short}"] if self.short else []
+        return [*told, f"then it stops: {self.stopped}"] if self.stopped else told
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        stages = [
+            {"old_new": [list(pair) for pair in each.counts], "bake": each.bake, "approve": each.approve}
+            for each in self.stages
+        ]
+        places = {"elsewhere": self.elsewhere, "short": self.short}
+        return {"minimum": self.minimum, "stages": stages, **places, "stopped": self.stopped}
+
+
+def _line(number: int, course: Course) -> str:
+    each, pairs = course.stages[number], [f"{old}/{new}" for old, new in course.stages[number].counts]
+    if len(pairs) > _SHOWN:
+        pairs = [*pairs[: _SHOWN - 3], "...", *pairs[-2:]]
+    told = f"stage {number + 1} of {len(course.stages)}  old/new {' '.join(pairs)}"
+    waits = ["after approval"] if each.approve else []
+    waits += [f"then rests {each.bake:g} s"] if each.bake else []
+    return f"{told}  {', '.join(waits)}".rstrip()
+
+
+def simulate(
+    rollout: Rollout, old: ReplicationController, new: ReplicationController, unfit: Collection[Place] = ()
+) -> Course:
+    """The course of a rollout that begins now; ``unfit`` places may not keep a pod of the new version."""
+    goals = planning.stages(Snapshot(rollout=rollout, old=Side(old), new=Side(new)))
+    left = sorted(unfit)[: rollout.started_from]
+    shot = Snapshot(
+        rollout=msgspec.structs.replace(rollout, approved=len(goals)),
+        old=_side(old, [*left, *_places("old", rollout.started_from - len(left))]),
+        new=_side(new, _places("new", rollout.started_to)),
+        locks=True,
+    )
+    reached: list[list[tuple[int, int]]] = [[] for _ in goals]
+    reached[0].append((rollout.started_from, rollout.started_to))
+    elsewhere = 0
+    for number in count():
+        plan, now = _decided(shot, frozenset(left), number), planning.stage(shot)
+        if plan.turn is not None and plan.turn.action == "end":
+            stopped = "" if plan.turn.outcome == "done" else plan.turn.reason
+            break
+        if plan.turn is not None:
+            shot = dataclasses.replace(shot, state=plan.turn.state)
+        elif plan.moves.moves:
+            elsewhere += sum(move.target is not None and not move.in_place for move in plan.moves.moves)
+            shot = _moved(shot, plan)
+        elif shot.new is not None and shot.new.available < len(shot.new.pods):
+            shot = dataclasses.replace(shot, new=_side(shot.new.rc, shot.new.pods))
+        elif shot.state is not None and shot.state.phase == "baking" and plan.after is not None:
+            shot = dataclasses.replace(shot, now=shot.now + plan.after)
+        else:
+            stopped = plan.blocked.text if plan.blocked is not None else plan.waiting
+            break
+        assert shot.old is not None
+        assert shot.new is not None
+        if (counts := (shot.old.desired, shot.new.desired)) != (reached[now] or [*reached[now - 1]])[-1]:
+            reached[now].append(counts)
+    stages = [
+        Step(counts=tuple(counts), bake=goal.bake, approve=goal.approve)
+        for counts, goal in zip(reached, goals, strict=True)
+    ]
+    return Course(minimum=minimum(rollout), stages=tuple(stages), elsewhere=elsewhere, stopped=stopped)
+
+
+def in_place(request: Request, old: str, places: Collection[Place], view: FleetView) -> frozenset[Place]:
+    """Those places of old pods where a new one may stand, as the farm decides it."""
+    nodes = frozenset(node for node, _ in places)
+    asked = msgspec.structs.replace(
+        request, among=nodes, replaces=frozenset({old}), leaving=frozenset(places)
+    )
+    found = eligibility(asked, view)
+    kept = {*found.eligible, *found.retained}
+    here = [place for place in places if place[0] in kept]
+    return frozenset(here) - cramped(here, asked, view)
+
+
+def _decided(shot: Snapshot, unfit: frozenset[Place], round_: int) -> Plan:
+    """The plan, with the answers of a scheduler that always has another node."""
+    shot = dataclasses.replace(shot, unread=frozenset({"fit", "places"}))
+    found = planning.decide(shot)
+    while isinstance(found, Ask):
+        need: Need = found.need
+        unread = shot.unread - {need.fact}
+        if need.fact == "fit":
+            shot = dataclasses.replace(shot, fit=frozenset(need.leaving) - unfit, unread=unread)
+        else:
+            places = tuple(Assignment(f"{round_}", str(number)) for number in range(need.count))
+            shot = dataclasses.replace(shot, offer=Offer(places), unread=unread)
+        found = planning.decide(shot)
+    return found
+
+
+def _moved(shot: Snapshot, plan: Plan) -> Snapshot:
+    """The world after one transaction: pods that came are not available yet."""
+    old, new = shot.sides
+    stays, comes = dict(old.pods), dict(new.pods)
+    for move in plan.moves.moves:
+        if move.source is not None:
+            (comes if move.way == "refill" else stays).pop(move.source)
+        if move.target is not None:
+            place = (move.target.node, move.target.instance)
+            comes[place] = _pod(new.rc, seen=False)
+    less, more = old.desired - plan.moves.removed, new.desired + plan.moves.added
+    return dataclasses.replace(
+        shot,
+        old=Side(msgspec.structs.replace(old.rc, replicas_desired=less), stays),
+        new=Side(msgspec.structs.replace(new.rc, replicas_desired=more), comes),
+    )
+
+
+def _side(rc: ReplicationController, places: Collection[Place]) -> Side:
+    """A controller whose pods are all available."""
+    pod = _pod(rc, seen=True)
+    return Side(rc, dict.fromkeys(places, pod))
+
+
+def _places(side: str, count: int) -> list[Place]:
+    return [(f"{side} {number:05}", "") for number in range(count)]
+
+
+def _pod(rc: ReplicationController, *, seen: bool) -> PodState:
+    found = Glance(rc.manifest, rc.id, "running", 0.0, "passing", 1) if seen else None
+    return PodState(
+        Stored("", Pod(rc.manifest), 1, b""), Stored("", Intent(rc.manifest, rc.id), 1, b""), found
+    )
