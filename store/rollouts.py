@@ -87,3 +87,12 @@ class RolloutStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     minimum: int = 0
     old: SideStatus = SideStatus()
     new: SideStatus = SideStatus()
+
+    @property
+    def progress(self) -> str:
+        """The phase, the stage, and of both versions how many pods are available."""
+        if not self.stage:
+            return self.phase
+        told = f"{self.phase}, stage {self.stage} of {self.stages}"
+        sides = (("old", self.old), ("new", self.new))
+        return ", ".join([told, *(f"{word} {side.available}/{side.desired}" for word, side in sides)])

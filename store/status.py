@@ -30,6 +30,11 @@ class ItemStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     record: int = 0
     alerts: tuple[str, ...] = ()
 
+    @property
+    def progress(self) -> str:
+        """How far an item is that ends by itself; others tell nothing."""
+        return ""
+
 
 class Status(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     """The status of a record that owns pods.

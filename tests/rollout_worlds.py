@@ -17,11 +17,23 @@ from store.pods import Place, Pod
 from store.policies import Policy
 from store.rcs import ReplicationController
 from store.reality import Glance
-from store.rollouts import Rollout, RolloutState
+from store.rollouts import Rollout, RolloutState, RolloutStatus, SideStatus
 
 OLD, NEW, POD = "00aa", "00bb", "web"
 OLDER, NEWER = "a" * 64, "b" * 64
 NOW = 10_000.0
+MOVING = RolloutStatus(
+    state="progressing",
+    reason="floor 9, available 7 old + 2 new: nothing may leave: n7/web is not available yet",
+    record=7,
+    phase="moving",
+    stage=2,
+    stages=3,
+    goal=5,
+    minimum=9,
+    old=SideStatus(7, 7, 7),
+    new=SideStatus(3, 3, 2),
+)
 
 
 def controller(side: str, count: int, **fields: Any) -> ReplicationController:

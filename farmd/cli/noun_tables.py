@@ -50,6 +50,8 @@ _COUNTS = (
     Column("SERVING", _serving),
 )
 
+_PROGRESS = Column("PROGRESS", lambda row: "-" if row.status is None else row.status.progress)
+
 
 def table(noun: Noun[Any, Any], rows: Sequence[Row[Any]], broken: Sequence[str] = ()) -> Table:
     """One line for each record; owners of pods with their counts."""
@@ -58,6 +60,7 @@ def table(noun: Noun[Any, Any], rows: Sequence[Row[Any]], broken: Sequence[str] 
         Column("ID", lambda row: row.record.id, wide=True),
         *([] if noun.pods is None else _COUNTS),
         Column("STATE", lambda row: row.state),
+        *([_PROGRESS] if noun.words.ended else []),
         Column("OWNER", lambda row: row.owner or "-", wide=True),
     ]
     if noun.pods is not None:

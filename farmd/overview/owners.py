@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from farmd.kinds import KINDS
+from farmd.kinds import KINDS, title
 from farmd.overview.members import farms, why_unowned
 from store import families
 from store.families import FAMILIES, Family
@@ -28,7 +29,7 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One record, its index, its last status, the farm that owns it, and the holder of its mutation lock.
 
     ``status`` has the family's own type. ``locked`` is the value of the mutation lock, read for single
-    records only. ``unowned`` says why no farm works on it.
+    records only. ``unowned`` says why no farm works on it, ``managed`` how far the item is that manages it.
     """
 
     record: T
@@ -37,6 +38,7 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     owner: str = ""
     locked: str = ""
     unowned: str = ""
+    managed: str = ""
 
     @property
     def reported(self) -> bool:
@@ -70,9 +72,15 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """Why no farm works on it, the reason in the status, or that the status is outdated."""
+        """Why no farm works on it, what manages it, the reason in the status, or that it is outdated."""
         if self.unowned:
             return self.unowned
+        said = self._said()
+        if self.managed:  # which writes the record at every step, so that a status is often behind
+            return self.managed if said in {"", OUTDATED} else f"{self.managed}; {said}"
+        return said
+
+    def _said(self) -> str:
         said = str(self.status.reason) if self.reported else ""
         if getattr(self.record, "deleting", False):
             return said or DELETING
@@ -87,7 +95,7 @@ class Rows(msgspec.Struct, Generic[T], frozen=True):
 
 
 def records_of(client: ConsulClient, keys: Keys, family: Family[Any]) -> NamedRecords[Any]:
-    """The records of one family that owns pods."""
+    """The records of one family that people name."""
     assert family.record is not None
     return NamedRecords(client, keys, family.name, family.record, KINDS[family.name].noun)
 
@@ -107,6 +115,7 @@ async def rows(client: ConsulClient, keys: Keys, records: NamedRecords[T]) -> Ro
     statuses = await StatusStore(client, keys, family.name, family.status).list()
     owners = await holders(client, keys, family.name)
     members = await farms(client, keys)
+    managers = await _managers(client, keys, [stored.record for stored in listing.items])
     found = [
         Row(
             record=stored.record,
@@ -114,6 +123,7 @@ async def rows(client: ConsulClient, keys: Keys, records: NamedRecords[T]) -> Ro
             status=statuses.get(stored.record.id),
             owner=(owner := owners.get(stored.record.id, "")),
             unowned="" if owner else why_unowned(family.name, stored.record, members),
+            managed=managers.get(getattr(stored.record, "managed_by", ""), ""),
         )
         for stored in listing.items
     ]
@@ -131,14 +141,30 @@ async def row(client: ConsulClient, keys: Keys, records: NamedRecords[T], target
     lock = await client.read(keys.lock(family.name, item))
     mutation = await client.read(keys.mutation_lock(family.name, item))
     members = [] if lock is not None else await farms(client, keys)
+    managers = await _managers(client, keys, [stored.record])
     return Row(
         record=stored.record,
         index=stored.index,
         status=await StatusStore(client, keys, family.name, family.status).get(item),
         owner="" if lock is None else Holder.parse(lock.value).id,
         unowned="" if lock is not None else why_unowned(family.name, stored.record, members),
+        managed=managers.get(getattr(stored.record, "managed_by", ""), ""),
         locked="" if mutation is None else mutation.value.decode("utf-8", "replace"),
     )
+
+
+async def _managers(client: ConsulClient, keys: Keys, records: Sequence[Named]) -> dict[str, str]:
+    """How far those items are that manage some of the records, by ``<family>/<id>``."""
+    managed = {getattr(record, "managed_by", "").partition("/")[0] for record in records}
+    found = {}
+    for name in sorted(managed & FAMILIES.keys()):
+        listing = await records_of(client, keys, family := FAMILIES[name]).list()
+        statuses = await StatusStore(client, keys, name, family.status).list()
+        for stored in listing.items:
+            record, status = stored.record, statuses.get(stored.record.id)
+            progress = f": {status.progress}" if status is not None and status.progress else ""
+            found[f"{name}/{record.id}"] = f"{title(name, record.name)}{progress}"
+    return found
 
 
 async def holders(client: ConsulClient, keys: Keys, kind: str) -> dict[str, str]:

@@ -22,14 +22,14 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
         WaitTimeout: it is not over; it goes on.
     """
 
-    async def look() -> Look:
-        return await _look(call, change)
+    async def now() -> Look:
+        return await look(call, change)
 
     async def late(now: Look) -> WaitTimeout:
         text = f"rollout {change.name!r} is not over after {timeout:g} s: {waiting.describe(now)}"
         return WaitTimeout(text, hint=f"farmctl rollout status {change.name}")
 
-    await waiting.until(call, look, lambda now, _: now.state == "ended", late, timeout, report)
+    await waiting.until(call, now, lambda now, _: now.state == "ended", late, timeout, report)
     over = await _ended(call, change)
     if over.outcome != "done":
         raise EndedOtherwise(
@@ -38,7 +38,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
         )
 
 
-async def _look(call: Call, change: Change) -> Look:
+async def look(call: Call, change: Change) -> Look:
     records = NamedRecords(call.client, call.keys, KIND, Rollout, "rollout")
     try:
         rollout = (await records.get(change.id)).record
@@ -47,17 +47,14 @@ async def _look(call: Call, change: Change) -> Look:
     status = await StatusStore(call.client, call.keys, KIND, RolloutStatus).get(change.id)
     if status is None:
         return Look(name=change.name, noun="rollout", state="pending", desired=0, counts=False)
-    floor = f"floor {status.minimum}"
-    reason = f"; {status.reason}" if status.reason else ""
     return Look(
         name=change.name,
         noun="rollout",
-        state=f"{status.phase} stage {status.stage} of {status.stages}",
+        state=status.progress,
         desired=rollout.replicas,
-        placed=status.new.placed,
-        healthy=status.new.available,
         available=status.new.available,
-        reason=f"old {status.old.available} of {status.old.desired}, {floor}{reason}",
+        reason=status.reason,
+        counts=False,
     )
 
 

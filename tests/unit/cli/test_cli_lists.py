@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from farmd.cli import node_show, noun_tables, tables
 from farmd.cli.pod_table import pod_table
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.overview import NodeRow, PodRow, Row
 from farmd.replication.commands import RC
+from farmd.rollout.commands import ROLLOUT
 from store.daemonsets import DaemonSet
 from store.nodes import Agent, Taint
 from store.rcs import ReplicationController
+from store.rollouts import RolloutStatus, SideStatus
 from store.status import Status
+from tests.rollout_worlds import rollout
 
 NOW = 1_800_000_000.0
 SHA = "0123456789abcdef" * 4
@@ -47,6 +52,35 @@ def test_a_list_of_owners_shows_what_serves_while_pods_are_replaced() -> None:
         "NAME   DESIRED  PLACED  HEALTHY  OUTDATED  SERVING  STATE        REASON",
         "hello  4        4       1        3         3        progressing",
         "old    2        2       2        0         2        converged",
+    ]
+
+
+def test_a_list_tells_what_manages_an_owner_and_how_far_it_is() -> None:
+    managed = msgspec.structs.replace(OF_AN_OLDER_FARM, managed="rollout/old: moving, stage 1 of 2")
+    behind = msgspec.structs.replace(managed, index=8, status=UPDATING.status)
+    shown = tables.lines(noun_tables.table(RC, [managed, behind]), width=100)
+    assert shown == [
+        "NAME  DESIRED  PLACED  HEALTHY  OUTDATED  SERVING  STATE      REASON",
+        "old   2        2       2        0         2        converged  rollout/old: moving, stage 1 of 2",
+        "old   2        4       1        3         3        pending    rollout/old: moving, stage 1 of 2",
+    ]
+
+
+def test_a_list_of_what_ends_by_itself_tells_how_far_it_is() -> None:
+    moving = RolloutStatus(
+        state="progressing",
+        record=7,
+        phase="moving",
+        stage=2,
+        stages=3,
+        reason="floor 9",
+        old=SideStatus(7, 7, 7),
+    )
+    rows = [Row(record=rollout(10, 9), index=7, owner="farm-1", status=each) for each in (moving, None)]
+    assert tables.lines(noun_tables.table(ROLLOUT, rows), width=80) == [
+        "NAME  STATE        PROGRESS                                REASON",
+        "web   progressing  moving, stage 2 of 3, old 7/7, new 0/0  floor 9",
+        "web   pending      -",
     ]
 
 

@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from farmd import overview
 from farmd.cli.changes import described
 from farmd.commands.mutation import Call, commit
+from farmd.commands.waiting import describe
 from farmd.replication.commands import RC
-from farmd.rollout import commands
+from farmd.rollout import commands, waiting
 from farmd.rollout.ru import from_p2
 from store import codec, operations
 from store.audit import Audit
@@ -20,6 +22,7 @@ from store.keys import valid_name
 from store.nodes import Agent, Node
 from store.rollouts import KIND, Rollout
 from tests.people import KEYS, person, place
+from tests.rollout_worlds import MOVING
 
 
 def document(name: str = "web", command: str = "first", **fields: Any) -> dict[str, Any]:
@@ -243,3 +246,29 @@ def test_a_bad_p2_update_is_refused_in_one_line(text: bytes, line: str) -> None:
     with pytest.raises(InputInvalid) as error:
         from_p2(text, "ru.json")
     assert error.value.message.startswith(line)
+
+
+async def begun(call: Call) -> Rollout:
+    await created(call)
+    await commit(call, await update(call))
+    found = await rollout(call)
+    await call.client.put(KEYS.status(KIND, found.id), codec.encode(MOVING))
+    return found
+
+
+async def test_both_controllers_tell_how_far_the_rollout_is_that_manages_them() -> None:
+    async with person() as call:
+        found = await begun(call)
+        rows = await overview.rows(call.client, KEYS, RC.records(call.client, KEYS))
+        assert {row.record.name: row.managed for row in rows.rows} == {
+            "web": "rollout/web: moving, stage 2 of 3, old 7/7, new 2/3",
+            f"web-{found.id[:6]}": "rollout/web: moving, stage 2 of 3, old 7/7, new 2/3",
+        }
+        row = await overview.row(call.client, KEYS, RC.records(call.client, KEYS), "web")
+        assert row.managed == rows.rows[0].managed
+
+
+async def test_whoever_waits_sees_both_versions() -> None:
+    async with person() as call:
+        change = (await commands.pause(call, (await begun(call)).name)).change
+        assert describe(await waiting.look(call, change)) == f"{MOVING.progress}: {MOVING.reason}"

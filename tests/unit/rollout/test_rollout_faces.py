@@ -1,0 +1,19 @@
+"""What people see of a rollout under way."""
+
+from __future__ import annotations
+
+from farmd.cli.rollout_show import lines
+from farmd.overview import Row
+from store.rollouts import Rollout
+from tests.rollout_worlds import MOVING, NOW, rollout
+
+
+def test_the_status_shows_both_versions_with_bars_and_what_it_waits_for() -> None:
+    row: Row[Rollout] = Row(record=rollout(10, 9, at=NOW - 252), index=7, owner="farm-b", status=MOVING)
+    assert lines(row, NOW) == [
+        "web  moving  stage 2 of 3 (to 5 of 10)  for 4m  farm-b",
+        "  old  aaaaaaaaaaaa  ███████░░░  7 of 7 available, 7 placed",
+        "  new  bbbbbbbbbbbb  ██░░░░░░░░  2 of 3 available, 3 placed",
+        "  floor 9: 7 old and 2 new are available",
+        "  floor 9, available 7 old + 2 new: nothing may leave: n7/web is not available yet",
+    ]
