@@ -24,6 +24,7 @@ from farmd.dev import tree
 from farmd.dev.cluster import Cluster, ClusterFailed
 from farmd.dev.plan import environment
 from farmd.dev.scene import ANSWER_SECONDS, Scene, Seen, look
+from farmd.dev.visits import Visits
 from farmd.overview import PodRow
 from farmd.runtime.clock import SystemClock
 from store.consul.client import ConsulClient
@@ -32,10 +33,13 @@ from store.errors import StoreError
 from store.keys import Keys
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/hello.yaml"
+SECOND = EXAMPLE.with_name("rollout.yaml")
 LOOK_SECONDS = 0.25
 # Consul frees the locks of a dead farm after about twice the TTL of 10 s.
 TAKEOVER_SECONDS = 40.0
 STEP_SECONDS = 20.0
+ROLLOUT_SECONDS = 40.0
+REVERTED = 9
 MOST_CONTROLLERS = 12
 
 
@@ -80,6 +84,7 @@ class Demo:
         await self.farmctl("rc", "set-replicas", kept, "5")
         await self.until(f"{kept} runs five times", lambda scene: _is(scene, kept, 5))
         await self._kill_a_workload(kept)
+        await self._roll(kept)
         await self._await_takeover(alive, orphans, killed_at)
 
         self.say("delete everything")
@@ -98,6 +103,22 @@ class Demo:
             if len({seen.owner for seen in scene.controllers.values()}) == 2:
                 return scene
         raise StepFailed(f"one farm owns all of {MOST_CONTROLLERS} controllers")
+
+    async def _roll(self, name: str) -> None:
+        """A second version by a rollout, and a third that fails its health check, while clients ask."""
+        visits = Visits(self._client, self._keys, self._http, self._clock, name)
+        visitor = asyncio.create_task(visits.run())
+        try:
+            self.say(f"roll a second version of {name} out, while clients go on asking")
+            await self.farmctl("rc", "update", "-f", str(SECOND), "--wait")
+            self.say("a third version that fails its health check; it goes back by itself")
+            await self.farmctl("rc", "update", "-f", "-", "--wait", text=_broken(), code=REVERTED)
+        finally:
+            visitor.cancel()
+        await self.until(f"{name} runs the second version", lambda scene: _greets(scene, name))
+        self.note(visits.told())
+        if visits.failed or not visits.answers["hello again"]:
+            raise StepFailed(f"clients of {name}: {visits.told()}")
 
     async def _await_takeover(self, alive: str, orphans: list[str], killed_at: float) -> None:
         self.say(f"{', '.join(orphans)} ran on; {alive} takes over once the dead farm's locks are free")
@@ -186,8 +207,8 @@ class Demo:
         """Print an observation."""
         self._console.print(f"         {text}")
 
-    async def farmctl(self, *arguments: str, text: str = "") -> None:
-        """Run farmctl like a person, and print its output."""
+    async def farmctl(self, *arguments: str, text: str = "", code: int = 0) -> None:
+        """Run farmctl like a person, and print its output; ``code``: how it must end."""
         self.note(f"$ farmctl {' '.join(_short(argument) for argument in arguments)}")
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -197,11 +218,11 @@ class Demo:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        async with asyncio.timeout(STEP_SECONDS):
+        async with asyncio.timeout(ROLLOUT_SECONDS if "--wait" in arguments else STEP_SECONDS):
             out, _ = await process.communicate(text.encode())
         for line in out.decode().splitlines():
             self.note(f"  {line}")
-        if process.returncode != 0:
+        if process.returncode != code:
             raise StepFailed(f"farmctl {' '.join(arguments)} ended with code {process.returncode}")
 
 
@@ -211,6 +232,19 @@ def _another(number: int) -> str:
     document |= {"name": f"hello-{number}", "replicas": 1}
     document["pod"]["id"] = f"hello-{number}"
     return yaml.safe_dump(document)
+
+
+def _broken() -> str:
+    """The second version, but its health check fails."""
+    document = yaml.safe_load(SECOND.read_text())
+    document["pod"]["args"] = [text.replace("200", "500") for text in document["pod"]["args"]]
+    return yaml.safe_dump(document)
+
+
+def _greets(scene: Scene, name: str) -> bool:
+    """Whether every pod of a controller is of the second version."""
+    seen = scene.controllers[name]
+    return seen.converged and all(text.startswith("hello again") for text in seen.answers.values())
 
 
 def _runs(scene: Scene, name: str) -> bool:

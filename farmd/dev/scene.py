@@ -81,7 +81,7 @@ async def look(client: ConsulClient, keys: Keys, http: aiohttp.ClientSession) ->
     owners = (await overview.owners(client, keys)).values()
     pods = (await overview.pods(client, keys)).placed
     nodes = await overview.nodes(client, keys)
-    told = await asyncio.gather(*(_answer(http, pod) for pod in pods))
+    told = await asyncio.gather(*(answer(http, pod) for pod in pods))
     answers = dict(zip(map(place, pods), told, strict=True))
     seen = {
         row.record.name: Seen(
@@ -97,7 +97,7 @@ async def look(client: ConsulClient, keys: Keys, http: aiohttp.ClientSession) ->
     return Scene(seen, farms, sum(row.agent is not None for row in nodes.rows))
 
 
-async def _answer(http: aiohttp.ClientSession, pod: PodRow) -> str:
+async def answer(http: aiohttp.ClientSession, pod: PodRow) -> str:
     """A workload's answer; empty without one."""
     if "http" not in pod.ports:
         return ""

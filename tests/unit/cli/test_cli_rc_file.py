@@ -209,4 +209,4 @@ CONTROLLERS = sorted(set(EXAMPLES.glob("*.yaml")) - set(EXAMPLES.glob("daemonset
 @pytest.mark.parametrize("path", CONTROLLERS, ids=lambda path: path.name)
 def test_every_example_is_good(path: Path) -> None:
     for spec in RC.file.parse_all((path.read_text(), path.name)):
-        assert spec.replicas is not None
+        assert spec.pod.id == spec.name
