@@ -183,13 +183,16 @@ class NamedRecords(Generic[T]):
         listing.items.sort(key=lambda stored: (stored.record.name, stored.record.id))
         return listing
 
-    def create(self, record: T, *, name_index: int = 0) -> tuple[Operation, ...]:
+    def create(self, record: T, *, name_index: int = 0, raw: bytes = b"") -> tuple[Operation, ...]:
         """Create the record and the key of its name; both operations belong into one transaction.
 
-        ``name_index`` above 0 takes over a name whose record does not exist any more.
+        ``name_index`` above 0 takes over a name whose record does not exist any more. ``raw`` is a record of
+        which the new one keeps the fields that this version does not know.
         """
+        assert isinstance(record, msgspec.Struct)
+        value = codec.rewrite(record, raw) if raw else codec.encode(record)
         return (
-            operations.create(self._keys.record(self.family, record.id), codec.encode(record)),
+            operations.create(self._keys.record(self.family, record.id), value),
             operations.cas(self._keys.name(self.family, record.name), codec.encode(record.id), name_index),
         )
 

@@ -133,7 +133,7 @@ async def begin(
             *held.operations,
             *ensured,
             *(await _own(call, rollout)),
-            *rcs.create(managed(new, ident)),
+            *rcs.create(managed(new, ident), raw=stored.raw),
             rcs.replace(stored, managed(before, ident)),
         ),
         partial(_course, call, rollout, before, new, pod),

@@ -25,6 +25,8 @@ class Rollouts(NamedKind):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._following = Following(context.fleet, context.caches.tree(RCS))
+        # A freeze of the controllers holds their rollouts, too.
+        context.guards[RCS.name].subscribe(self._freeze_changed)
 
     async def barrier(self, items: Sequence[str]) -> None:
         """Read the records and their states, both controllers' pods, and what plans rest on (R15)."""

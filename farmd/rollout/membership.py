@@ -33,8 +33,10 @@ class Leaving:
 
 def leaving(side: Side, now: float) -> list[Leaving]:
     """Who leaves, in this order: what is missing, replaceable on a lost node, down, must leave its node,
-    serves, is unknown, stays on a lost node; by place in each class."""
-    found = sorted((*_class(side, state, now), place) for place, state in side.pods.items())
+    serves, is unknown, stays on a lost node; by place in each class. A pod whose intent is another owner's
+    stays, as only a person may change that."""
+    own = [(place, state) for place, state in side.pods.items() if not state.foreign(side.rc.id)]
+    found = sorted((*_class(side, state, now), place) for place, state in own)
     return [Leaving(None, 0)] * side.missing + [Leaving(place, cost) for _, cost, place in found]
 
 
@@ -55,7 +57,7 @@ def plan(shot: Snapshot, goal: Goal, floor: int) -> Moves | Need:
     """The moves of one transaction, or the fact that they rest on."""
     chosen = _chosen(shot, goal, floor)
     if not chosen:
-        return Moves(waiting=_waits(shot, goal, floor))
+        return Moves(waiting=waits(shot, goal, floor))
     standing = tuple(move.source for move in chosen if move.way == "take" and move.source is not None)
     if standing and "fit" in shot.unread:
         return Need("fit", leaving=standing)
@@ -129,13 +131,14 @@ def _transferred(shot: Snapshot, stay: int, there: int, floor: int, headroom: in
 def _refilled(target: Side, now: float) -> Iterator[Move]:
     """Pods that the target should have and lacks, and those whose nodes are given up."""
     for place, state in sorted(target.pods.items()):
-        if target.replaceable(state, now) or state.draining == "forced":
+        gone = target.replaceable(state, now) or state.draining == "forced"
+        if gone and not state.foreign(target.rc.id):
             yield Move("refill", place)
     for _ in range(target.missing):
         yield Move("refill")
 
 
-def _waits(shot: Snapshot, goal: Goal, floor: int) -> str:
+def waits(shot: Snapshot, goal: Goal, floor: int) -> str:
     """What the rollout waits for, where nothing can move now."""
     source, target = shot.sides
     stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)

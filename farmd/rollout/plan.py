@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from farmd.pods.state import PodState, altered, settling
+from farmd.pods.state import PodState, altered, foreign, replaceable_at, settling
 from farmd.rollout import membership
-from farmd.rollout.model import Need, Plan, Side, Snapshot, Turn
+from farmd.rollout.model import Moves, Need, Plan, Side, Snapshot, Turn
 from farmd.rollout.stages import Goal, goals, minimum, turning_back
 from farmd.work.model import Ask, Blocked, frozen
 from store.policies import at_most
@@ -86,7 +86,8 @@ def _halted(shot: Snapshot, held: Blocked) -> Plan:
         return Plan(blocked=held, after=after)
     if held.frozen and shot.frozen_for < FROZEN_SECONDS:
         return Plan(blocked=held, after=FROZEN_SECONDS - shot.frozen_for)
-    halted = replace(state, phase="halted", since=shot.now, cause=held.code, resumed=shot.rollout.resumed)
+    cause = _cause(shot) or held.code
+    halted = replace(state, phase="halted", since=shot.now, cause=cause, resumed=shot.rollout.resumed)
     return Plan(turn=Turn("halt", halted, held.text))
 
 
@@ -118,6 +119,8 @@ def _baking(shot: Snapshot, state: RolloutState) -> Plan:
     """A stage was reached: give it time, and a person's word if it wants one."""
     if (fault := _fault(shot)) is not None:
         return fault
+    if not _complete(shot):
+        return Plan(waiting=membership.waits(shot, goal(shot), floor(shot)), after=_due(shot))
     left = state.reached + stages(shot)[stage(shot)].bake - shot.now
     if left > 0:
         return Plan(waiting=f"stage {state.stage + 1} is reached and rests", after=left)
@@ -146,11 +149,19 @@ def _moving(shot: Snapshot, state: RolloutState) -> Plan | Ask[Need]:
     found = membership.plan(shot, goal(shot), floor(shot))
     if isinstance(found, Need):
         return Ask(found)
-    short = Blocked("no_room", found.short) if found.short else None
     repairs = () if found.moves else _repairs(shot)
-    due = (_deadline(shot) - shot.now, _settles(shot))
-    after = min(at for at in due if at is not None)
-    return Plan(moves=found, repairs=repairs, blocked=short, waiting=found.waiting, after=after)
+    return Plan(
+        moves=found, repairs=repairs, blocked=_short(shot, found), waiting=found.waiting, after=_due(shot)
+    )
+
+
+def _short(shot: Snapshot, found: Moves) -> Blocked | None:
+    """What only others can change: a place that belongs to somebody else, or too few places."""
+    sides = [side for side in (shot.old, shot.new) if side is not None]
+    held = next(filter(None, (foreign(side.rc.id, side.pods) for side in sides)), "")
+    if held:
+        return Blocked("foreign", held)
+    return Blocked("no_room", found.short) if found.short else None
 
 
 def _passed(shot: Snapshot, state: RolloutState) -> Plan:
@@ -170,12 +181,18 @@ def _reached(shot: Snapshot) -> bool:
     """Whether both sides have the pods of the goal, and those that come are available."""
     assert shot.old is not None
     assert shot.new is not None
-    wanted, (_, target) = goal(shot), shot.sides
+    wanted = goal(shot)
     if any(len(side.pods) != side.desired for side in (shot.old, shot.new)):
         return False
     less, more = shot.old.desired - wanted.old, shot.new.desired - wanted.new
     if not (less >= 0 >= more if shot.back else more >= 0 >= less):
         return False
+    return _complete(shot)
+
+
+def _complete(shot: Snapshot) -> bool:
+    """Whether enough pods of the side that grows are available."""
+    _, target = shot.sides
     return target.settled + target.waived + _tolerated(shot) >= target.desired
 
 
@@ -197,8 +214,7 @@ def _fault(shot: Snapshot) -> Plan | None:
     state, policy = shot.state, shot.rollout.policy
     assert state is not None
     _, target = shot.sides
-    complete = target.settled + target.waived + _tolerated(shot) >= target.desired
-    if state.phase == "baking" and complete:
+    if state.phase == "baking" and _complete(shot):
         return None
     over = policy.deadline and shot.now >= shot.rollout.at + policy.deadline and not shot.back
     if shot.now < _deadline(shot) and not over:
@@ -214,6 +230,7 @@ def _fault(shot: Snapshot) -> Plan | None:
 
 
 def _stuck(shot: Snapshot, state: RolloutState, cause: str) -> Plan:
+    cause = f"{state.cause}; on the way back: {cause}" if shot.back and state.cause else cause
     halted = replace(
         state, phase="halted", since=shot.now, cause=cause, resumed=shot.rollout.resumed, fault=True
     )
@@ -256,8 +273,14 @@ def _repairs(shot: Snapshot) -> tuple[tuple[str, tuple[str, str]], ...]:
     return tuple(found[:20])
 
 
-def _settles(shot: Snapshot) -> float | None:
-    assert shot.old is not None
-    assert shot.new is not None
-    waits = [settling(side.pods.values()) for side in (shot.old, shot.new)]
-    return min((wait for wait in waits if wait is not None), default=None)
+def _due(shot: Snapshot) -> float:
+    """Seconds until time alone changes what there is to do."""
+    due = [_deadline(shot)]
+    if shot.rollout.policy.deadline and not shot.back:
+        due.append(shot.rollout.at + shot.rollout.policy.deadline)
+    for side in shot.sides:
+        if (wait := settling(side.pods.values())) is not None:
+            due.append(shot.now + wait)
+        stops = (replaceable_at(state, side.rc.on_lost, side.stop_after) for state in side.pods.values())
+        due += [at for at in stops if at is not None]
+    return min(at for at in due if at > shot.now) - shot.now

@@ -26,7 +26,7 @@ from store.families import RCS
 from store.locks import Holder
 from store.named import decode_named
 from store.rcs import ReplicationController
-from store.rollouts import KIND, Rollout
+from store.rollouts import KIND, Rollout, RolloutState
 from store.work import Work
 
 HEALTH = "health"
@@ -62,7 +62,8 @@ class Reader:
         self._guards = guards
         self._steady = False
         self._frozen_since: float | None = None
-        self._best: tuple[object, int] = (None, -1)
+        self._best: tuple[RolloutState | None, int] = (None, -1)
+        self._rests = False
         self._risen = context.clock.now()
 
     async def read(self, stored: Stored[Rollout]) -> Reading:
@@ -100,10 +101,18 @@ class Reader:
     async def _records(
         self, rollout: Rollout
     ) -> tuple[dict[str, Stored[ReplicationController]], dict[str, Entry]]:
-        """Both controllers and their mutation locks, those that stand."""
+        """Both controllers and their mutation locks, those that stand.
+
+        Raises:
+            NotRegistered: one is missing, and so may be the whole tree.
+            RecordInvalid: one does not decode.
+        """
         keys, client, ids = self._context.keys, self._context.client, (rollout.old, rollout.new)
         wanted = [keys.record(RCS.name, rc) for rc in ids] + [keys.mutation_lock(RCS.name, rc) for rc in ids]
         old, new, *locks = await asyncio.gather(*map(client.read, wanted))
+        if old is None or new is None:
+            # A tree that lost its sentinel is no evidence that a controller was deleted (R20).
+            await self._context.caches.tree(RCS).barrier([keys.record(RCS.name, rc) for rc in ids])
         there = [(rc, entry) for rc, entry in zip(ids, (old, new), strict=True) if entry is not None]
         records = {rc: decode_named(ReplicationController, keys, entry) for rc, entry in there}
         return records, {rc: lock for rc, lock in zip(ids, locks, strict=True) if lock is not None}
@@ -160,12 +169,19 @@ class Reader:
             self._frozen_since = now
         return now - self._frozen_since
 
-    def _progress(self, state: object, target: Side | None) -> float:
-        """When more pods of the target became available than before in this phase, as this claim saw it."""
-        settled = target.settled if target is not None else 0
+    def _progress(self, state: RolloutState | None, target: Side | None) -> float:
+        """When more pods of the target became available than before in this phase, as this claim saw it.
+
+        While a stage rests all are: the time without progress begins when one of them is not any more.
+        """
+        settled, desired = (target.settled, target.desired) if target is not None else (0, 0)
         known, best = self._best
-        if known != state or settled > best:
-            self._best, self._risen = (state, settled), self._context.clock.now()
+        rested, self._rests = (
+            self._rests,
+            settled >= desired and state is not None and state.phase == "baking",
+        )
+        if known != state or settled > best or rested:
+            self._best, self._risen = (state, max(settled, best)), self._context.clock.now()
         return self._risen
 
     # -- what the plan asks for -------------------------------------------------------------------

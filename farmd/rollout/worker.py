@@ -58,6 +58,9 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         if not self._controllers:
             self._controllers = (stored.record.old, stored.record.new)
             self._following.follow(self._controllers, self.claim.item, self.wake)
+        caches, keys = self.context.caches, self.context.keys
+        if (state := caches.work.broken.get(keys.work(KIND, self.claim.item))) is not None:
+            return await self.unreadable(state, "its state")
         for controller in self._controllers:
             if (broken := self.context.fleet.broken_pod(controller)) is not None:
                 return await self.unreadable(broken, "a pod of it")

@@ -10,7 +10,7 @@ from store.intent import Intent
 from store.locks import Holder
 from tests.stateful.moment import Look, Moment
 
-OWNED = ("rcs", "nodes", "daemonsets", "manifests")
+OWNED = ("rcs", "nodes", "daemonsets", "manifests", "rollouts")
 
 
 def changes(look: Look, moment: Moment) -> Iterable[str]:
@@ -51,7 +51,7 @@ def _told(look: Look, moment: Moment, audit: Audit) -> Iterable[str]:
     for what, said, done in (
         ("placed", audit.placed, moment.added),
         ("removed", audit.removed, moment.gone),
-        ("changed", audit.relabelled, {(audit.id, *place) for place in altered}),
+        ("changed", audit.relabelled, {(_owner(look, audit, place), *place) for place in altered}),
     ):
         listed = {tuple((p if p.count("/") == 2 else f"{audit.id}/{p}").split("/")) for p in said}
         if listed != done:
@@ -60,6 +60,13 @@ def _told(look: Look, moment: Moment, audit: Audit) -> Iterable[str]:
     after = before + len(moment.added) - len(moment.gone)
     if (audit.before.get("pods"), audit.after.get("pods")) != (before, after):
         yield f"from {before} to {after} pods, the audit says {audit.before} to {audit.after}"
+
+
+def _owner(look: Look, audit: Audit, place: tuple[str, str]) -> str:
+    """Whose pod was changed; a rollout changes those of two controllers."""
+    if audit.kind != "rollouts":
+        return audit.id
+    return next(o for o in look.owners() if look.kv.get(look.keys.pod(o, *place)) is not None)
 
 
 def _whole(look: Look, moment: Moment) -> Iterable[str]:

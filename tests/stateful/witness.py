@@ -21,7 +21,8 @@ from store.failsafe import Failsafe
 from store.keys import Keys, is_sentinel
 from store.pods import Pod
 from store.ports import Clock
-from tests.stateful import daemonset_rules, fence_rules, node_rules
+from store.rollouts import Rollout
+from tests.stateful import daemonset_rules, fence_rules, node_rules, rollout_rules
 from tests.stateful.change_rules import changes
 from tests.stateful.moment import KNOWN_AFTER, Look, Moment, Place
 from tests.stateful.rc_rules import ControllerRules
@@ -106,6 +107,8 @@ class Witness:
                 yield from self._controllers.judge(moment, audit)
             elif audit.kind == "daemonsets":
                 yield from daemonset_rules.judge(self._look, moment, audit)
+            elif audit.kind == "rollouts":
+                yield from rollout_rules.judge(self._look, moment, audit)
 
     def _other(self, command: Command) -> tuple[list[Pair], list[Failure]]:
         """Sessions come and go, and presences with them."""
@@ -136,8 +139,14 @@ class Witness:
             writes,
             audits,
             {key: self._kv.get(key) for key in keys},
-            {audit.id: len(self._look.standing(audit.id)) for audit in audits},
+            {audit.id: self._standing(audit) for audit in audits},
         )
+
+    def _standing(self, audit: Audit) -> int:
+        if audit.kind != "rollouts":
+            return len(self._look.standing(audit.id))
+        record = self._look.at(Rollout, self._keys.record(audit.kind, audit.id))
+        return rollout_rules.standing(self._look, record)
 
     def _note(self, moment: Moment) -> None:
         for op in moment.writes:

@@ -1,0 +1,238 @@
+"""Rollouts of a whole fleet on virtual time: what holds them, who takes over, and what hands spoil."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from farmd.commands.mutation import Mutation
+from farmd.housekeeping.model import DEFAULTS
+from farmd.replication.commands import RC
+from farmd.rollout import commands
+from store import codec
+from store.history import Ended
+from store.rollouts import KIND, Rollout, RolloutState, RolloutStatus
+from tests.people import hello
+from tests.stateful.fleet import KEYS
+from tests.stateful.scene import Scene
+
+REPLICAS = 6
+
+
+class Rolling:
+    """A controller whose pods run, and the way of a new version to it."""
+
+    def __init__(self, scene: Scene, replicas: int = REPLICAS) -> None:
+        self.scene = scene
+        self.fields = {"name": "web", "replicas": replicas, "max_unavailable": 2}
+        scene.nodes(replicas + 2)
+        scene.farm("ash")
+        scene.farm("birch")
+        self.old = scene.rc(**self.fields)
+        scene.advance(15.0)
+        assert len(scene.places(self.old)) == replicas
+
+    def begin(self, **policy: Any) -> Rollout:
+        told = {"stages": [1, "100%"], "progress_deadline": 60, **policy}
+        file = hello(**self.fields, rollout=told, pod_command=["sleep", "10"])
+        spec = RC.file.parse(file, "test")
+        assert self.ask(lambda: RC.update(self.scene.call, spec, now=False)) is not None
+        rollout = self.rollout
+        assert rollout is not None
+        return rollout
+
+    def ask(self, word: Callable[[], Awaitable[Mutation]]) -> Mutation | None:
+        return self.scene.ask(word)
+
+    @property
+    def rollout(self) -> Rollout | None:
+        found = self.scene.sight.under(KIND)
+        return self._read(Rollout, found[0]) if found else None
+
+    @property
+    def state(self) -> RolloutState | None:
+        work = [work for name, work in self.scene.sight.work.items() if name.startswith("rollouts/")]
+        return work[0].rollout if work else None
+
+    @property
+    def ended(self) -> list[str]:
+        keys = sorted(self.scene.under(KEYS.history("web", "")))
+        return [self._read(Ended, key).outcome for key in keys if not key.endswith("~")]
+
+    def said(self, ident: str) -> RolloutStatus:
+        key = KEYS.status(KIND, ident)
+        none = RolloutStatus(state="")
+        return self._read(RolloutStatus, key) if self.scene.read(key) is not None else none
+
+    def _told(self) -> list[bytes]:
+        return [entry.value for entry in self.scene.under(KEYS.tree("status/rollouts")).values()]
+
+    def _read(self, kind: Any, key: str) -> Any:
+        entry = self.scene.read(key)
+        assert entry is not None, key
+        return codec.decode(kind, entry.value, key)
+
+    def until(self, so: Callable[[], object], seconds: float = 200.0, step: float = 0.25) -> None:
+        for _ in range(round(seconds / step)):
+            if so():
+                return
+            self.scene.advance(step)
+            self.scene.check()
+        story = "\n".join([*self.scene.witness.story, *self.scene.logged[-20:]])
+        raise AssertionError(f"never came true; {self.state} {self._told()}\n{story}")
+
+    def whole(self, outcome: str) -> None:
+        """It is over once, one controller has the name and exactly its pods, and the audit adds up."""
+        self.until(lambda: self.ended)
+        self.scene.advance(20.0)
+        self.scene.check()
+        assert self.ended == [outcome]
+        (rc,) = self.scene.sight.rcs.values()
+        assert (rc.name, rc.managed_by, rc.taken, rc.needs) == ("web", "", False, [])
+        assert len(self.scene.places(rc.id)) == rc.replicas_desired == self.fields["replicas"]
+        assert (rc.id == self.old) == (outcome == "reverted")
+        for left in ("rollouts", "names/rollouts", "work/rollouts", "status/rollouts"):
+            assert self.scene.sight.under(left) == []
+        assert not self.scene.read(KEYS.mutation_lock("rcs", rc.id))
+
+
+@pytest.fixture
+def rolling(scene: Scene) -> Rolling:
+    return Rolling(scene)
+
+
+def test_it_comes_to_its_end(rolling: Rolling) -> None:
+    rolling.begin()
+    rolling.whole("done")
+
+
+def test_r21_an_agent_that_is_away_for_a_moment_in_a_long_rest_is_no_fault(rolling: Rolling) -> None:
+    """The deadline of the stage was over long ago; the time without progress begins now."""
+    rollout = rolling.begin(stages=[{"to": 1, "bake": 300}, "100%"])
+    rolling.until(lambda: rolling.state and rolling.state.phase == "baking")
+    rolling.scene.advance(100.0)
+    ((node, _),) = rolling.scene.places(rollout.new)
+    agent = rolling.scene.agents[node]
+    rolling.scene.run(agent.die(at_once=True))
+    rolling.scene.advance(2.0)
+    rolling.scene.run(agent.start())
+    rolling.scene.advance(20.0)
+    assert rolling.state.phase == "baking"  # type: ignore[union-attr]
+    rolling.until(lambda: rolling.ended, 400.0, 5.0)
+    rolling.whole("done")
+
+
+def test_r20_a_wiped_tree_of_controllers_ends_no_rollout(rolling: Rolling) -> None:
+    rollout = rolling.begin(stages=[{"to": 1}, {"to": "100%", "approve": True}])
+    rolling.until(lambda: rolling.said(rollout.id).reason.endswith("approve web"))
+    prefix = KEYS.tree("rcs")
+    kept = rolling.scene.under(prefix)
+    rolling.scene.run(rolling.scene.hand.delete(prefix, recurse=True))
+    rolling.ask(lambda: commands.approve(rolling.scene.call, "web", everything=True))
+    rolling.scene.advance(20.0)
+    assert rolling.rollout is not None
+    for key in sorted(kept, reverse=True):
+        rolling.scene.put(key, kept[key].value)
+    rolling.whole("done")
+
+
+@pytest.mark.parametrize("what", ["rollouts", "work", "old", "new"])
+def test_r10_a_record_that_nobody_can_read_blocks_it_with_a_reason(rolling: Rolling, what: str) -> None:
+    rollout = rolling.begin()
+    rolling.until(lambda: rolling.state and rolling.state.phase == "moving")
+    key = {
+        "rollouts": KEYS.record(KIND, rollout.id),
+        "work": KEYS.work(KIND, rollout.id),
+        "old": KEYS.record("rcs", rollout.old),
+        "new": KEYS.record("rcs", rollout.new),
+    }[what]
+    rolling.scene.corrupt(key, b"{")
+    rolling.scene.advance(8.0)
+    before = sorted(rolling.scene.sight.pods)
+    rolling.scene.advance(30.0)
+    assert sorted(rolling.scene.sight.pods) == before
+    said = rolling.said(rollout.id)
+    assert (said.state, key in said.reason) == ("blocked", True), said
+    rolling.scene.mend(key)
+    rolling.whole("done")
+
+
+# -- farms that die, stop and hand over ---------------------------------------------------------
+def worker(rolling: Rolling) -> str:
+    """The farm that works on the rollout now."""
+    for name, process in rolling.scene.farms.items():
+        for loop in process.farm.loops if process.farm is not None else []:
+            if loop.kind.name == KIND and loop.supervisor.owned:
+                return name
+    return ""
+
+
+def count_of(rolling: Rolling) -> int:
+    """How many transactions of rollouts there were."""
+    return sum(
+        audit.kind == KIND and audit.actor.startswith("farm/") for _, audit in rolling.scene.sight.dump.audits
+    )
+
+
+FATES = ("killed", "killed unanswered", "stopped", "handed over", "late")
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["forward", "back"])
+@pytest.mark.parametrize("fate", FATES)
+def test_r12_a_worker_that_falls_away_after_any_transaction_changes_nothing_about_the_end(
+    fate: str, back: bool
+) -> None:
+    k = 0
+    while fallen(fate, back, k):
+        k += 1
+    assert k > 3
+
+
+def fallen(fate: str, back: bool, k: int) -> bool:
+    """One case; False if the rollout ended before its k-th transaction."""
+    made = Scene(DEFAULTS)
+    try:
+        rolling = Rolling(made)
+        if back:
+            rolling.begin(stages=["50%", {"to": "100%", "approve": True}])
+            rolling.until(lambda: rolling.state and rolling.state.phase == "baking")
+            assert rolling.ask(lambda: commands.revert(made.call, "web"))
+        else:
+            rolling.begin()
+        before = count_of(rolling)
+        name = worker(rolling)
+        came = [False]
+        rolling.until(lambda: rolling.ended or fall(rolling, fate, before + k, came), step=0.02)
+        rolling.whole("reverted" if back else "done")
+        return came[0]
+    except AssertionError as error:
+        raise AssertionError(f"{fate}, k={k}, {name}: {error}") from error
+    finally:
+        made.close()
+
+
+def fall(rolling: Rolling, fate: str, count: int, came: list[bool]) -> bool:
+    """Whether it has just fallen away, after so many transactions."""
+    name = worker(rolling)
+    if not name or count_of(rolling) < count:
+        return False
+    process, scene = rolling.scene.farms[name], rolling.scene
+    came[0] = True
+    if fate == "stopped":
+        process.freeze()
+        scene.advance(25.0)
+        process.thaw()
+    elif fate == "handed over":
+        scene.run(process.stop())
+        scene.run(process.start())
+    elif fate == "late":
+        process.line.spoil(0, "late")
+    elif fate == "killed unanswered":
+        process.line.spoil(0, "unanswered")
+        scene.advance(3.0)
+        scene.run(process.kill())
+    else:
+        scene.run(process.kill())
+    return True

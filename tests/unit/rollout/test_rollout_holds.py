@@ -1,0 +1,77 @@
+"""What holds a rollout, and what wakes it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from farmd.pods.state import STOP_MARGIN_SECONDS
+from farmd.rollout.model import Side
+from store.entry import Stored
+from store.intent import Intent
+from store.rollouts import RolloutState
+from tests.rollout_worlds import NEW, NOW, OLD, OLDER, POD, World, controller, on, pod, rollout
+
+STAGES = [{"to": 1, "bake": 60.0}, "100%"]
+
+
+def resting(healthy: bool, **policy: Any) -> World:
+    """One new pod of ten; the stage was reached a minute ago and has rested enough."""
+    typed = msgspec.convert({"stages": STAGES, "progress_deadline": 300.0, **policy}, type=dict)
+    plain = msgspec.to_builtins(rollout(10, 5)) | {"policy": {"minimum": 5, **typed}}
+    world = World(msgspec.convert(plain, type(rollout(10, 5))), on(10))
+    place = ("n000", POD)
+    del world.old[place]
+    world.new[place] = pod(NEW, healthy=healthy)
+    world.state = RolloutState(phase="baking", stage=0, since=NOW - 61, reached=NOW - 61)
+    world.risen = NOW - 10
+    return world
+
+
+def test_a_stage_that_rested_enough_goes_on_only_while_its_pods_are_available() -> None:
+    assert resting(True).decide().turn is not None
+    plan = resting(False).decide()
+    assert (plan.turn, plan.after) == (None, 290.0)
+    assert "n000/web is not available yet" in plan.waiting
+
+
+def test_a_version_that_falls_ill_while_it_waits_for_a_word_has_a_deadline() -> None:
+    stages = [{"to": 1}, {"to": "100%", "approve": True}]
+    ill = resting(False, stages=stages)
+    assert ill.decide().after == 290.0
+    ill.now += 291.0
+    assert ill.decide().turn.action == "back"  # type: ignore[union-attr]
+
+
+def test_r27_a_pod_on_a_lost_node_is_looked_at_again_once_it_has_stopped_there() -> None:
+    world = World(rollout(3, 2), on(3), state=RolloutState(phase="moving", since=NOW))
+    world.old["n000", POD] = pod(OLD, lost=NOW - 5, absent=True)
+    world.old["n001", POD] = pod(OLD, absent=True)
+    side = Side(controller(OLD, 3), world.old, stop_after=30.0)
+    plan = world.decide(old=side)
+    assert not plan.moves.moves
+    assert plan.after == 25.0 + STOP_MARGIN_SECONDS
+
+
+def test_w10_the_place_of_another_owners_intent_is_not_taken_over() -> None:
+    world = World(rollout(2, 0), on(2), state=RolloutState(phase="moving", since=NOW))
+    intent = Stored("intent", Intent(OLDER, "somebody"), 5, b"")
+    world.old["n000", POD] = msgspec.structs.replace(world.old["n000", POD], intent=intent)
+    world.old["n001", POD] = msgspec.structs.replace(world.old["n001", POD], intent=None, unreadable=True)
+    plan = world.decide()
+    assert not plan.moves.moves
+    assert "n000/web: its intent belongs to somebody" in plan.blocked.text  # type: ignore[union-attr]
+
+
+def test_why_it_goes_back_stays_known_through_a_pause() -> None:
+    world = World(rollout(3, 2), on(3))
+    world.state = RolloutState(phase="moving", back=True, since=NOW, cause="version 2 fails")
+    world.rollout = msgspec.structs.replace(world.rollout, paused=True)
+    world.step()
+    assert world.state.phase == "halted"
+    world.rollout = msgspec.structs.replace(world.rollout, paused=False)
+    world.step()
+    assert (world.state.phase, world.state.cause) == ("moving", "version 2 fails")
+    world.step()
+    assert world.outcome == "reverted"
