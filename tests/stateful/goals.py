@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from store.history import Ended
 from store.rcs import ReplicationController
 from store.status import Status
 from tests.stateful import daemonset_goals
@@ -14,6 +15,7 @@ def unfinished(sight: Sight, now: float) -> list[str]:
     """What should still change, or is not said as it is."""
     found = [line for rc in sight.rcs.values() for line in _rc(sight, rc)]
     found += daemonset_goals.unfinished(sight)
+    found += [f"the rollout {each.name} is under way" for each in sight.rollouts.values()]
     owners = {owner for owner, _, _ in sight.pods} | {i.owner for i in sight.intents.values() if i}
     found += [f"orphans of {owner}" for owner in sorted(owners - sight.dump.owners.keys())]
     found += [f"the freeze of {key} lasts" for key in sight.under("failsafe")]
@@ -25,6 +27,8 @@ def unreferenced(sight: Sight) -> list[str]:
     """Manifests that nothing refers to any more: they are collected in the end (R24)."""
     wanted = {rc.manifest for rc in sight.rcs.values()} | {pod.manifest for pod in sight.pods.values()}
     wanted |= {each.manifest for each in sight.daemonsets.values()}
+    for _, ended in sight.dump.tree("history", Ended).values():
+        wanted |= {ended.from_manifest, ended.to_manifest, ended.old.manifest}
     return [f"the manifest {sha[:8]} stays for nobody" for sha in sight.manifests.keys() - wanted]
 
 

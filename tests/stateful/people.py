@@ -21,6 +21,7 @@ from farmd.nodes import commands as node_commands
 from farmd.replication import commands
 from farmd.replication.commands import RC
 from farmd.replication.spec import ControllerSpec
+from farmd.rollout import commands as rollouts
 from store.daemonsets import DaemonSet
 from store.rcs import ReplicationController
 from tests.people import hello
@@ -31,6 +32,16 @@ DAEMONSETS = ("logs", "mesh", "spy")
 ZONES = ("a", "b")
 SELECTORS = ("", "zone=a", "zone in (a,b)", "zone!=b")
 TEAMS = ("", "red", "blue")
+POLICIES: tuple[dict[str, Any], ...] = (
+    {"progress_deadline": 20},
+    {"progress_deadline": 20, "minimum": "50%", "stages": ["100%"]},
+    {
+        "progress_deadline": 10,
+        "minimum": 0,
+        "stages": [{"to": 1, "bake": 5}, {"to": "100%", "approve": True}],
+    },
+    {"progress_deadline": 15, "on_failure": "pause", "leave_old": True},
+)
 MOST_NODES = 7
 MIN_HEALTHY_TIME = 1.0
 
@@ -149,6 +160,33 @@ class People(RuleBasedStateMachine):
         )
         self.fleet.ask(lambda: RC.update(self.fleet.call, spec, now=True))
 
+    # -- rollouts ------------------------------------------------------------------------------
+    @rule(number=which, policy=st.sampled_from(POLICIES), cpu=st.sampled_from([None, None, 0.0, 1.0]))
+    def roll(self, number: int, policy: dict[str, Any], cpu: float | None) -> None:
+        """A new version, by a rollout."""
+        rcs = self.rcs()
+        if not rcs:
+            return
+        rc = rcs[number % len(rcs)]
+        self.versions += 1
+        file = RC.file.as_file(rc, self.fleet.sight.manifests[rc.manifest])
+        file["pod"] |= {"command": ["sleep", str(self.versions)]}
+        if cpu is not None:
+            file["pod"]["resources"] = {"cpu": cpu} if cpu else {}
+        spec = RC.file.parse(file | {"rollout": policy}, "test")
+        self.fleet.ask(lambda: RC.update(self.fleet.call, spec, now=False))
+
+    def rollouts(self) -> list[str]:
+        return sorted(each.name for each in self.fleet.sight.rollouts.values())
+
+    @rule(number=which, word=st.sampled_from(["pause", "resume", "resume", "revert", "abort", "approve"]))
+    def say(self, number: int, word: str) -> None:
+        """What a person says of a rollout; a revert after the end begins another one."""
+        name = self.one(self.rollouts() or [rc.name for rc in self.rcs()], number)
+        if name:
+            command = getattr(rollouts, word)
+            self.fleet.ask(lambda: command(self.fleet.call, name))
+
     @rule(number=which)
     def restart(self, number: int) -> None:
         if rc := self.one([rc.name for rc in self.rcs()], number):
@@ -171,8 +209,9 @@ class People(RuleBasedStateMachine):
 
     @rule(number=which, managed=st.booleans())
     def manage(self, number: int, managed: bool) -> None:
-        """A rollout takes a controller over, or lets it go (R14); nobody else rolls out here."""
-        rcs = self.rcs()
+        """Something takes a controller over that is no rollout, or lets it go (R14)."""
+        live = {f"rollouts/{each}" for each in self.fleet.sight.rollouts}
+        rcs = [rc for rc in self.rcs() if rc.managed_by not in live]
         if rcs:
             key = KEYS.record("rcs", rcs[number % len(rcs)].id)
             self.by_hand(key, managed_by="rollouts/0123456789abcdef" if managed else "", taken=managed)

@@ -6,7 +6,7 @@ where.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,10 +22,12 @@ from store.nodes import Agent, Node, Reserved, effective_labels
 from store.pods import Pod
 from store.rcs import ReplicationController
 from store.reality import Reality, passes
+from store.rollouts import Rollout
 from store.selectors import parse
 from store.status import Status
 from store.work import Work
 from tests.fault.invariants import Dump, fenced_out_stays_out, names_are_unique, one_owner_a_place
+from tests.stateful.rollout_rules import ENDS
 
 Place = tuple[str, str]
 ROUNDING = 1e-9
@@ -59,6 +61,10 @@ class Sight:
     @cached_property
     def daemonsets(self) -> dict[str, DaemonSet]:
         return self.dump.daemonsets
+
+    @cached_property
+    def rollouts(self) -> dict[str, Rollout]:
+        return {each.id: each for _, each in self.dump.tree("rollouts", Rollout).values()}
 
     @cached_property
     def pods(self) -> dict[tuple[str, str, str], Pod]:
@@ -104,6 +110,7 @@ class Sight:
         """(kind, id, labels) of everything that a farm must own."""
         yield from (("rcs", rc.id, rc.labels) for rc in self.rcs.values())
         yield from (("daemonsets", each.id, each.labels) for each in self.daemonsets.values())
+        yield from (("rollouts", each.id, each.labels) for each in self.rollouts.values())
         yield from (("nodes", node, {}) for node in self.nodes)
 
     def pods_of(self, owner: str) -> dict[Place, Pod]:
@@ -185,6 +192,7 @@ class Sight:
             *self._capacity(),
             *self._bodies(),
             *self._unknown_fields(),
+            *self._rollouts(),
         ]
 
     def _agree(self) -> Iterable[str]:
@@ -236,10 +244,20 @@ class Sight:
         wanted = {rc.manifest: f"rc {rc.name}" for rc in self.rcs.values()}
         wanted |= {each.manifest: f"daemonset {each.name}" for each in self.daemonsets.values()}
         wanted |= {pod.manifest: f"pod {key}" for key, pod in self.pods.items()}
+        wanted |= {each.from_manifest: f"rollout {each.name}" for each in self.rollouts.values()}
         yield from (
             f"the manifest {sha[:8]} of {wanted[sha]} is gone"
             for sha in wanted.keys() - self.manifests.keys()
         )
+
+    def _rollouts(self) -> Iterable[str]:
+        """A rollout ends exactly once, and nobody is managed by one that is over."""
+        ends = Counter(audit.id for _, audit in self.dump.audits if audit.action in ENDS)
+        yield from (f"rollout {each} ended {count} times" for each, count in ends.items() if count > 1)
+        yield from (f"rollout {each} ended and goes on" for each in ends.keys() & self.rollouts.keys())
+        for rc in self.rcs.values():
+            if rc.managed_by.removeprefix("rollouts/") in ends:
+                yield f"{rc.name} is managed by {rc.managed_by}, which is over"
 
     def _unknown_fields(self) -> Iterable[str]:
         """What a newer version wrote survives every rewrite; all records bear such a field from the start."""

@@ -19,6 +19,7 @@ from hypothesis.stateful import initialize, invariant, rule, run_state_machine_a
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.housekeeping.model import HousekeepingSettings
 from farmd.replication.commands import RC
+from farmd.rollout import commands as rollouts
 from store import codec
 from store.intent import Intent
 from tests.stateful.fleet import FARMS, KEYS, Fleet
@@ -117,11 +118,29 @@ class FleetMachine(Troubles):
                 agent.ail(instance, sick=False)
             self.fleet.run(agent.start())
         self._untangle()
+        self._end_rollouts()
         self.fleet.converge()
         self._delete_marked()
         self.fleet.advance(5.0)
         self.fleet.converge()
         self.fleet.tidy()
+
+    def _end_rollouts(self) -> None:
+        """Each rollout goes on to an end, or says why it cannot; then it is aborted where it is."""
+        call = self.fleet.call
+        for name in self.rollouts():
+            self.fleet.ask(lambda name=name: rollouts.resume(call, name))
+            self.fleet.ask(lambda name=name: rollouts.approve(call, name, everything=True))
+        for _ in range(60):
+            if not self.fleet.sight.rollouts:
+                return
+            self.fleet.advance(5.0)
+            self.fleet.check()
+        for ident, rollout in self.fleet.sight.rollouts.items():
+            status = self.fleet.sight.status("rollouts", ident)
+            assert status is not None, rollout
+            assert status.state == "blocked", f"{rollout}: {status}"
+            self.fleet.ask(lambda name=rollout.name: rollouts.abort(call, name))
 
     def _delete_marked(self) -> None:
         """Whatever was being deleted has no pods any more, and can go."""
@@ -135,9 +154,10 @@ class FleetMachine(Troubles):
 
     def _untangle(self) -> None:
         """Take away what hands put where farms must not touch it: others' intents, garbage, locks, words."""
+        live = {f"rollouts/{each}" for each in self.fleet.sight.rollouts}
         for rc in self.rcs():
             self.fleet.delete(KEYS.mutation_lock("rcs", rc.id))
-            if rc.managed_by:
+            if rc.managed_by and rc.managed_by not in live:
                 self.by_hand(KEYS.record("rcs", rc.id), managed_by="", taken=False)
         for place in sorted(self.fleet.witness.tampered):
             entry = self.fleet.read(KEYS.intent(*place))

@@ -27,10 +27,13 @@ SENTINELS = (
     "farms",
     "reserved",
     "daemonsets",
+    "rollouts",
 )
 CORRUPTIBLE = (
     "rcs",
     "rcs",
+    "rollouts",
+    "rollouts",
     "daemonsets",
     "nodes",
     "pods",
