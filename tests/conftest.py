@@ -6,8 +6,13 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import servers
+
+# A busy machine is slow, and nothing is wrong with it.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 if servers.external() is None:
     # A variable in somebody's shell must never let tests write to a live cluster.

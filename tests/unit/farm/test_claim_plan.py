@@ -250,7 +250,7 @@ def clusters(draw: st.DrawFn) -> tuple[Cluster, list[str]]:
     return cluster, draw(st.permutations(names))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(clusters())
 def test_r9_farms_come_to_rest_with_every_item_held_once_and_shared_fairly(
     drawn: tuple[Cluster, list[str]],
@@ -273,7 +273,7 @@ def evenly(cluster: Cluster) -> bool:
     return max(held) <= share + share // SLACK
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(clusters(), st.booleans())
 def test_r9_a_farm_that_joins_or_leaves_moves_little_more_than_it_must(
     drawn: tuple[Cluster, list[str]], joins: bool

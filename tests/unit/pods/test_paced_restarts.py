@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from farmd.pods.changes import NodeChanges, PodPlan, group, planned, wanted
@@ -67,7 +67,6 @@ def test_what_is_not_restarted_yet_counts_as_outdated() -> None:
     assert (said.state, said.outdated, said.healthy) == ("progressing", 1, 1)
 
 
-@settings(deadline=None)
 @given(
     counters=st.lists(st.integers(0, 6), min_size=1, max_size=8),
     owner=st.integers(0, 6),

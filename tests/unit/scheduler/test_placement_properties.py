@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.decide import allocation, eligibility, explanation
@@ -21,12 +21,7 @@ from scheduler.verify import violations
 from store.manifests import Constraint, Spread
 from tests.fleets import OWNER, fleets, placed, request, requests
 
-arbitrary = settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+arbitrary = settings(max_examples=60, derandomize=True)
 COUNTS = st.integers(0, 12)
 
 
