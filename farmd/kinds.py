@@ -79,7 +79,7 @@ KINDS: dict[str, KindOfWork] = {
             main=True,
             selectable=True,
             guarded=True,
-            gradual="farmd.rollout.commands:begin",
+            gradual="farmd.rollout.creation:begin",
             wiped="no_rcs_found",
         ),
         KindOfWork(

@@ -14,7 +14,7 @@ from farmd.cli.names import objects, target
 from farmd.cli.noun_edit import converge
 from farmd.cli.options import command
 from farmd.commands.mutation import Call, Mutation
-from farmd.rollout import commands
+from farmd.rollout import commands, creation
 from farmd.rollout.ru import from_p2
 from store.errors import InputInvalid
 from store.policies import Policy, Stage
@@ -63,7 +63,7 @@ async def create(
         policy = said if said != Policy() else None
     else:
         raise InputInvalid("found neither -f FILE nor both --rc and --to, expected one of them", field="rc")
-    mutation = await commands.toward(invocation.call, old, new, replicas=replicas, policy=policy)
+    mutation = await creation.toward(invocation.call, old, new, replicas=replicas, policy=policy)
     await apply(invocation, [mutation])
     await converge(invocation, commands.ROLLOUT, [mutation])
 

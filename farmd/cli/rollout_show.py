@@ -11,7 +11,7 @@ from farmd.cli.options import command
 from farmd.cli.output import ago, document, emit, show
 from farmd.cli.tables import Column, Table, clean
 from farmd.overview import Row
-from farmd.rollout import commands
+from farmd.rollout import commands, creation
 from store.families import RCS
 from store.rollouts import KIND, Rollout, RolloutStatus, SideStatus
 from store.times import plain
@@ -25,7 +25,7 @@ async def status(invocation: Invocation, name: str) -> None:
     """How far a rollout is, and what it waits for."""
     client, keys = invocation.client, invocation.keys
     await commands.live(invocation.call, name)
-    row: Row[Rollout] = await overview.row(client, keys, commands.of(invocation.call), name)
+    row: Row[Rollout] = await overview.row(client, keys, creation.of(invocation.call), name)
     if invocation.settings.output in {"json", "yaml"}:
         emit(invocation, document("Rollout", {**plain(row.record), "status": plain(row.status)}))
     else:

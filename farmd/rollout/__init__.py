@@ -2,5 +2,5 @@
 
 ``stages.py`` turns the policy into goals, ``counts.py`` is p2's arithmetic, ``membership.py`` chooses the
 pods to move now, ``plan.py`` decides on phases; all four are pure. ``reader.py`` and ``actions.py`` are
-facts and writes, ``worker.py`` joins them, ``commands.py`` is what people ask for.
+facts and writes, ``worker.py`` joins them, ``creation.py`` begins one, ``commands.py`` is what people say.
 """

@@ -172,6 +172,8 @@ async def end(reading: Reading, change: Turn, context: Context) -> list[Write | 
     rollouts = NamedRecords(context.client, context.keys, KIND, Rollout, "rollout")
     writes: list[Write | Operation] = [*rollouts.delete(reading.stored), *_freed(reading)]
     old, new = records.get(rollout.old), records.get(rollout.new)
+    missing = {rollout.old, rollout.new} - records.keys()
+    writes += [operations.check_not_exists(context.keys.record(RCS.name, rc)) for rc in sorted(missing)]
     if change.outcome == "done" and not rollout.policy.leave_old and old is not None and new is not None:
         named = rollout.name if rollout.created_new else new.record.name
         writes += _gone(old, context)

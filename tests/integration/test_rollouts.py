@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from farmd.commands.mutation import Call, Guard, Mutation, commit
-from farmd.rollout import commands
+from farmd.rollout import commands, creation
 from farmd.runtime.clock import SystemIds
 from store import codec, manifests, operations
 from store.audit import Audit
@@ -68,7 +68,7 @@ class Rolling:
         wanted = msgspec.structs.replace(stored.record, manifest=manifests.digest(body))
         held = Guard((operations.check_not_exists(self.call.keys.mutation_lock("rcs", stored.record.id)),))
         ensured = (manifests.ensure(self.call.keys, body),)
-        mutation = await commands.begin(self.call, stored, wanted, held, ensured, policy=policy, **fields)
+        mutation = await creation.begin(self.call, stored, wanted, held, ensured, policy=policy, **fields)
         await commit(self.call, mutation)
         return mutation.change.id
 

@@ -12,7 +12,7 @@ from farmd.cli.changes import described
 from farmd.commands.mutation import Call, commit
 from farmd.commands.waiting import describe
 from farmd.replication.commands import RC
-from farmd.rollout import commands, waiting
+from farmd.rollout import commands, creation, waiting
 from farmd.rollout.ru import from_p2
 from store import codec, operations
 from store.audit import Audit
@@ -40,7 +40,7 @@ async def update(call: Call, retry: bool = False, **fields: Any) -> Any:
 
 
 async def rollout(call: Call) -> Rollout:
-    stored, _ = await commands.of(call).named("web")
+    stored, _ = await creation.of(call).named("web")
     assert stored is not None
     return stored.record
 
@@ -136,7 +136,7 @@ async def test_a_policy_that_could_never_end_is_refused(fields: dict[str, Any], 
         with pytest.raises(InputInvalid) as error:
             await update(call, rollout=fields)
         assert error.value.message == line
-        assert (await commands.of(call).list()).items == []
+        assert (await creation.of(call).list()).items == []
 
 
 TYPES = [
@@ -210,19 +210,19 @@ async def test_from_one_controller_to_another_both_stay_theirs() -> None:
     async with person() as call:
         await created(call)
         await commit(call, await RC.create(call, RC.file.parse(document("other", "second", replicas=0), "x")))
-        await commit(call, await commands.toward(call, "web", "other"))
+        await commit(call, await creation.toward(call, "web", "other"))
         found = await rollout(call)
         assert (found.created_new, found.replicas, found.started_to) == (False, 4, 0)
         with pytest.raises(Conflict, match="is managed by"):
-            await commands.toward(call, "web", "other")
+            await creation.toward(call, "web", "other")
 
 
 @pytest.mark.parametrize("name", ["web", "w" * 56, "w" * 57, "w" * 63, "a-" * 31 + "b"])
 def test_a_derived_name_is_a_name(name: str) -> None:
-    found = commands.derived(name, "0123456789abcdef")
+    found = creation.derived(name, "0123456789abcdef")
     assert valid_name(found) == found
     assert len(found) <= 63
-    assert found != commands.derived(name, "fedcba9876543210")
+    assert found != creation.derived(name, "fedcba9876543210")
 
 
 def test_a_p2_update_is_accepted_as_it_is() -> None:

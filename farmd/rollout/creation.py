@@ -1,0 +1,238 @@
+"""Beginning a rollout: the rollout, the second controller and what keeps people out, in one transaction."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from farmd import kinds
+from farmd.commands import fleet
+from farmd.commands.mutation import Call, Change, Guard, Mutation, registered
+from farmd.commands.noun import Noun
+from farmd.kinds import KINDS
+from farmd.rollout.checks import check
+from farmd.rollout.simulate import Course, in_place, simulate
+from farmd.rollout.stages import minimum
+from scheduler.decide import allocation
+from store import manifests
+from store.entry import Stored
+from store.errors import Conflict, InputInvalid
+from store.families import RCS
+from store.history import History
+from store.manifests import Manifest
+from store.named import NamedRecords
+from store.operations import Operation
+from store.policies import Policy
+from store.rcs import ReplicationController
+from store.rollouts import KIND, Rollout
+
+LONGEST_NAME = 63
+
+
+def of(call: Call) -> NamedRecords[Rollout]:
+    """The live rollouts."""
+    return NamedRecords(call.client, call.keys, KIND, Rollout, KINDS[KIND].noun)
+
+
+async def begin(
+    call: Call,
+    stored: Stored[ReplicationController],
+    wanted: ReplicationController,
+    held: Guard,
+    ensured: tuple[Operation, ...],
+    *,
+    retry: bool = False,
+    policy: Policy | None = None,
+    pod: Manifest | None = None,
+) -> Mutation:
+    """A rollout from a controller as it stands to what is wanted of it; the new one bears a derived name.
+
+    ``pod`` is its manifest where that may not be stored yet.
+
+    Raises:
+        InputInvalid: the policy cannot work.
+        Conflict: the controller is disabled; or the version was reverted and ``retry`` is not set.
+    """
+    before, ident = stored.record, call.ids.new()
+    chosen = policy or wanted.rollout or Policy()
+    new = msgspec.structs.replace(
+        wanted,
+        id=call.ids.new(),
+        name=derived(before.name, ident),
+        replicas_desired=0,
+        created=call.clock.now(),
+    )
+    rollout = Rollout(
+        id=ident,
+        name=before.name,
+        old=before.id,
+        new=new.id,
+        from_manifest=before.manifest,
+        to_manifest=wanted.manifest,
+        replicas=wanted.replicas_desired,
+        started_from=before.replicas_desired,
+        started_to=0,
+        policy=_floored(chosen, before, wanted.replicas_desired),
+        labels=before.labels,
+        needs=before.needs,
+        by=call.actor,
+        at=call.clock.now(),
+    )
+    check(rollout)
+    _refuse_disabled(before)
+    if not retry:
+        await _refuse_reverted(call, rollout)
+    rcs = controllers(call)
+    return Mutation(
+        _begun(rollout),
+        (
+            await registered(call),
+            *held.operations,
+            *ensured,
+            *(await _own(call, rollout)),
+            *rcs.create(managed(new, ident), raw=stored.raw),
+            rcs.replace(stored, managed(before, ident)),
+        ),
+        partial(_course, call, rollout, before, new, pod),
+    )
+
+
+async def toward(
+    call: Call, old: str, new: str, *, replicas: int | None = None, policy: Policy | None = None
+) -> Mutation:
+    """A rollout from one controller to another that exists, by names or ids; both stay if it is reverted.
+
+    Raises:
+        NotFound, Conflict, Locked, InputInvalid: as ``begin``.
+    """
+    noun: Noun[Any, ReplicationController] = kinds.load(KINDS[RCS.name].asked)
+    before, held = await noun.editable(call, old, membership=True)
+    after, held_too = await noun.editable(call, new, membership=True)
+    ident, total = call.ids.new(), before.record.replicas_desired if replicas is None else replicas
+    rollout = Rollout(
+        id=ident,
+        name=before.record.name,
+        old=before.record.id,
+        new=after.record.id,
+        created_new=False,
+        from_manifest=before.record.manifest,
+        to_manifest=after.record.manifest,
+        replicas=total,
+        started_from=before.record.replicas_desired,
+        started_to=after.record.replicas_desired,
+        policy=_floored(policy or before.record.rollout or Policy(), before.record, total),
+        labels=before.record.labels,
+        needs=before.record.needs,
+        by=call.actor,
+        at=call.clock.now(),
+    )
+    check(rollout)
+    if before.record.pod_id != after.record.pod_id:
+        found, expected = after.record.pod_id, before.record.pod_id
+        raise InputInvalid(f"rollout: found the pod id {found!r}, expected {expected!r}", field="to")
+    for each in (before.record, after.record):
+        _refuse_disabled(each)
+    rcs = controllers(call)
+    taken = [rcs.replace(each, managed(each.record, ident)) for each in (before, after)]
+    guards = (*held.operations, *held_too.operations)
+    own = await _own(call, rollout)
+    course = partial(_course, call, rollout, before.record, after.record)
+    return Mutation(_begun(rollout), (await registered(call), *guards, *own, *taken), course)
+
+
+async def _course(
+    call: Call,
+    rollout: Rollout,
+    old: ReplicationController,
+    new: ReplicationController,
+    pod: Manifest | None = None,
+) -> Course:
+    """What it will do, as far as the nodes of this moment tell where the new pods may stand."""
+    view, rows = await fleet.read(call.client, call.keys, {old.id, new.id})
+    noun: Noun[Any, ReplicationController] = kinds.load(KINDS[RCS.name].asked)
+    assert noun.pods is not None
+    manifest = pod or await manifests.read(call.client, call.keys, new.manifest)
+    places = [(row.node, row.instance) for row in rows if row.owner == old.id]
+    request = noun.pods.request(new, manifest)
+    unfit = set(places) - in_place(request, old.id, places, view)
+    course = simulate(rollout, old, new, unfit)
+    asked = msgspec.structs.replace(request, leaving=frozenset(unfit))
+    return dataclasses.replace(course, short=allocation(asked, course.elsewhere, view).why)
+
+
+def managed(rc: ReplicationController, ident: str) -> ReplicationController:
+    """The controller as a part of a rollout; farms that do not know rollouts do not own it (R11)."""
+    needs = sorted({*rc.needs, KINDS[KIND].feature})
+    return msgspec.structs.replace(rc, managed_by=f"{KIND}/{ident}", needs=needs)
+
+
+def derived(name: str, ident: str) -> str:
+    """The name of the new controller while both exist: at most 63 characters, ending in six hex digits."""
+    if len(name) + 7 <= LONGEST_NAME:
+        return f"{name}-{ident[:6]}"
+    digest = hashlib.blake2b(f"{name}/{ident}".encode()).hexdigest()
+    return f"{name[: LONGEST_NAME - 7].rstrip('-')}-{digest[:6]}"
+
+
+async def _own(call: Call, rollout: Rollout) -> tuple[Operation, ...]:
+    """The rollout's own record and name.
+
+    Raises:
+        Conflict: the controller has a rollout already.
+    """
+    standing, index = await of(call).named(rollout.name)
+    if standing is not None:
+        raise Conflict(
+            f"controller {rollout.name!r} has a rollout already",
+            id=standing.record.id,
+            hint=f"farmctl rollout status {rollout.name}; revert or abort it first",
+        )
+    return of(call).create(rollout, name_index=index)
+
+
+def _begun(rollout: Rollout) -> Change:
+    scaled = rollout.replicas != rollout.started_from
+    return Change(
+        KIND,
+        rollout.id,
+        rollout.name,
+        "rollout.create",
+        before={"pod": rollout.from_manifest[:12], **({"replicas": rollout.started_from} if scaled else {})},
+        after={"pod": rollout.to_manifest[:12], "replicas": rollout.replicas, "minimum": minimum(rollout)},
+        manifest=rollout.to_manifest,
+    )
+
+
+def _floored(policy: Policy, rc: ReplicationController, total: int) -> Policy:
+    """The policy with its floor, which later edits of the controller do not change."""
+    if policy.minimum is not None:
+        return policy
+    limit = msgspec.structs.replace(rc, replicas_desired=total).unavailable_limit
+    return msgspec.structs.replace(policy, minimum=max(0, total - limit))
+
+
+def controllers(call: Call) -> NamedRecords[ReplicationController]:
+    """All controllers."""
+    return NamedRecords(call.client, call.keys, RCS.name, ReplicationController, "rc")
+
+
+def _refuse_disabled(rc: ReplicationController) -> None:
+    if rc.disabled:
+        hint = f"farmctl rc enable {rc.name}, or update it with --now"
+        raise Conflict(f"controller {rc.name!r} is disabled", id=rc.id, hint=hint)
+
+
+async def _refuse_reverted(call: Call, rollout: Rollout) -> None:
+    """A version that failed is not tried again without a person's word."""
+    tries = [ended for ended, _ in await History(call.client, call.keys).read(rollout.name)]
+    last = next((ended for ended in tries if ended.to_manifest == rollout.to_manifest), None)
+    if last is not None and last.outcome == "reverted":
+        raise Conflict(
+            f"{rollout.name}: version {rollout.to_manifest[:12]} was reverted: {last.reason}",
+            id=rollout.id,
+            hint="--retry tries it again",
+        )
