@@ -52,6 +52,7 @@ LOOPS: Values = (
     "daemon", "session", "members", "claims", "release", "handover", "sweep", "failsafe", "collector",
     "watch", "cache", "worker", "intent", "reality", "health", "supervisor", "alerts", "dev",
 )  # fmt: skip
+ROLLOUT_PHASES: Values = ("pending", "moving", "baking", "halted", "back")
 SINKS: Values = ("log", "webhook")
 
 
@@ -153,6 +154,18 @@ def table() -> tuple[Metric, ...]:
             "counter",
             "Actions of house-keeping on manifests, hours of the audit log and checkpoints.",
             {"what": ("condemned", "absolved", "collected", "pruned", "checkpoint")},
+        ),
+        Metric(
+            "farmd_rollouts",
+            "gauge",
+            "Rollouts that this farm works on, by their phase.",
+            {"phase": ROLLOUT_PHASES},
+        ),
+        Metric(
+            "farmd_rollout_moves_total",
+            "counter",
+            "Pods that rollouts moved: taken over, dropped, added, or placed again.",
+            {"way": ("take", "drop", "grow", "refill")},
         ),
         Metric(
             "farmd_alerts_sent_total",

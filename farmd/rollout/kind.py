@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from farmd.rollout.commands import ROLLOUT
 from farmd.rollout.following import Following
+from farmd.rollout.phases import Phases
 from farmd.rollout.worker import RolloutWorker
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -25,6 +26,7 @@ class Rollouts(NamedKind):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._following = Following(context.fleet, context.caches.tree(RCS))
+        self._phases = Phases(context.recorder)
         # A freeze of the controllers holds their rollouts, too.
         context.guards[RCS.name].subscribe(self._freeze_changed)
 
@@ -40,4 +42,4 @@ class Rollouts(NamedKind):
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> RolloutWorker:
         """A worker for one rollout."""
-        return RolloutWorker(self, claim, session, wake, self._following)
+        return RolloutWorker(self, claim, session, wake, self._following, self._phases)

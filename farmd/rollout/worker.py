@@ -8,6 +8,7 @@ from farmd.rollout import actions, report
 from farmd.rollout import plan as planning
 from farmd.rollout.following import Following
 from farmd.rollout.model import Need, Plan, Turn
+from farmd.rollout.phases import Phases
 from farmd.rollout.reader import Reader, Reading
 from farmd.runtime.wake import Wake
 from farmd.work.model import Ask, Outcome
@@ -23,15 +24,21 @@ from store.sessions import Session
 class RolloutWorker(NamedWorker[Reading, Plan]):
     """Brings one rollout to its end while its claim lasts (seed ``Rollout``)."""
 
-    __slots__ = ("_controllers", "_following", "_reader")
+    __slots__ = ("_controllers", "_following", "_phases", "_reader")
 
     def __init__(
-        self, kind: NamedKind, claim: Claim, session: Session, wake: Wake, following: Following
+        self,
+        kind: NamedKind,
+        claim: Claim,
+        session: Session,
+        wake: Wake,
+        following: Following,
+        phases: Phases,
     ) -> None:
         super().__init__(kind, claim, session, wake)
         guards = [self.context.guards[name] for name in (KIND, RCS.name)]
         self._reader = Reader(claim.item, claim.session, self.context, guards)
-        self._following = following
+        self._following, self._phases = following, phases
         self._controllers: tuple[str, ...] = ()
 
     # -- the frame's hooks -----------------------------------------------------------------------
@@ -43,6 +50,7 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         """Hear of nothing any more."""
         self.context.fleet.detach(self.claim.item)
         self._following.unfollow(self._controllers, self.claim.item)
+        self._phases.see(self.claim.item, "")
 
     async def reread(self) -> None:
         """After a write of which nobody knows whether it was made: read its outcome (R12)."""
@@ -80,7 +88,9 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
 
     def describe(self, snapshot: Reading, plan: Plan) -> RolloutStatus:
         """The phase, and both sides in numbers."""
-        return report.status(snapshot.snapshot, plan, self.context.farm, self.context.clock.now())
+        found = report.status(snapshot.snapshot, plan, self.context.farm, self.context.clock.now())
+        self._phases.see(self.claim.item, found.phase)
+        return found
 
     # -- writing ---------------------------------------------------------------------------------
     async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
@@ -104,6 +114,8 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
             )
         if found.replan:
             return Outcome("rejected", None, found.reason)
+        for move in plan.moves.moves:
+            context.recorder.count("farmd_rollout_moves_total", way=move.way)
         return Outcome("after", 0.0)
 
     def _why(self, reading: Reading) -> str:
