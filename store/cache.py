@@ -212,6 +212,18 @@ class PrefixCache(TreeCopy[T]):
             self._barrier.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(self._barrier)
 
+    async def fresh(self, keys: Iterable[str], seconds: float) -> bool:
+        """Read the shards of these keys that were last answered longer ago; whether there were any.
+
+        Raises:
+            StoreError: as ``barrier``.
+        """
+        least = self._clock.mono() - seconds
+        old = [key for key in keys if self._shard_of(key).answered < least]
+        if old:
+            await self.barrier(old)
+        return bool(old)
+
     async def _read_barrier(self) -> None:
         async with self._barrier_lock:
             prefixes, self._barrier_prefixes, self._barrier = self._barrier_prefixes, set(), None

@@ -53,11 +53,19 @@ def _class(side: Side, state: PodState, now: float) -> tuple[int, int]:
     return (5, 1) if state.retained and not state.draining else (4, 1)
 
 
+def costly(shot: Snapshot, moves: Moves) -> bool:
+    """Whether a pod leaves that serves, or may serve."""
+    pods = {**shot.sides[0].pods, **shot.sides[1].pods}
+    leave = [pods[move.source] for move in moves.moves if move.source is not None]
+    return any(_class(shot.sides[0], state, shot.now)[1] for state in leave)
+
+
 def plan(shot: Snapshot, goal: Goal, floor: int) -> Moves | Need:
     """The moves of one transaction, or the fact that they rest on."""
     chosen = _chosen(shot, goal, floor)
     if not chosen:
-        return Moves(waiting=waits(shot, goal, floor))
+        short = _short(shot)
+        return Moves(waiting=short or waits(shot, goal, floor), short=short)
     standing = tuple(move.source for move in chosen if move.way == "take" and move.source is not None)
     if standing and "fit" in shot.unread:
         return Need("fit", leaving=standing)
@@ -81,8 +89,13 @@ def _placed(shot: Snapshot, chosen: list[Move]) -> Moves | Need:
         return Need("places", len(elsewhere), gone)
     for move, place in zip(elsewhere, shot.offer.assignments, strict=False):
         done.append(Move(move.way, move.source, place))
-    short = shot.offer.why if elsewhere and shot.offer.missing else ""
+    short = _short(shot)
     return Moves(tuple(done), waiting=short, short=short)
+
+
+def _short(shot: Snapshot) -> str:
+    """Why there are too few places; empty where nobody asked for any, or there are enough."""
+    return shot.offer.why if shot.offer.missing else ""
 
 
 def _chosen(shot: Snapshot, goal: Goal, floor: int) -> list[Move]:
@@ -117,7 +130,7 @@ def _transferred(shot: Snapshot, stay: int, there: int, floor: int, headroom: in
     # How many more pods of the target may be on their way at once.
     window = max(1, total - floor) - max(0, target.desired - target.settled - target.waived)
     chosen, most = list[Move](), min(remaining, source.desired - stay)
-    for each in leaving(source, shot.now):
+    for each in _leaving(source, shot):
         free = shot.back or len(chosen) < max(remove, window)
         allowed = len(chosen) < remove if each.cost else free
         if len(chosen) < most and allowed and each.cost <= headroom:
@@ -126,6 +139,14 @@ def _transferred(shot: Snapshot, stay: int, there: int, floor: int, headroom: in
     grow = max(0, total - (source.desired + target.desired))
     fresh = min(remaining - len(chosen), grow, max(add - remove, window - len(chosen)))
     return chosen + [Move("grow")] * max(0, fresh)
+
+
+def _leaving(source: Side, shot: Snapshot) -> list[Leaving]:
+    """Who leaves. Missing pods for which there is no place hold up none that stand somewhere."""
+    found = leaving(source, shot.now)
+    if shot.offer.missing:
+        return found[max(0, source.missing - len(shot.offer.assignments)) :]
+    return found
 
 
 def _refilled(target: Side, now: float) -> Iterator[Move]:

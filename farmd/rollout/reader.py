@@ -30,6 +30,7 @@ from store.rollouts import KIND, Rollout, RolloutState
 from store.work import Work
 
 HEALTH = "health"
+REALITY_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +151,12 @@ class Reader:
             place: msgspec.structs.replace(state, retained=not state.draining)
             for place, state in states.items()
         }
+
+    async def refresh(self, shot: Snapshot) -> bool:
+        """Read how the pods of both sides are where that may be old; whether anything was read (R15)."""
+        places = [place for side in shot.sides for place in side.pods]
+        keys = [self._context.keys.reality(*place) for place in places]
+        return await self._context.caches.reality.fresh(keys, REALITY_SECONDS)
 
     def _frozen(self, index: int, back: bool) -> str | None:
         """Why nothing may move. To revert the version that fails is the cure of mass ill health (R19)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alerting.alert import Alert
 from farmd.pods.placement import Subject
-from farmd.rollout import actions, report
+from farmd.rollout import actions, membership, report
 from farmd.rollout import plan as planning
 from farmd.rollout.following import Following
 from farmd.rollout.model import Need, Plan, Turn
@@ -97,6 +97,8 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         """One transaction: a turn, or moves of pods."""
         if plan.turn is not None:
             return await self._change(snapshot, plan.turn, plan)
+        if membership.costly(snapshot.snapshot, plan.moves) and await self._reader.refresh(snapshot.snapshot):
+            return Outcome("after", 0.0, "how the pods are was read anew")
         context, rollout = self.context, snapshot.stored.record
         _, target = snapshot.snapshot.sides
         arriving = [(m.target.node, m.target.instance) for m in plan.moves.moves if m.target is not None]

@@ -23,7 +23,7 @@ from farmd.rollout import commands as rollouts
 from store import codec
 from store.intent import Intent
 from tests.stateful.fleet import FARMS, KEYS, Fleet
-from tests.stateful.people import ZONES
+from tests.stateful.people import POLICIES, ZONES
 from tests.stateful.troubles import Troubles
 
 # What passes after one step and the next: now and then something happens in the middle of something else.
@@ -46,9 +46,13 @@ class FleetMachine(Troubles):
 
     # -- the beginning -------------------------------------------------------------------------
     @initialize(
-        nodes=st.integers(2, 5), farm_count=st.integers(1, 3), prunes=st.booleans(), shares=st.booleans()
+        nodes=st.integers(2, 5),
+        farm_count=st.integers(1, 3),
+        prunes=st.booleans(),
+        shares=st.booleans(),
+        rolls=st.booleans(),
     )
-    def begin(self, nodes: int, farm_count: int, prunes: bool, shares: bool) -> None:
+    def begin(self, nodes: int, farm_count: int, prunes: bool, shares: bool, rolls: bool) -> None:
         keeping = HousekeepingSettings(
             interval=60.0, manifest_age=60.0, audit_retention=30.0 if prunes else 7 * 24 * 3600.0
         )
@@ -64,6 +68,8 @@ class FleetMachine(Troubles):
         self.create("api", 2, "zone=a", "db", 2, 1, 1.0, "static", "replace", "")
         self.create_daemonset("logs", "", "log", 0.0, None, 0, 50, "")
         self.fleet.advance(2.0)
+        for number in range(2) if rolls else ():
+            self.roll(number, POLICIES[number], None)
 
     def teardown(self) -> None:
         if not hasattr(self, "fleet"):

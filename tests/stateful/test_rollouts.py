@@ -236,3 +236,20 @@ def fall(rolling: Rolling, fate: str, count: int, came: list[bool]) -> bool:
     else:
         scene.run(process.kill())
     return True
+
+
+def test_r15_before_serving_pods_leave_it_is_read_how_all_pods_are(rolling: Rolling) -> None:
+    """Two of six pods fell ill a moment ago, and only four must serve: these are not taken down."""
+    rollout = rolling.begin(stages=[{"to": "100%", "approve": True}])
+    rolling.until(lambda: rolling.said(rollout.id).reason.endswith("approve web"))
+    rolling.scene.advance(10.0)
+    rolling.scene.farms[worker(rolling)].line.slow_reads = "reality", 6.0
+    rolling.scene.advance(60.0)  # the query that is parked now is a slow one
+    ill = rolling.scene.places(rolling.old)[-2:]
+    for node, instance in ill:
+        rolling.scene.agents[node].ail(instance, sick=True)
+    rolling.scene.advance(0.2)
+    rolling.ask(lambda: commands.approve(rolling.scene.call, "web", everything=True))
+    rolling.until(lambda: rolling.scene.audits("rollout.move"), 30.0)
+    moved = [a.removed for _, a in rolling.scene.sight.dump.audits if a.action == "rollout.move"]
+    assert {tuple(pod.split("/")[1:]) for pod in moved[0]} <= set(ill)

@@ -75,3 +75,12 @@ def test_why_it_goes_back_stays_known_through_a_pause() -> None:
     assert (world.state.phase, world.state.cause) == ("moving", "version 2 fails")
     world.step()
     assert world.outcome == "reverted"
+
+
+def test_a_missing_pod_without_a_place_holds_no_other_pod() -> None:
+    """One pod of ten has no node: the others take the new version where they stand."""
+    world = World(rollout(10, 8), on(9), counts={OLD: 10, NEW: 0})
+    world.state = RolloutState(phase="moving", since=NOW)
+    plan = world.step()
+    assert [move.in_place for move in plan.moves.moves] == [True]
+    assert plan.blocked is not None
