@@ -119,6 +119,7 @@ async def revert(invocation: Invocation, name: str) -> None:
     """Go back to the old version at once; after the end: a rollout to the version before."""
     mutation = await commands.revert(invocation.call, name)
     await apply(invocation, [mutation])
+    await converge(invocation, commands.ROLLOUT, [mutation])
 
 
 @command("approve", mutates=True)

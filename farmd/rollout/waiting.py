@@ -15,10 +15,10 @@ from store.status import StatusStore
 
 
 async def end(call: Call, change: Change, timeout: float, report: Report) -> None:
-    """Wait until a rollout is done.
+    """Wait until a rollout is done, or reverted if that was the change.
 
     Raises:
-        EndedOtherwise: it was reverted or aborted.
+        EndedOtherwise: it ended in another way.
         WaitTimeout: it is not over; it goes on.
     """
 
@@ -31,7 +31,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
 
     await waiting.until(call, now, lambda now, _: now.state == "ended", late, timeout, report)
     over = await _ended(call, change)
-    if over.outcome != "done":
+    if over.outcome != ("reverted" if change.action == "rollout.revert" else "done"):
         raise EndedOtherwise(
             f"rollout {change.name!r} was {over.outcome}: {over.reason}",
             hint=f"farmctl rollout history {change.name}",

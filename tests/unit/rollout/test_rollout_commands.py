@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -9,11 +10,12 @@ import pytest
 
 from farmd import overview
 from farmd.cli.changes import described
-from farmd.commands.mutation import Call, commit
+from farmd.commands.mutation import Call, Change, commit
 from farmd.commands.waiting import describe
 from farmd.replication.commands import RC
 from farmd.rollout import commands, creation, waiting
 from farmd.rollout.ru import from_p2
+from farmd.runtime.errors import EndedOtherwise
 from store import codec, operations
 from store.audit import Audit
 from store.errors import Conflict, InputInvalid, Locked, NotFound, StoreError
@@ -272,3 +274,36 @@ async def test_whoever_waits_sees_both_versions() -> None:
     async with person() as call:
         change = (await commands.pause(call, (await begun(call)).name)).change
         assert describe(await waiting.look(call, change)) == f"{MOVING.progress}: {MOVING.reason}"
+
+
+@pytest.mark.parametrize(
+    ("action", "outcome", "good"),
+    [
+        ("create", "done", True),
+        ("create", "reverted", False),
+        ("revert", "reverted", True),
+        ("revert", "aborted", False),
+        ("revert", "done", False),
+    ],
+)
+async def test_a_wait_ends_well_if_the_rollout_ends_as_was_asked(
+    action: str, outcome: Any, good: bool
+) -> None:
+    async with person() as call:
+        await created(call)
+        old = (await RC.records(call.client, KEYS).find("web")).record
+        over = Ended(
+            id="aa",
+            name="web",
+            outcome=outcome,
+            from_manifest=old.manifest,
+            to_manifest="b" * 64,
+            old=old,
+            replicas=4,
+            reason="so it was",
+            ended=1.0,
+        )
+        await call.client.transaction([operations.create(KEYS.history("web", "aa"), codec.encode(over))])
+        ends = waiting.end(call, Change(KIND, "aa", "web", f"rollout.{action}"), 5.0, lambda _: None)
+        with nullcontext() if good else pytest.raises(EndedOtherwise, match=f"was {outcome}: so it was"):
+            await ends
