@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from farmd.commands.mutation import Mutation
 from farmd.housekeeping.model import DEFAULTS
+from farmd.nodes import commands as node_commands
 from farmd.replication.commands import RC
 from farmd.rollout import commands
 from store import codec
@@ -253,3 +255,76 @@ def test_r15_before_serving_pods_leave_it_is_read_how_all_pods_are(rolling: Roll
     rolling.until(lambda: rolling.scene.audits("rollout.move"), 30.0)
     moved = [a.removed for _, a in rolling.scene.sight.dump.audits if a.action == "rollout.move"]
     assert {tuple(pod.split("/")[1:]) for pod in moved[0]} <= set(ill)
+
+
+# -- what happens to a rollout that moves -------------------------------------------------------
+def slowly(rolling: Rolling) -> Rollout:
+    """A rollout whose first new pod takes its time."""
+    for agent in rolling.scene.agents.values():
+        agent.delay = 6.0
+    rollout = rolling.begin(stages=["100%"])
+    rolling.until(lambda: rolling.scene.places(rollout.new))
+    return rollout
+
+
+def forced(rolling: Rolling) -> Any:
+    return dataclasses.replace(rolling.scene.call, force=True, reason="it must be")
+
+
+def test_r13_a_controller_that_is_disabled_by_force_halts_it_until_it_is_enabled(rolling: Rolling) -> None:
+    rollout = slowly(rolling)
+    assert rolling.ask(lambda: RC.disable(forced(rolling), "web"))
+    rolling.until(lambda: rolling.state and rolling.state.phase == "halted", 10.0)
+    rolling.until(lambda: "disabled" in rolling.said(rollout.id).reason, 10.0)
+    assert rolling.ask(lambda: RC.enable(rolling.scene.call, "web"))
+    rolling.whole("done")
+
+
+def test_r13_a_mutation_lock_that_is_broken_by_hand_is_taken_again(rolling: Rolling) -> None:
+    rollout = slowly(rolling)
+    rolling.scene.delete(KEYS.mutation_lock("rcs", rollout.old))
+    rolling.whole("done")
+    assert rolling.scene.audits("rollout.lock") == 1
+
+
+def test_r14_a_drained_and_a_lost_node_leave_it_in_the_middle(rolling: Rolling) -> None:
+    slowly(rolling)
+    drained, lost = (node for node, _ in rolling.scene.places(rolling.old)[-2:])
+    assert rolling.ask(lambda: node_commands.drain(forced(rolling), drained, 5.0))
+    rolling.scene.run(rolling.scene.agents[lost].die(at_once=True))
+    rolling.whole("done")
+    assert not {drained, lost} & {node for _, node, _ in rolling.scene.sight.pods}
+
+
+def test_r14_intents_that_were_lost_are_repaired_by_it(rolling: Rolling) -> None:
+    slowly(rolling)
+    place = rolling.scene.places(rolling.old)[-1]
+    rolling.scene.witness.tampered.add(place)
+    rolling.scene.delete(KEYS.intent(*place))
+    rolling.whole("done")
+
+
+def test_r18_a_freeze_of_the_controllers_holds_it_and_its_end_wakes_it(rolling: Rolling) -> None:
+    slowly(rolling)
+    key = KEYS.failsafe("rcs")
+    rolling.scene.put(key, b"{")  # nobody but a person ends this freeze
+    rolling.scene.advance(2.0)
+    moves = rolling.scene.audits("rollout.move")
+    rolling.scene.advance(45.0)
+    assert rolling.scene.audits("rollout.move") == moves
+    assert rolling.state.phase == "halted"  # type: ignore[union-attr]
+    rolling.scene.delete(key)
+    rolling.whole("done")
+
+
+def test_a_new_controller_that_is_deleted_by_hand_aborts_it(rolling: Rolling) -> None:
+    rollout = slowly(rolling)
+    rolling.scene.delete(KEYS.record("rcs", rollout.new))
+    rolling.scene.advance(20.0)
+    assert (rolling.rollout, rolling.ended) == (None, ["aborted"])
+    (rc,) = rolling.scene.sight.rcs.values()
+    assert (rc.id, rc.managed_by, rc.taken) == (rollout.old, "", False)
+    for place in rolling.scene.places(rollout.new):
+        rolling.scene.delete(KEYS.pod(rollout.new, *place))
+        rolling.scene.delete(KEYS.intent(*place))
+    rolling.scene.delete(KEYS.name("rcs", f"web-{rollout.id[:6]}"))
