@@ -66,14 +66,14 @@ def edits(tmp_path: Path) -> list[Path]:
 def test_what_a_person_saves_is_written_and_audited(farmctl: Farmctl, editor: Editor, tmp_path: Path) -> None:
     seen = editor("""sed -i 's/replicas: 3/replicas: 4/; s/- sleep/- pause/' "$1" """)
     done = farmctl.ok("rc", "edit", "rc/hello", "-y", "--reason", "more")
-    assert done.out.startswith("rc/hello updated (")
+    assert done.out.startswith("rollout/hello created (")  # another pod comes by a rollout
     assert "replicas 3 -> 4" in done.err
     assert 'pod.command: ["sleep","9"] -> ["pause","9"]' in done.err
-    assert record(farmctl)["replicas_desired"] == 4
+    assert record(farmctl)["replicas_desired"] == 3
     shown = (seen / "0").read_text().splitlines()
     assert shown[:2] == ["#: rc/hello: save to change it; leave without a change to cancel", "name: hello"]
     (made, _) = farmctl.ok("audit", "list", "--item", "hello", "-o", "json").json["items"]
-    assert (made["action"], made["reason"]) == ("rc.update", "more")
+    assert (made["action"], made["reason"]) == ("rollout.create", "more")
     assert edits(tmp_path) == []
 
 

@@ -192,12 +192,12 @@ def test_waiting_for_what_nobody_does_exits_8_with_the_reason(farmctl: Farmctl) 
     assert "no farm is running" in late.err
 
 
-def test_update_needs_now_and_shows_what_changes_without_the_environment(farmctl: Farmctl) -> None:
+def test_update_begins_a_rollout_or_replaces_now_and_hides_the_environment(farmctl: Farmctl) -> None:
     farmctl.ok("rc", "create", "-f", "-", stdin=HELLO)
     changed = yaml.safe_dump({**yaml.safe_load(HELLO), "pod": {**hello()["pod"], "env": {"KEY": "s3cret"}}})
-    refused = farmctl("rc", "update", "-f", "-", stdin=changed)
-    assert refused.code == 2
-    assert "--now" in refused.err
+    foretold = farmctl.ok("rc", "update", "-f", "-", "--dry-run", stdin=changed)
+    assert foretold.out.startswith("rollout/hello: create: pod ")
+    assert "s3cret" not in foretold.err + foretold.out
     done = farmctl.ok("rc", "update", "-f", "-", "--now", "-y", stdin=changed)
     assert "pod.env: changes KEY" in done.err
     assert "s3cret" not in done.err + done.out + farmctl.ok("audit", "list", "-o", "json").out

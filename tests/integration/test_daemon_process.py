@@ -181,7 +181,7 @@ def test_a_reload_applies_what_may_change_and_names_the_rest(farm, tmp_path):
         (
             {"FARMD_FARM__KINDS": "rcs,magic"},
             "environment FARMD_FARM__KINDS: farm.kinds: found 'magic',"
-            " expected one of rcs, nodes, daemonsets, housekeeping",
+            " expected one of rcs, rollouts, nodes, daemonsets, housekeeping",
         ),
         (
             {"FARMD_FARM_TTL": "15"},

@@ -181,6 +181,9 @@ class Faults:
         async with self._disks[part.name]:
             with part.trouble():
                 await asyncio.to_thread(shutil.rmtree, self._fleet.state(part.name), ignore_errors=True)
+                # Nothing tells their manifests any more: an agent that begins now replaces them (R26).
+                orphans = [each for each in self._fleet.workloads() if each.place[0] == part.name]
+                self._people.killed |= {(each.pid, each.ticks) for each in orphans}
                 await self._last(5, 20)
 
     async def _killed_meanwhile(self, part: Part) -> None:
