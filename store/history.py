@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from store import codec, operations
@@ -11,7 +13,7 @@ from store.keys import Keys, is_sentinel
 from store.operations import Operation
 from store.ports import KeyReader
 from store.rcs import ReplicationController
-from store.rollouts import Outcome
+from store.rollouts import Ending
 from store.times import Time
 
 KEPT = 10
@@ -22,7 +24,7 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     id: str
     name: str
-    outcome: Outcome
+    outcome: Ending
     from_manifest: str
     to_manifest: str
     old: ReplicationController
@@ -51,9 +53,8 @@ class History:
                 continue
         return sorted(found, key=lambda each: (-each[0].ended, each[0].id))
 
-    async def add(self, ended: Ended) -> list[Operation]:
-        """The operations that remember one more and forget the oldest."""
-        known = await self.read(ended.name)
+    def add(self, ended: Ended, known: Sequence[tuple[Ended, Entry]]) -> list[Operation]:
+        """The operations that remember one more than is known, and forget the oldest."""
         oldest = [operations.delete_cas(e.key, e.modify_index) for _, e in known[KEPT - 1 :]]
         return [
             operations.create(self._keys.history(ended.name, ended.id), codec.encode(ended)),

@@ -15,7 +15,7 @@ from store.status import ItemStatus
 from store.times import Time
 
 KIND = "rollouts"
-Outcome = Literal["done", "reverted", "aborted"]
+Ending = Literal["done", "reverted", "aborted"]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -78,13 +78,17 @@ class SideStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RolloutStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
-    """What people are told of a rollout; ``stage`` counts from 1, ``minimum`` is the floor."""
+    """What people are told of a rollout; ``stage`` counts from 1, ``minimum`` is the floor.
+
+    ``asks`` is the stage that waits for a person's word; 0: none does.
+    """
 
     phase: str = "pending"
     stage: int = 0
     stages: int = 0
     goal: int = 0
     minimum: int = 0
+    asks: int = 0
     old: SideStatus = SideStatus()
     new: SideStatus = SideStatus()
 

@@ -167,10 +167,12 @@ def specs_of(noun: Noun[Any, Any], paths: Sequence[str]) -> list[Any]:
     sources = ["stdin" if path == "-" else path for path in paths]
     if twice := next((source for source in sources if sources.count(source) > 1), ""):
         raise InputInvalid(f"-f: found {twice!r} twice, expected each file once", field="file")
-    return noun.file.parse_all(*((_text(path), source) for path, source in zip(paths, sources, strict=True)))
+    return noun.file.parse_all(
+        *((text_of(path), source) for path, source in zip(paths, sources, strict=True))
+    )
 
 
-def _text(path: str) -> str:
+def text_of(path: str) -> str:
     """The text of a file or of stdin."""
     try:
         raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()

@@ -12,7 +12,7 @@ rollout = group(
     {
         "create": (f"{_EDIT}:create", "Begin a rollout of a controller."),
         "status": (f"{_SHOW}:status", "How far a rollout is, and what it waits for."),
-        "explain": (f"{_SHOW}:explain", "Why each pod of a rollout stays."),
+        "explain": (f"{_SHOW}:explain", "The pods of both versions of a rollout."),
         "pause": (f"{_EDIT}:pause", "Stop a rollout where it is."),
         "resume": (f"{_EDIT}:resume", "Go on after a pause or a halt."),
         "approve": (f"{_EDIT}:approve", "Let the next stage begin."),

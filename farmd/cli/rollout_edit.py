@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import click
 
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
-from farmd.cli.noun_edit import converge
+from farmd.cli.noun_edit import converge, text_of
 from farmd.cli.options import command
 from farmd.commands.mutation import Call, Mutation
 from farmd.rollout import commands, creation
+from farmd.rollout.noun import ROLLOUT
 from farmd.rollout.ru import from_p2
 from store.errors import InputInvalid
 from store.policies import Policy, Stage
 from store.quantities import seconds
+from store.rollouts import KIND
 
 
 @command("create", mutates=True, waits=True)
@@ -52,7 +52,7 @@ async def create(
     """
     policy: Policy | None
     if path is not None:
-        update = from_p2(_read(path), path)
+        update = from_p2(text_of(path), path)
         old, new, replicas, policy = update.old, update.new, update.replicas, update.policy
     elif old and new:
         said = Policy(
@@ -65,14 +65,7 @@ async def create(
         raise InputInvalid("found neither -f FILE nor both --rc and --to, expected one of them", field="rc")
     mutation = await creation.toward(invocation.call, old, new, replicas=replicas, policy=policy)
     await apply(invocation, [mutation])
-    await converge(invocation, commands.ROLLOUT, [mutation])
-
-
-def _read(path: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except OSError as error:
-        raise InputInvalid(f"{path}: cannot be read: {error.strerror}", source=path) from error
+    await converge(invocation, ROLLOUT, [mutation])
 
 
 def _part(text: str) -> int | str:
@@ -105,7 +98,7 @@ def _word(name: str, say: Callable[[Call, str], Awaitable[Mutation]]) -> click.C
         await apply(invocation, [await say(invocation.call, name)])
 
     run.__doc__ = say.__doc__
-    return command(name, mutates=True)(target("rollout", objects(commands.ROLLOUT.kind))(run))
+    return command(name, mutates=True)(target("rollout", objects(KIND))(run))
 
 
 pause = _word("pause", commands.pause)
@@ -114,16 +107,16 @@ abort = _word("abort", commands.abort)
 
 
 @command("revert", mutates=True, waits=True)
-@target("rollout", objects(commands.ROLLOUT.kind))
+@target("rollout", objects(KIND))
 async def revert(invocation: Invocation, name: str) -> None:
     """Go back to the old version at once; after the end: a rollout to the version before."""
     mutation = await commands.revert(invocation.call, name)
     await apply(invocation, [mutation])
-    await converge(invocation, commands.ROLLOUT, [mutation])
+    await converge(invocation, ROLLOUT, [mutation])
 
 
 @command("approve", mutates=True)
-@target("rollout", objects(commands.ROLLOUT.kind))
+@target("rollout", objects(KIND))
 @click.option("--all", "everything", is_flag=True, help="All stages that are left.")
 async def approve(invocation: Invocation, name: str, everything: bool) -> None:
     """Let the next stage begin; it skips no rest."""

@@ -11,7 +11,7 @@ from farmd.cli.options import command
 from farmd.cli.output import ago, document, emit, show
 from farmd.cli.tables import Column, Table, clean
 from farmd.overview import Row
-from farmd.rollout import commands, creation
+from farmd.rollout import commands, noun
 from store.families import RCS
 from store.rollouts import KIND, Rollout, RolloutStatus, SideStatus
 from store.times import plain
@@ -25,7 +25,7 @@ async def status(invocation: Invocation, name: str) -> None:
     """How far a rollout is, and what it waits for."""
     client, keys = invocation.client, invocation.keys
     await commands.live(invocation.call, name)
-    row: Row[Rollout] = await overview.row(client, keys, creation.of(invocation.call), name)
+    row: Row[Rollout] = await overview.row(client, keys, noun.live(invocation.call), name)
     if invocation.settings.output in {"json", "yaml"}:
         emit(invocation, document("Rollout", {**plain(row.record), "status": plain(row.status)}))
     else:
@@ -66,7 +66,7 @@ def _counts(side: SideStatus) -> str:
 @command("explain", lists=True)
 @target("rollout", objects(KIND))
 async def explain(invocation: Invocation, name: str) -> None:
-    """Why each pod of a rollout stays, the next one to leave first."""
+    """The pods of both versions, and what their nodes say of them."""
     rows = await commands.explain(invocation.call, name)
 
     async def read() -> Table:

@@ -17,6 +17,7 @@ from farmd.farm.errors import ClaimLost
 from store import codec, operations
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient
+from store.entry import Stored
 from store.errors import TransactionRejected
 from store.locks import Claim
 from store.operations import Operation
@@ -41,6 +42,19 @@ class Write:
     raw: bytes = b""
     flags: int = 0
     tree: PrefixCache[Any] | None = None
+
+    @classmethod
+    def over(
+        cls,
+        key: str,
+        record: msgspec.Struct | None,
+        standing: Stored[Any] | None,
+        tree: PrefixCache[Any] | None = None,
+    ) -> Write:
+        """A record in place of the version that stands there, or a new one."""
+        if standing is None:
+            return cls(key, record, 0, tree=tree)
+        return cls(key, record, standing.index, standing.raw, standing.flags, tree)
 
     def value(self) -> bytes:
         """The new value; empty where the record is deleted."""

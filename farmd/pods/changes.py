@@ -113,17 +113,23 @@ def planned(
         yield Change("place", goal.node, goal.instance, new, intent)
     for place in plan.repairs:
         if place not in plan.replacements:
-            state = pods[place]
-            # A repair restarts nothing: that has its turn later, at the owner's pace.
-            counted = state.intent.record if state.intent is not None else intent
-            repaired = Intent(state.pod.record.manifest, owner.id, counted.restart)
-            yield Change("repair", *place, state.pod.record, repaired, state.pod, state.intent)
+            yield repair(owner, place, pods[place])
     for place in plan.replacements:
         state = pods[place]
         pod = msgspec.structs.replace(new, at=state.pod.record.at) if keep_age else new
         action: Literal["replace", "restart"] = "replace" if state.outdated(owner.manifest) else "restart"
         own = wanted(owner, state.intent)
         yield Change(action, *place, pod, intent if own == intent else own, state.pod, state.intent)
+
+
+def repair(owner: Owner, place: Place, state: PodState) -> Change:
+    """The pod's intent as it was before it was lost or altered.
+
+    A repair restarts nothing: that has its turn later, at the owner's pace.
+    """
+    counted = state.intent.record if state.intent is not None else wanted(owner)
+    repaired = Intent(state.pod.record.manifest, owner.id, counted.restart)
+    return Change("repair", *place, state.pod.record, repaired, state.pod, state.intent)
 
 
 def removal(place: Place, state: PodState, owner: str = "") -> Change:

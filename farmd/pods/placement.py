@@ -87,6 +87,12 @@ class Placement:
         self._ledger = ledger or Ledger()
         self._settled = settled
 
+    def verdicts(self, nodes: Iterable[str]) -> list[Operation]:
+        """Checks that lost nodes, whose pods are given up, are still lost at the commit (R21)."""
+        keys = [self._keys.work("nodes", node) for node in sorted(nodes)]
+        known = [(key, self._caches.work.get(key)) for key in keys]
+        return [operations.check_index(key, stored.index if stored else 0) for key, stored in known]
+
     async def execute(
         self,
         units: Iterable[NodeChanges],

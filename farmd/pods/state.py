@@ -123,6 +123,12 @@ def observe(
     )
 
 
+def observed(fleet: FleetIndex, owner: str, min_healthy_time: float, mono: float) -> dict[Place, PodState]:
+    """The states of all pods of an owner."""
+    pods = fleet.pods(owner).items()
+    return {place: observe(fleet, place, pod, min_healthy_time, mono) for place, pod in pods}
+
+
 def settling(pods: Iterable[PodState]) -> float | None:
     """Seconds until the next healthy pod is available; None: all are, so that no timer is needed (R23a)."""
     waits = (state.settles_in for state in pods if state.settles_in > 0 and state.healthy)

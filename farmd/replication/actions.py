@@ -81,9 +81,7 @@ def _verdicts(reading: Reading, plan: Plan, context: Context) -> list[Operation]
         leaving.append(plan.step.old)
     pods = reading.snapshot.pods
     nodes = {place[0] for place in leaving if place in pods and pods[place].lost is not None}
-    keys = [context.keys.work("nodes", node) for node in sorted(nodes)]
-    known = [(key, context.caches.work.get(key)) for key in keys]
-    return [operations.check_index(key, stored.index if stored else 0) for key, stored in known]
+    return context.placement.verdicts(nodes)
 
 
 # -- moves -------------------------------------------------------------------------------------
@@ -175,9 +173,8 @@ def _note(reading: Reading, step: Step, context: Context) -> Note:
         transfer_not_before=not_before,
         transfer_failed=failed,
     )
-    index, raw = (reading.work.index, reading.work.raw) if reading.work is not None else (0, b"")
-    key = context.keys.work(KIND, reading.snapshot.rc.id)
-    state = Write(key, record if record != Work() else None, index, raw, tree=context.caches.work)
+    key, noted = context.keys.work(KIND, reading.snapshot.rc.id), record if record != Work() else None
+    state = Write.over(key, noted, reading.work, context.caches.work)
     fields = {"transfer": move.id, "from": "/".join(step.old), "to": "/".join(step.new)}
     return Note((state,), f"transfer.{step.action}", step.reason or step.cause, fields)
 

@@ -12,23 +12,24 @@ import msgspec
 
 from farmd.farm.writer import Write
 from farmd.kinds import KINDS
-from farmd.pods.changes import Change, NodeChanges, Note, removal, reservations, wanted
+from farmd.pods.changes import Change, NodeChanges, Note, removal, repair, reservations, wanted
 from farmd.rollout.model import Action, Moves, Plan, Turn
+from farmd.rollout.noun import ROLLOUT, controller
 from farmd.rollout.reader import Reading
 from farmd.work.context import Context
 from scheduler.model import Request
-from store import operations
-from store.entry import Stored
+from store import codec, operations
+from store.entry import Entry, Stored
 from store.families import RCS
 from store.history import Ended, History
-from store.intent import Intent
 from store.locks import Claim, Holder
-from store.named import NamedRecords
 from store.operations import Operation
 from store.pods import Pod
 from store.rcs import ReplicationController
-from store.rollouts import KIND, Rollout
+from store.rollouts import KIND, Ending, Rollout
 from store.work import Work
+
+Known = Sequence[tuple[Ended, Entry]]
 
 
 # -- pods ---------------------------------------------------------------------------------------
@@ -62,14 +63,10 @@ def _moved(reading: Reading, moves: Moves, request: Request, context: Context) -
 
 def _repaired(reading: Reading, plan: Plan) -> list[Change]:
     sides = {side.rc.id: side for side in reading.snapshot.sides}
-    changes = []
-    for owner, place in plan.repairs:
-        state = sides[owner].pods[place]
-        restarts = state.intent.record.restart if state.intent is not None else 0
-        intent = Intent(state.pod.record.manifest, owner, restarts)
-        pod = state.pod.record
-        changes.append(Change("repair", *place, pod, intent, state.pod, state.intent, owner))
-    return changes
+    return [
+        msgspec.structs.replace(repair(sides[owner].rc, place, sides[owner].pods[place]), owner=owner)
+        for owner, place in plan.repairs
+    ]
 
 
 def _counted(reading: Reading, moves: Moves, context: Context) -> Note:
@@ -95,9 +92,7 @@ def verdicts(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
         for side in (source, target)
         if move.source is not None and move.source in side.pods and side.pods[move.source].lost is not None
     }
-    keys = [context.keys.work("nodes", node) for node in sorted(lost)]
-    known = [(key, context.caches.work.get(key)) for key in keys]
-    return [operations.check_index(key, stored.index if stored else 0) for key, stored in known]
+    return context.placement.verdicts(lost)
 
 
 def held(reading: Reading, claim: Claim) -> list[Operation]:
@@ -108,8 +103,7 @@ def held(reading: Reading, claim: Claim) -> list[Operation]:
 def rewritten(stored: Stored[ReplicationController], context: Context, **fields: object) -> Write:
     """A controller with other fields, in place of the very version that was read."""
     record = msgspec.structs.replace(stored.record, **fields)
-    tree = context.caches.tree(RCS)
-    return Write(stored.key, record, stored.index, stored.raw, stored.flags, tree)
+    return Write.over(stored.key, record, stored, context.caches.tree(RCS))
 
 
 # -- turns --------------------------------------------------------------------------------------
@@ -135,8 +129,7 @@ def turn(reading: Reading, change: Turn, context: Context, claim: Claim) -> list
 def _noted(reading: Reading, change: Turn, context: Context) -> Write:
     work, rollout = reading.work, reading.stored.record
     record = msgspec.structs.replace(work.record if work is not None else Work(), rollout=change.state)
-    index, raw = (work.index, work.raw) if work is not None else (0, b"")
-    return Write(context.keys.work(KIND, rollout.id), record, index, raw, tree=context.caches.work)
+    return Write.over(context.keys.work(KIND, rollout.id), record, work, context.caches.work)
 
 
 def _locked(reading: Reading, context: Context, claim: Claim) -> list[Operation]:
@@ -166,30 +159,40 @@ def _freed(reading: Reading) -> list[Operation]:
 
 
 # -- the end ------------------------------------------------------------------------------------
-async def end(reading: Reading, change: Turn, context: Context) -> list[Write | Operation]:
-    """The rollout is over: its record goes, who remains is nobody's but its own."""
+def goes(rollout: Rollout, outcome: Ending) -> str:
+    """The id of the controller that an end takes away; empty: both stay."""
+    if outcome == "done" and not rollout.policy.leave_old:
+        return rollout.old
+    return rollout.new if outcome == "reverted" and rollout.created_new else ""
+
+
+def end(reading: Reading, change: Turn, context: Context, known: Known) -> list[Write | Operation]:
+    """The rollout is over: its record goes, and the controllers that stay are managed by nobody.
+
+    ``known`` is the history of its controller. Where the old controller goes, the new one that was made for
+    the rollout takes its name.
+    """
     rollout, records = reading.stored.record, reading.records
-    rollouts = NamedRecords(context.client, context.keys, KIND, Rollout, "rollout")
-    writes: list[Write | Operation] = [*rollouts.delete(reading.stored), *_freed(reading)]
-    old, new = records.get(rollout.old), records.get(rollout.new)
+    own = ROLLOUT.records(context.client, context.keys)
+    rcs = controller().records(context.client, context.keys)
+    writes: list[Write | Operation] = [*own.delete(reading.stored), *_freed(reading)]
     missing = {rollout.old, rollout.new} - records.keys()
     writes += [operations.check_not_exists(context.keys.record(RCS.name, rc)) for rc in sorted(missing)]
-    if change.outcome == "done" and not rollout.policy.leave_old and old is not None and new is not None:
-        named = rollout.name if rollout.created_new else new.record.name
-        writes += _gone(old, context)
-        if rollout.created_new:
-            writes.append(operations.delete(context.keys.name(RCS.name, new.record.name)))
-            writes.append(_name(named, new, context))
-        writes.append(rewritten(new, context, name=named, **_free(new.record)))
-    else:
-        if change.outcome == "reverted" and rollout.created_new and new is not None:
-            writes += _gone(new, context)
-            new = None
-        stay = [stored for stored in (old, new) if stored is not None]
-        writes += [rewritten(each, context, **_free(each.record)) for each in stay]
-    if old is not None:
-        history = History(context.client, context.keys)
-        writes += await history.add(_ended(reading, change, old.record, context))
+    going = goes(rollout, change.outcome)
+    if going in records:
+        writes += rcs.delete(records[going])
+    for rc, stored in records.items():
+        if rc == going:
+            continue
+        name = stored.record.name
+        if going == rollout.old and rollout.created_new:
+            writes.append(operations.delete(context.keys.name(RCS.name, name)))
+            name = rollout.name
+            writes.append(operations.create(context.keys.name(RCS.name, name), codec.encode(rc)))
+        writes.append(rewritten(stored, context, name=name, **_free(stored.record)))
+    if rollout.old in records:
+        old = records[rollout.old].record
+        writes += History(context.client, context.keys).add(_ended(reading, change, old, context), known)
     return writes
 
 
@@ -197,15 +200,6 @@ def _free(rc: ReplicationController) -> dict[str, object]:
     """The fields of a controller that is nobody's but its own."""
     needs = [need for need in rc.needs if need != KINDS[KIND].feature]
     return {"managed_by": "", "taken": False, "hands": rc.hands + rc.taken, "needs": needs}
-
-
-def _gone(stored: Stored[ReplicationController], context: Context) -> Sequence[Operation]:
-    records = NamedRecords(context.client, context.keys, RCS.name, ReplicationController, "rc")
-    return records.delete(stored)
-
-
-def _name(name: str, stored: Stored[ReplicationController], context: Context) -> Operation:
-    return operations.create(context.keys.name(RCS.name, name), msgspec.json.encode(stored.record.id))
 
 
 def _ended(reading: Reading, change: Turn, old: ReplicationController, context: Context) -> Ended:

@@ -10,53 +10,17 @@ from typing import Any
 
 import msgspec
 
-from farmd import kinds, overview
+from farmd import overview
 from farmd.commands.mutation import Call, Change, Mutation, Scalar
-from farmd.commands.noun import Noun
-from farmd.commands.specs import File
-from farmd.kinds import KINDS
-from farmd.rollout.creation import begin, controllers, of
-from store import codec, manifests
+from farmd.rollout import noun
+from farmd.rollout.creation import begin
+from store import manifests
 from store.entry import Stored
 from store.errors import Conflict, NotFound
-from store.families import RCS
 from store.history import Ended, History
 from store.policies import Policy, Stage
-from store.rcs import ReplicationController
 from store.rollouts import KIND, Rollout, RolloutStatus
-
-
-class RolloutSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """A rollout as ``get --file`` shows it."""
-
-    name: str
-    replicas: int
-    policy: Policy = Policy()
-
-
-def _facts(rollout: Rollout, status: RolloutStatus | None) -> list[tuple[str, str]]:
-    found = [
-        ("From", f"{rollout.from_manifest[:12]} (controller {rollout.old})"),
-        ("To", f"{rollout.to_manifest[:12]} (controller {rollout.new})"),
-        ("Replicas", f"{rollout.replicas} in the end"),
-        ("Begun by", rollout.by),
-    ]
-    if status is not None:
-        found.insert(0, ("Phase", f"{status.phase}, stage {status.stage} of {status.stages}"))
-        for title, side in (("Old", status.old), ("New", status.new)):
-            told = f"{side.desired} desired, {side.placed} placed, {side.available} available"
-            found.append((title, told))
-        found.append(("Floor", f"{status.minimum} available"))
-    return found
-
-
-ROLLOUT: Noun[RolloutSpec, Rollout] = Noun(
-    kind=KIND,
-    document="Rollout",
-    file=File(spec=RolloutSpec, record=Rollout, kept={}),
-    told=lambda rollout: {"replicas": rollout.replicas},
-    facts=_facts,
-)
+from store.status import StatusStore
 
 
 async def pause(call: Call, target: str) -> Mutation:
@@ -94,14 +58,11 @@ async def approve(call: Call, target: str, *, everything: bool = False) -> Mutat
         Conflict: it asks for no word now.
     """
     stored = await live(call, target)
-    row = await call.client.read(call.keys.status(KIND, stored.record.id))
-    status = codec.decode(RolloutStatus, row.value, row.key) if row is not None else RolloutStatus(state="")
-    asked = next(
-        (word for word in status.reason.split(";") if "waits for farmctl rollout approve" in word), ""
-    )
-    if not asked and not everything:
+    status = await StatusStore(call.client, call.keys, KIND, RolloutStatus).get(stored.record.id)
+    asks = status.asks if status is not None else 0
+    if not asks and not everything:
         raise Conflict(f"rollout {stored.record.name!r} asks for no approval now", id=stored.record.id)
-    stage = status.stages if everything else int(asked.split()[1])
+    stage = (status.stages if status is not None else 0) if everything else asks
     return _said(call, stored, "approve", approved=stage)
 
 
@@ -117,9 +78,9 @@ class PodRow(msgspec.Struct, frozen=True):
 async def explain(call: Call, target: str) -> list[PodRow]:
     """The pods of both sides, as their nodes say."""
     rollout = (await live(call, target)).record
-    found: list[PodRow] = []
+    records, found = noun.controller().records(call.client, call.keys), list[PodRow]()
     for side, controller in (("old", rollout.old), ("new", rollout.new)):
-        rc = (await controllers(call).get(controller)).record
+        rc = (await records.get(controller)).record
         for pod in (await overview.pods(call.client, call.keys, rc)).placed:
             told = "healthy" if pod.healthy else pod.phase
             found.append(PodRow(side, f"{pod.node}/{pod.instance}", told, pod.reason))
@@ -135,8 +96,7 @@ async def _revert_ended(call: Call, target: str) -> Mutation:
     last = next((ended for ended in await history(call, target) if ended.outcome == "done"), None)
     if last is None:
         raise NotFound(f"rollout {target!r} does not exist, and history knows no version to go back to")
-    noun: Noun[Any, ReplicationController] = kinds.load(KINDS[RCS.name].asked)
-    stored, held = await noun.editable(call, target, membership=True, by_name=True)
+    stored, held = await noun.controller().editable(call, target, membership=True, by_name=True)
     now, policy = stored.record, stored.record.rollout or Policy()
     if now.manifest == last.old.manifest:
         raise Conflict(f"controller {target!r} has version {now.manifest[:12]} already", id=now.id)
@@ -154,7 +114,7 @@ async def live(call: Call, target: str) -> Stored[Rollout]:
         NotFound: there is none; says how the last one ended.
     """
     try:
-        return await of(call).find(target)
+        return await noun.live(call).find(target)
     except NotFound:
         over = await history(call, target) if target and "/" not in target else []
         if not over:
@@ -183,4 +143,4 @@ def _said(call: Call, stored: Stored[Rollout], word: str, **fields: Any) -> Muta
         after=after,
         destructive=word in {"abort", "revert"},
     )
-    return Mutation(change, (of(call).replace(stored, wanted),) if changed else ())
+    return Mutation(change, (noun.live(call).replace(stored, wanted),) if changed else ())

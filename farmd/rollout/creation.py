@@ -5,37 +5,29 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from functools import partial
-from typing import Any
 
 import msgspec
 
-from farmd import kinds
 from farmd.commands import fleet
 from farmd.commands.mutation import Call, Change, Guard, Mutation, registered
-from farmd.commands.noun import Noun
 from farmd.kinds import KINDS
+from farmd.rollout import fitting
 from farmd.rollout.checks import check
-from farmd.rollout.simulate import Course, in_place, simulate
+from farmd.rollout.noun import controller, live
+from farmd.rollout.simulate import Course, simulate
 from farmd.rollout.stages import minimum
-from scheduler.decide import allocation
+from scheduler.decide import allocation, eligibility
 from store import manifests
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid
-from store.families import RCS
 from store.history import History
 from store.manifests import Manifest
-from store.named import NamedRecords
 from store.operations import Operation
 from store.policies import Policy
 from store.rcs import ReplicationController
 from store.rollouts import KIND, Rollout
 
 LONGEST_NAME = 63
-
-
-def of(call: Call) -> NamedRecords[Rollout]:
-    """The live rollouts."""
-    return NamedRecords(call.client, call.keys, KIND, Rollout, KINDS[KIND].noun)
 
 
 async def begin(
@@ -66,27 +58,12 @@ async def begin(
         replicas_desired=0,
         created=call.clock.now(),
     )
-    rollout = Rollout(
-        id=ident,
-        name=before.name,
-        old=before.id,
-        new=new.id,
-        from_manifest=before.manifest,
-        to_manifest=wanted.manifest,
-        replicas=wanted.replicas_desired,
-        started_from=before.replicas_desired,
-        started_to=0,
-        policy=_floored(chosen, before, wanted.replicas_desired),
-        labels=before.labels,
-        needs=before.needs,
-        by=call.actor,
-        at=call.clock.now(),
-    )
+    rollout = _rollout(call, ident, before, new, wanted.replicas_desired, chosen)
     check(rollout)
     _refuse_disabled(before)
     if not retry:
         await _refuse_reverted(call, rollout)
-    rcs = controllers(call)
+    rcs = controller().records(call.client, call.keys)
     return Mutation(
         _begun(rollout),
         (
@@ -109,39 +86,53 @@ async def toward(
     Raises:
         NotFound, Conflict, Locked, InputInvalid: as ``begin``.
     """
-    noun: Noun[Any, ReplicationController] = kinds.load(KINDS[RCS.name].asked)
-    before, held = await noun.editable(call, old, membership=True)
-    after, held_too = await noun.editable(call, new, membership=True)
+    rcs = controller()
+    before, held = await rcs.editable(call, old, membership=True)
+    after, held_too = await rcs.editable(call, new, membership=True)
     ident, total = call.ids.new(), before.record.replicas_desired if replicas is None else replicas
-    rollout = Rollout(
-        id=ident,
-        name=before.record.name,
-        old=before.record.id,
-        new=after.record.id,
-        created_new=False,
-        from_manifest=before.record.manifest,
-        to_manifest=after.record.manifest,
-        replicas=total,
-        started_from=before.record.replicas_desired,
-        started_to=after.record.replicas_desired,
-        policy=_floored(policy or before.record.rollout or Policy(), before.record, total),
-        labels=before.record.labels,
-        needs=before.record.needs,
-        by=call.actor,
-        at=call.clock.now(),
-    )
+    chosen = policy or before.record.rollout or Policy()
+    rollout = _rollout(call, ident, before.record, after.record, total, chosen, created_new=False)
     check(rollout)
     if before.record.pod_id != after.record.pod_id:
         found, expected = after.record.pod_id, before.record.pod_id
         raise InputInvalid(f"rollout: found the pod id {found!r}, expected {expected!r}", field="to")
     for each in (before.record, after.record):
         _refuse_disabled(each)
-    rcs = controllers(call)
-    taken = [rcs.replace(each, managed(each.record, ident)) for each in (before, after)]
+    records = rcs.records(call.client, call.keys)
+    taken = [records.replace(each, managed(each.record, ident)) for each in (before, after)]
     guards = (*held.operations, *held_too.operations)
     own = await _own(call, rollout)
     course = partial(_course, call, rollout, before.record, after.record)
     return Mutation(_begun(rollout), (await registered(call), *guards, *own, *taken), course)
+
+
+def _rollout(
+    call: Call,
+    ident: str,
+    old: ReplicationController,
+    new: ReplicationController,
+    total: int,
+    policy: Policy,
+    *,
+    created_new: bool = True,
+) -> Rollout:
+    return Rollout(
+        id=ident,
+        name=old.name,
+        old=old.id,
+        new=new.id,
+        created_new=created_new,
+        from_manifest=old.manifest,
+        to_manifest=new.manifest,
+        replicas=total,
+        started_from=old.replicas_desired,
+        started_to=new.replicas_desired,
+        policy=_floored(policy, old, total),
+        labels=old.labels,
+        needs=old.needs,
+        by=call.actor,
+        at=call.clock.now(),
+    )
 
 
 async def _course(
@@ -153,15 +144,16 @@ async def _course(
 ) -> Course:
     """What it will do, as far as the nodes of this moment tell where the new pods may stand."""
     view, rows = await fleet.read(call.client, call.keys, {old.id, new.id})
-    noun: Noun[Any, ReplicationController] = kinds.load(KINDS[RCS.name].asked)
-    assert noun.pods is not None
+    pods = controller().pods
+    assert pods is not None
     manifest = pod or await manifests.read(call.client, call.keys, new.manifest)
     places = [(row.node, row.instance) for row in rows if row.owner == old.id]
-    request = noun.pods.request(new, manifest)
-    unfit = set(places) - in_place(request, old.id, places, view)
+    request = pods.request(new, manifest)
+    asked = fitting.question(request, old.id, places)
+    unfit = set(places) - fitting.places(asked, eligibility(asked, view), view)
     course = simulate(rollout, old, new, unfit)
-    asked = msgspec.structs.replace(request, leaving=frozenset(unfit))
-    return dataclasses.replace(course, short=allocation(asked, course.elsewhere, view).why)
+    elsewhere = msgspec.structs.replace(request, leaving=frozenset(unfit))
+    return dataclasses.replace(course, short=allocation(elsewhere, course.elsewhere, view).why)
 
 
 def managed(rc: ReplicationController, ident: str) -> ReplicationController:
@@ -184,14 +176,14 @@ async def _own(call: Call, rollout: Rollout) -> tuple[Operation, ...]:
     Raises:
         Conflict: the controller has a rollout already.
     """
-    standing, index = await of(call).named(rollout.name)
+    standing, index = await live(call).named(rollout.name)
     if standing is not None:
         raise Conflict(
             f"controller {rollout.name!r} has a rollout already",
             id=standing.record.id,
             hint=f"farmctl rollout status {rollout.name}; revert or abort it first",
         )
-    return of(call).create(rollout, name_index=index)
+    return live(call).create(rollout, name_index=index)
 
 
 def _begun(rollout: Rollout) -> Change:
@@ -213,11 +205,6 @@ def _floored(policy: Policy, rc: ReplicationController, total: int) -> Policy:
         return policy
     limit = msgspec.structs.replace(rc, replicas_desired=total).unavailable_limit
     return msgspec.structs.replace(policy, minimum=max(0, total - limit))
-
-
-def controllers(call: Call) -> NamedRecords[ReplicationController]:
-    """All controllers."""
-    return NamedRecords(call.client, call.keys, RCS.name, ReplicationController, "rc")
 
 
 def _refuse_disabled(rc: ReplicationController) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farmd.rollout.commands import ROLLOUT
 from farmd.rollout.following import Following
+from farmd.rollout.noun import ROLLOUT
 from farmd.rollout.phases import Phases
 from farmd.rollout.worker import RolloutWorker
 from farmd.runtime.wake import Wake

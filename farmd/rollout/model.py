@@ -15,7 +15,7 @@ from farmd.work.model import Blocked
 from scheduler.model import Assignment
 from store.pods import Place
 from store.rcs import ReplicationController
-from store.rollouts import Outcome, Rollout, RolloutState
+from store.rollouts import Ending, Rollout, RolloutState
 
 Fact = Literal["fit", "places"]
 """Which nodes may keep a pod of the target in place of one of the source; places for other pods."""
@@ -82,10 +82,10 @@ class Side:
 class Snapshot:
     """One rollout at one moment; ``old`` or ``new`` None: that controller is gone.
 
-    ``held`` says why nothing may move now, ``frozen_for`` seconds of it are a freeze. ``locked`` is who else
-    holds a mutation lock, ``locks`` whether this claim's session holds both. ``busy``: a worker of one of the
-    controllers has a move to end first. ``risen``: when this worker last saw progress (seconds since the
-    epoch). ``now``: likewise. ``fit`` are places of the source that the target may take over in place.
+    ``frozen`` is the evidence of a freeze that holds it, for ``frozen_for`` seconds now. ``locked`` is who
+    else holds a mutation lock, ``locks`` whether this claim's session holds both. ``busy``: a worker of one
+    of the controllers has a move to end first. ``risen``: when this worker last saw progress (seconds since
+    the epoch). ``now``: likewise. ``fit`` are places of the source that the target may take over in place.
     """
 
     rollout: Rollout
@@ -165,7 +165,7 @@ class Turn:
     action: Action
     state: RolloutState | None
     reason: str = ""
-    outcome: Outcome = "done"
+    outcome: Ending = "done"
 
     @property
     def takes(self) -> bool:
@@ -175,7 +175,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do now: a turn, or moves and repairs of intents; else what is waited for."""
+    """What to do now: a turn, or moves and repairs of intents; else what is waited for.
+
+    ``fault`` is what people are alerted of; ``asks`` the stage, from 1, that waits for a person's word.
+    """
 
     turn: Turn | None = None
     moves: Moves = Moves()
@@ -184,6 +187,7 @@ class Plan:
     waiting: str = ""
     after: float | None = None
     fault: str = ""
+    asks: int = 0
 
     @property
     def empty(self) -> bool:

@@ -134,7 +134,7 @@ def _unapproved(shot: Snapshot, number: int) -> Plan | None:
     if not stages(shot)[number].approve or shot.rollout.approved > number:
         return None
     ask = f"stage {number + 1} waits for farmctl rollout approve {shot.rollout.name}"
-    return Plan(blocked=Blocked("unapproved", ask))
+    return Plan(blocked=Blocked("unapproved", ask), asks=number + 1)
 
 
 def _moving(shot: Snapshot, state: RolloutState) -> Plan | Ask[Need]:

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from farmd import kinds
 from farmd.failsafe.guard import FailsafeGuard
-from farmd.kinds import KINDS
-from farmd.pods.state import PodState, observe
+from farmd.pods.state import PodState, observed
+from farmd.rollout import fitting
 from farmd.rollout.model import Need, Offer, Side, Snapshot
+from farmd.rollout.noun import controller
 from farmd.work.context import Context
-from scheduler.feasibility import cramped
 from scheduler.model import FleetView, Request
 from store.entry import Entry, Stored
 from store.families import RCS
@@ -144,11 +143,9 @@ class Reader:
 
     def pods(self, rc: ReplicationController, min_healthy_time: float) -> dict[tuple[str, str], PodState]:
         """A controller's pods as they are now; one whose node is drained must leave it."""
-        fleet, mono = self._context.fleet, self._context.clock.mono()
-        found = fleet.pods(rc.id).items()
-        states = {place: observe(fleet, place, pod, min_healthy_time, mono) for place, pod in found}
+        states = observed(self._context.fleet, rc.id, min_healthy_time, self._context.clock.mono())
         return {
-            place: msgspec.structs.replace(state, retained=not state.draining)
+            place: msgspec.structs.replace(state, retained=False) if state.draining else state
             for place, state in states.items()
         }
 
@@ -204,34 +201,25 @@ class Reader:
         if (frozen := self._frozen(reading.stored.index, shot.back)) is not None:
             return dataclasses.replace(reading, snapshot=dataclasses.replace(shot, frozen=frozen))
         source, target = shot.sides
-        request = msgspec.structs.replace(
-            await self.request(target.rc),
-            replaces=frozenset({source.rc.id}) if need.fact == "fit" else frozenset(),
-            leaving=frozenset(need.leaving),
-        )
+        request, scheduler = await self.request(target.rc), self._context.scheduler
         unread = shot.unread - {need.fact}
         if need.fact == "fit":
-            fit = await self._fit(request, need, view)
+            asked = fitting.question(request, source.rc.id, need.leaving)
+            answer = await scheduler.eligible_nodes(asked, view)
+            fit = fitting.places(asked, answer, view)
             shot = dataclasses.replace(shot, fit=fit, unread=unread)
         else:
-            found = await self._context.scheduler.allocate_nodes(request, need.count, view)
+            elsewhere = msgspec.structs.replace(request, leaving=frozenset(need.leaving))
+            found = await scheduler.allocate_nodes(elsewhere, need.count, view)
             offer = Offer(found.assignments, found.missing, found.why)
             shot = dataclasses.replace(shot, offer=offer, unread=unread)
         return dataclasses.replace(reading, snapshot=shot, view=view)
 
-    async def _fit(self, request: Request, need: Need, view: FleetView) -> frozenset[tuple[str, str]]:
-        """Where the target's pod may stand in place of the source's: a cordon drives nobody out."""
-        among = msgspec.structs.replace(request, among=frozenset(node for node, _ in need.leaving))
-        answer = await self._context.scheduler.eligible_nodes(among, view)
-        kept = {*answer.eligible, *answer.retained}
-        here = [place for place in need.leaving if place[0] in kept]
-        return frozenset(here) - cramped(here, request, view)
-
     async def request(self, rc: ReplicationController) -> Request:
         """What the scheduler is asked for pods of a controller."""
-        noun = kinds.load(KINDS[RCS.name].asked)
-        found: Request = noun.pods.request(rc, await self._context.manifests.of(rc))
-        return found
+        pods = controller().pods
+        assert pods is not None
+        return pods.request(rc, await self._context.manifests.of(rc))
 
 
 def _ours(lock: Entry, item: str) -> bool:

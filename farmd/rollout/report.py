@@ -24,6 +24,7 @@ def status(shot: Snapshot, plan: Plan, farm: str, since: float) -> RolloutStatus
         stages=len(planning.stages(shot)),
         goal=planning.goal(shot).new,
         minimum=planning.floor(shot),
+        asks=plan.asks,
         old=_side(shot.old),
         new=_side(shot.new),
     )

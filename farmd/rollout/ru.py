@@ -35,7 +35,7 @@ class Rolling:
     policy: Policy
 
 
-def from_p2(text: bytes, source: str) -> Rolling:
+def from_p2(text: str | bytes, source: str) -> Rolling:
     """The rollout that a p2 update stands for: all at once, within its minimum.
 
     Raises:

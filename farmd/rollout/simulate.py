@@ -18,9 +18,7 @@ from farmd.rollout import plan as planning
 from farmd.rollout.model import Need, Offer, Plan, Side, Snapshot
 from farmd.rollout.stages import minimum
 from farmd.work.model import Ask
-from scheduler.decide import eligibility
-from scheduler.feasibility import cramped
-from scheduler.model import Assignment, FleetView, Request
+from scheduler.model import Assignment
 from store.entry import Stored
 from store.intent import Intent
 from store.pods import Place, Pod
@@ -121,18 +119,6 @@ def simulate(
         for counts, goal in zip(reached, goals, strict=True)
     ]
     return Course(minimum=minimum(rollout), stages=tuple(stages), elsewhere=elsewhere, stopped=stopped)
-
-
-def in_place(request: Request, old: str, places: Collection[Place], view: FleetView) -> frozenset[Place]:
-    """Those places of old pods where a new one may stand, as the farm decides it."""
-    nodes = frozenset(node for node, _ in places)
-    asked = msgspec.structs.replace(
-        request, among=nodes, replaces=frozenset({old}), leaving=frozenset(places)
-    )
-    found = eligibility(asked, view)
-    kept = {*found.eligible, *found.retained}
-    here = [place for place in places if place[0] in kept]
-    return frozenset(here) - cramped(here, asked, view)
 
 
 def _decided(shot: Snapshot, unfit: frozenset[Place], round_: int) -> Plan:

@@ -6,11 +6,11 @@ from farmd.commands import waiting
 from farmd.commands.mutation import Call, Change
 from farmd.commands.waiting import Look, Report
 from farmd.rollout.commands import history
+from farmd.rollout.noun import live
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.errors import NotFound
 from store.history import Ended
-from store.named import NamedRecords
-from store.rollouts import KIND, Rollout, RolloutStatus
+from store.rollouts import KIND, RolloutStatus
 from store.status import StatusStore
 
 
@@ -39,9 +39,8 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
 
 
 async def look(call: Call, change: Change) -> Look:
-    records = NamedRecords(call.client, call.keys, KIND, Rollout, "rollout")
     try:
-        rollout = (await records.get(change.id)).record
+        rollout = (await live(call).get(change.id)).record
     except NotFound:
         return Look(name=change.name, noun="rollout", state="ended", desired=0, counts=False)
     status = await StatusStore(call.client, call.keys, KIND, RolloutStatus).get(change.id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from alerting.alert import Alert
 from farmd.pods.placement import Subject
 from farmd.rollout import actions, membership, report
@@ -17,7 +19,7 @@ from store.entry import Stored
 from store.families import RCS
 from store.history import History
 from store.locks import Claim
-from store.rollouts import KIND, Rollout, RolloutStatus
+from store.rollouts import KIND, Ending, Rollout, RolloutStatus
 from store.sessions import Session
 
 
@@ -143,9 +145,7 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         """The last transaction; before it the old side's pods are read, so that none is forgotten."""
         rollout = reading.stored.record
         await self.context.caches.pods.barrier([self.context.keys.pods(rc) for rc in self._controllers])
-        gone = {"done": rollout.old, "reverted": rollout.new, "aborted": ""}[turn.outcome]
-        kept = rollout.policy.leave_old if turn.outcome == "done" else not rollout.created_new
-        if gone and not kept and self.context.fleet.pods(gone):
+        if self.context.fleet.pods(actions.goes(rollout, turn.outcome)):
             return Outcome("after", 0.0, "a pod of it is left")
         audit = self.audit(
             f"rollout.{turn.outcome}",
@@ -154,21 +154,19 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
             before={"from": rollout.from_manifest[:12]},
             after={"to": rollout.to_manifest[:12]},
         )
-        await self.writer.commit(*self.stands(), *await actions.end(reading, turn, self.context), audit)
-        await self._tell_of_end(reading, turn)
+        known = await History(self.context.client, self.context.keys).read(rollout.name)
+        await self.writer.commit(*self.stands(), *actions.end(reading, turn, self.context, known), audit)
+        await self._tell_of_end(reading, turn, [ended.outcome for ended, _ in known[:1]])
         return Outcome("done")
 
-    async def _tell_of_end(self, reading: Reading, turn: Turn) -> None:
+    async def _tell_of_end(self, reading: Reading, turn: Turn, before: Sequence[Ending]) -> None:
         """A version that failed is told of, beyond the rollout; the next one that is done ends it."""
         incidents, key = self.status.incidents, self._incident(reading)
         if turn.outcome == "reverted" and not reading.stored.record.wish:
             await self.context.alerter.fire(self._alert(reading, turn.reason))
-        elif turn.outcome == "done":
-            history = History(self.context.client, self.context.keys)
-            before = [ended for ended, _ in await history.read(reading.stored.record.name)][1:2]
-            if before and before[0].outcome == "reverted":
-                incidents.inherit(key)
-                await incidents.end(key)
+        elif turn.outcome == "done" and "reverted" in before:
+            incidents.inherit(key)
+            await incidents.end(key)
 
     def _incident(self, reading: Reading) -> str:
         return f"rollout_{reading.stored.record.name}"

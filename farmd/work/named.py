@@ -108,7 +108,10 @@ class NamedWorker(Worker[S, P]):
         """The snapshot: the record and everything that its plan rests on."""
 
     def changes(self, snapshot: S, plan: P) -> Sequence[Write | Operation]:
-        """The writes of a plan, in one transaction with its audit record."""
+        """The writes of a plan, in one transaction with its audit record.
+
+        A kind whose plans take more than one transaction overrides ``act`` instead, and has none.
+        """
         raise NotImplementedError(f"{type(self).__name__} writes nothing")
 
     # -- the frame's hooks -----------------------------------------------------------------------
@@ -158,9 +161,8 @@ class NamedWorker(Worker[S, P]):
 
     def replaced(self, family: Family[Any], before: Stored[Any] | None, after: Struct | None) -> Write:
         """The write of the item's record in a family beside it; ``after`` None deletes the record."""
-        key, index = self.context.keys.record(family.name, self.claim.item), before.index if before else 0
-        raw = before.raw if before is not None else b""
-        return Write(key, after, index, raw, tree=self.context.caches.tree(family))
+        key = self.context.keys.record(family.name, self.claim.item)
+        return Write.over(key, after, before, self.context.caches.tree(family))
 
     def frozen(self) -> str | None:
         """The evidence that freezes removals; None: there is none, or a person changed the record since

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
-from farmd.pods.state import PodState, observe
+from farmd.pods.state import PodState, observed
 from farmd.work.named import NamedKind
 from scheduler.model import Request
 from store.entry import Stored
@@ -44,9 +44,8 @@ class OwnerReader(ABC, Generic[R]):
 
     def pods(self, record: Any) -> dict[Place, PodState]:
         """The owner's present pods."""
-        fleet, mono = self.context.fleet, self.context.clock.mono()
-        pods = fleet.pods(self.item).items()
-        return {place: observe(fleet, place, pod, record.min_healthy_time, mono) for place, pod in pods}
+        mono = self.context.clock.mono()
+        return observed(self.context.fleet, self.item, record.min_healthy_time, mono)
 
     def running(self, record: Any) -> str:
         """The processes that nodes still run of an owner that is being deleted and has no pods left, as

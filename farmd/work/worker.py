@@ -118,7 +118,7 @@ class Worker(ABC, Generic[S, P]):
         return self.kind.status(state="blocked", reason=reason)
 
     async def answer(self, snapshot: S, ask: Ask[Any]) -> S:
-        """The snapshot with the fact that ``decide`` asked for."""
+        """The snapshot with the fact that ``decide`` asked for; a kind that never asks has none."""
         raise NotImplementedError(f"{type(self).__name__} answers nothing, asked for {ask.need!r}")
 
     def attach(self) -> None:

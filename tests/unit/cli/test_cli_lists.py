@@ -9,7 +9,7 @@ from farmd.cli.pod_table import pod_table
 from farmd.daemonset.commands import DAEMON_SET
 from farmd.overview import NodeRow, PodRow, Row
 from farmd.replication.commands import RC
-from farmd.rollout.commands import ROLLOUT
+from farmd.rollout.noun import ROLLOUT
 from store.daemonsets import DaemonSet
 from store.nodes import Agent, Taint
 from store.rcs import ReplicationController

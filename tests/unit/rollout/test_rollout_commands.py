@@ -13,7 +13,7 @@ from farmd.cli.changes import described
 from farmd.commands.mutation import Call, Change, commit
 from farmd.commands.waiting import describe
 from farmd.replication.commands import RC
-from farmd.rollout import commands, creation, waiting
+from farmd.rollout import commands, creation, noun, waiting
 from farmd.rollout.ru import from_p2
 from farmd.runtime.errors import EndedOtherwise
 from store import codec, operations
@@ -42,7 +42,7 @@ async def update(call: Call, retry: bool = False, **fields: Any) -> Any:
 
 
 async def rollout(call: Call) -> Rollout:
-    stored, _ = await creation.of(call).named("web")
+    stored, _ = await noun.live(call).named("web")
     assert stored is not None
     return stored.record
 
@@ -138,7 +138,7 @@ async def test_a_policy_that_could_never_end_is_refused(fields: dict[str, Any], 
         with pytest.raises(InputInvalid) as error:
             await update(call, rollout=fields)
         assert error.value.message == line
-        assert (await creation.of(call).list()).items == []
+        assert (await noun.live(call).list()).items == []
 
 
 TYPES = [

@@ -1,0 +1,30 @@
+"""Where a pod of the new version may stand in place of an old one: pure.
+
+The farm that acts and the dry run ask the same question and read the answer in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from scheduler.feasibility import cramped
+from scheduler.model import FleetView, Request
+from scheduler.protocol import Eligibility
+from store.pods import Place
+
+
+def question(request: Request, old: str, leaving: Collection[Place]) -> Request:
+    """The request for a pod in place of each of these pods of the owner ``old``."""
+    nodes = frozenset(node for node, _ in leaving)
+    return msgspec.structs.replace(
+        request, among=nodes, replaces=frozenset({old}), leaving=frozenset(leaving)
+    )
+
+
+def places(asked: Request, answer: Eligibility, view: FleetView) -> frozenset[Place]:
+    """Those places whose nodes may have the pod and have the room: a cordon drives no pod out."""
+    kept = {*answer.eligible, *answer.retained}
+    here = frozenset(place for place in asked.leaving if place[0] in kept)
+    return here - cramped(here, asked, view)

@@ -1,0 +1,62 @@
+"""Rollouts as people name them, and the noun of the controllers that they change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from farmd import kinds
+from farmd.commands.mutation import Call
+from farmd.commands.noun import Noun
+from farmd.commands.specs import File
+from farmd.kinds import KINDS
+from store.families import RCS
+from store.named import NamedRecords
+from store.policies import Policy
+from store.rcs import ReplicationController
+from store.rollouts import KIND, Rollout, RolloutStatus
+
+
+class RolloutSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A rollout as ``get --file`` shows it."""
+
+    name: str
+    replicas: int
+    policy: Policy = Policy()
+
+
+def _facts(rollout: Rollout, status: RolloutStatus | None) -> list[tuple[str, str]]:
+    found = [
+        ("From", f"{rollout.from_manifest[:12]} (controller {rollout.old})"),
+        ("To", f"{rollout.to_manifest[:12]} (controller {rollout.new})"),
+        ("Replicas", f"{rollout.replicas} in the end"),
+        ("Begun by", rollout.by),
+    ]
+    if status is not None:
+        found.insert(0, ("Phase", f"{status.phase}, stage {status.stage} of {status.stages}"))
+        for title, side in (("Old", status.old), ("New", status.new)):
+            told = f"{side.desired} desired, {side.placed} placed, {side.available} available"
+            found.append((title, told))
+        found.append(("Floor", f"{status.minimum} available"))
+    return found
+
+
+ROLLOUT: Noun[RolloutSpec, Rollout] = Noun(
+    kind=KIND,
+    document="Rollout",
+    file=File(spec=RolloutSpec, record=Rollout, kept={}),
+    told=lambda rollout: {"replicas": rollout.replicas},
+    facts=_facts,
+)
+
+
+def live(call: Call) -> NamedRecords[Rollout]:
+    """The live rollouts."""
+    return ROLLOUT.records(call.client, call.keys)
+
+
+def controller() -> Noun[Any, ReplicationController]:
+    """The noun of controllers: another kind's, so the registry names it."""
+    found: Noun[Any, ReplicationController] = kinds.load(KINDS[RCS.name].asked)
+    return found
