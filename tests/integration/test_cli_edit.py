@@ -5,24 +5,18 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.farmctl import Farmctl, embedded, in_cluster
+from tests.farmctl import Farmctl, in_cluster
 from tests.people import hello
 
 HELLO = hello(pod_env={"TOKEN": "secret"})
 Editor = Callable[[str], Path]
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with embedded() as found:
-        yield found
 
 
 @pytest.fixture

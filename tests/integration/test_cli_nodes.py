@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 import yaml
 
 from store.keys import Keys
-from tests.farmctl import Farmctl, embedded, in_cluster, put
+from tests.farmctl import Farmctl, in_cluster, put
 from tests.people import hello
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with embedded() as found:
-        yield found
 
 
 @pytest.fixture

@@ -7,25 +7,18 @@ import base64
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from aiohttp import web
 
-from tests.farmctl import ROOT, Farmctl, embedded, in_cluster, put
+from tests.farmctl import ROOT, Farmctl, in_cluster, put
 from tests.people import hello
 from tests.scripted_consul import Scripted, Seen, json_answer, text_answer
 
 HELLO = yaml.safe_dump(hello())
 LOGS = yaml.safe_dump({"name": "logs", "pod": {"id": "logs", "command": ["ship"]}})
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with embedded() as found:
-        yield found
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import yaml
 
@@ -13,18 +11,12 @@ from store.manifests import Manifest
 from store.nodes import Agent, Node, Taint
 from store.pods import Pod
 from store.reality import Health, Reality
-from tests.farmctl import Farmctl, embedded, in_cluster, put
+from tests.farmctl import Farmctl, in_cluster, put
 from tests.people import hello
 
 NODES = ("web1", "web2", "web3")
 POD = Manifest(id="hello", command=["sleep", "9"])
 SHA = manifests.digest(manifests.canonical(POD))
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with embedded() as found:
-        yield found
 
 
 @pytest.fixture

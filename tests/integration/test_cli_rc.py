@@ -5,23 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.farmctl import Farmctl, embedded, in_cluster, put
+from tests.farmctl import Farmctl, in_cluster, put
 from tests.fleet import LIMIT
 from tests.people import hello
 
 HELLO = yaml.safe_dump(hello(pod_labels={"app": "hello"}))
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with embedded() as found:
-        yield found
 
 
 @pytest.fixture

@@ -69,18 +69,21 @@ def address(api: Api) -> Iterator[str]:
         yield f"{host}:{http if api.own else container.get_exposed_port(HTTP_PORT)}"
 
 
-async def leader(client: ConsulClient) -> str:
-    """Empty until the container listens and its server leads."""
+async def ready(client: ConsulClient) -> bool:
+    """Whether the container listens, its server leads, and its node is registered: a session needs one."""
     try:
-        return await client.leader()
+        if not await client.leader():
+            return False
+        await client.destroy_session(await client.create_session(name="ready", ttl=10))
     except StoreError:
-        return ""
+        return False
+    return True
 
 
 async def test_the_client_works_against_consul_in_a_container(address: str) -> None:
     client = connect({}, SystemClock(), address=address)
     async with asyncio.timeout(LIMIT):
-        while not await leader(client):
+        while not await ready(client):
             await asyncio.sleep(0.05)
     assert (await client.version()).split(".")[0] == "1"
     assert await client.put("farmd/a", b"1", cas=0)
