@@ -244,6 +244,7 @@ class TreeCopy(Generic[T]):
     def _insert(self, shard: Shard, stored: Stored[T]) -> None:
         if stored.key not in self.entries:
             shard.count += 1
+        self.broken.pop(stored.key, None)
         self.entries[stored.key] = stored
 
     def _discard(self, key: str) -> None:
@@ -258,7 +259,6 @@ class TreeCopy(Generic[T]):
         except RecordInvalid as error:
             self._set_aside(raw, error)
             return
-        self.broken.pop(raw.key, None)
         kept = self._worth_keeping(decoded, value)
         # Keys of one transaction, and both indexes of a record that was never rewritten, share a number.
         index = numbers.setdefault(raw.modify_index, raw.modify_index)
@@ -288,7 +288,7 @@ class TreeCopy(Generic[T]):
     def wrote(self, key: str, record: Any, index: int, raw: bytes = b"") -> None:
         """Apply a write of a record of ``kind`` by this process; ``index`` is that of the commit."""
         known = self.entries.get(key)
-        if known is not None and known.index >= index:
+        if (known is not None and known.index >= index) or self._broken_at(key) > index:
             return
         created = known.create_index if known is not None else index
         kept = self._worth_keeping(record, raw)
@@ -301,7 +301,14 @@ class TreeCopy(Generic[T]):
         known = self.entries.get(key)
         if known is not None and known.index <= index:
             self._discard(key)
+        if self._broken_at(key) <= index:
+            self.broken.pop(key, None)
         self._shard_of(key).removed[key] = index
+
+    def _broken_at(self, key: str) -> int:
+        """The index of an entry that does not decode; 0: there is none."""
+        error = self.broken.get(key)
+        return 0 if error is None else int(error.fields.get("index", 0))
 
     def notify(self, keys: set[str]) -> None:
         """Call the subscribers for own commits to which other workers must react."""

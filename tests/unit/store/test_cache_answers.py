@@ -309,6 +309,22 @@ async def test_w6_a_record_that_becomes_corrupt_is_no_longer_served(world: World
         assert world.news == {"a1"}
 
 
+@pytest.mark.parametrize("gone", [False, True])
+async def test_w6_an_own_write_or_reading_ends_what_does_not_decode(world: World, gone: bool) -> None:
+    async with world.running():
+        corrupt = await world.raw("a1", b"{")
+        await world.clock.settle()
+        world.cache.wrote(key("a1"), Thing(1), corrupt - 1)
+        world.cache.removed(key("a1"), corrupt - 1)
+        assert list(world.cache.broken) == [key("a1")], "an older one ends nothing"
+        if gone:
+            world.cache.removed(key("a1"), corrupt + 1)
+        else:
+            world.cache.wrote(key("a1"), Thing(1), corrupt + 1)
+        assert world.cache.broken == {}
+        assert world.seen == ({} if gone else {"a1": 1})
+
+
 # -- own commits and older answers (R15, R23a) -----------------------------------------------------
 async def test_r23a_an_older_answer_does_not_undo_an_own_write(world: World) -> None:
     await world.put("a1", 1)
