@@ -11,7 +11,7 @@ workers of one farm never collide over a node (R17).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -35,10 +35,12 @@ from store import codec, operations
 from store.audit import Audit, AuditLogStore
 from store.consul.client import ConsulClient
 from store.entry import Stored
+from store.errors import RecordInvalid
 from store.families import FAMILIES
 from store.intent import Intent
 from store.keys import Keys
 from store.operations import Operation
+from store.pods import Place
 from store.ports import Clock
 from store.transaction import Group, Result
 
@@ -264,10 +266,14 @@ class Placement:
         await self._caches.pods.barrier([self._keys.pods(each) for each in owners])
         if any(each.reservations for each in doubtful):
             await self._caches.reserved.barrier()
-        if len(changes) > REREAD_ONE_BY_ONE:
+        await self.reread_intents([(change.node, change.instance) for change in changes])
+
+    async def reread_intents(self, places: Collection[Place]) -> None:
+        """Read the intents at these places anew, however seldom the cache reads the tree of intents."""
+        if len(places) > REREAD_ONE_BY_ONE:
             await self._caches.intent.barrier()
-            return
-        await asyncio.gather(*(self.reread_intent(change.node, change.instance) for change in changes))
+        else:
+            await asyncio.gather(*(self.reread_intent(*place) for place in places))
 
     async def reread_intent(self, node: str, instance: str) -> None:
         """Read the intent at a place now, because the tree of intents is read seldom."""
@@ -276,6 +282,10 @@ class Placement:
         if entry is None:
             self._caches.intent.removed(key, index)
         else:
-            record = codec.decode(Intent, entry.value, key)
+            try:
+                record = codec.decode(Intent, entry.value, key)
+            except RecordInvalid:
+                await self._caches.intent.barrier()  # the copy keeps apart what does not decode
+                return
             self._caches.intent.wrote(key, record, entry.modify_index, entry.value)
         self._caches.intent.notify({key})

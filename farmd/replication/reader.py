@@ -60,6 +60,7 @@ class Reader(OwnerReader[Reading]):
         if rc.hands != self._hands:
             # Its manager changed pods of it, of which this farm hears later (R14).
             await context.caches.pods.barrier([context.keys.pods(self.item)])
+            await context.placement.reread_intents(context.fleet.pods(self.item).keys())
             self._hands = rc.hands
         work = context.caches.work.get(context.keys.work("rcs", self.item))
         pods, known = self.pods(rc), work.record if work is not None else Work()

@@ -128,6 +128,9 @@ class Reader:
             if work is not None and work.record.transfer is not None:
                 return f"waiting until a move of {'/'.join(work.record.transfer.old)} is ended"
         await caches.pods.barrier([keys.pods(rc) for rc in (rollout.old, rollout.new)])
+        fleet = self._context.fleet
+        standing = [*fleet.pods(rollout.old), *fleet.pods(rollout.new)]
+        await self._context.placement.reread_intents(standing)
         self._steady = True
         return ""
 

@@ -180,6 +180,20 @@ async def test_two_farms_share_what_belongs_together(rolling: Rolling, agents: O
         assert [audit.action for audit in audits] == ["pods.place"]  # the first placement, and no other
 
 
+async def test_w10_a_farm_that_has_not_seen_the_new_intents_leaves_none_behind(
+    rolling: Rolling, agents: Obedient
+) -> None:
+    """The farm that owns the controllers learns of others' intents late, and removes a pod at once."""
+    keys, client = rolling.cluster.keys, rolling.cluster.client
+    one = farm_on(client, "farm-1", keys=keys, kinds=("rollouts",))
+    two = farm_on(client, "farm-2", keys=keys, kinds=("rcs",), own_trees_pause=3600.0)
+    async with one, two:
+        await rolling.ended(await rolling.begin(4))
+        (rc,) = (await rolling.controllers()).values()
+        await rolling.cluster.change_rc(rc, replicas_desired=3)
+        await rolling.whole(SECOND, 3)
+
+
 async def test_a_version_that_fails_goes_back_and_is_not_tried_again(
     rolling: Rolling, agents: Obedient, farm: RunningFarm
 ) -> None:
