@@ -7,7 +7,7 @@ CODE := store scheduler alerting farmd tests bench .ci
 tests_in = $(sort $(foreach tier,$(1),$(if $(shell find tests/$(tier) -name 'test_*.py' 2>/dev/null | head -1),tests/$(tier))))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev test test-fast soak lint format bench clean
+.PHONY: help venv servers demo dev test test-fast test-stateful test-parts soak lint format bench clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -22,17 +22,21 @@ demo: venv ## A fleet on this machine, from a command to running processes, in u
 dev: venv ## Keep such a fleet up until ^C
 	@$(BIN)/python -m farmd dev
 
-test: venv ## Every tier of tests, on real parts; fetches a real Consul if there is none
-	@$(BIN)/python -m tests.servers consul
-	$(BIN)/pytest -n 2 $(call tests_in,unit)
-	PYTHONHASHSEED=0 $(BIN)/pytest -n 2 --dist worksteal $(call tests_in,stateful)
-	$(BIN)/pytest -n 4 --dist loadgroup $(call tests_in,contract integration fault e2e)
+test: servers test-fast test-stateful test-parts ## Every tier of tests, on real parts; fetches a real Consul if there is none
 
 test-fast: venv ## Unit tests only
 	$(BIN)/pytest -n 2 $(call tests_in,unit)
 
-soak: venv ## A fleet on a real Consul under edits and faults for an hour (MINUTES=10 SEED=1)
-	@$(BIN)/python -m tests.servers consul >/dev/null
+test-stateful: venv
+	PYTHONHASHSEED=0 $(BIN)/pytest -n 2 --dist worksteal $(call tests_in,stateful)
+
+test-parts: servers
+	$(BIN)/pytest -n 4 --dist loadgroup $(call tests_in,contract integration fault e2e)
+
+servers: venv
+	@$(BIN)/python -m tests.servers consul >&2
+
+soak: servers ## A fleet on a real Consul under edits and faults for an hour (MINUTES=10 SEED=1)
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),60) $(addprefix --seed ,$(SEED))
 
 lint: venv ## Formatting, rules, types, layers
@@ -45,8 +49,7 @@ format: venv ## Format the code
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
 
-bench: venv ## The performance budget, one JSON line each, on a real Consul with fsync
-	@$(BIN)/python -m tests.servers consul >/dev/null
+bench: servers ## The performance budget, one JSON line each, on a real Consul with fsync
 	@$(BIN)/python -m bench
 
 clean: ## Remove caches and .venv, keep fetched servers

@@ -27,6 +27,7 @@ from tests.servers import ConsulServer
 NODES = ("n1", "n2", "n3")
 # Less than the 55 s after which a parked query ends by itself: whoever waits for that has missed the restore.
 AFTER_RESTORE = 45.0
+TRIES = 10
 OLD = shell("exec sleep 1000")
 NEW = shell("exec sleep 2000")
 ASKING = shell("exec sleep 1000", resources={"cpu": 0.1})
@@ -154,14 +155,24 @@ async def updated(scene: Scene, rc: ReplicationController, manifest: Manifest) -
 
 
 async def test_r23_a_restore_ends_a_parked_query_with_the_index_that_it_began_with(scene: Scene) -> None:
-    """What all that follows rests on: it is measured here, and documented nowhere."""
+    """What all that follows rests on: it is measured here, and documented nowhere.
+
+    A query that reached Consul only after the restore is answered from the restored store: it was not parked,
+    and is tried again.
+    """
     client, key = scene.rig.client, scene.keys.prefix + "x"
     snapshot = await scene.snapshot()
-    await client.put(key, b"1")
-    before = await client.list(key)
-    parked = asyncio.create_task(client.list(key, index=before.index, wait=600.0))
-    await scene.restore(snapshot)
-    assert (await in_time(parked)).index == before.index
+    for _ in range(TRIES):
+        await client.put(key, b"1")
+        before = await client.list(key)
+        parked = asyncio.create_task(client.list(key, index=before.index, wait=600.0))
+        await client.read(key, mode="consistent")
+        await scene.restore(snapshot)
+        ended = await in_time(parked)
+        if ended.index == before.index:
+            break
+        assert not ended.items
+    assert ended.index == before.index, f"{TRIES} queries ended with another index"
     assert await client.read(key, mode="consistent") is None
     await client.put(key, b"2")
     after = await client.list(key)
