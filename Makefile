@@ -6,6 +6,9 @@ CODE := store scheduler alerting farmd tests bench .ci
 # pytest exits with 5 for a folder without tests, so only folders with tests are run.
 tests_in = $(sort $(foreach tier,$(1),$(if $(shell find tests/$(tier) -name 'test_*.py' 2>/dev/null | head -1),tests/$(tier))))
 
+SERVERS := consul nginx prometheus promtool
+bench soak: SERVERS := consul
+
 .DEFAULT_GOAL := help
 .PHONY: help venv servers demo dev test test-fast test-stateful test-parts soak lint format bench clean
 
@@ -22,7 +25,7 @@ demo: venv ## A fleet on this machine, from a command to running processes, in u
 dev: venv ## Keep such a fleet up until ^C
 	@$(BIN)/python -m farmd dev
 
-test: servers test-fast test-stateful test-parts ## Every tier of tests, on real parts; fetches a real Consul if there is none
+test: servers test-fast test-stateful test-parts ## Every tier of tests, on real parts; fetches a real Consul, nginx and Prometheus if there are none
 
 test-fast: venv ## Unit tests only
 	$(BIN)/pytest -n 2 $(call tests_in,unit)
@@ -34,7 +37,7 @@ test-parts: servers
 	$(BIN)/pytest -n 4 --dist loadgroup $(call tests_in,contract integration fault e2e)
 
 servers: venv
-	@$(BIN)/python -m tests.servers consul >&2
+	@$(BIN)/python -m tests.binaries $(SERVERS) >&2
 
 soak: servers ## A fleet on a real Consul under edits and faults for an hour (MINUTES=10 SEED=1)
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),60) $(addprefix --seed ,$(SEED))

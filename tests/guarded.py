@@ -23,6 +23,7 @@ from store.entry import Entry
 from store.keys import Keys
 from store.registration import register_cluster, register_node
 from tests import servers
+from tests.binaries import binary
 from tests.farmctl import ROOT, Farmctl
 from tests.fleet import client_of
 
@@ -77,7 +78,7 @@ class Guarded:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             env={
-                "PATH": f"{servers.consul_binary().parent}:{os.environ['PATH']}",
+                "PATH": f"{binary('consul').parent}:{os.environ['PATH']}",
                 "CONSUL_HTTP_ADDR": self.server.address,
                 "CONSUL_HTTP_TOKEN": OWNER,
             },

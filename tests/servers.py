@@ -1,8 +1,6 @@
-"""Real Consul for tests, bench and CI: finds or fetches the binary, runs it on free ports.
+"""Real Consul for tests, bench and CI, on free ports.
 
-``python -m tests.servers consul`` prints the path of the binary. The order: ``consul`` on PATH,
-``.cache/bin/consul``, the binary out of Consul's image where a Docker-compatible API answers, the
-Debian 11 package. A live cluster is never touched: ``CONSUL_HTTP_ADDR`` counts only together with
+A live cluster is never touched: ``CONSUL_HTTP_ADDR`` counts only together with
 ``FARMD_TEST_CONSUL=external``, and only for cases that need no server of their own.
 """
 
@@ -14,7 +12,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -24,23 +21,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests import debian, reaper
+from tests import reaper
+from tests.binaries import binary
 from tests.ports import free_ports
 
-BINARY = debian.CACHE / "bin" / "consul"
-IMAGE = os.environ.get("FARMD_TEST_CONSUL_IMAGE", "hashicorp/consul:1.8.7")
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 
-HOW_TO_GET_ONE = (
-    "no Consul for the tests: put a `consul` binary on PATH or at .cache/bin/consul, "
-    "or start a Docker-compatible API, or name a disposable server with "
-    "FARMD_TEST_CONSUL=external CONSUL_HTTP_ADDR=host:port"
-)
-
 
 class NoConsul(Exception):
-    """There is no Consul here and none can be fetched; the message says how to get one."""
+    """The environment offers a server and does not say where; the message says what is missing."""
 
 
 class NotStarted(Exception):
@@ -55,58 +45,6 @@ def external() -> str | None:
     if not address:
         raise NoConsul("FARMD_TEST_CONSUL=external, but CONSUL_HTTP_ADDR is not set")
     return address.removeprefix("http://")
-
-
-def consul_binary() -> Path:
-    """The binary, fetched into ``.cache/bin`` if need be.
-
-    Raises:
-        NoConsul: nowhere to be had.
-    """
-    found = shutil.which("consul")
-    if found is not None:
-        return Path(found)
-    if BINARY.exists():
-        return BINARY
-    reasons = []
-    with debian.locked("consul"):
-        for source in (_from_image, _from_debian):
-            if BINARY.exists():
-                return BINARY
-            try:
-                source()
-            except debian.CannotFetch as error:
-                reasons.append(str(error))
-    if BINARY.exists():
-        return BINARY
-    raise NoConsul(f"{HOW_TO_GET_ONE} ({'; '.join(reasons)})")
-
-
-def _from_debian() -> None:
-    with tempfile.TemporaryDirectory(prefix="farmd-consul-") as name:
-        debian.unpack(["consul"], "bullseye", Path(name))
-        _install(Path(name) / "usr/bin/consul")
-
-
-def _from_image() -> None:
-    from tests import containers
-
-    with tempfile.TemporaryDirectory(prefix="farmd-consul-") as name:
-        _install(containers.copy_out(IMAGE, "/bin/consul", Path(name)))
-
-
-def _install(source: Path) -> None:
-    """Into place by rename, so that nobody ever sees half of it."""
-    BINARY.parent.mkdir(parents=True, exist_ok=True)
-    part = BINARY.with_name(f"consul.{os.getpid()}.part")
-    shutil.copyfile(source, part)
-    part.chmod(0o755)
-    try:
-        subprocess.run([part, "version"], check=True, capture_output=True, timeout=60)
-    except (OSError, subprocess.SubprocessError) as error:
-        part.unlink()
-        raise debian.CannotFetch(f"the fetched consul does not run: {error}") from error
-    part.rename(BINARY)
 
 
 class ConsulServer:
@@ -273,7 +211,7 @@ class ConsulServer:
         listed = [word for flag, port in ports.items() for word in (flag, str(port))]
         where = ["-bind", self.host, "-client", self.host, "-node", self._node]
         configuration = ["-config-file", str(self.folder / "config.json")]
-        return [str(consul_binary()), "agent", *mode, *data, *where, *listed, *configuration]
+        return [str(binary("consul")), "agent", *mode, *data, *where, *listed, *configuration]
 
     def _end(self, number: int) -> None:
         process, self._process = self._process, None
@@ -296,19 +234,3 @@ _live: weakref.WeakSet[ConsulServer] = weakref.WeakSet()
 def _close_all() -> None:
     for server in list(_live):
         server.close()
-
-
-def _main(arguments: list[str]) -> int:
-    if arguments != ["consul"]:
-        print("usage: python -m tests.servers consul", file=sys.stderr)
-        return 2
-    try:
-        print(consul_binary())
-    except NoConsul as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(_main(sys.argv[1:]))

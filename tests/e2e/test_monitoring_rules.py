@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 import yaml
 
 from farmd.observe.metrics import table
-from tests import debian
+from tests.binaries import binary
 
 ROOT = Path(__file__).resolve().parents[2]
 MONITORING = ROOT / "monitoring"
@@ -24,12 +23,14 @@ ALERTS = [rule for rule in RULES if "alert" in rule]
 
 
 def promtool(*arguments: str) -> str:
-    """Run promtool from PATH or from Debian's package."""
-    tool = (
-        shutil.which("promtool") or debian.tree("prometheus", ["prometheus"], "bookworm") / "usr/bin/promtool"
-    )
+    """Run Prometheus' checker in the folder of the rules."""
     done = subprocess.run(
-        [tool, *arguments], cwd=MONITORING, capture_output=True, text=True, timeout=60, check=False
+        [binary("promtool"), *arguments],
+        cwd=MONITORING,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -18,7 +18,7 @@ from farmd.runtime.clock import SystemClock
 from store.consul.client import ConsulClient
 from store.consul.connect import connect
 from store.errors import StoreError
-from tests import containers, reaper, servers
+from tests import binaries, containers, reaper
 from tests.containers import Api
 from tests.fleet import LIMIT
 from tests.ports import free_ports
@@ -52,7 +52,7 @@ def tracked(container: DockerContainer, api: Api) -> Iterator[None]:
 @pytest.fixture
 def address(api: Api) -> Iterator[str]:
     """``host:port`` of a Consul in a container of its own."""
-    image = containers.image_of(api, servers.consul_binary(), "localhost/farmd-test-consul")
+    image = containers.image_of(api, binaries.binary("consul"), "localhost/farmd-test-consul")
     http, rpc, serf = free_ports(3) if api.own else (HTTP_PORT, 8300, 8301)
     command = [
         "/bin/consul", "agent", "-dev", "-bind", "127.0.0.1", "-dns-port", "-1", "-grpc-port", "-1",
