@@ -1,0 +1,44 @@
+"""What plans and operations need of the outside, as Protocols: farm, preview and test each have theirs."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from farmd.deploy.model import ServiceSpec, VolumeSpec
+from store.pods import Place
+
+
+class ImageResolverClient(Protocol):
+    """Knows which digest a registry serves for a tag."""
+
+    async def digest(self, image: str) -> str | None:
+        """``sha256:…``; None if the registry gives no answer."""
+
+
+class NameResolver(Protocol):
+    """Names for people."""
+
+    def machine_name(self, machine: str) -> str:
+        """A machine's name; what it does not know comes back as it is."""
+
+    def container_name(self, instance: str) -> str:
+        """A pod's name; what it does not know comes back as it is."""
+
+
+class Client(Protocol):
+    """Carries operations out: a farm makes fenced changes of them, a test a list."""
+
+    async def run(self, service: str, spec: ServiceSpec, machine: str) -> None:
+        """Place one more pod on a machine."""
+
+    async def replace(self, service: str, spec: ServiceSpec, place: Place) -> None:
+        """Give a pod another manifest where it stands: it stops, then the new one starts."""
+
+    async def stop(self, service: str, place: Place) -> None:
+        """Stop a pod, so that its ports are free."""
+
+    async def remove(self, service: str, place: Place) -> None:
+        """Remove a pod."""
+
+    async def create_volume(self, machine: str, volume: VolumeSpec) -> None:
+        """Note a volume on a machine; its agent makes it."""
