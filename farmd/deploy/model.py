@@ -212,7 +212,7 @@ class ContainerSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
 class Placement(manifests.Placement, frozen=True, omit_defaults=True, kw_only=True):
     """Which machines a service may use: names, or none for all; ``max_per_node`` 0: no limit."""
 
-    machines: list[str] = []
+    machines: list[str] = msgspec.field(default_factory=list)
     max_per_node: int = 0
 
 
