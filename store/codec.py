@@ -37,8 +37,17 @@ def decode(kind: type[T], value: bytes, key: str) -> T:
     try:
         record: T = decoder.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RecordInvalid(f"{key}: {error}", key=key) from error
+        raise RecordInvalid(f"{key}: {_mistake(kind, value) or error}", key=key) from error
     return record
+
+
+def _mistake(kind: Any, value: bytes) -> str:
+    """What is wrong with a record, in people's words; empty if only msgspec can tell."""
+    try:
+        found = mistakes.first(kind, msgspec.json.decode(value), unknown=False)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    return f"{found[0] or 'record'}: {found[1]}" if found is not None else ""
 
 
 def stored(kind: type[T], entry: Entry) -> Stored[T]:

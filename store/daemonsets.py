@@ -13,12 +13,13 @@ import msgspec
 from store.keys import Keys
 from store.named import NamedRecords
 from store.ports import KeyReader
+from store.quantities import Share
 from store.times import Time
 
 KIND = "daemonsets"
 DAEMON_SET_ID_LABEL = "daemon_set_id"
 
-Floor = Annotated[int, msgspec.Meta(ge=0)] | Annotated[str, msgspec.Meta(pattern="^(100|[0-9]{1,2})%$")]
+Floor = Annotated[int, msgspec.Meta(ge=0)] | Share
 
 
 class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

@@ -10,12 +10,15 @@ import datetime
 import difflib
 import json
 import math
+import operator
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec import inspect
 
 LONGEST = 80
+_UNKNOWN = "unknown key"
 _WORDS: dict[type[inspect.Type], tuple[str, tuple[type, ...]]] = {
     inspect.IntType: ("a whole number", (int,)),
     inspect.FloatType: ("a number", (int, float)),
@@ -30,10 +33,17 @@ _WORDS: dict[type[inspect.Type], tuple[str, tuple[type, ...]]] = {
 Mistake = tuple[str, str]
 """(path, what is wrong); the path of the whole document is empty."""
 
+_Option = tuple[inspect.Type, str]
+"""A type without its metadata, and its words in place of those that its limits give."""
 
-def first(kind: Any, data: Any) -> Mistake | None:
-    """The first mistake of parsed YAML or JSON that stands for a type; None if this module sees none."""
-    return next(_mistakes(inspect.type_info(kind), data, ""), None)
+
+def first(kind: Any, data: Any, *, unknown: bool = True) -> Mistake | None:
+    """The first mistake of parsed YAML or JSON that stands for a type; None if this module sees none.
+
+    ``unknown``: whether a key that the type does not have is one.
+    """
+    found = _mistakes(inspect.type_info(kind), data, "")
+    return next((one for one in found if unknown or not one[1].startswith(_UNKNOWN)), None)
 
 
 def shown(value: Any) -> str:
@@ -57,16 +67,21 @@ def shown(value: Any) -> str:
 
 def _mistakes(info: inspect.Type, data: Any, path: str) -> Iterator[Mistake]:
     options = _options(info)
-    fitting = [option for option in options if _fits(option, data)]
+    fitting = [option for option, _ in options if _fits(option, data) and _within_limits(option, data)]
     if not fitting:
         yield path, f"found {shown(data)}, expected {_expected(options, data)}"
     elif len(fitting) == 1:
         yield from _within(fitting[0], data, path)
 
 
-def _options(info: inspect.Type) -> list[inspect.Type]:
-    """The types that a type admits, without what is said of them."""
-    return [getattr(option, "type", option) for option in getattr(info, "types", [info])]
+def _options(info: inspect.Type) -> list[_Option]:
+    """The types that a type admits. The metadata of one may say what is ``expected``."""
+    return [
+        (option.type, (option.extra or {}).get("expected", ""))
+        if isinstance(option, inspect.Metadata)
+        else (option, "")
+        for option in getattr(info, "types", [info])
+    ]
 
 
 def _fits(info: inspect.Type, data: Any) -> bool:
@@ -79,13 +94,45 @@ def _fits(info: inspect.Type, data: Any) -> bool:
     return isinstance(data, forms) and (not isinstance(data, bool) or bool in forms or object in forms)
 
 
-def _expected(options: list[inspect.Type], data: Any) -> str:
-    choices = [value for option in options for value in getattr(option, "values", ())]
+def _within_limits(info: inspect.Type, data: Any) -> bool:
+    """Whether data of the right form is within the limits of a number, or has the pattern of a text."""
+    if isinstance(info, inspect.IntType | inspect.FloatType):
+        return not any(
+            limit is not None and over(data, limit)
+            for limit, over in (
+                (info.ge, operator.lt),
+                (info.gt, operator.le),
+                (info.le, operator.gt),
+                (info.lt, operator.ge),
+            )
+        )
+    if isinstance(info, inspect.StrType):
+        return len(data) >= (info.min_length or 0) and re.search(info.pattern or "", data) is not None
+    return True
+
+
+def _expected(options: list[_Option], data: Any) -> str:
+    choices = [value for option, _ in options for value in getattr(option, "values", ())]
     if choices:
         return f"one of {', '.join(map(str, choices))}"
-    words = [_WORDS[type(option)][0] for option in options if not isinstance(option, inspect.NoneType)]
+    words = [
+        said or _WORDS[type(option)][0] + _limits(option)
+        for option, said in options
+        if not isinstance(option, inspect.NoneType)
+    ]
     quotes = isinstance(data, bool | int | float | datetime.date) and "text" in words
     return " or ".join(words) + (": put it in quotes" if quotes else "")
+
+
+def _limits(info: inspect.Type) -> str:
+    """The limits of a number in words; a pattern is no words, so its type's metadata says what it means."""
+    if isinstance(info, inspect.StrType):
+        return " that is not empty" if info.min_length else ""
+    least, above, most = (getattr(info, name, None) for name in ("ge", "gt", "le"))
+    if least is not None and most is not None:
+        return f" from {shown(least)} to {shown(most)}"
+    told = [(least, "of at least"), (above, "above"), (most, "of at most")]
+    return "".join(f" {word} {shown(limit)}" for limit, word in told if limit is not None)
 
 
 def _within(info: inspect.Type, data: Any, path: str) -> Iterator[Mistake]:
@@ -94,7 +141,10 @@ def _within(info: inspect.Type, data: Any, path: str) -> Iterator[Mistake]:
     elif isinstance(info, inspect.DictType):
         for name, value in data.items():
             if not _fits(info.key_type, name):
-                yield path, f"found the key {shown(name)}, expected {_expected([info.key_type], name)}"
+                yield (
+                    path,
+                    f"found the key {shown(name)}, expected {_expected(_options(info.key_type), name)}",
+                )
             yield from _mistakes(info.value_type, value, _joined(path, name))
     elif isinstance(info, inspect.ListType):
         for place, value in enumerate(data):
@@ -105,7 +155,7 @@ def _of_fields(info: inspect.StructType, data: dict[Any, Any], path: str) -> Ite
     fields = {field.encode_name: field for field in info.fields}
     for name in data:
         if name not in fields:
-            yield _joined(path, name), f"unknown key{nearest(str(name), sorted(fields))}"
+            yield _joined(path, name), f"{_UNKNOWN}{nearest(str(name), sorted(fields))}"
     for name, field in fields.items():
         if name in data:
             yield from _mistakes(field.type, data[name], _joined(path, name))

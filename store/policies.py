@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from store.quantities import Seconds
+from store.quantities import Seconds, Share
 
-Part = Annotated[int, msgspec.Meta(ge=0)] | Annotated[str, msgspec.Meta(pattern=r"^(100|[1-9]?\d)%$")]
-"""A number of replicas, or a percentage of all: ``3`` or ``10%``."""
+Part = Annotated[int, msgspec.Meta(ge=0)] | Share
+"""A number of replicas, or a share of all: ``3`` or ``10%``."""
 
 NotNegative = Annotated[Seconds, msgspec.Meta(ge=0)]
 

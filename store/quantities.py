@@ -92,6 +92,10 @@ def _reads(parse: Callable[[str], float]) -> msgspec.Meta:
 Seconds = Annotated[float, _reads(seconds)]
 Amount = Annotated[float, _reads(amount)]
 Whole = Annotated[int, _reads(whole)]
+Share = Annotated[
+    str, msgspec.Meta(pattern="^(100|[0-9]{1,2})%$", extra={"expected": "a share from 0% to 100%"})
+]
+"""A share of a whole, such as ``90%``."""
 
 
 def plain(kind: Any, data: Any, path: str = "") -> Any:

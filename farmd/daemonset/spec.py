@@ -19,7 +19,7 @@ class DaemonSetSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     node_selector: str = ""
     labels: dict[str, str] = {}
     pod_labels: dict[str, str] = {}
-    min_health: int | str | None = None
+    min_health: Floor | None = None
     rate: int = 0
     max_in_progress: int = 50
     min_healthy_time: Seconds = 10.0
@@ -30,13 +30,6 @@ class DaemonSetSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
 def _check(spec: DaemonSetSpec, source: str) -> None:
     specs.check_count(spec.rate, f"{source}: rate")
     specs.check_count(spec.max_in_progress, f"{source}: max_in_progress", lowest=1)
-    try:
-        msgspec.convert(spec.min_health, Floor | None)
-    except msgspec.ValidationError as error:
-        found = f"{source}: min_health: found {spec.min_health!r}"
-        raise InputInvalid(
-            f"{found}, expected a number of pods or a share such as '90%'", field="min_health"
-        ) from error
     if spread := spec.pod.placement.spread:
         raise InputInvalid(
             f"{source}: pod.placement.spread: found {len(spread)} rules, expected none:"

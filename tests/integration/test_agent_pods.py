@@ -165,7 +165,7 @@ async def test_r20_bad_records_concern_their_own_instance_alone(rig: Agents) -> 
     await rig.until_running(good, instance="good")
     reasons = {
         "broken": "malformed",
-        "half": "Expected `str`, got `int`",
+        "half": "manifest: found 5, expected text",
         "nowhere": "not in the store",
         "path": "expected 64 hex digits",
     }

@@ -52,7 +52,10 @@ async def tell(call: Call, daemonset: DaemonSet, status: Status) -> None:
     ("fields", "message"),
     [
         ({"min_healthy_time": -1}, "min_healthy_time: found -1, expected 0 to"),
-        ({"min_health": -1}, "min_health: found -1, expected a number of pods or a share such as '90%'"),
+        (
+            {"min_health": -1},
+            "min_health: found -1, expected a whole number of at least 0 or a share from 0% to 100%",
+        ),
         ({"min_health": "101%"}, "min_health: found '101%'"),
         ({"min_health": "half"}, "min_health: found 'half'"),
         ({"rate": -1}, "rate: found -1, expected a whole number from 0"),
