@@ -41,11 +41,15 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One controller and its pods. ``stop_after`` is its manifest's (R27)."""
+    """One controller and its pods. ``stop_after`` is its manifest's (R27).
+
+    ``more`` pods are available and leave after all others; a dry run counts them and lists only the next.
+    """
 
     rc: ReplicationController
     pods: Mapping[Place, PodState] = field(default_factory=dict)
     stop_after: float = 0.0
+    more: int = 0
 
     @property
     def desired(self) -> int:
@@ -55,7 +59,15 @@ class Side:
     @property
     def available(self) -> int:
         """Its pods that are available on its manifest: what the floor counts."""
-        return sum(state.available and not state.outdated(self.rc.manifest) for state in self.pods.values())
+        serving = sum(
+            state.available and not state.outdated(self.rc.manifest) for state in self.pods.values()
+        )
+        return serving + self.more
+
+    @property
+    def placed(self) -> int:
+        """How many pods it has."""
+        return len(self.pods) + self.more
 
     @property
     def settled(self) -> int:
@@ -65,7 +77,7 @@ class Side:
     @property
     def missing(self) -> int:
         """How many pods it should have and has not."""
-        return max(0, self.desired - len(self.pods))
+        return max(0, self.desired - self.placed)
 
     @property
     def waived(self) -> int:

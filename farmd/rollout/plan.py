@@ -182,7 +182,7 @@ def _reached(shot: Snapshot) -> bool:
     assert shot.old is not None
     assert shot.new is not None
     wanted = goal(shot)
-    if any(len(side.pods) != side.desired for side in (shot.old, shot.new)):
+    if any(side.placed != side.desired for side in (shot.old, shot.new)):
         return False
     less, more = shot.old.desired - wanted.old, shot.new.desired - wanted.new
     if not (less >= 0 >= more if shot.back else more >= 0 >= less):

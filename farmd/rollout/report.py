@@ -31,7 +31,7 @@ def status(shot: Snapshot, plan: Plan, farm: str, since: float) -> RolloutStatus
 
 
 def _side(side: Side) -> SideStatus:
-    return SideStatus(side.desired, len(side.pods), side.available)
+    return SideStatus(side.desired, side.placed, side.available)
 
 
 def told(turn: Turn) -> dict[str, int | str | bool]:

@@ -6,15 +6,16 @@ The planner that acts plans here too, on a world in which nothing fails; so both
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count, islice
 from typing import Any
 
 import msgspec
 
 from farmd.pods.state import PodState
 from farmd.rollout import plan as planning
+from farmd.rollout.membership import ELSEWHERE, IN_PLACE, REMOVED, ROOM
 from farmd.rollout.model import Need, Offer, Plan, Side, Snapshot
 from farmd.rollout.stages import minimum
 from farmd.work.model import Ask
@@ -27,6 +28,8 @@ from store.reality import Glance
 from store.rollouts import Rollout
 
 _SHOWN = 8
+# As many pods as one transaction can move, and one more; a step costs the same, however many there are.
+_LISTED = ROOM // min(IN_PLACE, ELSEWHERE, REMOVED) + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +87,12 @@ def simulate(
     """The course of a rollout that begins now; ``unfit`` places may not keep a pod of the new version."""
     goals = planning.stages(Snapshot(rollout=rollout, old=Side(old), new=Side(new)))
     left = sorted(unfit)[: rollout.started_from]
+    others = (("old", str(number)) for number in count())
+    queue = chain(left, others)
     shot = Snapshot(
         rollout=msgspec.structs.replace(rollout, approved=len(goals)),
-        old=_side(old, [*left, *_places("old", rollout.started_from - len(left))]),
-        new=_side(new, _places("new", rollout.started_to)),
+        old=_listed(Side(old, more=rollout.started_from), queue),
+        new=Side(new, more=rollout.started_to),
         locks=True,
     )
     reached: list[list[tuple[int, int]]] = [[] for _ in goals]
@@ -102,9 +107,9 @@ def simulate(
             shot = dataclasses.replace(shot, state=plan.turn.state)
         elif plan.moves.moves:
             elsewhere += sum(move.target is not None and not move.in_place for move in plan.moves.moves)
-            shot = _moved(shot, plan)
-        elif shot.new is not None and shot.new.available < len(shot.new.pods):
-            shot = dataclasses.replace(shot, new=_side(shot.new.rc, shot.new.pods))
+            shot = _moved(shot, plan, queue)
+        elif shot.new is not None and shot.new.available < shot.new.placed:
+            shot = dataclasses.replace(shot, new=Side(shot.new.rc, more=shot.new.placed))
         elif shot.state is not None and shot.state.phase == "baking" and plan.after is not None:
             shot = dataclasses.replace(shot, now=shot.now + plan.after)
         else:
@@ -137,7 +142,7 @@ def _decided(shot: Snapshot, unfit: frozenset[Place], round_: int) -> Plan:
     return found
 
 
-def _moved(shot: Snapshot, plan: Plan) -> Snapshot:
+def _moved(shot: Snapshot, plan: Plan, queue: Iterator[Place]) -> Snapshot:
     """The world after one transaction: pods that came are not available yet."""
     old, new = shot.sides
     stays, comes = dict(old.pods), dict(new.pods)
@@ -150,19 +155,18 @@ def _moved(shot: Snapshot, plan: Plan) -> Snapshot:
     less, more = old.desired - plan.moves.removed, new.desired + plan.moves.added
     return dataclasses.replace(
         shot,
-        old=Side(msgspec.structs.replace(old.rc, replicas_desired=less), stays),
-        new=Side(msgspec.structs.replace(new.rc, replicas_desired=more), comes),
+        old=_listed(
+            Side(msgspec.structs.replace(old.rc, replicas_desired=less), stays, more=old.more), queue
+        ),
+        new=Side(msgspec.structs.replace(new.rc, replicas_desired=more), comes, more=new.more),
     )
 
 
-def _side(rc: ReplicationController, places: Collection[Place]) -> Side:
-    """A controller whose pods are all available."""
-    pod = _pod(rc, seen=True)
-    return Side(rc, dict.fromkeys(places, pod))
-
-
-def _places(side: str, count: int) -> list[Place]:
-    return [(f"{side} {number:05}", "") for number in range(count)]
+def _listed(side: Side, queue: Iterator[Place]) -> Side:
+    """The side with the next pods of the queue, as many as may leave at once."""
+    missing = min(side.more, max(0, _LISTED - len(side.pods)))
+    listed = dict.fromkeys(islice(queue, missing), _pod(side.rc, seen=True))
+    return dataclasses.replace(side, pods={**side.pods, **listed}, more=side.more - missing)
 
 
 def _pod(rc: ReplicationController, *, seen: bool) -> PodState:

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from farmd.rollout import plan as planning
+from farmd.rollout.model import Snapshot
 from farmd.rollout.simulate import simulate
 from store.policies import Stage
 from tests.rollout_worlds import NEW, OLD, World, controller, on, rollout
@@ -64,11 +66,29 @@ def test_it_tells_the_counts_of_each_stage(begun: Any, unfit: Any, lines: list[s
     assert found.lines() == lines
 
 
+def test_a_step_looks_at_a_few_pods_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, decide = [], planning.decide
+
+    def counting(shot: Snapshot) -> Any:
+        assert shot.old is not None
+        assert shot.new is not None
+        seen.append(len(shot.old.pods) + len(shot.new.pods))
+        return decide(shot)
+
+    monkeypatch.setattr(planning, "decide", counting)
+    begun = rollout(1000, 999)
+    unfit = [(f"n{number}", "web") for number in range(500)]
+    found = simulate(begun, controller(OLD, 1000), controller(NEW, 0), unfit)
+    assert (len(found.stages[0].counts), found.elsewhere) == (1001, 500)
+    assert max(seen) < 20
+    assert len(seen) < 5 * 1000
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_it_tells_what_the_planner_does_in_a_world_where_nothing_fails(data: st.DataObject) -> None:
-    total = data.draw(st.integers(1, 14), "replicas")
-    began = data.draw(st.integers(0, 14), "replicas before")
+    total = data.draw(st.integers(1, 25), "replicas")
+    began = data.draw(st.integers(0, 25), "replicas before")
     minimum = data.draw(st.integers(0, max(0, total - 1)), "minimum")
     parts = sorted(data.draw(st.sets(st.integers(1, total), max_size=4), "stages") | {total})
     rests = data.draw(st.sampled_from([0.0, 30.0]), "bake")
