@@ -59,7 +59,7 @@ def said(request: Request) -> list[str]:
     return [codec.decode(Audit, base64.b64decode(value), "audit").action for value in values]
 
 
-async def bury(cluster: Cluster, farm: RunningFarm) -> None:
+async def bury(cluster: Cluster) -> None:
     """Its session ends, as if its time were over."""
     (entry,) = [
         entry

@@ -43,13 +43,17 @@ class Rolling:
 
     async def begin(self, replicas: int, policy: Policy = QUICK, **fields: Any) -> str:
         """A controller with its pods, and a rollout to the second manifest; the rollout's id."""
+        await self.prepare(replicas, **fields)
+        return await self.update(SECOND, policy)
+
+    async def prepare(self, replicas: int, **fields: Any) -> None:
+        """A controller of the first manifest with its pods, and one node more."""
         names = {f"n{number}": {} for number in range(replicas + 1)}
         await self.cluster.add_nodes(names)
         self.rc = await self.cluster.create_rc(
             "web", replicas, manifest=FIRST, min_healthy_time=0.0, **fields
         )
         await self.placed(replicas)
-        return await self.update(SECOND, policy)
 
     async def update(self, manifest: Manifest, policy: Policy = QUICK, **fields: Any) -> str:
         records = NamedRecords(self.call.client, self.call.keys, "rcs", ReplicationController, "rc")

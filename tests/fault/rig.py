@@ -73,6 +73,15 @@ async def came(hold: Hold, done: Coroutine[Any, Any, None]) -> bool:
     return hold.reached.is_set()
 
 
+async def every_k(case: Callable[[int], Awaitable[bool]], at_once: int) -> int:
+    """Try ``case`` for k = 1, 2, …, several side by side, until one has no k-th step; how many had one."""
+    came: list[bool] = []
+    while all(came):
+        first = len(came) + 1
+        came += await asyncio.gather(*(case(k) for k in range(first, first + at_once)))
+    return came.index(False)
+
+
 @dataclass
 class Rig:
     """One registered cluster; ``address`` is Consul itself, never a proxy."""

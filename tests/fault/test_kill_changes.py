@@ -8,7 +8,6 @@ in the audit once, and playing the audit back gives exactly the pods that there 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -21,7 +20,7 @@ from store.manifests import Manifest
 from store.nodes import Drain, Node
 from tests.fault.farm_process import Nursery
 from tests.fault.invariants import Dump, unfinished
-from tests.fault.rig import ASKING, Rig, came, id_preferring, named, rig_on
+from tests.fault.rig import ASKING, Rig, came, every_k, id_preferring, named, rig_on
 from tests.fleet import CLOCK, in_time
 from tests.proxy import Proxy
 
@@ -182,9 +181,5 @@ async def settled(rig: Rig, context: str) -> None:
 async def test_r12_what_was_under_way_is_finished_once(
     consul_dev: str, nursery: Nursery, name: str, fate: Fate
 ) -> None:
-    came: list[bool] = []
-    while all(came):
-        first = len(came) + 1
-        cases = [kill_at(k, name, fate, consul_dev, nursery) for k in range(first, first + AT_ONCE)]
-        came += await asyncio.gather(*cases)
-    assert came.index(False) >= CASES[name].least
+    steps = await every_k(lambda k: kill_at(k, name, fate, consul_dev, nursery), AT_ONCE)
+    assert steps >= CASES[name].least

@@ -140,7 +140,7 @@ async def test_w13_a_farm_that_dies_after_any_step_changes_nothing_about_the_end
     async with mortal_farm(rolling.cluster, rolling.address, step, answered=answered, kinds=KINDS) as mortal:
         ident = await rolling.begin(3, PATIENT)
         await asyncio.wait_for(mortal.stop.cut.wait(), 40)  # type: ignore[attr-defined]
-        await bury(rolling.cluster, mortal)
+        await bury(rolling.cluster)
     async with farm_on(rolling.cluster.client, "heir", keys=rolling.cluster.keys, kinds=KINDS):
         assert (await rolling.ended(ident)).outcome == "done"
         await rolling.whole(SECOND, 3)

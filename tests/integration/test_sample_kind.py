@@ -153,7 +153,7 @@ async def test_r12_a_farm_that_dies_right_after_a_write_leaves_its_notes_to_anot
     settings = {"kinds": ("notes",)}
     async with mortal_farm(notes.cluster, notes.address, "note.copy", answered=answered, **settings) as dead:
         await asyncio.wait_for(dead.stop.cut.wait(), 15)  # type: ignore[attr-defined]
-        await bury(notes.cluster, dead)
+        await bury(notes.cluster)
         b = await notes.start("b")
         await notes.copied(dict.fromkeys(items, "draft"))
 

@@ -240,7 +240,7 @@ async def test_w16_another_farm_finishes_what_one_began(
         await label(cluster, old, BAD)
         await in_time(mortal.stop.cut.wait())  # type: ignore[attr-defined]
         before = (await work(cluster, rc)).transfer
-        await bury(cluster, mortal)
+        await bury(cluster)
         agents.deaf.clear()
         async with farm_on(cluster.client, "heir", keys=cluster.keys):
             await settled(cluster, rc, old)
@@ -259,7 +259,7 @@ async def test_w16_another_farm_rolls_back_what_one_began(
         agents.deaf |= set(NODES) - set(stand)
         await label(cluster, stand[0], BAD)
         await in_time(mortal.stop.cut.wait())  # type: ignore[attr-defined]
-        await bury(cluster, mortal)
+        await bury(cluster)
         async with farm_on(cluster.client, "heir", keys=cluster.keys):
             await settled(cluster, rc)
     assert await on(cluster, rc) == stand
@@ -281,7 +281,7 @@ async def test_w16_a_move_that_a_dead_farm_took_back_is_taken_back_once(
             await until(await under_way(cluster, rc), "the new pod beside the old")
             await label(cluster, stand[0], GOOD)
         await in_time(mortal.stop.cut.wait())  # type: ignore[attr-defined]
-        await bury(cluster, mortal)
+        await bury(cluster)
         async with farm_on(cluster.client, "heir", keys=cluster.keys):
             await settled(cluster, rc)
             await eventually(lambda: _reason_of_heir(cluster, rc), what="the heir speaks")
