@@ -22,6 +22,7 @@ key_prefix "farmd/rcs/" { policy = "write" }
 key_prefix "farmd/daemonsets/" { policy = "write" }
 key_prefix "farmd/rollouts/" { policy = "write" }
 key_prefix "farmd/history/" { policy = "write" }
+key_prefix "farmd/services/" { policy = "write" }
 key_prefix "farmd/names/" { policy = "write" }
 
 # The stage of a drain; the record of a node that has an agent and no record yet.

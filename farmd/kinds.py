@@ -131,6 +131,9 @@ KINDS: dict[str, KindOfWork] = {
     )
 }
 
+# Nouns of records that are nobody's work by themselves.
+OTHER_NOUNS = {"pods": "pod", "services": "service"}
+
 
 def load(path: str) -> Any:
     """Import what an entry names."""
@@ -152,7 +155,8 @@ def selectable(family: str) -> bool:
 def title(family: str, name: str) -> str:
     """An item as people write it: ``rc/hello``."""
     kind = KINDS.get(family)
-    return f"{kind.noun if kind is not None and kind.noun else family}/{name}"
+    noun = kind.noun if kind is not None else OTHER_NOUNS.get(family, "")
+    return f"{noun or family}/{name}"
 
 
 def listed(family: str, name: str) -> str:
@@ -162,6 +166,6 @@ def listed(family: str, name: str) -> str:
 
 def family_of(word: str) -> str:
     """The family that a noun or an alias means; any other word itself."""
-    words = {"pod": "pods"}  # which are nobody's work by themselves
+    words = {noun: family for family, noun in OTHER_NOUNS.items()}
     words |= {noun: kind.family for kind in KINDS.values() for noun in (kind.noun, *kind.aliases) if noun}
     return words.get(word, word)

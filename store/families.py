@@ -27,6 +27,7 @@ from store.pods import Pod, SharedLabels
 from store.rcs import ReplicationController, small
 from store.reality import Glance, Reality, dated, glance
 from store.rollouts import Rollout, RolloutStatus
+from store.services import Service
 from store.status import ItemStatus, Status
 from store.work import Work
 
@@ -114,6 +115,8 @@ ROLLOUTS: Family[Rollout] = Family(
     status=RolloutStatus,
     named=True,
 )
+# Later versions keep manifests in a service, so this version looks for references there, too.
+SERVICES: Family[Service] = Family(name="services", record=Service, refers=1, younger=True, named=True)
 RCS: Family[ReplicationController] = Family(
     name="rcs",
     record=ReplicationController,
@@ -176,6 +179,7 @@ FAMILIES: dict[str, Family[Any]] = {
     for family in (
         *(
             ROLLOUTS,
+            SERVICES,
             HISTORY,
             RCS,
             DAEMONSETS,

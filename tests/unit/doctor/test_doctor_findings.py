@@ -299,7 +299,7 @@ async def test_r20_nothing_is_an_orphan_while_the_records_are_in_doubt(tree: str
         assert not codes & (orphans.CODES | leftovers.CODES)
 
 
-@pytest.mark.parametrize("family", ["daemonsets", "services", "unheard-of"])
+@pytest.mark.parametrize("family", ["daemonsets", "jobs", "unheard-of"])
 async def test_pods_of_other_kinds_have_owners_too(family: str) -> None:
     async with person() as call:
         await healthy(call)

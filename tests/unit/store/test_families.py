@@ -25,14 +25,15 @@ BY_DIGIT = {"rcs": "", "pods": "", "reality": "/"}
 
 def test_r20_the_sentinels_of_a_cluster() -> None:
     expected = {f"t/{tree}/.present" for tree in WHOLE | BY_DIGIT.keys()}
-    expected.add("t/history/.present")  # not watched, but it refers to manifests
+    expected |= {"t/history/.present", "t/services/.present"}  # not watched, but they refer to manifests
     expected |= {f"t/{tree}/{d}{end}.present" for tree, end in BY_DIGIT.items() for d in "0123456789abcdef"}
     assert sorted(families.sentinels(KEYS)) == sorted(expected)
 
 
 def test_r24_references_are_read_where_they_come_from_before_where_they_go() -> None:
     names = [family.name for family in families.spreading()]
-    assert names == ["rollouts", "daemonsets", "rcs", "work", "history", "pods", "intent", "reality"]
+    sources = ["rollouts", "services", "daemonsets", "rcs"]
+    assert names == [*sources, "work", "history", "pods", "intent", "reality"]
 
 
 def test_r24_what_owns_pods_may_refer_to_manifests() -> None:

@@ -1,0 +1,61 @@
+"""Services: found by name, changed with the owners that they name, and never by a guess."""
+
+from __future__ import annotations
+
+import pytest
+
+from store import codec, families
+from store.errors import RecordInvalid, TransactionRejected
+from store.families import SERVICES
+from store.registration import Schema, register_cluster
+from store.services import Service, ServiceStore, naming, reference
+from tests.people import KEYS, CountedIds, person
+
+WEB = Service(id="ab12", name="web", port="http", active=[reference("rcs", "00aa")])
+
+
+async def test_r14_a_service_names_other_owners_only_if_it_is_as_it_was_read() -> None:
+    async with person() as call:
+        store = ServiceStore(call.client, KEYS)
+        await call.client.transaction(store.create(WEB))
+        read = await store.find("web")
+        await call.client.transaction([store.activate(read, ["rcs/00aa", "rcs/00bb"])])
+        assert (await store.find("web")).record.active == ["rcs/00aa", "rcs/00bb"]
+        for late in (["rcs/00bb"], read.record.active):
+            with pytest.raises(TransactionRejected):
+                await call.client.transaction([store.activate(read, late)])
+
+
+async def test_a_service_keeps_the_fields_of_newer_versions() -> None:
+    async with person() as call:
+        store = ServiceStore(call.client, KEYS)
+        await call.client.transaction(store.create(WEB))
+        newer = {"id": "ab12", "name": "web", "port": "http", "active": ["rcs/00aa"], "project": "shop"}
+        await call.client.put(KEYS.record("services", "ab12"), codec.encode(newer))
+        await call.client.transaction([store.activate(await store.find("web"), [])])
+        assert b'"project":"shop"' in (await store.find("web")).raw
+
+
+async def test_services_that_name_an_owner_are_found_unless_one_cannot_be_read() -> None:
+    async with person() as call:
+        store = ServiceStore(call.client, KEYS)
+        await call.client.transaction(store.create(WEB))
+        found = naming(await store.list(), "rcs/00aa")
+        assert [each.record.name for each in found] == ["web"]
+        assert not naming(await store.list(), "rcs/00bb")
+        await call.client.put(KEYS.record("services", "cd34"), b"{")
+        with pytest.raises(RecordInvalid, match="services/cd34"):
+            naming(await store.list(), "rcs/00bb")
+
+
+async def test_r20_a_cluster_of_an_earlier_version_gets_the_sentinel_of_services() -> None:
+    async with person(registered=False) as call:
+        await call.client.put(KEYS.cluster, codec.encode("c1"))
+        await call.client.put(KEYS.schema, codec.encode(Schema(1, 1, families=["rollouts", "history"])))
+        await register_cluster(call.client, KEYS, CountedIds())
+        entry = await call.client.read(KEYS.schema)
+        assert entry is not None
+        assert set(codec.decode(Schema, entry.value, "").families) == {"rollouts", "history", "services"}
+        (sentinel,) = families.sentinels(KEYS, [SERVICES])
+        assert await call.client.read(sentinel) is not None
+        assert await call.client.read(KEYS.sentinel(KEYS.tree("rollouts"))) is None  # named: permits nothing
