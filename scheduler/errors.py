@@ -46,3 +46,15 @@ class ReservationContended(SchedulerError):
 
     code = "reservation_contended"
     retry = True
+
+
+class NoMachine(SchedulerError):
+    """The rules of a service leave no machine; names each machine's reasons."""
+
+    code = "no_machine"
+
+
+class VolumeRefused(SchedulerError):
+    """The volumes of some services cannot be placed; ``why`` in the fields is one of a closed set."""
+
+    code = "volume_refused"

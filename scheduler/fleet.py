@@ -47,7 +47,7 @@ def node_view(
     book = reserved.record if reserved is not None else _NO_RESERVED
     return NodeView(
         name=name,
-        labels={**agent.labels, **said.labels} if agent is not None else said.labels,
+        labels=_labels(name, said, agent),
         taints=tuple(said.taints),
         cordoned=said.cordoned,
         cordon_reason=said.cordon_reason,
@@ -63,6 +63,12 @@ def node_view(
         used=used_amounts(book),
         broken=broken,
     )
+
+
+def _labels(name: str, said: Node, agent: Agent | None) -> dict[str, str]:
+    """What people and the agent say, ``node`` with its name, and ``volume/<name>`` for each volume."""
+    own = {"node": name} | {f"volume/{volume}": "" for volume in said.volumes}
+    return {**(agent.labels if agent is not None else {}), **said.labels, **own}
 
 
 def owners(pods: Mapping[str, PodView]) -> dict[str, int]:

@@ -72,8 +72,21 @@ class NodeStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     waiting: list[str] = msgspec.field(default_factory=list)
 
 
+class NodeVolume(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A named volume of a node. An empty ``driver`` is ``local``; it was made for ``service``."""
+
+    driver: str = ""
+    options: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    service: str = ""
+
+
 class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A node's record, which people write; its labels and capacity override the agent's facts."""
+    """A node's record, which people write; its labels and capacity override the agent's facts.
+
+    ``volumes`` are those whose data lie on the node, by name: known also while its agent is absent, so that
+    none is made anew, empty, on another node.
+    """
 
     labels: dict[str, str] = {}
     taints: list[Taint] = []
@@ -81,6 +94,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     cordon_reason: str = ""
     drain: Drain | None = None
     capacity: dict[str, float] = {}
+    volumes: dict[str, NodeVolume] = {}
 
 
 class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

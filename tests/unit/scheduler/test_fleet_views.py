@@ -5,12 +5,13 @@ from __future__ import annotations
 from scheduler.fleet import Fleet, node_views
 from scheduler.model import PodView
 from store.entry import Stored
-from store.nodes import Agent, Drain, Node, Reserved, Taint
+from store.nodes import Agent, Drain, Node, NodeVolume, Reserved, Taint
 from store.pods import Pod, PodKey
 
 AGENT = Agent(
     node="n1", version="1", labels={"os": "linux", "az": "agent"}, capacity={"cpu": 8, "memory": 32}
 )
+STATED = {**AGENT.labels, "node": "n1"}
 NODE = Node(labels={"az": "people"}, capacity={"cpu": 4}, taints=[Taint("gpu")], drain=Drain("system"))
 
 
@@ -20,9 +21,14 @@ def book(**instances: dict[str, float]) -> Stored[Reserved]:
 
 def test_people_win_over_the_agents_facts() -> None:
     view = node_views({"n1": NODE}, {"n1": AGENT}, {}, {})["n1"]
-    assert view.labels == {"os": "linux", "az": "people"}
+    assert view.labels == {"os": "linux", "az": "people", "node": "n1"}
     assert view.capacity == {"cpu": 4, "memory": 32}
     assert (view.taints, view.drain, view.presence) == ((Taint("gpu"),), "system", "present")
+
+
+def test_a_nodes_name_and_volumes_are_labels_also_while_its_agent_is_absent() -> None:
+    view = node_views({"n1": Node(labels={"node": "x"}, volumes={"data": NodeVolume()})}, {}, {}, {})["n1"]
+    assert (view.presence, view.labels) == ("unknown", {"node": "n1", "volume/data": ""})
 
 
 def test_r21_an_absent_agent_is_unknown_until_it_is_given_up() -> None:
@@ -97,11 +103,16 @@ def test_r21_what_an_absent_agent_stated_stays_true_until_its_node_is_lost() -> 
     fleet = spoken_for()
     fleet.set_agent("n1", None)
     absent = fleet.view()["n1"]
-    assert (absent.presence, absent.labels, absent.capacity) == ("unknown", AGENT.labels, AGENT.capacity)
+    assert (absent.presence, absent.labels, absent.capacity) == ("unknown", STATED, AGENT.capacity)
     assert absent.facts_known
     fleet.set_lost("n1", True)
     lost = fleet.view()["n1"]
-    assert (lost.presence, lost.labels, lost.capacity, lost.facts_known) == ("lost", {}, {}, False)
+    assert (lost.presence, lost.labels, lost.capacity, lost.facts_known) == (
+        "lost",
+        {"node": "n1"},
+        {},
+        False,
+    )
     fleet.set_lost("n1", False)
     assert not fleet.view()["n1"].facts_known
 
@@ -113,7 +124,7 @@ def test_r21_an_agent_that_is_back_states_its_facts_anew() -> None:
     view = fleet.view()["n1"]
     assert (view.presence, view.labels, view.capacity, view.facts_known) == (
         "present",
-        {"os": "plan9"},
+        {"os": "plan9", "node": "n1"},
         {},
         True,
     )
@@ -123,7 +134,7 @@ def test_r21_a_node_that_only_its_agent_spoke_of_stays_while_the_agent_is_absent
     fleet = Fleet()
     fleet.set_agent("n1", AGENT)
     fleet.set_agent("n1", None)
-    assert fleet.view()["n1"].labels == AGENT.labels
+    assert fleet.view()["n1"].labels == STATED
 
 
 def test_nothing_is_kept_of_a_node_that_is_forgotten() -> None:

@@ -1,0 +1,160 @@
+"""The machines as one plan of many services sees them (uncloud ``scheduler.ClusterState``).
+
+A plan asks which machines a service may use, takes places one after the other, and each later service sees
+the load and the room that the earlier ones left. Sets of machines are bits of one number, kept for each
+distinct rule, so that a plan for a thousand services judges a machine once for a rule and not for a service.
+What must never break: a machine is eligible here exactly if ``scheduler.decide`` has no standing reason
+against it, and equal input gives equal places.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from scheduler.errors import NoMachine
+from scheduler.feasibility import TOLERANCE, room_reasons, standing_reasons
+from scheduler.model import EVICTING, FleetView, Request
+from scheduler.requirement import Requirement, compile_request
+from store import codec
+from store.manifests import asked
+from store.nodes import NodeVolume
+
+Machines = int
+"""A set of machines: bit n stands for ``ClusterState.names[n]``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suitable:
+    """The machines that may get a pod, and those that may keep one."""
+
+    eligible: Machines
+    retained: Machines
+
+
+class ClusterState:
+    """One view of the fleet with what a plan adds to it. Ties are broken by ``seed``, the plan's id.
+
+    ``volumes`` are those that stand in the nodes' records, those of absent and lost machines included.
+    """
+
+    def __init__(
+        self, view: FleetView, volumes: Mapping[str, Mapping[str, NodeVolume]] | None = None, seed: str = ""
+    ) -> None:
+        self.view = view
+        self.volumes = volumes or {}
+        known = {*view, *self.volumes}
+        self.names = tuple(sorted(known, key=lambda name: (_drawn(seed, name), name)))
+        self._bits = {name: 1 << at for at, name in enumerate(self.names)}
+        self._load = {name: len(view[name].pods) for name in view}
+        self._levels: dict[int, Machines] = {}
+        for name, load in self._load.items():
+            self._levels[load] = self._levels.get(load, 0) | self._bits[name]
+        self._used: dict[str, dict[str, float]] = {}
+        self._suitable: dict[object, Suitable] = {}
+        self._scheduled: dict[str, Machines] = {}
+
+    def bits(self, names: Collection[str]) -> Machines:
+        """The set of these machines; unknown names are left out."""
+        return sum({self._bits[name] for name in names if name in self._bits})
+
+    def listed(self, machines: Machines) -> Iterator[str]:
+        """The names in a set, in the order of this plan."""
+        while machines:
+            lowest = machines & -machines
+            yield self.names[lowest.bit_length() - 1]
+            machines ^= lowest
+
+    def suitable(self, request: Request) -> Suitable:
+        """The machines for a request, by everything but room.
+
+        Raises:
+            PlacementInvalid: the manifest's placement block cannot work.
+        """
+        placement = request.manifest.placement
+        rules = codec.encode([placement.constraints, placement.tolerations])
+        key = (request.selector, rules, request.manifest.system, request.among)
+        found = self._suitable.get(key)
+        if found is None:
+            found = self._suitable[key] = self._judged(compile_request(request))
+        return found
+
+    def _judged(self, requirement: Requirement) -> Suitable:
+        eligible = retained = 0
+        among = requirement.request.among
+        for name, node in self.view.items():
+            if among is not None and name not in among:
+                continue
+            codes = {reason.code for reason in standing_reasons(requirement, node)}
+            if not codes:
+                eligible |= self._bits[name]
+            if not codes & EVICTING:
+                retained |= self._bits[name]
+        return Suitable(eligible, retained)
+
+    def having(self, volume: str) -> Machines:
+        """The machines where a volume is, or will be by this plan."""
+        there = self.bits([name for name, volumes in self.volumes.items() if volume in volumes])
+        return there | self._scheduled.get(volume, 0)
+
+    def schedule(self, volume: str, machines: Machines) -> None:
+        """Note that the plan makes a volume on these machines."""
+        self._scheduled[volume] = self._scheduled.get(volume, 0) | machines
+
+    def load(self, machine: str) -> int:
+        """How many pods a machine has, those of the plan included."""
+        return self._load[machine]
+
+    def room(self, machine: str, amounts: Mapping[str, float]) -> float:
+        """How many more pods with these amounts fit on a machine; infinity without amounts."""
+        node = self.view[machine]
+        used = self._used.get(machine, node.used)
+        return min(
+            (
+                math.floor((node.capacity.get(name, 0.0) - used.get(name, 0.0) + TOLERANCE) / amount)
+                for name, amount in amounts.items()
+                if amount > 0
+            ),
+            default=math.inf,
+        )
+
+    def reserve(self, machine: str, amounts: Mapping[str, float]) -> None:
+        """Count one more pod of the plan on a machine."""
+        bit, load = self._bits[machine], self._load[machine]
+        self._load[machine] = load + 1
+        self._levels[load] ^= bit
+        self._levels[load + 1] = self._levels.get(load + 1, 0) | bit
+        if amounts:
+            used = self._used.setdefault(machine, dict(self.view[machine].used))
+            for name, amount in amounts.items():
+                used[name] = used.get(name, 0.0) + amount
+
+    def emptiest(self, machines: Machines, amounts: Mapping[str, float]) -> Iterator[str]:
+        """The machines of a set that have room, those with the fewest pods first."""
+        for load in sorted(self._levels):
+            for name in self.listed(machines & self._levels[load]):
+                if not amounts or self.room(name, amounts) >= 1:
+                    yield name
+
+    def no_machine(self, request: Request, service: str, machines: Machines = 0) -> NoMachine:
+        """The error that no machine takes a service, with each machine's reasons; ``machines`` would."""
+        requirement = compile_request(request)
+        amounts = asked(request.manifest)
+        told = []
+        for name in sorted(self.view):
+            node = self.view[name]
+            reasons = [each.text for each in standing_reasons(requirement, node)]
+            reasons += [each.text for each in room_reasons(requirement, node)]
+            if not reasons and amounts and self.room(name, amounts) < 1:
+                reasons.append("what is left of it goes to other services of this plan")
+            if not reasons and machines and not machines & self._bits[name]:
+                reasons.append("has not the volumes that the service mounts")
+            told += [f"{name}: {', '.join(reasons)}"] if reasons else []
+        why = "; ".join(told) or "there are no machines"
+        return NoMachine(f"services.{service}: no machine can take it: {why}", service=service)
+
+
+def _drawn(seed: str, name: str) -> bytes:
+    return hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest() if seed else b""
