@@ -142,7 +142,7 @@ class World:
 
     def _move(self, move: Move, sides: Mapping[str, dict[Place, PodState]], source: str, target: str) -> None:
         if move.source is not None:
-            del sides[target if move.way == "refill" else source][move.source]
+            del sides[target if move.way in ("refill", "trim") else source][move.source]
             if not move.in_place:
                 self.free.append(move.source[0])
         if move.target is not None:

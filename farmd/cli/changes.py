@@ -44,6 +44,7 @@ _DONE = {
     "approve": "approved",
     "revert": "turning back",
     "abort": "ending",
+    "scale": "scaled",
 }
 
 

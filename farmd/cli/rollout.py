@@ -18,6 +18,7 @@ rollout = group(
         "approve": (f"{_EDIT}:approve", "Let the next stage begin."),
         "revert": (f"{_EDIT}:revert", "Go back to the old version."),
         "abort": (f"{_EDIT}:abort", "End a rollout where it is; both controllers stay."),
+        "scale": (f"{_EDIT}:scale", "Change how many pods there are to be in the end."),
         "history": (f"{_SHOW}:history", "The rollouts of a controller that are over."),
     },
     edited=False,

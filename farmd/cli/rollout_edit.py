@@ -12,7 +12,7 @@ from farmd.cli.names import objects, target
 from farmd.cli.noun_edit import converge, text_of
 from farmd.cli.options import command
 from farmd.commands.mutation import Call, Mutation
-from farmd.rollout import commands, creation
+from farmd.rollout import commands, creation, scaling
 from farmd.rollout.noun import ROLLOUT
 from farmd.rollout.ru import from_p2
 from store.errors import InputInvalid
@@ -121,3 +121,13 @@ async def revert(invocation: Invocation, name: str) -> None:
 async def approve(invocation: Invocation, name: str, everything: bool) -> None:
     """Let the next stage begin; it skips no rest."""
     await apply(invocation, [await commands.approve(invocation.call, name, everything=everything)])
+
+
+@command("scale", mutates=True, waits=True, negative_numbers=True)
+@target("rollout", objects(KIND))
+@click.argument("replicas", type=int)
+async def scale(invocation: Invocation, name: str, replicas: int) -> None:
+    """Set how many pods there are to be in the end; both versions follow. Fewer than now asks first."""
+    mutation = await scaling.scale(invocation.call, name, replicas)
+    await apply(invocation, [mutation])
+    await converge(invocation, ROLLOUT, [mutation])

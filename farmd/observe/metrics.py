@@ -164,8 +164,8 @@ def table() -> tuple[Metric, ...]:
         Metric(
             "farmd_rollout_moves_total",
             "counter",
-            "Pods that rollouts moved: taken over, dropped, added, or placed again.",
-            {"way": ("take", "drop", "grow", "refill")},
+            "Pods that rollouts moved: taken over, dropped, added, placed again, or trimmed after a scale.",
+            {"way": ("take", "drop", "grow", "refill", "trim")},
         ),
         Metric(
             "farmd_alerts_sent_total",

@@ -46,7 +46,7 @@ def _moved(reading: Reading, moves: Moves, request: Request, context: Context) -
     pod = Pod(manifest=target.rc.manifest, labels=dict(request.labels), at=context.clock.now())
     changes = list[Change]()
     for move in moves.moves:
-        owner = target if move.way == "refill" else source
+        owner = target if move.way in ("refill", "trim") else source
         state = owner.pods[move.source] if move.source is not None else None
         if move.in_place and state is not None and move.source is not None:
             owners = (target.rc.id, source.rc.id)

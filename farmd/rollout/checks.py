@@ -21,22 +21,31 @@ def check(rollout: Rollout) -> None:
     total = rollout.replicas
     if rollout.from_manifest == rollout.to_manifest:
         _refuse("to", "the version that it has already", "another one")
-    floor = minimum(rollout)
-    if floor >= total and rollout.started_from:
-        _refuse("minimum", f"{floor} of {total}", "less: nothing could ever leave")
+    check_floor(rollout)
     stages = [staged(stage) for stage in rollout.policy.stages]
     if len(stages) > MOST_STAGES:
         _refuse("stages", f"{len(stages)}", f"at most {MOST_STAGES}")
     counts = [at_least(stage.to, total) for stage in stages]
-    for number, (before, after) in enumerate(pairwise(counts), 2):
+    for number, (before, after) in enumerate(pairwise(counts), 1):
         if after < before:
             _refuse(f"stages[{number}].to", f"{after} after {before}", "a rising number of replicas")
     if counts and counts[-1] != total:
-        _refuse(f"stages[{len(stages)}].to", f"{stages[-1].to}", f"100% or {total}, which is all")
+        _refuse(f"stages[{len(stages) - 1}].to", f"{stages[-1].to}", f"100% or {total}, which is all")
     bakes = sum(stage.bake for stage in stages)
     if 0 < rollout.policy.deadline < bakes:
         found = f"{rollout.policy.deadline:g} s, and {bakes:g} s of rests"
         _refuse("deadline", found, "more than all rests together")
+
+
+def check_floor(rollout: Rollout) -> None:
+    """Refuse a floor that lets nothing leave.
+
+    Raises:
+        InputInvalid: naming what was found.
+    """
+    floor, total = minimum(rollout), rollout.replicas
+    if floor >= total and rollout.started_from:
+        _refuse("minimum", f"{floor} of {total}", "less: nothing could ever leave")
 
 
 def _refuse(field: str, found: str, expected: str) -> None:

@@ -93,6 +93,9 @@ async def toward(
     chosen = policy or before.record.rollout or Policy()
     rollout = _rollout(call, ident, before.record, after.record, total, chosen, created_new=False)
     check(rollout)
+    if total < rollout.started_to:
+        has = f"{rollout.started_to}, which {after.record.name} has already"
+        raise InputInvalid(f"replicas: found {total}, expected at least {has}", field="replicas")
     if before.record.pod_id != after.record.pod_id:
         found, expected = after.record.pod_id, before.record.pod_id
         raise InputInvalid(f"rollout: found the pod id {found!r}, expected {expected!r}", field="to")
@@ -127,7 +130,7 @@ def _rollout(
         replicas=total,
         started_from=old.replicas_desired,
         started_to=new.replicas_desired,
-        policy=_floored(policy, old, total),
+        policy=floored(policy, old, total),
         labels=old.labels,
         needs=old.needs,
         by=call.actor,
@@ -199,7 +202,7 @@ def _begun(rollout: Rollout) -> Change:
     )
 
 
-def _floored(policy: Policy, rc: ReplicationController, total: int) -> Policy:
+def floored(policy: Policy, rc: ReplicationController, total: int) -> Policy:
     """The policy with its floor, which later edits of the controller do not change."""
     if policy.minimum is not None:
         return policy

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from farmd.pods.state import PodState
 from farmd.rollout.counts import counts
@@ -34,10 +35,16 @@ class Leaving:
 def leaving(side: Side, now: float) -> list[Leaving]:
     """Who leaves, in this order: what is missing, replaceable on a lost node, down, must leave its node,
     serves, is unknown, stays on a lost node; by place in each class. A pod whose intent is another owner's
-    stays, as only a person may change that."""
-    own = [(place, state) for place, state in side.pods.items() if not state.foreign(side.rc.id)]
+    stays, as only a person may change that; and one on a lost node until it must have stopped there (R27)."""
+    own = [(place, state) for place, state in side.pods.items() if _may_leave(side, state, now)]
     found = sorted((*_class(side, state, now), place) for place, state in own)
     return [Leaving(None, 0)] * side.missing + [Leaving(place, cost) for _, cost, place in found]
+
+
+def _may_leave(side: Side, state: PodState, now: float) -> bool:
+    if state.foreign(side.rc.id):
+        return False
+    return state.lost is None or side.rc.on_lost == "wait" or side.replaceable(state, now)
 
 
 def _class(side: Side, state: PodState, now: float) -> tuple[int, int]:
@@ -77,13 +84,14 @@ def _placed(shot: Snapshot, chosen: list[Move]) -> Moves | Need:
     done, elsewhere, room = list[Move](), list[Move](), ROOM
     for move in chosen:
         stays = move.way == "take" and move.source is not None and move.source in shot.fit
-        room -= REMOVED if move.way == "drop" else IN_PLACE if stays else ELSEWHERE
+        goes = move.way in ("drop", "trim")
+        room -= 0 if move.way == "raise" else REMOVED if goes else IN_PLACE if stays else ELSEWHERE
         if room < 0:
             break
         if stays and move.source is not None:
             done.append(Move("take", move.source, Assignment(*move.source)))
         else:
-            (done if move.way == "drop" else elsewhere).append(move)
+            (done if goes or move.way == "raise" else elsewhere).append(move)
     if elsewhere and "places" in shot.unread:
         gone = tuple(move.source for move in elsewhere if move.source is not None)
         return Need("places", len(elsewhere), gone)
@@ -103,22 +111,27 @@ def _chosen(shot: Snapshot, goal: Goal, floor: int) -> list[Move]:
     source, target = shot.sides
     stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)
     headroom = source.settled + target.settled - floor
+    if source.desired < stay:
+        return [Move("raise")] * (stay - source.desired)
+    if target.desired > there:
+        return list(_less("trim", target, target.desired - there, headroom, shot.now))
     moves = list(_refilled(target, shot.now))
     headroom -= sum(_class(target, target.pods[move.source], shot.now)[1] for move in moves if move.source)
     if target.desired < there:
         return moves + _transferred(shot, stay, there, floor, headroom)
     if not moves and source.desired > stay:
-        moves = list(_dropped(shot, source.desired - stay, headroom))
+        moves = list(_less("drop", source, source.desired - stay, headroom, shot.now))
     return moves
 
 
-def _dropped(shot: Snapshot, surplus: int, headroom: int) -> Iterator[Move]:
-    """Pods of the source that nothing replaces: there are to be fewer in the end than there were."""
-    source, _ = shot.sides
-    for each in leaving(source, shot.now)[:surplus]:
-        if each.cost <= headroom:
+def _less(
+    way: Literal["drop", "trim"], side: Side, surplus: int, headroom: int, now: float
+) -> Iterator[Move]:
+    """Pods of a side that nothing replaces: there are to be fewer than there were."""
+    for each in leaving(side, now)[:surplus]:
+        if each.cost <= max(0, headroom):
             headroom -= each.cost
-            yield Move("drop", each.place)
+            yield Move(way, each.place)
 
 
 def _transferred(shot: Snapshot, stay: int, there: int, floor: int, headroom: int) -> list[Move]:
@@ -133,7 +146,7 @@ def _transferred(shot: Snapshot, stay: int, there: int, floor: int, headroom: in
     for each in _leaving(source, shot):
         free = shot.back or len(chosen) < max(remove, window)
         allowed = len(chosen) < remove if each.cost else free
-        if len(chosen) < most and allowed and each.cost <= headroom:
+        if len(chosen) < most and allowed and each.cost <= max(0, headroom):
             headroom -= each.cost
             chosen.append(Move("take", each.place))
     grow = max(0, total - (source.desired + target.desired))

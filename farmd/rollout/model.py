@@ -134,10 +134,12 @@ class Move:
 
     ``take``: the target gets a pod for one of the source's; without a place the source had only the count
     of it. ``drop``: a pod of the source goes. ``grow``: the target gets one more. ``refill``: the target
-    gets a pod that it lacks, or one in place of its own on a node that is given up; no count changes.
+    gets a pod that it lacks, or one in place of its own on a node that is given up; no count changes. After
+    a scale: ``trim``: a pod of the target goes. ``raise``: the source is to have one more, which its own
+    worker places once the controllers are lent.
     """
 
-    way: Literal["take", "drop", "grow", "refill"]
+    way: Literal["take", "drop", "grow", "refill", "trim", "raise"]
     source: Place | None = None
     target: Assignment | None = None
 
@@ -159,12 +161,15 @@ class Moves:
     @property
     def removed(self) -> int:
         """By how much the source's count falls."""
-        return sum(move.way in ("take", "drop") for move in self.moves)
+        return sum(move.way in ("take", "drop") for move in self.moves) - self._count("raise")
 
     @property
     def added(self) -> int:
         """By how much the target's count rises."""
-        return sum(move.way in ("take", "grow") for move in self.moves)
+        return sum(move.way in ("take", "grow") for move in self.moves) - self._count("trim")
+
+    def _count(self, way: str) -> int:
+        return sum(move.way == way for move in self.moves)
 
 
 Action = Literal["take", "lock", "rest", "next", "halt", "back", "end"]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from farmd.pods.state import PodState, altered, foreign, replaceable_at, settling
 from farmd.rollout import membership
 from farmd.rollout.model import Moves, Need, Plan, Side, Snapshot, Turn
-from farmd.rollout.stages import Goal, goals, minimum, turning_back
+from farmd.rollout.stages import Goal, goals, minimum, raised, turning_back
 from farmd.work.model import Ask, Blocked, frozen
 from store.policies import at_most
 from store.rollouts import RolloutState
@@ -53,7 +53,8 @@ def goal(shot: Snapshot) -> Goal:
     """Where it goes now."""
     if shot.back:
         return turning_back(shot.rollout)
-    return stages(shot)[stage(shot)]
+    wanted = stages(shot)[stage(shot)]
+    return raised(shot.rollout, wanted, shot.new.desired, floor(shot)) if shot.new is not None else wanted
 
 
 def stages(shot: Snapshot) -> list[Goal]:
@@ -117,6 +118,8 @@ def _cause(shot: Snapshot) -> str:
 
 def _baking(shot: Snapshot, state: RolloutState) -> Plan:
     """A stage was reached: give it time, and a person's word if it wants one."""
+    if not _as_wanted(shot):
+        return Plan(turn=Turn("take", _moves_on(shot, state.stage), "it was scaled"))
     if (fault := _fault(shot)) is not None:
         return fault
     if not _complete(shot):
@@ -178,16 +181,22 @@ def _passed(shot: Snapshot, state: RolloutState) -> Plan:
 
 
 def _reached(shot: Snapshot) -> bool:
-    """Whether both sides have the pods of the goal, and those that come are available."""
+    """Whether both sides have the counts of the goal, and those that come are there and available.
+
+    Pods that the source lacks are placed by its own worker, once the controllers are lent.
+    """
+    source, target = shot.sides
+    if source.placed > source.desired or target.placed != target.desired:
+        return False
+    return _as_wanted(shot) and _complete(shot)
+
+
+def _as_wanted(shot: Snapshot) -> bool:
+    """Whether both counts are those of the goal."""
     assert shot.old is not None
     assert shot.new is not None
     wanted = goal(shot)
-    if any(side.placed != side.desired for side in (shot.old, shot.new)):
-        return False
-    less, more = shot.old.desired - wanted.old, shot.new.desired - wanted.new
-    if not (less >= 0 >= more if shot.back else more >= 0 >= less):
-        return False
-    return _complete(shot)
+    return (shot.old.desired, shot.new.desired) == (wanted.old, wanted.new)
 
 
 def _complete(shot: Snapshot) -> bool:

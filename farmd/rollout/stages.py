@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from store.policies import Stage, at_least
 from store.rollouts import Rollout
@@ -40,13 +40,26 @@ def goals(rollout: Rollout, floor: int) -> list[Goal]:
     found: list[Goal] = []
     for stage in before:
         new = min(total, at_least(stage.to, total))
-        old = min(began, max(math.ceil(began * (total - new) / total), floor - new))
         if found and found[-1].new == new:
             found.pop()
         if rollout.started_to < new < total:
-            found.append(Goal(new, old, stage.bake, stage.approve))
+            found.append(Goal(new, _beside(rollout, new, floor), stage.bake, stage.approve))
     kept = max(0, began - (total - rollout.started_to)) if rollout.policy.leave_old else 0
     return [*found, Goal(total, kept, last.bake, last.approve)]
+
+
+def raised(rollout: Rollout, goal: Goal, new: int, floor: int) -> Goal:
+    """The goal of a stage that has this many new pods already: after a scale it may ask for fewer."""
+    if goal.new >= min(new, rollout.replicas):
+        return goal
+    new = min(new, rollout.replicas)
+    return replace(goal, new=new, old=_beside(rollout, new, floor))
+
+
+def _beside(rollout: Rollout, new: int, floor: int) -> int:
+    """How many old pods there are to be beside so many new ones."""
+    began, total = rollout.started_from, rollout.replicas
+    return min(began, max(math.ceil(began * (total - new) / total), floor - new))
 
 
 def turning_back(rollout: Rollout) -> Goal:

@@ -118,7 +118,7 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
             )
         if found.replan:
             return Outcome("rejected", None, found.reason)
-        for move in plan.moves.moves:
+        for move in (each for each in plan.moves.moves if each.way != "raise"):
             context.recorder.count("farmd_rollout_moves_total", way=move.way)
         return Outcome("after", 0.0)
 

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from farmd.rollout import commands
+from farmd.rollout import commands, scaling
 from store.errors import Conflict, NotFound
-from tests.fleet import RunningFarm, cluster_on, farm_on, start_farm
+from tests.fleet import RunningFarm, cluster_on, eventually, farm_on, start_farm
 from tests.mortal import bury, mortal_farm
 from tests.obedient import Obedient, obedient
 from tests.rolling import FIRST, KINDS, PATIENT, SECOND, STAGED, Rolling, digest
@@ -115,6 +115,26 @@ async def test_people_pause_resume_revert_and_abort(
     await rolling.say(again)
     assert (await rolling.ended(again.change.id)).outcome == "done"
     await rolling.whole(FIRST, 3)
+
+
+async def test_a_held_canary_is_scaled_up_and_down_on_both_sides(
+    rolling: Rolling, agents: Obedient, farm: RunningFarm
+) -> None:
+    ident = await rolling.begin(3, STAGED)
+    await rolling.status(ident, "waits for farmctl rollout approve web")
+    for count, both in ((4, [3, 1]), (2, [1, 1])):
+        await rolling.say(await scaling.scale(rolling.call, "web", count))
+
+        async def held(both: list[int] = both) -> bool:
+            found = sorted((await rolling.controllers()).values(), key=lambda rc: rc.name)
+            placed = [len(await rolling.cluster.pods(rc.id)) for rc in found]
+            return placed == [rc.replicas_desired for rc in found] == both
+
+        await eventually(held, what=f"{both} pods of both versions")
+        await rolling.status(ident, "waits for farmctl rollout approve web")
+    await rolling.say(await commands.approve(rolling.call, "web"))
+    await rolling.ended(ident)
+    await rolling.whole(SECOND, 2)
 
 
 async def test_what_is_deleted_by_hand_in_the_middle_aborts_it(

@@ -13,7 +13,7 @@ from farmd.cli.changes import described
 from farmd.commands.mutation import Call, Change, commit
 from farmd.commands.waiting import describe
 from farmd.replication.commands import RC
-from farmd.rollout import commands, creation, noun, waiting
+from farmd.rollout import commands, creation, noun, scaling, waiting
 from farmd.rollout.ru import from_p2
 from farmd.runtime.errors import EndedOtherwise
 from store import codec, operations
@@ -22,7 +22,8 @@ from store.errors import Conflict, InputInvalid, Locked, NotFound, StoreError
 from store.history import Ended
 from store.keys import valid_name
 from store.nodes import Agent, Node
-from store.rollouts import KIND, Rollout
+from store.rollouts import KIND, Rollout, RolloutState
+from store.work import Work
 from tests.people import KEYS, person, place
 from tests.rollout_worlds import MOVING
 
@@ -121,9 +122,9 @@ BAD = [
     ({"minimum": 4}, "rollout.minimum: found 4 of 4, expected less: nothing could ever leave"),
     (
         {"stages": [2, 1, "100%"]},
-        "rollout.stages[2].to: found 1 after 2, expected a rising number of replicas",
+        "rollout.stages[1].to: found 1 after 2, expected a rising number of replicas",
     ),
-    ({"stages": [1, "50%"]}, "rollout.stages[2].to: found 50%, expected 100% or 4, which is all"),
+    ({"stages": [1, "50%"]}, "rollout.stages[1].to: found 50%, expected 100% or 4, which is all"),
     (
         {"stages": [{"to": 1, "bake": 60}, 4], "deadline": 30},
         "rollout.deadline: found 30 s, and 60 s of rests, expected more than all rests together",
@@ -307,3 +308,53 @@ async def test_a_wait_ends_well_if_the_rollout_ends_as_was_asked(
         ends = waiting.end(call, Change(KIND, "aa", "web", f"rollout.{action}"), 5.0, lambda _: None)
         with nullcontext() if good else pytest.raises(EndedOtherwise, match=f"was {outcome}: so it was"):
             await ends
+
+
+async def test_scale_sets_both_numbers_and_a_floor_that_nobody_chose() -> None:
+    async with person() as call:
+        await begun(call)
+        mutation = await scaling.scale(call, "web", 20)
+        assert (mutation.change.before, mutation.change.after) == (
+            {"replicas": 4, "minimum": 3},
+            {"replicas": 20, "minimum": 19},
+        )
+        await commit(call, mutation)
+        found = await rollout(call)
+        assert (found.replicas, found.started_from, found.policy.minimum) == (20, 20, 19)
+        assert not (await scaling.scale(call, "web", 20)).needed
+        assert (await scaling.scale(call, "web", 2)).change.destructive
+
+
+async def test_a_floor_that_a_person_chose_stays_as_others_scale() -> None:
+    async with person() as call:
+        await created(call)
+        await commit(call, await update(call, rollout={"minimum": 2, "stages": [1, 4]}))
+        await commit(call, await scaling.scale(call, "web", 8))
+        found = await rollout(call)
+        assert (found.policy.minimum, found.policy.stages[-1].to) == (2, "100%")  # type: ignore[union-attr]
+        with pytest.raises(InputInvalid, match=r"rollout\.minimum: found 2 of 2, expected less"):
+            await scaling.scale(call, "web", 2)
+
+
+@pytest.mark.parametrize("state", [RolloutState(phase="moving", back=True), RolloutState(phase="moving")])
+async def test_scale_is_refused_on_the_way_back_also_if_it_turns_back_now(state: RolloutState) -> None:
+    async with person() as call:
+        found = await begun(call)
+        late = await scaling.scale(call, "web", 8)
+        await call.client.put(KEYS.work(KIND, found.id), codec.encode(Work(rollout=state)))
+        with pytest.raises(Conflict):
+            await commit(call, late)
+        if state.back:
+            with pytest.raises(Conflict, match="goes back, and is not scaled"):
+                await scaling.scale(call, "web", 8)
+        await commit(call, await commands.revert(call, "web"))
+        with pytest.raises(Conflict, match="goes back, and is not scaled"):
+            await scaling.scale(call, "web", 8)
+
+
+@pytest.mark.parametrize("count", [0, -1, 100_001])
+async def test_scale_takes_a_number_of_replicas(count: int) -> None:
+    async with person() as call:
+        await begun(call)
+        with pytest.raises(InputInvalid, match=f"replicas: found {count}, expected a whole number from 1"):
+            await scaling.scale(call, "web", count)

@@ -1,0 +1,88 @@
+"""Another number of replicas in the middle of a rollout: the worker fills or empties both sides for it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from farmd.commands import specs
+from farmd.commands.mutation import Call, Change, Mutation, Scalar
+from farmd.rollout import noun
+from farmd.rollout.checks import check_floor
+from farmd.rollout.commands import live
+from farmd.rollout.creation import floored
+from farmd.rollout.stages import minimum, staged
+from store import codec, operations
+from store.entry import Entry
+from store.errors import Conflict, NotFound
+from store.operations import Operation
+from store.policies import Policy
+from store.rcs import ReplicationController
+from store.rollouts import KIND, Rollout, RolloutState
+from store.work import Work
+
+
+async def scale(call: Call, target: str, replicas: int) -> Mutation:
+    """How many pods there are to be in the end, and how many the old version has if the rollout goes back.
+
+    A floor that nobody chose follows; another one stays, and must be below the new number.
+
+    Raises:
+        InputInvalid: no such number, or no pod could ever leave.
+        Conflict: it goes back, or ends.
+    """
+    specs.check_count(replicas, "replicas", lowest=1)
+    stored = await live(call, target)
+    record, (state, unchanged) = stored.record, await _state(call, stored.record)
+    if record.wish or (state is not None and state.back):
+        word = "ends" if record.wish == "abort" else "goes back"
+        hint = f"farmctl rollout status {record.name}; scale the controller afterwards"
+        raise Conflict(f"rollout {record.name!r} {word}, and is not scaled", id=record.id, hint=hint)
+    wanted = msgspec.structs.replace(
+        record,
+        replicas=replicas,
+        started_from=record.started_from if record.policy.leave_old else replicas,
+        policy=await _policy(call, record, replicas),
+    )
+    check_floor(wanted)
+    before: dict[str, Scalar] = {"replicas": record.replicas}
+    after: dict[str, Scalar] = {"replicas": replicas}
+    if minimum(record) != minimum(wanted):
+        before, after = {**before, "minimum": minimum(record)}, {**after, "minimum": minimum(wanted)}
+    change = Change(
+        KIND,
+        record.id,
+        record.name,
+        "rollout.scale",
+        before,
+        after,
+        destructive=replicas < record.replicas,
+    )
+    if wanted == record:
+        return Mutation(change)
+    return Mutation(change, (unchanged, noun.live(call).replace(stored, wanted)))
+
+
+async def _state(call: Call, rollout: Rollout) -> tuple[RolloutState | None, Operation]:
+    """How far it is, and a check that this is still so."""
+    key = call.keys.work(KIND, rollout.id)
+    entry: Entry | None = await call.client.read(key)
+    if entry is None:
+        return None, operations.check_not_exists(key)
+    work = codec.decode(Work, entry.value, key)
+    return work.rollout, operations.check_index(key, entry.modify_index)
+
+
+async def _policy(call: Call, rollout: Rollout, replicas: int) -> Policy:
+    policy = rollout.policy
+    if policy.stages and isinstance(staged(policy.stages[-1]).to, int):
+        last = msgspec.structs.replace(staged(policy.stages[-1]), to="100%")
+        policy = msgspec.structs.replace(policy, stages=[*policy.stages[:-1], last])
+    try:
+        found = await noun.controller().records(call.client, call.keys).get(rollout.old)
+    except NotFound:
+        return policy
+    old: ReplicationController = found.record
+    open_ = msgspec.structs.replace(policy, minimum=None)
+    if policy.minimum == floored(open_, old, rollout.replicas).minimum:
+        return floored(open_, old, replicas)
+    return policy
