@@ -82,6 +82,7 @@ class SimulatedNode:
             recorder=rig.metrics,
             any_workloads=lambda _: bool(self.pods),
             acted_on=lambda _: False,
+            features=lambda: ["process", "runtime.process"],
         )
         self.link.identity = AgentIdentity(name)
         self.writer = RealityWriter(

@@ -141,6 +141,8 @@ def _used_up(
 _WORDS = {
     "selector": "outside the node selector",
     "constraint": "ruled out by a constraint",
+    "runtime": "without the runtime",
+    "allow": "that do not allow what the pod needs",
     "taint": "tainted",
     "cordoned": "cordoned",
     "draining": "draining",

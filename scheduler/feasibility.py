@@ -39,6 +39,9 @@ def standing_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
             for rule in requirement.constraints
             if not rule.holds(node.labels) and not _unknown(node, node.labels, rule.label)
         )
+    if requirement.features and node.facts_known:
+        missing = [feature for feature in requirement.features if feature not in node.features]
+        reasons.extend(_lacks(feature) for feature in missing)
     if node.taints:
         reasons.extend(
             Reason("taint", f"taint {taint.key}{'=' if taint.value else ''}{taint.value} is not tolerated")
@@ -56,6 +59,13 @@ def standing_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
     if node.presence != "present":
         reasons.append(_absence(node))
     return reasons
+
+
+def _lacks(feature: str) -> Reason:
+    """Why a node cannot run a pod: its agent lacks a runtime, or does not allow something."""
+    code, _, name = feature.partition(".")
+    words = {"runtime": "the node's agent has no runtime", "allow": "the node's agent does not allow"}
+    return Reason(code, f"{words.get(code, 'the agent of the node does not know')} {name!r}")
 
 
 def room_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:

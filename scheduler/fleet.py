@@ -54,6 +54,7 @@ def node_view(
         drain=said.drain.stage if said.drain is not None else "",
         presence=presence,
         facts_known=agent is not None,
+        features=frozenset(agent.features) if agent is not None else frozenset(),
         capacity={**agent.capacity, **said.capacity} if agent is not None else said.capacity,
         pods=pods or {},
         owners=owners(pods) if pods else {},

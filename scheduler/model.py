@@ -38,6 +38,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     without one. ``pods`` maps instance to pod, ``owners`` counts the pods of each owner; ``used`` sums
     ``reserved`` by resource. ``reserved_index`` is the ModifyIndex that a reservation is compared with
     (0: no record yet), and ``reserved_raw`` holds the bytes that ``reserved`` was decoded from.
+    ``features`` is what the agent says that it can do, such as ``runtime.container``.
     ``contended``: this process has a change of the node's reservations in flight. ``broken``: the node's
     record does not decode, so the node gets no pods and loses none.
     Build it with ``scheduler.fleet.node_view``, which computes the derived fields.
@@ -51,6 +52,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     drain: str = ""
     presence: Presence = "present"
     facts_known: bool = True
+    features: frozenset[str] = frozenset()
     capacity: Mapping[str, float] = {}
     pods: Mapping[str, PodView] = {}
     owners: Mapping[str, int] = {}

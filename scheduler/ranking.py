@@ -64,7 +64,8 @@ class Rankings:
     def _ranking(self, requirement: Requirement) -> _Ranking:
         """The ranking of the requests that are like this one; the one that was not used for longest goes."""
         manifest, selector = requirement.request.manifest, requirement.request.selector
-        shape = (selector, codec.encode(manifest.placement), requirement.amounts, manifest.system)
+        placement = codec.encode(manifest.placement)
+        shape = (selector, placement, requirement.amounts, requirement.features, manifest.system)
         ranking = self._kept.pop(shape, None) or _Ranking(requirement, set(self._view))
         self._kept[shape] = ranking
         if len(self._kept) > KEPT:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from scheduler.constraints import LabelRule, check_weight, compile_constraints, label_rule
 from scheduler.model import NodeView, Request
 from store import selectors
-from store.manifests import Toleration, asked
+from store.manifests import Toleration, asked, features
 from store.nodes import Taint
 
 
@@ -18,8 +18,9 @@ from store.nodes import Taint
 class Requirement:
     """A compiled request. ``amounts`` holds only resources with an amount above 0, sorted by name.
 
-    ``exclusive``: the instance's name is the pod id, so a node can hold only one. The node selector is
-    split into its equalities, which most selectors consist of, and the rest.
+    ``features`` must be among the node's. ``exclusive``: the instance's name is the pod id, so a node can
+    hold only one. The node selector is split into its equalities, which most selectors consist of, and the
+    rest.
     """
 
     request: Request
@@ -28,6 +29,7 @@ class Requirement:
     constraints: tuple[LabelRule, ...]
     affinities: tuple[tuple[LabelRule, int], ...]
     amounts: tuple[tuple[str, float], ...]
+    features: tuple[str, ...]
     exclusive: bool
 
     @property
@@ -56,6 +58,7 @@ def compile_request(request: Request) -> Requirement:
         constraints=compile_constraints(placement.constraints),
         affinities=tuple(affinities),
         amounts=tuple(sorted(asked(request.manifest).items())),
+        features=features(request.manifest),
         exclusive=not request.numbered and request.replicas_per_node <= 1,
     )
 

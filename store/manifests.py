@@ -136,7 +136,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
 
     id: str
-    runtime: Literal["process"] = "process"
+    runtime: Literal["process", "container"] = "process"
     command: list[str]
     args: list[str] = []
     env: dict[str, str] = {}
@@ -157,6 +157,11 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 def asked(manifest: Manifest) -> dict[str, float]:
     """The resources that a pod requests, without amounts of 0."""
     return {name: amount for name, amount in manifest.resources.items() if amount > 0}
+
+
+def features(manifest: Manifest) -> tuple[str, ...]:
+    """What a node's agent must be able to do for this pod (R11); every agent runs processes."""
+    return () if manifest.runtime == "process" else (f"runtime.{manifest.runtime}",)
 
 
 def canonical(manifest: Manifest) -> bytes:

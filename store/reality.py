@@ -43,7 +43,8 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One instance on a node. ``started`` (seconds since the epoch) identifies the start (R22).
 
     ``intent`` is the ModifyIndex of the intent that the agent acted on, ``restart`` the counter that the last
-    start acted on (R28); ``exits`` are the last few.
+    start acted on (R28); ``exits`` are the last few. ``refused`` is the ModifyIndex of a newer intent that
+    the agent cannot act on, for the ``reason``; 0 without one.
     """
 
     manifest: str
@@ -58,6 +59,7 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     exits: list[Exit] = []
     health: Health = Health()
     reason: str = ""
+    refused: int = 0
 
 
 class Glance(msgspec.Struct, frozen=True, gc=False):

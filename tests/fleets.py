@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ def node(
     index: int = 0,
     absent: bool = False,
     lost: bool = False,
+    features: Sequence[str] = (),
     **said: Any,
 ) -> NodeView:
     """One node with a present agent, unless told otherwise; ``said`` are fields of its record."""
@@ -36,7 +37,7 @@ def node(
     return node_view(
         name,
         node=Node(labels=dict(labels or {}), capacity=dict(capacity or {}), **said),
-        agent=None if absent or lost else Agent(node=name, version="1"),
+        agent=None if absent or lost else Agent(node=name, version="1", features=list(features)),
         lost=lost,
         reserved=Stored(name, book, index, msgspec.json.encode(book)) if index else None,
         pods=pods,
@@ -61,6 +62,7 @@ def request(
     anti_affinity: list[AntiAffinity] | None = None,
     spread: list[Spread] | None = None,
     tolerations: list[Toleration] | None = None,
+    runtime: Any = "process",
     **rest: Any,
 ) -> Request:
     """A question about the pod ``web`` of ``OWNER``."""
@@ -73,7 +75,12 @@ def request(
     )
     return Request(
         manifest=Manifest(
-            id="web", command=["x"], resources=dict(resources or {}), placement=block, system=system
+            id="web",
+            command=["x"],
+            resources=dict(resources or {}),
+            placement=block,
+            system=system,
+            runtime=runtime,
         ),
         selector=selectors.parse(selector),
         owner=OWNER,

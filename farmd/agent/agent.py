@@ -7,7 +7,7 @@ when it is told to stop, or when another agent holds the node's presence or the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
 
@@ -21,8 +21,10 @@ from farmd.agent.manifests import Manifests
 from farmd.agent.model import AgentConfig
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
-from farmd.agent.processes import Processes
 from farmd.agent.reality import RealityWriter
+from farmd.agent.runtimes.choice import Runtimes
+from farmd.agent.runtimes.port import Runtime
+from farmd.agent.runtimes.process import Processes
 from farmd.agent.state import StateDirectory
 from farmd.agent.supervisor import Supervisor
 from farmd.agent.watcher import HealthWatcher
@@ -40,7 +42,8 @@ QUIET_LOOK_SECONDS = 0.05
 
 
 class Agent:
-    """One node's agent. Workloads get only a few variables of ``environ``."""
+    """One node's agent. Workloads get only a few variables of ``environ``; ``runtimes`` are those besides
+    processes."""
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class Agent:
         recorder: Recorder,
         progress: Progress,
         environ: Mapping[str, str],
+        runtimes: Sequence[Runtime] = (),
     ) -> None:
         valid_segment(config.node, "node")
         self.config = config
@@ -62,7 +66,7 @@ class Agent:
         self._wake = wake = asyncio.Event()
         self._checker = Checker(config.check_host)
         self._contact = contact = Contact(clock, self.state, config.session_ttl / 2)
-        processes = Processes(self.state, config.node, environ)
+        self._runtimes = Runtimes(Processes(self.state, config.node, environ, clock), *runtimes)
         manifests = Manifests(client, keys, self.state)
         ports = PortRange(*config.port_range, rng)
         self.pods = Pods(state=self.state, manifests=manifests, clock=clock, recorder=recorder)
@@ -77,6 +81,7 @@ class Agent:
             recorder=recorder,
             any_workloads=self.pods.any_workloads,
             acted_on=self.pods.acted_on,
+            features=self._runtimes.features,
         )
         self._reality = RealityWriter(
             config.node, client=client, keys=keys, link=self._link, clock=clock, rng=rng, progress=progress
@@ -95,10 +100,10 @@ class Agent:
             progress=progress,
             wake=wake.set,
             doubt=self._doubt,
+            preflight=self._runtimes.preflight,
         )
         health = HealthWatcher(
-            node=config.node,
-            environ=environ,
+            runtimes=self._runtimes,
             checker=self._checker,
             state=self.state,
             manifests=manifests,
@@ -111,7 +116,7 @@ class Agent:
         lifecycle = Lifecycle(
             pods=self.pods,
             state=self.state,
-            processes=processes,
+            runtimes=self._runtimes,
             ports=ports,
             health=health,
             clock=clock,
@@ -123,7 +128,7 @@ class Agent:
             pods=self.pods,
             lifecycle=lifecycle,
             state=self.state,
-            processes=processes,
+            runtimes=self._runtimes,
             ports=ports,
             health=health,
             contact=contact,
@@ -166,6 +171,8 @@ class Agent:
                 await self._run_loops(stop)
             finally:
                 await self._supervisor.leave()
+                for runtime in self._runtimes:
+                    await runtime.close()
                 await self._checker.close()
             log.info("agent.stopped", node=self.config.node, workloads="left as they are")
 
@@ -175,6 +182,7 @@ class Agent:
             asyncio.create_task(self._kept_up("link", self._link.run)),
             asyncio.create_task(self._kept_up("intents", self._intents.run)),
             asyncio.create_task(self._kept_up("reality", self._reality.run)),
+            *(asyncio.create_task(self._kept_up(each.name, each.run)) for each in self._runtimes),
         ]
         stopping = asyncio.create_task(stop.wait())
         try:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import aiohttp
 
-from farmd.agent.environment import Account
+from farmd.agent.errors import StartFailed
 from store.manifests import HealthCheck
 
 Result = Literal["passing", "failing", "timeout"]
@@ -20,12 +18,10 @@ Result = Literal["passing", "failing", "timeout"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The checked pod: its ports, and the environment, directory and user of a check's command."""
+    """The checked pod: its ports on this node, and what runs a check's command beside it."""
 
     ports: Mapping[str, int]
-    environment: Mapping[str, str]
-    directory: str
-    account: Account | None
+    run: Callable[[Sequence[str]], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +47,11 @@ class Checker:
                     return await self._ask(check, target)
                 if check.type == "tcp":
                     return await self._connect(check, target)
-                return await _run(check, target)
+                code = await target.run(check.command)
+                return Answer("passing" if code == 0 else "failing", f"exit code {code}")
         except TimeoutError:
             return Answer("timeout", f"no answer in {check.timeout:g} s")
-        except (OSError, aiohttp.ClientError) as error:
+        except (OSError, aiohttp.ClientError, StartFailed) as error:
             return Answer("failing", _reason(error))
 
     async def close(self) -> None:
@@ -80,30 +77,6 @@ class Checker:
         with contextlib.suppress(OSError):
             await writer.wait_closed()
         return Answer("passing", "connected")
-
-
-async def _run(check: HealthCheck, target: Target) -> Answer:
-    account = target.account
-    process = await asyncio.create_subprocess_exec(
-        *check.command,
-        env=dict(target.environment),
-        cwd=target.directory,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-        user=None if account is None else account.uid,
-        group=None if account is None else account.gid,
-        extra_groups=None if account is None else account.groups,
-    )
-    try:
-        code = await process.wait()
-    finally:
-        # Kill the whole group: the command's children too, and also after a cancellation or a timeout.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-    return Answer("passing" if code == 0 else "failing", f"exit code {code}")
 
 
 def _reason(error: Exception) -> str:

@@ -6,8 +6,6 @@ import os
 import platform
 from collections.abc import Mapping
 
-FEATURES = ["process"]
-
 
 def labels(configured: Mapping[str, str]) -> dict[str, str]:
     """``os``, ``arch``, ``kernel``, ``hostname``; the configured ones win."""

@@ -17,7 +17,6 @@ import msgspec
 import structlog
 
 from farmd.agent.contact import Contact
-from farmd.agent.environment import preflight
 from farmd.agent.errors import ManifestUnusable, StartFailed
 from farmd.agent.link import Link
 from farmd.agent.manifests import Manifests
@@ -31,6 +30,7 @@ from store.entry import Page, RawEntry
 from store.errors import InputInvalid, RecordInvalid, StoreError
 from store.intent import Intent
 from store.keys import Keys, valid_instance
+from store.manifests import Manifest
 from store.ports import Clock, Recorder, Rng
 from store.watch import follow
 
@@ -67,6 +67,7 @@ class Intents:
     progress: Progress
     wake: Callable[[], None]
     doubt: Callable[[], None]
+    preflight: Callable[[Manifest], None]
     _page: Page[RawEntry] | None = field(default=None, init=False)
     _unusable: bool = field(default=False, init=False)
     _unproven: bool = field(default=False, init=False)
@@ -163,7 +164,7 @@ class Intents:
         sha, owner = intent.manifest, intent.owner
         try:
             manifest = await self.manifests.get(sha)
-            preflight(manifest)
+            self.preflight(manifest)
         except (ManifestUnusable, StartFailed) as error:
             return Wanted(instance, raw.modify_index, sha, owner, problem=error.message)
         return Wanted(instance, raw.modify_index, sha, owner, manifest, restart=intent.restart)

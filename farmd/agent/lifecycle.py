@@ -13,22 +13,19 @@ from dataclasses import dataclass
 
 import structlog
 
-from farmd.agent import exits
 from farmd.agent.environment import stop_signal
-from farmd.agent.errors import StartFailed
+from farmd.agent.errors import AgentError, StartFailed
 from farmd.agent.model import Identity
 from farmd.agent.pod import Pod, describe
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
-from farmd.agent.processes import Launch, Processes, ShimBusy
+from farmd.agent.runtimes.choice import Runtimes
+from farmd.agent.runtimes.port import Busy, Launch
 from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
 from store.ports import Clock, Ids, Recorder
-from store.reality import Exit
 
 log = structlog.get_logger()
-
-LOST = -int(signal.SIGKILL)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -37,7 +34,7 @@ class Lifecycle:
 
     pods: Pods
     state: StateDirectory
-    processes: Processes
+    runtimes: Runtimes
     ports: PortRange
     health: HealthWatcher
     clock: Clock
@@ -54,6 +51,7 @@ class Lifecycle:
         manifest = pod.target
         if manifest is None:
             raise StartFailed(pod.problem)
+        runtime = self.runtimes.of(manifest.runtime)
         again = not (pod.record.superseded or pod.record.fresh)
         launch = Launch(
             instance=pod.instance,
@@ -69,6 +67,7 @@ class Lifecycle:
             acted=pod.record.intent,
             restarted=launch.restart,
             running=launch.sha,
+            runtime=manifest.runtime,
             start=launch.start,
             started=launch.started,
             ports=dict(launch.ports),
@@ -78,10 +77,10 @@ class Lifecycle:
         )
         self.state.save_first(pod.record)
         try:
-            identity = await asyncio.to_thread(self.processes.start, launch)
-        except ShimBusy:
-            # A shim that an earlier agent started holds the instance: adopt it instead.
-            found = self.processes.find(pod.instance)
+            identity = await runtime.start(launch)
+        except Busy:
+            # A workload that an earlier agent started holds the instance: adopt it instead.
+            found = runtime.find(pod.instance)
             if found is None:
                 raise
             identity = found
@@ -97,6 +96,7 @@ class Lifecycle:
         if pod.record.start != identity.start:
             pod.change(
                 running=identity.manifest,
+                runtime=identity.runtime,
                 start=identity.start,
                 started=identity.started,
                 ports=identity.ports,
@@ -105,10 +105,9 @@ class Lifecycle:
             if pod.record.restart_due:
                 pod.change(acted=0)
             self.pods.save(pod)
-        self.state.hold_identity(identity)
         pod.manifest = self.health.manifest(pod)
         self.health.begin(pod)
-        pod.unwatch = self.processes.watch(identity, self.wake)
+        pod.unwatch = self.runtimes.of(identity.runtime).watch(identity, self.wake)
         self.wake()
 
     def adopted(self, pod: Pod, identity: Identity) -> None:
@@ -142,47 +141,42 @@ class Lifecycle:
         self._signal(pod, signal.SIGKILL)
 
     def _signal(self, pod: Pod, number: signal.Signals) -> None:
+        """Send it beside everything else, because a runtime may hang; a later signal replaces this one."""
         if pod.identity is not None:
-            self.processes.signal(pod.identity, number)
+            if pod.signalling is not None:
+                pod.signalling.cancel()
+            pod.signalling = asyncio.create_task(self._signalled(pod, pod.identity, number))
+
+    async def _signalled(self, pod: Pod, identity: Identity, number: signal.Signals) -> None:
+        try:
+            await self.runtimes.of(identity.runtime).signal(identity, number)
+        except AgentError as error:
+            log.warning("pod.not_signalled", instance=pod.instance, code=error.code, reason=error.message)
 
     def ended(self, pod: Pod) -> None:
         """Record how the pod's last start ended, and when the next start may be."""
         self.detach(pod)
-        identity = pod.identity or self.state.identity(pod.instance)
-        started = pod.record.start
-        end = exits.read(self.state.directory(pod.instance)).get(started)
-        if end is None and (identity is None or identity.start != started):
+        runtime, started = self.runtimes.of(pod.record.runtime), pod.record.start
+        ended = runtime.end(pod.instance, started, pod.identity)
+        if ended is None:
             # The agent died between saving the record and the start: this start never happened.
             pod.change(start="")
             self.pods.save(pod)
             return
-        told = self.processes.reap(identity) if identity is not None else None
-        if end is None and told is not None:
-            # The shim could not record the exit, for example because the disk became read-only.
-            end = Exit(self.clock.now(), told)
-        why = describe(end, pod.record.started) if end is not None else self._unrecorded(identity)
-        self.state.release_identity(pod.instance)
+        why = ended.why or describe(ended.exit, pod.record.started)
         self._count("exited")
-        code = end.code if end is not None else LOST
-        log.info("pod.exited", instance=pod.instance, code=code, asked=pod.stopping is not None, reason=why)
-        pod.ended(end or Exit(self.clock.now(), LOST), why=why, mono=self.clock.mono())
+        asked = pod.stopping is not None
+        log.info("pod.exited", instance=pod.instance, code=ended.exit.code, asked=asked, reason=why)
+        pod.ended(ended.exit, why=why, mono=self.clock.mono())
         self.pods.save(pod)
 
-    def _unrecorded(self, identity: Identity | None) -> str:
-        if identity is not None and identity.boot != self.processes.boot:
-            return "the node was restarted while it ran"
-        if self.processes.kill_leftovers(identity):
-            return "its shim was lost, so it was killed"
-        return "its end was not recorded: its shim was lost"
-
     async def forget(self, pod: Pod) -> None:
-        """Remove all files of a pod that is not wanted and does not run.
+        """Remove all that is left of a pod that is not wanted and does not run.
 
         Raises:
-            ShimBusy: a shim still holds the instance.
+            Busy: a workload still holds the instance.
         """
-        if self.state.shim_holds(pod.instance):
-            raise ShimBusy("a process of this instance is still there")
+        await self.runtimes.of(pod.record.runtime).remove(pod.instance)
         self.state.forget(pod.instance)
         await asyncio.to_thread(self.state.remove, pod.instance)
         self.ports.release(pod.instance)
@@ -190,6 +184,7 @@ class Lifecycle:
         if pod.record.wanted:
             # The pod became wanted again meanwhile.
             pod.change(running="", ports={}, exits=[], restarts=0, acted=0)
+            pod.preparation = None
             self.pods.save(pod)
             return
         self.pods.drop(pod.instance)

@@ -50,6 +50,7 @@ class Link:
     recorder: Recorder
     any_workloads: Callable[[str], bool]
     acted_on: Callable[[Mapping[str, int]], bool]
+    features: Callable[[], list[str]]
     _said: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
@@ -154,7 +155,7 @@ class Link:
         self._announced = Presence(
             node=self.config.node,
             version=version(),
-            features=facts.FEATURES,
+            features=self.features(),
             labels=facts.labels(self.config.labels),
             capacity=facts.capacity(),
             address=self.config.address,
@@ -197,7 +198,9 @@ class Link:
     async def _stay_present(self, session: str) -> None:
         """Announce this agent again when its presence was deleted or overwritten."""
         try:
-            if not await presence.stands(self.client, self._key, self._announced, session):
+            if self._announced.features != self.features():
+                await self._announce(session)
+            elif not await presence.stands(self.client, self._key, self._announced, session):
                 log.warning("agent.presence_lost", node=self.config.node)
                 await self._announce(session)
         except StoreError as error:

@@ -7,6 +7,7 @@ between the two never leaves an unknown process behind (R26).
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,9 @@ from store.manifests import Manifest
 from store.reality import Exit, Health
 
 EXITS_KEPT = 5
+
+LOST = -int(signal.SIGKILL)
+"""The exit code of an end that nothing recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +54,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     first of its pod. ``failures`` counts ends in a row, ``failing_since`` is the time of the first of them,
     ``not_before`` the time of the next start at the earliest; times are seconds since the epoch. ``restart``
     is the intent's counter, ``restarted`` the one that the last start acted on (R28; below 0: not known,
-    because an older agent started it).
+    because an older agent started it). ``runtime`` is the runtime of the last start.
     """
 
     instance: str
@@ -62,6 +66,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     restart: int = 0
     restarted: int = -1
     running: str = ""
+    runtime: str = "process"
     start: str = ""
     started: float = 0.0
     ports: dict[str, int] = {}
@@ -95,20 +100,23 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """A workload's identity, as its shim recorded it before the workload began (R26).
 
     ``shim`` and ``pid`` identify processes only together with their start ticks and the boot id, because
-    process ids are reused. ``restart`` is the counter that the start acted on (R28).
+    process ids are reused. ``restart`` is the counter that the start acted on (R28). ``runtime`` says what
+    runs it; what is no process of a shim has a ``handle`` of that runtime in place of ``boot`` and the shim.
     """
 
-    boot: str
-    shim: int
-    shim_ticks: int
-    pid: int
-    ticks: int
+    boot: str = ""
+    shim: int = 0
+    shim_ticks: int = 0
+    pid: int = 0
+    ticks: int = 0
     instance: str
     manifest: str
     start: str
     started: float
     ports: dict[str, int] = {}
     restart: int = -1
+    runtime: str = "process"
+    handle: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Decides the next action for one pod, from its situation and the time. Pure.
 
-The plan must never stop a process that is wanted as it runs, start a second process of an instance, or
-forget an instance whose process may live. Times are monotonic seconds.
+The plan must never stop a process that is wanted as it runs, stop one for a start that is not prepared, start
+a second process of an instance, or forget an instance whose process may live. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ class Situation:
     """One pod as the agent sees it now.
 
     ``running`` is the digest of the live process, empty if there is none. ``startable``: the wanted
-    manifest is known and may run here. ``restart``: a restart was asked for since the last start.
+    manifest is known and may run here. ``prepared``: all that its start needs is on the node; ``preparing``:
+    that is under way, and after a failure tried again at ``prepare_at``. ``restart``: a restart was asked for
+    since the last start.
     ``stopping`` is the time of the stop signal, ``killed`` that of the last SIGKILL. ``isolated`` is the
     time without contact to the store; ``halting``: the agent was told to stop its workloads and end.
     """
@@ -28,6 +30,9 @@ class Situation:
     sha: str
     running: str = ""
     startable: bool = True
+    prepared: bool = True
+    preparing: bool = False
+    prepare_at: float = -math.inf
     restart: bool = False
     busy: bool = False
     not_before: float = -math.inf
@@ -37,6 +42,11 @@ class Situation:
     stop_after: float = 0.0
     isolated: float = 0.0
     halting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Get ready what the start of the wanted manifest needs, while the former process still serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,7 @@ class Wait:
     until: float = math.inf
 
 
-Action = Start | Stop | Kill | Forget | Wait
+Action = Prepare | Start | Stop | Kill | Forget | Wait
 
 
 def decide(pod: Situation, now: float) -> Action:
@@ -83,7 +93,15 @@ def decide(pod: Situation, now: float) -> Action:
         return Wait()
     if now < pod.not_before:
         return Wait(pod.not_before)
-    return Start() if pod.wanted else Forget()
+    if not pod.wanted:
+        return Forget()
+    return Start() if pod.prepared else _prepare(pod, now)
+
+
+def _prepare(pod: Situation, now: float) -> Action:
+    if pod.preparing or now < pod.prepare_at:
+        return Wait(math.inf if pod.preparing else pod.prepare_at)
+    return Prepare()
 
 
 def _running(pod: Situation, now: float) -> Action:
@@ -95,7 +113,8 @@ def _running(pod: Situation, now: float) -> Action:
         return Kill() if now >= deadline else Wait(deadline)
     why = reason_to_stop(pod)
     if why:
-        return Stop(why)
+        starts_again = pod.wanted and not pod.halting and not _cut_off(pod)
+        return _prepare(pod, now) if starts_again and not pod.prepared else Stop(why)
     return Wait(now + pod.stop_after - pod.isolated) if pod.stop_after > 0 else Wait()
 
 

@@ -12,6 +12,7 @@ import msgspec
 from farmd.agent.health import Damper, Spell
 from farmd.agent.model import EXITS_KEPT, Identity, Record
 from farmd.agent.plan import Situation, backoff, failures_after
+from farmd.agent.preparation import Preparation
 from store.manifests import Manifest, Restart
 from store.reality import Exit, Health, Phase, Reality, ending
 
@@ -22,7 +23,8 @@ class Pod:
 
     ``problem`` says why the agent cannot act on a newer intent (of ModifyIndex ``refused``); ``not_before``,
     ``stopping`` and ``killed`` are monotonic. ``stored``: the record is in the state directory. ``unsaved``
-    says why the pod's state is not on disk; empty if it is.
+    says why the pod's state is not on disk; empty if it is. ``doubt`` says why its runtime cannot tell now
+    what runs, so that the pod is left as it is.
     """
 
     record: Record
@@ -39,6 +41,9 @@ class Pod:
     killed: float | None = None
     stored: bool = False
     unsaved: str = ""
+    doubt: str = ""
+    preparation: Preparation | None = None
+    signalling: asyncio.Task[None] | None = None
     health: Health = field(default_factory=Health)
     spell: Spell = field(default_factory=lambda: Spell(Health()))
     checking: asyncio.Task[None] | None = None
@@ -69,11 +74,15 @@ class Pod:
     def situation(self, *, isolated: float, halting: bool) -> Situation:
         """The input of the plan."""
         manifest = self.manifest or self.target
+        preparation = self._preparation()
         return Situation(
             wanted=self.record.wanted,
             sha=self.record.manifest,
             running=self.record.running if self.identity is not None else "",
             startable=self.target is not None,
+            prepared=preparation is not None and preparation.done,
+            preparing=preparation is not None and preparation.task is not None,
+            prepare_at=preparation.not_before if preparation is not None else -math.inf,
             restart=self.record.restart_due,
             busy=self.busy,
             not_before=self.not_before,
@@ -84,6 +93,11 @@ class Pod:
             isolated=isolated,
             halting=halting,
         )
+
+    def _preparation(self) -> Preparation | None:
+        """That of the wanted manifest, if it was begun."""
+        found = self.preparation
+        return found if found is not None and found.sha == self.record.manifest else None
 
     def report(self, now: float) -> Reality:
         """The pod's reality record; ``now`` is monotonic seconds."""
@@ -103,24 +117,36 @@ class Pod:
             # A pod that is down has failed since its first end in a row: farms act on how long that is (W17).
             health=self.damper.published if alive else Health(since=record.failing_since),
             reason=self._reason(),
+            refused=self._refused(),
         )
+
+    def _refused(self) -> int:
+        """The ModifyIndex of the intent that the agent does not act on, although it knows it."""
+        if self.problem:
+            return self.refused
+        preparation = self._preparation()
+        return self.record.intent if preparation is not None and preparation.problem else 0
 
     def _phase(self, now: float) -> Phase:
         if self.identity is not None:
             return "stopping" if self.stopping is not None else "running"
-        if self.busy and self.record.wanted:
+        preparation = self._preparation()
+        begun = self.busy or (preparation is not None and preparation.task is not None)
+        if begun and self.record.wanted:
             return "starting"
         if not self.record.wanted:
             return "stopping"
-        if self.target is None or self.start_failed:
+        if self.target is None or self.start_failed or (preparation is not None and preparation.problem):
             return "failed"
         return "backoff" if now < self.not_before else "exited"
 
     def _reason(self) -> str:
-        if not self.problem:
+        preparation = self._preparation()
+        problem = self.problem or (preparation.problem if preparation is not None else "")
+        if not problem:
             unsaved = f"{self.unsaved}: this pod's record is not saved" if self.unsaved else ""
-            return "; ".join(part for part in (self.record.reason, unsaved) if part)
-        return f"cannot act on intent {self.refused}: {self.problem}" if self.record.acted else self.problem
+            return "; ".join(part for part in (self.doubt, self.record.reason, unsaved) if part)
+        return f"cannot act on intent {self._refused()}: {problem}" if self.record.acted else problem
 
     def ended(self, end: Exit, *, why: str, mono: float) -> None:
         """Count an end of the process, and set when the next start may be.
@@ -147,7 +173,7 @@ class Pod:
         restart = self.target.restart if self.target is not None else Restart()
         failures = self.record.failures + 1
         pause = backoff(restart, failures)
-        self.start_failed = True
+        self.start_failed, self.preparation = True, None
         since = _failing_since(self.record, failures, now)
         self.change(start="", failures=failures, failing_since=since, not_before=now + pause, reason=reason)
         self.not_before = mono + pause

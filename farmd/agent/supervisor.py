@@ -25,12 +25,14 @@ from farmd.agent.model import Identity, Record
 from farmd.agent.pod import Pod
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
-from farmd.agent.processes import Processes
+from farmd.agent.preparation import Preparation
+from farmd.agent.runtimes.choice import Runtimes
 from farmd.agent.shim import trouble
 from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
 from farmd.observe.progress import Progress
 from farmd.runtime.wake import wait
+from store.manifests import Manifest
 from store.ports import Clock, Recorder
 from store.reality import Phase, Reality
 
@@ -38,7 +40,6 @@ log = structlog.get_logger()
 
 LOOK_AGAIN = 30.0
 LOOK_OFTEN = 1.0
-NAMING_SECONDS = 5.0
 STATES: tuple[Phase, ...] = ("running", "starting", "backoff", "stopping", "failed")
 
 
@@ -49,7 +50,7 @@ class Supervisor:
     pods: Pods
     lifecycle: Lifecycle
     state: StateDirectory
-    processes: Processes
+    runtimes: Runtimes
     ports: PortRange
     health: HealthWatcher
     contact: Contact
@@ -63,11 +64,11 @@ class Supervisor:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     async def adopt(self) -> None:
-        """Adopt every process of an earlier agent, and record unseen ends, before any pod starts."""
+        """Adopt every workload of an earlier agent, and record unseen ends, before any pod starts."""
         known = self.state.known()
-        for instance in known:
-            await self._named(instance)
-        lost = self._lost()
+        for runtime in self.runtimes:
+            await runtime.look()
+        lost = {stray.instance: stray for runtime in self.runtimes for stray in runtime.strays()}
         for instance in sorted({*known, *lost}):
             try:
                 self._adopt(instance, lost.get(instance))
@@ -75,47 +76,37 @@ class Supervisor:
                 # An unreadable instance may live: leave it alone; its shim's lock prevents a second start.
                 log.warning("pod.unreadable", instance=instance, error=trouble(error))
 
-    def _lost(self) -> dict[str, Identity]:
-        """Processes whose records are lost, by instance. A second process of an instance is killed."""
-        found: dict[str, Identity] = {}
-        for stray in strays.running(self.state.instances):
-            known = self.processes.find(stray.instance) or found.get(stray.instance)
-            if known is None:
-                log.warning("pod.record_lost", instance=stray.instance, pid=stray.pid)
-                found[stray.instance] = stray
-            elif known.pid != stray.pid:
-                log.error("pod.second_process", instance=stray.instance, pid=stray.pid)
-                self.processes.kill_leftovers(stray)
-        return found
-
-    async def _named(self, instance: str) -> None:
-        """Wait for a shim that an earlier agent started just before its end to write its identity.
-
-        A shim that never does keeps its lock, so no second process starts and its files are not removed.
-        """
-        give_up = self.clock.mono() + NAMING_SECONDS
-        while self.processes.find(instance) is None and self.state.shim_holds(instance):
-            if self.clock.mono() > give_up:
-                log.error("pod.nameless_shim", instance=instance)
-                return
-            await self.clock.sleep(0.02)
-
     def _adopt(self, instance: str, lost: Identity | None) -> None:
+        """Take over one instance; its workload may be adopted later, once its runtime can tell what runs."""
         record = self.state.load(instance)
-        identity = self.processes.find(instance) or (lost and strays.told(lost, record))
-        if record is None and identity is None:
-            log.warning("pod.remains_removed", instance=instance)
-            self.state.remove(instance)
+        if record is None and lost is None:
+            found = (runtime.find(instance) for runtime in self.runtimes)
+            lost = next((identity for identity in found if identity is not None), None)
+        if record is None and lost is None:
+            if not any(runtime.doubt for runtime in self.runtimes):
+                log.warning("pod.remains_removed", instance=instance)
+                self.state.remove(instance)
             return
-        if record is None and identity is not None:
-            # The record is lost, the process lives: keep it as it is until a proven answer changes it.
-            record = Record(instance=instance, manifest=identity.manifest)
+        if record is None and lost is not None:
+            # The record is lost, the workload lives: keep it as it is until a proven answer changes it.
+            record = Record(instance=instance, manifest=lost.manifest, runtime=lost.runtime)
         assert record is not None
         pod = self.pods.load(record)
-        self.ports.remember(instance, identity.ports if identity is not None else record.ports)
-        if identity is not None:
+        self.ports.remember(instance, record.ports)
+        if not self.runtimes.doubt(record.runtime):
+            self._settle(pod, lost and strays.told(lost, record))
+
+    def _settle(self, pod: Pod, lost: Identity | None = None) -> None:
+        """Adopt what runs of a pod, or record the end of its last start."""
+        runtime = self.runtimes.of(pod.record.runtime)
+        identity = runtime.find(pod.instance) or lost
+        if identity is not None and runtime.lives(identity):
+            self.ports.remember(pod.instance, identity.ports)
             self.lifecycle.adopted(pod, identity)
-        elif record.start:
+            return
+        if identity is not None and not pod.record.start:
+            pod.change(running=identity.manifest, start=identity.start, started=identity.started)
+        if pod.record.start:
             self.lifecycle.ended(pod)
 
     def stop_all(self) -> None:
@@ -144,6 +135,9 @@ class Supervisor:
         if now >= self._restore_at:
             self.state.restore()
             self._restore_at = now + LOOK_AGAIN
+        for stray in [stray for runtime in self.runtimes for stray in runtime.strays()]:
+            if self.pods.get(stray.instance) is None:
+                self._adopt(stray.instance, stray)
         for pod in self.pods:
             until = min(until, self._look(pod, now, isolated))
         if any(pod.may_be_cut_off for pod in self.pods):
@@ -157,8 +151,13 @@ class Supervisor:
     def _look(self, pod: Pod, now: float, isolated: float) -> float:
         """One pod's part of a round, and its error boundary: an error stops no other pod."""
         try:
-            if pod.identity is not None and not self.processes.lives(pod.identity):
+            pod.doubt = self._doubt(pod)
+            if pod.doubt:
+                return now + LOOK_AGAIN
+            if pod.identity is not None and not self.runtimes.of(pod.identity.runtime).lives(pod.identity):
                 self.lifecycle.ended(pod)
+            elif pod.identity is None and not pod.busy:
+                self._settle(pod)
             action = plan.decide(pod.situation(isolated=isolated, halting=self._halting), now)
             until = self._act(pod, action, now)
             if pod.identity is None:
@@ -170,8 +169,19 @@ class Supervisor:
             log.exception("pod.crashed", instance=pod.instance)
             return now + LOOK_OFTEN
 
+    def _doubt(self, pod: Pod) -> str:
+        """Why nobody can tell now what runs of a pod, or start it."""
+        if pod.identity is not None or pod.record.start:
+            return self.runtimes.doubt(pod.record.runtime)
+        return self.runtimes.doubt(pod.target.runtime) if pod.record.wanted and pod.target is not None else ""
+
     def _act(self, pod: Pod, action: plan.Action, now: float) -> float:
+        begun = pod.preparation
+        if begun is not None and not (pod.record.wanted and begun.sha == pod.record.manifest):
+            begun.abandon()
         match action:
+            case plan.Prepare():
+                self._prepare(pod)
             case plan.Start():
                 self._spawn(pod, self.lifecycle.start(pod))
             case plan.Forget():
@@ -185,6 +195,36 @@ class Supervisor:
             case plan.Wait(until):
                 return until
         return math.inf
+
+    def _prepare(self, pod: Pod) -> None:
+        before = pod.preparation
+        if before is None or before.sha != pod.record.manifest:
+            pod.preparation = Preparation(pod.record.manifest)
+        assert pod.preparation is not None
+        task = asyncio.create_task(self._prepared(pod, pod.preparation, pod.target))
+        pod.preparation.task = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _prepared(self, pod: Pod, preparation: Preparation, manifest: Manifest | None) -> None:
+        """The error boundary of one preparation: the former workload stays, and the pod says why."""
+        assert manifest is not None
+        try:
+            await self.runtimes.of(manifest.runtime).prepare(pod.instance, manifest)
+        except AgentError as error:
+            preparation.failed(error.message, manifest.restart, self.clock.mono())
+        except OSError as error:
+            preparation.failed(f"state_dir: {trouble(error)}", manifest.restart, self.clock.mono())
+        except Exception as error:
+            log.exception("pod.crashed", instance=pod.instance)
+            preparation.failed(f"internal error: {error!r}", manifest.restart, self.clock.mono())
+        else:
+            preparation.done, preparation.problem = True, ""
+        finally:
+            preparation.task = None
+            self.wake.set()
+        if preparation.problem:
+            log.warning("pod.not_prepared", instance=pod.instance, reason=preparation.problem)
 
     def _spawn(self, pod: Pod, work: Coroutine[Any, Any, None]) -> None:
         pod.busy = True

@@ -7,17 +7,18 @@ restarts, and ends with the process (R22).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
 from farmd.agent.checks import Checker, Target
-from farmd.agent.environment import account, environment
 from farmd.agent.health import Spell, Verdict, judge, pause
 from farmd.agent.manifests import Manifests
 from farmd.agent.model import SavedHealth
 from farmd.agent.pod import Pod
+from farmd.agent.runtimes.choice import Runtimes
 from farmd.agent.state import StateDirectory
 from farmd.observe.progress import Progress
 from store.manifests import HealthCheck, Manifest
@@ -31,8 +32,7 @@ log = structlog.get_logger()
 class HealthWatcher:
     """The health of all pods of the node; ``wake`` is called when a pod's health changed."""
 
-    node: str
-    environ: Mapping[str, str]
+    runtimes: Runtimes
     checker: Checker
     state: StateDirectory
     manifests: Manifests
@@ -119,10 +119,6 @@ class HealthWatcher:
         self.wake()
 
     def _target(self, pod: Pod, manifest: Manifest) -> Target:
-        ports = pod.record.ports
-        return Target(
-            ports=ports,
-            environment=environment(manifest, self.environ, self.node, pod.instance, ports),
-            directory=manifest.working_directory or str(self.state.work(pod.instance)),
-            account=account(manifest),
-        )
+        assert pod.identity is not None
+        run = self.runtimes.of(pod.identity.runtime).check
+        return Target(ports=pod.record.ports, run=partial(run, pod.identity, manifest))

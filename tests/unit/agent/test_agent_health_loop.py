@@ -8,8 +8,10 @@ from typing import Any
 
 from farmd.agent.checks import Answer
 from farmd.agent.health import Damper
-from farmd.agent.model import Record
+from farmd.agent.model import Identity, Record
 from farmd.agent.pod import Pod
+from farmd.agent.runtimes.choice import Runtimes
+from farmd.agent.runtimes.process import Processes
 from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
 from farmd.observe.progress import Progress
@@ -36,8 +38,7 @@ async def test_r22_checking_goes_on_after_a_bug_in_a_check(tmp_path: Path) -> No
     state.instances.mkdir()
     state.create("web")
     watcher = HealthWatcher(
-        node="n1",
-        environ={},
+        runtimes=Runtimes(Processes(state, "n1", {}, clock)),
         checker=checker,  # type: ignore[arg-type]
         state=state,
         manifests=None,  # type: ignore[arg-type]
@@ -50,6 +51,7 @@ async def test_r22_checking_goes_on_after_a_bug_in_a_check(tmp_path: Path) -> No
     check = HealthCheck(type="exec", command=["true"], interval=5.0)
     manifest = Manifest(id="web", command=["sleep", "1"], health=check)
     pod = Pod(Record(instance="web", manifest="m"), Damper(clock.mono()), manifest=manifest)
+    pod.identity = Identity(instance="web", manifest="m", start="s1", started=0.0)
     watcher.begin(pod)
     while checker.checks < 1:
         await clock.advance(1.0)

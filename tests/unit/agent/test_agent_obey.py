@@ -107,6 +107,7 @@ class Bench:
             progress=Progress(self.clock, recorder),
             wake=lambda: None,
             doubt=doubt,
+            preflight=lambda manifest: None,
         )
 
     def obey(self, *intents: Wanted) -> None:

@@ -41,7 +41,8 @@ def start(pod: Pod) -> None:
 
 def due(pod: Pod) -> bool:
     """Whether the agent stops the live process for a restart."""
-    situation = dataclasses.replace(pod.situation(isolated=0.0, halting=False), running=sha(OLD))
+    situation = pod.situation(isolated=0.0, halting=False)
+    situation = dataclasses.replace(situation, running=sha(OLD), prepared=True)
     return isinstance(plan.decide(situation, 0.0), plan.Stop)
 
 

@@ -21,11 +21,13 @@ from farmd.agent import exits
 from farmd.agent.errors import StartFailed
 from farmd.agent.identity import workload_lives
 from farmd.agent.model import Identity
-from farmd.agent.processes import SHIM, Launch, Processes, ShimBusy
+from farmd.agent.runtimes.port import Busy, Launch
+from farmd.agent.runtimes.process import SHIM, Processes
 from farmd.agent.state import StateDirectory
 from store.manifests import Logs, Manifest
 from store.process import boot_id, start_ticks
 from store.reality import Exit
+from tests.still_clock import StillClock
 
 SHA = "a" * 64
 
@@ -46,12 +48,12 @@ class Bench:
         for path in (self.state.root, self.state.instances, self.state.manifests):
             path.mkdir(mode=0o711)
         self.environ = {"PATH": os.environ["PATH"], "CONSUL_HTTP_TOKEN": "secret", "LANG": "C.UTF-8"}
-        self.processes = Processes(self.state, "n1", self.environ)
+        self.processes = Processes(self.state, "n1", self.environ, StillClock())
         self.started: list[Identity] = []
 
     def start(self, *command: str, instance: str = "web", start: str = "s1", **fields: object) -> Identity:
         manifest = Manifest(**({"id": "web", "command": list(command)} | fields))
-        identity = self.processes.start(
+        identity = self.processes.launch(
             Launch(instance=instance, sha=SHA, manifest=manifest, ports={}, start=start, started=time.time())
         )
         self.started.append(identity)
@@ -103,7 +105,7 @@ def test_r26_a_reused_pid_is_another_process(bench: Bench) -> None:
     assert workload_lives(identity, bench.processes.boot)
     assert not workload_lives(other, bench.processes.boot)
     assert not workload_lives(rebooted, bench.processes.boot)
-    assert not bench.processes.signal(other, signal.SIGKILL)
+    assert not bench.processes.send(other, signal.SIGKILL)
     assert start_ticks(identity.pid) == identity.ticks
 
 
@@ -150,7 +152,7 @@ def test_r26_ends_of_several_starts_are_told_apart(bench: Bench) -> None:
 
 def test_r26_there_is_never_a_second_process_of_an_instance(bench: Bench, tmp_path: Path) -> None:
     first = bench.sh("sleep 100")
-    with pytest.raises(ShimBusy):
+    with pytest.raises(Busy):
         bench.sh(f"touch {tmp_path}/second", start="s2")
     assert bench.processes.find("web") == first
     assert not (tmp_path / "second").exists()
@@ -198,7 +200,7 @@ def test_secrets_are_neither_in_the_shims_environment_nor_on_disk(bench: Bench) 
 def test_a_workload_starts_with_default_signals(bench: Bench, number: signal.Signals) -> None:
     identity = bench.sh("exec sleep 100")
     until(lambda: b"sleep" in Path(f"/proc/{identity.pid}/cmdline").read_bytes())
-    assert bench.processes.signal(identity, number)
+    assert bench.processes.send(identity, number)
     assert bench.exit().code == -number
 
 
@@ -207,7 +209,7 @@ def test_r26_a_stop_reaches_the_whole_group(bench: Bench) -> None:
     until(lambda: "up" in bench.log())
     members = [pid for pid in _processes() if _group(pid) == identity.pid]
     assert len(members) == 3
-    bench.processes.signal(identity, signal.SIGTERM)
+    bench.processes.send(identity, signal.SIGTERM)
     bench.exit()
     assert not any(_group(pid) == identity.pid for pid in _processes())
 
@@ -216,7 +218,7 @@ def test_r26_the_stop_signal_itself_reaches_the_whole_group(bench: Bench) -> Non
     child = "(trap 'echo child stops; exit 0' TERM; echo up; while :; do sleep 0.02; done)"
     identity = bench.sh(f"{child} & trap 'wait; echo parent stops; exit 0' TERM; wait; wait")
     until(lambda: "up" in bench.log())
-    bench.processes.signal(identity, signal.SIGTERM)
+    bench.processes.send(identity, signal.SIGTERM)
     assert bench.exit().code == 0
     assert bench.log().endswith("child stops\nparent stops\n")
 
@@ -247,7 +249,7 @@ def test_r27_hangup_and_interrupt_do_not_touch_a_shim(bench: Bench) -> None:
     identity = bench.sh("sleep 100")
     os.kill(identity.shim, signal.SIGHUP)
     os.kill(identity.shim, signal.SIGINT)
-    bench.processes.signal(identity, signal.SIGTERM)
+    bench.processes.send(identity, signal.SIGTERM)
     assert bench.exit().code == -15
 
 
@@ -255,12 +257,15 @@ def test_r27_workload_and_logs_go_on_without_the_agent(tmp_path: Path) -> None:
     """A process starts a workload and dies by SIGKILL; the workload's output still reaches its log."""
     script = f"""
 import os, pathlib, signal, time
-from farmd.agent.processes import Launch, Processes
+from farmd.agent.runtimes.port import Launch
+from farmd.agent.runtimes.process import Processes
+from farmd.runtime.clock import SystemClock
 from farmd.agent.state import StateDirectory
 from store.manifests import Manifest
 state = StateDirectory(pathlib.Path({str(tmp_path)!r}))
 state.instances.mkdir(); state.manifests.mkdir()
-Processes(state, "n1", os.environ).start(Launch(instance="web", sha="{SHA}", ports={{}}, start="s1",
+processes = Processes(state, "n1", os.environ, SystemClock())
+processes.launch(Launch(instance="web", sha="{SHA}", ports={{}}, start="s1",
     manifest=Manifest(id="web", command=["sh", "-c", "while [ ! -e ../go ]; do sleep 0.1; done; echo after"]),
     started=time.time()))
 os.kill(os.getpid(), signal.SIGKILL)
@@ -268,7 +273,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = subprocess.run([sys.executable, "-c", script], cwd=Path.cwd(), timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
     state = StateDirectory(tmp_path)
-    processes = Processes(state, "n1", {})
+    processes = Processes(state, "n1", {}, StillClock())
     identity = processes.find("web")
     assert identity is not None
     assert processes.lives(identity)

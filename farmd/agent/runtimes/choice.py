@@ -1,0 +1,46 @@
+"""The runtimes of one agent: which one a workload belongs to, and whether it can be asked now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from farmd.agent.errors import StartFailed
+from farmd.agent.runtimes.port import Runtime
+from store.manifests import Manifest
+
+
+class Runtimes:
+    """The runtimes of one agent, by name."""
+
+    def __init__(self, *runtimes: Runtime) -> None:
+        self._by_name = {runtime.name: runtime for runtime in runtimes}
+
+    def __iter__(self) -> Iterator[Runtime]:
+        return iter(self._by_name.values())
+
+    def of(self, name: str) -> Runtime:
+        """The runtime of that name.
+
+        Raises:
+            StartFailed: this agent does not have it.
+        """
+        if name not in self._by_name:
+            known = ", ".join(self._by_name)
+            raise StartFailed(f"runtime: found {name!r}, expected one that this agent has ({known})")
+        return self._by_name[name]
+
+    def doubt(self, name: str) -> str:
+        """Why a runtime cannot tell now what runs; empty if it can."""
+        return self.of(name).doubt if name in self._by_name else f"this agent has no runtime {name!r}"
+
+    def preflight(self, manifest: Manifest) -> None:
+        """Refuse a manifest that cannot run on this node.
+
+        Raises:
+            StartFailed: naming the field, what was found and what was expected.
+        """
+        self.of(manifest.runtime).preflight(manifest)
+
+    def features(self) -> list[str]:
+        """What the node's presence says of them (R11)."""
+        return [feature for runtime in self for feature in runtime.features]

@@ -1,0 +1,132 @@
+"""The port to what runs workloads: operating-system processes, containers, systemd units.
+
+Questions (``find``, ``lives``, ``end``) are answered at once from what the runtime saw last; acts are
+awaited. A runtime that cannot tell what runs says so in ``doubt``: then its pods are left as they are,
+because a workload that is only not seen must not be started a second time (R26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from farmd.agent.errors import StartFailed
+from farmd.agent.model import Identity
+from store.manifests import Manifest
+from store.reality import Exit
+
+
+class Busy(StartFailed):
+    """A workload of the instance is still there: the agent must adopt it instead of a new start."""
+
+    code = "instance_busy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One start: ``start`` is its id, ``started`` its time in seconds since the epoch.
+
+    ``restart`` is the counter that it acts on (R28).
+    """
+
+    instance: str
+    sha: str
+    manifest: Manifest
+    ports: Mapping[str, int]
+    start: str
+    started: float
+    restart: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a start ended; ``why`` is one line for people, empty if the exit says it all."""
+
+    exit: Exit
+    why: str = ""
+
+
+class Runtime(Protocol):
+    """One way to run workloads on this node."""
+
+    @property
+    def name(self) -> str:
+        """The name in manifests and records, such as ``process``."""
+
+    @property
+    def features(self) -> Sequence[str]:
+        """What the node's presence says of this runtime, such as ``runtime.process`` (R11)."""
+
+    @property
+    def doubt(self) -> str:
+        """Why it cannot tell now what runs; empty if it can."""
+
+    async def look(self) -> None:
+        """Learn what runs; without an answer ``doubt`` says why. Called before anything is started."""
+
+    async def run(self) -> None:
+        """Keep learning what runs; never returns."""
+
+    def preflight(self, manifest: Manifest) -> None:
+        """Refuse a manifest that cannot run on this node, before a running workload is stopped for it.
+
+        Raises:
+            StartFailed: naming the field, what was found and what was expected.
+        """
+
+    async def prepare(self, instance: str, manifest: Manifest) -> None:
+        """Get ready what a start needs, while the former workload still serves.
+
+        Raises:
+            StartFailed: with the reason for people.
+        """
+
+    async def start(self, launch: Launch) -> Identity:
+        """Start a prepared workload.
+
+        Raises:
+            Busy: a workload of the instance is still there.
+            StartFailed: with the reason for people.
+        """
+
+    def find(self, instance: str) -> Identity | None:
+        """The instance's live workload, if there is one."""
+
+    def strays(self) -> Iterable[Identity]:
+        """Workloads whose records may be lost; where the runtime keeps ends, also those that ended."""
+
+    def lives(self, identity: Identity) -> bool:
+        """Whether the workload has not ended yet."""
+
+    async def signal(self, identity: Identity, number: int) -> None:
+        """Send a signal to the workload; nothing happens if it is gone.
+
+        Raises:
+            StartFailed: it could not be sent.
+        """
+
+    def watch(self, identity: Identity, gone: Callable[[], None]) -> Callable[[], None] | None:
+        """Call ``gone`` in the running loop when the workload ends; returns a function that cancels that.
+
+        None: the caller must ask ``lives`` often.
+        """
+
+    def end(self, instance: str, start: str, identity: Identity | None) -> Ended | None:
+        """How a start ended that does not live any more, and clear up after it; None: it never began.
+
+        ``identity`` is what was known of it while it lived.
+        """
+
+    async def remove(self, instance: str) -> None:
+        """Remove what is left of an instance that does not run.
+
+        Raises:
+            Busy: a workload of the instance is still there.
+        """
+
+    async def check(self, identity: Identity, manifest: Manifest, command: Sequence[str]) -> int:
+        """Run a health check's command beside the workload; its exit code. Cancelling it ends the command."""
+
+    async def close(self) -> None:
+        """Let go of everything; workloads are left as they are (R27)."""

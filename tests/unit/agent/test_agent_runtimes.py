@@ -1,0 +1,260 @@
+"""What the agent does with any runtime: prepare before stop, no start in doubt, adoption (R26)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from farmd.agent.agent import Agent
+from farmd.agent.errors import StartFailed
+from farmd.agent.model import AgentConfig, Identity, Record, Wanted
+from farmd.agent.runtimes.port import Busy, Ended, Launch
+from farmd.observe.metrics import Metrics
+from farmd.observe.progress import Progress
+from farmd.runtime.clock import SystemIds
+from store.consul.client import ConsulClient
+from store.keys import Keys
+from store.manifests import Manifest, Restart
+from store.reality import Exit, Reality
+from tests.agents import sha_of
+from tests.still_clock import StillClock
+from tests.unit.agent.test_agent_obey import NoStore
+
+FAST = Restart(initial=1.0, maximum=8.0)
+
+
+def toy(*command: str) -> Manifest:
+    return Manifest(id="web", runtime="toy", command=list(command), restart=FAST)  # type: ignore[arg-type]
+
+
+OLD, NEW = toy("old"), toy("new")
+
+
+class Toy:
+    """A runtime in memory; ``world`` outlives an agent, as an engine does."""
+
+    name = "toy"
+    features = ("runtime.toy",)
+
+    def __init__(self, world: dict[str, Identity]) -> None:
+        self.world = world
+        self.doubt = ""
+        self.trouble = ""
+        self.preparing = asyncio.Event()
+        self.preparing.set()
+        self.said: list[str] = []
+        self.gone: Callable[[], None] = lambda: None
+
+    async def look(self) -> None: ...
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    async def close(self) -> None: ...
+
+    def preflight(self, manifest: Manifest) -> None: ...
+
+    async def prepare(self, instance: str, manifest: Manifest) -> None:
+        self.said.append(f"prepare {manifest.command[0]}")
+        await self.preparing.wait()
+        if self.trouble:
+            raise StartFailed(self.trouble)
+
+    async def start(self, launch: Launch) -> Identity:
+        self.said.append(f"start {launch.manifest.command[0]}")
+        if launch.instance in self.world:
+            raise Busy("still there")
+        made = Identity(
+            instance=launch.instance,
+            manifest=launch.sha,
+            start=launch.start,
+            started=launch.started,
+            runtime="toy",
+        )
+        self.world[launch.instance] = made
+        return made
+
+    def find(self, instance: str) -> Identity | None:
+        return self.world.get(instance)
+
+    def strays(self) -> Iterable[Identity]:
+        return [] if self.doubt else list(self.world.values())
+
+    def lives(self, identity: Identity) -> bool:
+        return self.world.get(identity.instance) == identity
+
+    async def signal(self, identity: Identity, number: int) -> None:
+        self.said.append("signal")
+        self.world.pop(identity.instance, None)
+        self.gone()
+
+    def watch(self, identity: Identity, gone: Callable[[], None]) -> Callable[[], None]:
+        self.gone = gone
+        return lambda: None
+
+    def end(self, instance: str, start: str, identity: Identity | None) -> Ended | None:
+        return Ended(Exit(1.0, 0))
+
+    async def remove(self, instance: str) -> None:
+        self.said.append("remove")
+
+    async def check(self, identity: Identity, manifest: Manifest, command: Sequence[str]) -> int:
+        return 0
+
+
+class Bench:
+    """An agent without a store, over one state directory."""
+
+    def __init__(self, root: Path, world: dict[str, Identity]) -> None:
+        self.clock = StillClock()
+        self.toy = Toy(world)
+        metrics = Metrics(CollectorRegistry())
+        self.agent = Agent(
+            AgentConfig(node="n1", state_dir=root),
+            client=ConsulClient(NoStore(), clock=self.clock),
+            keys=Keys(),
+            clock=self.clock,
+            rng=random.Random(1),
+            ids=SystemIds(),
+            recorder=metrics,
+            progress=Progress(self.clock, metrics),
+            environ={},
+            runtimes=[self.toy],
+        )
+
+    async def __aenter__(self) -> Bench:
+        self._lock = self.agent.state.locked("n1")
+        self._lock.__enter__()
+        await self.agent._supervisor.adopt()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.agent._supervisor.leave()
+        self._lock.__exit__(None, None, None)
+
+    def want(self, index: int, manifest: Manifest | None) -> None:
+        found = {} if manifest is None else {"web": Wanted("web", index, sha_of(manifest), "rc", manifest)}
+        self.agent.pods.obey(found)
+
+    async def settle(self) -> None:
+        """Rounds until nothing changes any more."""
+        for _ in range(12):
+            self.agent._supervisor.round()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.002)
+
+    def reality(self) -> Reality:
+        return self.agent.reality()["web"]
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    async with Bench(tmp_path / "first", {}) as made:
+        yield made
+
+
+async def test_another_manifest_is_prepared_before_the_old_one_is_stopped(bench: Bench) -> None:
+    bench.want(7, OLD)
+    await bench.settle()
+    bench.toy.preparing.clear()
+    bench.want(8, NEW)
+    await bench.settle()
+    assert bench.toy.said == ["prepare old", "start old", "prepare new"]
+    assert (bench.reality().manifest, bench.reality().phase) == (sha_of(OLD), "running")
+    bench.toy.preparing.set()
+    await bench.settle()
+    assert bench.toy.said[3:] == ["signal", "start new"]
+    assert (bench.reality().manifest, bench.reality().refused) == (sha_of(NEW), 0)
+
+
+async def test_what_cannot_be_prepared_is_refused_and_the_old_one_stays(bench: Bench) -> None:
+    bench.want(7, OLD)
+    await bench.settle()
+    bench.toy.trouble = "image web:2: no such image"
+    bench.want(8, NEW)
+    await bench.settle()
+    told = bench.reality()
+    assert (told.manifest, told.phase, told.intent, told.refused) == (sha_of(OLD), "running", 7, 8)
+    assert told.reason == "cannot act on intent 8: image web:2: no such image"
+    assert bench.toy.said == ["prepare old", "start old", "prepare new"]
+    bench.clock.seconds += 1.0
+    bench.toy.trouble = ""
+    await bench.settle()
+    assert (bench.reality().manifest, bench.reality().refused) == (sha_of(NEW), 0)
+
+
+async def test_a_preparation_ends_when_its_manifest_is_not_wanted_any_more(bench: Bench) -> None:
+    bench.want(7, OLD)
+    await bench.settle()
+    bench.toy.preparing.clear()
+    bench.want(8, NEW)
+    await bench.settle()
+    bench.want(9, OLD)
+    await bench.settle()
+    assert (bench.reality().manifest, bench.reality().intent, bench.reality().refused) == (sha_of(OLD), 9, 0)
+    assert bench.toy.said == ["prepare old", "start old", "prepare new"]
+    bench.want(10, NEW)
+    bench.toy.preparing.set()
+    await bench.settle()
+    assert bench.reality().manifest == sha_of(NEW)
+
+
+async def test_r26_a_runtime_that_cannot_tell_what_runs_starts_and_ends_nothing(bench: Bench) -> None:
+    bench.want(7, OLD)
+    await bench.settle()
+    bench.toy.doubt = "the engine does not answer"
+    hidden = bench.toy.world.pop("web")
+    bench.want(8, NEW)
+    await bench.settle()
+    told = bench.reality()
+    assert (told.phase, told.manifest, told.exits) == ("running", sha_of(OLD), [])
+    assert told.reason == "the engine does not answer"
+    bench.toy.doubt = ""
+    bench.toy.world["web"] = hidden
+    await bench.settle()
+    assert bench.toy.said == ["prepare old", "start old", "prepare new", "signal", "start new"]
+    assert bench.reality().reason == ""
+
+
+@pytest.mark.parametrize("doubt", ["", "the engine does not answer"])
+async def test_r26_the_next_agent_adopts_a_workload_once_its_runtime_can_tell(
+    tmp_path: Path, doubt: str
+) -> None:
+    world: dict[str, Identity] = {}
+    async with Bench(tmp_path, world) as former:
+        former.want(7, OLD)
+        await former.settle()
+    after = Bench(tmp_path, world)
+    after.toy.doubt = doubt
+    async with after:
+        after.want(7, OLD)
+        await after.settle()
+        after.toy.doubt = ""
+        await after.settle()
+        assert (after.toy.said, after.reality().phase) == ([], "running")
+
+
+async def test_r26_a_workload_without_a_record_is_adopted_and_stopped_once_it_is_proven_unwanted(
+    bench: Bench,
+) -> None:
+    lost = Identity(instance="lost", manifest="f" * 64, start="s1", started=1.0, runtime="toy")
+    bench.toy.world["lost"] = lost
+    await bench.settle()
+    assert bench.agent.reality()["lost"].phase == "running"
+    bench.want(7, None)
+    await bench.settle()
+    assert (bench.toy.world, bench.toy.said) == ({}, ["signal", "remove"])
+    assert bench.agent.reality() == {}
+
+
+def test_records_of_older_agents_are_those_of_processes() -> None:
+    assert Record(instance="web").runtime == "process"
+    fields: dict[str, Any] = {"instance": "web", "manifest": "m", "start": "s", "started": 1.0}
+    assert Identity(boot="b", shim=1, shim_ticks=1, pid=2, ticks=2, **fields).runtime == "process"
