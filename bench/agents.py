@@ -1,11 +1,14 @@
 """One process that simulates the agents of a large fleet: real sessions, presence and reality, no workloads.
 
-``python -m bench.agents ADDRESS NODES [TTL [PREFIX]]``
+``python -m bench.agents ADDRESS NODES [TTL [PREFIX]] [--check LEAST MOST]``
 Every node has the agent's own ``Link`` (session, presence, renewals) and ``RealityWriter`` (compare-and-set,
 fenced by the presence), so the store gets the same writes as from as many real agents. Two things differ.
 One watch reads the intents of a hundred nodes, because Consul serves one client 200 connections. The TTL is
 by default the longest that the agent's configuration allows, because renewals for a TTL of 15 s would cost
 more than all that is measured beside them.
+
+A pod passes its first check after 0.5 s, or after a time of its node's own between LEAST and MOST seconds
+(``first_check``), counted from when its intent was seen.
 
 Like real agents they write nothing while nothing changes. The line ``restarts N`` on stdin makes N pods a
 second die and come back, with three writes each; the end of stdin ends the process. Events are JSON lines
@@ -14,6 +17,7 @@ on stdout.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import random
 import sys
@@ -53,6 +57,11 @@ DOWN_SECONDS, CHECK_SECONDS = 1.0, 0.5
 CLOCK = SystemClock()
 
 
+def first_check(node: str, least: float, most: float) -> float:
+    """Seconds until the pods of a node pass their first check; the same in every run."""
+    return random.Random(node).uniform(least, most)
+
+
 @dataclass(frozen=True)
 class Rig:
     """The objects that all nodes of the process share."""
@@ -63,6 +72,7 @@ class Rig:
     progress: Progress
     states: Path
     ttl: float
+    check: tuple[float, float] = (CHECK_SECONDS, CHECK_SECONDS)
 
 
 class SimulatedNode:
@@ -95,6 +105,7 @@ class SimulatedNode:
             progress=rig.progress,
         )
         self.name = name
+        self.check = first_check(name, *rig.check)
         self.pods: dict[str, Reality] = {}
         self._obeyed = False
 
@@ -105,7 +116,7 @@ class SimulatedNode:
             if known is None or known.intent != index:
                 self.pods[instance] = _started(intent, index, healthy=not self._obeyed)
                 if self._obeyed:
-                    asyncio.get_running_loop().call_later(CHECK_SECONDS, self._pass, instance)
+                    asyncio.get_running_loop().call_later(self.check, self._pass, instance)
         for gone in self.pods.keys() - wanted.keys():
             del self.pods[gone]
         self._obeyed = True
@@ -212,12 +223,18 @@ def _slices(nodes: list[SimulatedNode], size: int) -> list[list[SimulatedNode]]:
     return [nodes[start : start + size] for start in range(0, len(nodes), size)]
 
 
-async def main(address: str, count: int, ttl: float = LONGEST_TTL, prefix: str = KEYS.prefix) -> None:
+async def main(
+    address: str,
+    count: int,
+    ttl: float = LONGEST_TTL,
+    prefix: str = KEYS.prefix,
+    check: tuple[float, float] = (CHECK_SECONDS, CHECK_SECONDS),
+) -> None:
     """Run until stdin ends."""
     metrics = Metrics(CollectorRegistry())
     client = connect({}, CLOCK, metrics, address=address)
     with tempfile.TemporaryDirectory(prefix="farmd-bench-agents-") as states:
-        rig = Rig(client, Keys(prefix), metrics, Progress(CLOCK, metrics), Path(states), ttl)
+        rig = Rig(client, Keys(prefix), metrics, Progress(CLOCK, metrics), Path(states), ttl, check)
         fleet = SimulatedFleet(rig, count)
         running = asyncio.create_task(fleet.run())
         asking = asyncio.create_task(_obey_stdin(fleet))
@@ -241,5 +258,11 @@ if __name__ == "__main__":
         wrapper_class=structlog.make_filtering_bound_logger(40),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    address, nodes, *more = sys.argv[1:]
-    asyncio.run(main(address, int(nodes), float(more[0]) if more else LONGEST_TTL, *more[1:]))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("address")
+    parser.add_argument("nodes", type=int)
+    parser.add_argument("ttl", type=float, nargs="?", default=LONGEST_TTL)
+    parser.add_argument("prefix", nargs="?", default=KEYS.prefix)
+    parser.add_argument("--check", type=float, nargs=2, default=(CHECK_SECONDS, CHECK_SECONDS))
+    asked = parser.parse_args()
+    asyncio.run(main(asked.address, asked.nodes, asked.ttl, asked.prefix, asked.check))

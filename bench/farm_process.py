@@ -2,11 +2,11 @@
 
 ``python -m bench.farm_process CONFIG``
 Configuration, kinds, HTTP, logs and watchdog are those of production. Its metrics also print a JSON line for
-each batch of locks that the farm takes, and for each transaction that places or removes pods when it was
-acknowledged, with the machine's monotonic time. The line ``requests`` on stdin is answered with the number of
-requests to Consul so far; ``bodies`` with the transactions that placed or removed pods since the last such
-line; ``profile`` starts a profile, and the next ``profile`` writes it to ``farm.profile``; the end of stdin
-stops the farm cleanly, as SIGTERM does.
+each batch of locks that the farm takes, and for each transaction that places or removes pods or ends a
+rollout when it was acknowledged, with the machine's monotonic time. The line ``requests`` on stdin is
+answered with the number of requests to Consul so far; ``bodies`` with the transactions that placed or
+removed pods since the last such line; ``profile`` starts a profile, and the next ``profile`` writes it to
+``farm.profile``; the end of stdin stops the farm cleanly, as SIGTERM does.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Telling(Metrics):
 
 
 class _TellingTransport(AiohttpTransport):
-    """A transport that also reports each acknowledged transaction with an intent."""
+    """A transport that also reports each acknowledged transaction with an intent, and the end of rollouts."""
 
     async def send(self, request: Request, timeout: float) -> Response:
         """Send a request."""
@@ -71,6 +71,8 @@ class _TellingTransport(AiohttpTransport):
         if request.path == "/v1/txn" and response.status == 200 and b"/intent/" in request.body:
             tell("placed", pods=request.body.count(b'"Key":"farmd/intent/'))
             _placed.append(request.body)
+        if request.path == "/v1/txn" and response.status == 200 and b"/history/" in request.body:
+            tell("ended")
         return response
 
 
@@ -160,6 +162,11 @@ class FarmProcess(Child):
         what = f"{pods} pods are placed"
         await self.until(lambda: sum(each["pods"] for each in found()) >= pods, within, what)
         return float(found()[-1]["at"])
+
+    def transactions(self, since: float) -> list[tuple[float, int]]:
+        """(when, how many intents) of each transaction that placed or removed pods after a moment."""
+        told = [each for each in self.events if each["event"] == "bench.placed" and each["at"] > since]
+        return [(each["at"], int(each["pods"])) for each in told]
 
     async def bodies(self) -> list[bytes]:
         """The bodies of the acknowledged transactions with intents since the last call."""

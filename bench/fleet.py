@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -56,24 +56,32 @@ class BenchFleet:
 
 @asynccontextmanager
 async def fleet(
-    *, rcs: int = RCS, pods_each: int = PODS_EACH, nodes: int = NODES, labelled: int = 0
+    *,
+    rcs: int = RCS,
+    pods_each: int = PODS_EACH,
+    nodes: int = NODES,
+    labelled: int = 0,
+    agents: Sequence[str] = (),
 ) -> AsyncIterator[BenchFleet]:
-    """A converged fleet without farms: the records are written, the agents are present and wrote reality."""
+    """A converged fleet without farms: the records are written, the agents are present and wrote reality.
+
+    ``agents`` are more arguments of the process that simulates them.
+    """
     started = time.monotonic()
     async with rig() as (server, client):
         await register_nodes(client, nodes)
         await seed_rcs(client, rcs, pods_each=pods_each, nodes=nodes, labelled=labelled)
         note(f"{rcs} RCs and {rcs * pods_each} pods are written after {time.monotonic() - started:.0f} s")
-        agents = Child("bench.agents", [server.address, str(nodes)])
-        built = BenchFleet(server, client, agents, [])
+        simulated = Child("bench.agents", [server.address, str(nodes), *agents])
+        built = BenchFleet(server, client, simulated, [])
         try:
-            await agents.heard("bench.present", PRESENT_SECONDS)
+            await simulated.heard("bench.present", PRESENT_SECONDS)
             await real(client, rcs * pods_each)
             note(f"{nodes} agents are present after {time.monotonic() - started:.0f} s")
             yield built
         finally:
             await built.stop_farms()
-            await agents.end()
+            await simulated.end()
 
 
 async def real(client: ConsulClient, pods: int, keys: Keys = KEYS) -> None:
