@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache" / "earlier"
 BEFORE_THE_FRAME = "d2235106bfb2119221b2f277644bec4d618ee257"
+BEFORE_ROLLOUTS = "7bcdf25b7b8ee2d2c552fdbca621c2d07efc6afd"
 PACKAGES = ("alerting", "farmd", "scheduler", "store")
 
 

@@ -186,18 +186,14 @@ def audit_is_in_the_change(dump: Dump) -> Iterable[str]:
             yield f"{key} was rewritten"
     for (owner, node, instance), (entry, _) in dump.pods.items():
         created, changed = at.get(entry.create_index), at.get(entry.modify_index)
-        place = f"{node}/{instance}"
-        if created is None or created.id != owner or place not in created.placed:
-            yield f"pod {owner} {place} was created without a record at {entry.create_index}"
-        if changed is None or place not in changed.placed + changed.relabelled:
-            yield f"pod {owner} {place} was changed without a record at {entry.modify_index}"
+        pod = owner, f"{node}/{instance}"
+        if created is None or pod not in _each(created, created.placed):
+            yield f"pod {pod} was created without a record at {entry.create_index}"
+        if changed is None or pod not in _each(changed, changed.placed + changed.relabelled):
+            yield f"pod {pod} was changed without a record at {entry.modify_index}"
     for (node, instance), (entry, intent) in dump.intents.items():
-        changed = at.get(entry.modify_index)
-        if (
-            changed is None
-            or changed.id != intent.owner
-            or f"{node}/{instance}" not in changed.placed + changed.relabelled
-        ):
+        changed, pod = at.get(entry.modify_index), (intent.owner, f"{node}/{instance}")
+        if changed is None or pod not in _each(changed, changed.placed + changed.relabelled):
             yield f"intent {node}/{instance} was changed without a record at {entry.modify_index}"
 
 
@@ -252,7 +248,9 @@ def names_are_unique(dump: Dump) -> Iterable[str]:
 
 
 def _each(audit: Audit, places: list[str]) -> list[tuple[str, str]]:
-    return [(audit.id, place) for place in places]
+    """(owner, place) of each pod; a record of an item that owns none names the owner (R25)."""
+    parts = [place.split("/") for place in places]
+    return [(owner[0] if owner else audit.id, f"{node}/{instance}") for *owner, node, instance in parts]
 
 
 def _count(fields: Mapping[str, Any]) -> int:

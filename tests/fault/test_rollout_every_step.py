@@ -24,6 +24,7 @@ from store.policies import Policy, Stage
 from store.reality import Health, Reality
 from store.rollouts import KIND
 from tests.fault.farm_process import FarmProcess, Nursery
+from tests.fault.invariants import violations
 from tests.fault.rig import came, every_k
 from tests.fault.versions import Served, audits, broken, versions
 from tests.fleet import CLOCK, Cluster, client_of, cluster_on, eventually, farm_on, in_time
@@ -123,6 +124,7 @@ class Case:
     async def judge(self, ident: str) -> None:
         """No version breaks a rule, the end was written once and so is the history."""
         keys, dump = self.rolling.cluster.keys, await self.rolling.cluster.dump()
+        assert violations(dump) == []
         assert list(broken(keys, versions(dump, self.sent), self.agents.served)) == []
         ends = [a.action for _, a in dump.audits if a.id == ident and a.action.endswith(("done", "reverted"))]
         assert len(ends) == 1

@@ -34,7 +34,7 @@ def asked_for(dump: Dump, instance: str, node: str) -> int:
     """How often the audit says that a pod was placed at a place, or given another manifest."""
 
     def names(audit: Audit) -> bool:
-        return f"{node}/{instance}" in [*audit.placed, *audit.relabelled]
+        return any(f"/{each}".endswith(f"/{node}/{instance}") for each in audit.placed + audit.relabelled)
 
     return sum(names(audit) for _, audit in dump.audits)
 

@@ -68,9 +68,11 @@ class Fleet:
     keys: Keys = field(default_factory=lambda: Keys(f"t{secrets.token_hex(4)}/"))
     running: dict[str, Program] = field(default_factory=dict)
     everything: list[Program] = field(default_factory=list)
+    earlier: str = earlier.BEFORE_THE_FRAME
 
     def __post_init__(self) -> None:
-        self.old, self.new = self._version("old", earlier.tree()), self._version("new", earlier.ROOT)
+        tree = earlier.tree(self.earlier)
+        self.old, self.new = self._version("old", tree), self._version("new", earlier.ROOT)
 
     def _version(self, name: str, tree: Path) -> Version:
         return Version(name, tree, Farmctl(self.address, self.keys.prefix, tree=tree))
@@ -184,13 +186,17 @@ class Fleet:
 
     async def owners(self, kind: str) -> dict[str, str]:
         """Which version owns each claimed item of a kind, by item."""
+        farms = await self.holders(kind)
+        return {item: await self.version_of(self.keys.farm(farm)) for item, farm in farms.items()}
+
+    async def holders(self, kind: str) -> dict[str, str]:
+        """Which farm owns each claimed item of a kind, by item."""
         found = {}
         page = await self.client.list(f"{self.keys.tree('locks')}{kind}/", mode="consistent")
         for entry in map(Entry.of, page.items):
             _, item, mutation = self.keys.lock_parts(entry.key)
             if not mutation:
-                farm = entry.value.decode().split("/")[1]
-                found[item] = await self.version_of(self.keys.farm(farm))
+                found[item] = entry.value.decode().split("/")[1]
         return found
 
     async def until(self, condition: Callable[[], Awaitable[object]], what: str) -> Any:
@@ -218,10 +224,10 @@ class Fleet:
 
 
 @contextlib.asynccontextmanager
-async def fleet_on(address: str, folder: Path) -> AsyncIterator[Fleet]:
+async def fleet_on(address: str, folder: Path, **fields: Any) -> AsyncIterator[Fleet]:
     """A fleet for the length of a ``with`` block; nothing of it runs on afterwards."""
     client = client_of(address)
-    fleet = Fleet(address, folder, client)
+    fleet = Fleet(address, folder, client, **fields)
     try:
         yield fleet
     finally:
