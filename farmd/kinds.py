@@ -33,7 +33,7 @@ class KindOfWork:
         guarded: whether doubt freezes it (R18), and ``health_matters`` whether mass ill health is such doubt.
         gradual: what brings a new manifest to its items step by step; empty: it comes at once.
         ended: what waits for the end of one, where an item is something that ends by itself.
-        feature: needed by records that its items manage: only farms that know this kind own those (R11).
+        features: what farms of this version know of this kind, and records may need of their owner (R11).
         names: trees whose keys end in its items' names, for completion; for a family of named records none.
         wiped: the incident that people hear of when its tree lost its sentinel, where it has one of its own.
         unclaimed: what it means that no farm claims it; empty: that its items are left alone.
@@ -56,7 +56,7 @@ class KindOfWork:
     health_matters: bool = True
     gradual: str = ""
     ended: str = ""
-    feature: str = ""
+    features: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     wiped: str = ""
     unclaimed: str = ""
@@ -80,6 +80,7 @@ KINDS: dict[str, KindOfWork] = {
             selectable=True,
             guarded=True,
             gradual="farmd.rollout.creation:begin",
+            features=("numbered.1",),
             wiped="no_rcs_found",
         ),
         KindOfWork(
@@ -92,7 +93,7 @@ KINDS: dict[str, KindOfWork] = {
             group="farmd.cli.rollout:rollout",
             title="Rollouts: bring a new version of a controller, within a floor, and back.",
             ended="farmd.rollout.waiting:end",
-            feature="rollouts.1",
+            features=("rollouts.1", "rollouts.2"),
             selectable=True,
             guarded=True,
         ),
@@ -143,7 +144,7 @@ def load(path: str) -> Any:
 
 def features() -> tuple[str, ...]:
     """What every farm of this version knows, whatever kinds it runs (R11)."""
-    return tuple(kind.feature for kind in KINDS.values() if kind.feature)
+    return tuple(feature for kind in KINDS.values() for feature in kind.features)
 
 
 def selectable(family: str) -> bool:

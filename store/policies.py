@@ -15,6 +15,8 @@ from store.quantities import Seconds, Share
 Part = Annotated[int, msgspec.Meta(ge=0)] | Share
 """A number of replicas, or a share of all: ``3`` or ``10%``."""
 
+Strategy = Literal["rolling", "availability", "resourceutil", "blue-green"]
+
 NotNegative = Annotated[Seconds, msgspec.Meta(ge=0)]
 
 
@@ -32,22 +34,35 @@ class Stage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How a rollout goes (p2 ``roll/fields.Update``, Knative's rollout strategies).
 
-    ``minimum``: pods of both versions that stay available; None: all but the controller's
-    ``max_unavailable``. ``stages`` end at the whole; empty: one pod first, then all. ``min_healthy_time``:
-    seconds until a healthy pod counts; None: the controller's own. ``progress_deadline``: seconds without
-    progress until the rollout fails, ``deadline``: seconds for the whole (0: none). ``tolerate``: new pods
-    that need not be available at the end of a stage. ``on_failure``: what happens to a version that fails.
-    ``leave_old`` keeps the old controller, and the pods that the new one did not take over.
+    ``strategy``: new pods take the places of old ones (``rolling``); in each stage new pods come first, then
+    as many old ones go (``availability``), or the other way round (``resourceutil``); all new pods come, a
+    service switches to them, and ``keep_old`` seconds later the old ones go (``blue-green``).
+    ``minimum``: pods of both versions that stay available; None: what the strategy permits, and in a
+    ``rolling`` one all but the controller's ``max_unavailable``. ``stages`` end at the whole; empty: one pod
+    first, then all. ``ratio``: percent of the pods in each stage, in place of ``stages``.
+    ``min_healthy_time``: seconds until a healthy pod counts; None: the controller's own.
+    ``progress_deadline``: seconds without progress until the rollout fails, ``deadline``: seconds for it all
+    (0: none). ``tolerate``: new pods that need not be available at the end of a stage. ``on_failure``: what
+    happens to a version that fails. ``leave_old`` keeps the old controller, and the pods that the new one did
+    not take over.
     """
 
+    strategy: Strategy = "rolling"
     minimum: Part | None = None
     stages: list[Stage | Part] = []
+    ratio: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
     min_healthy_time: NotNegative | None = None
     progress_deadline: Annotated[Seconds, msgspec.Meta(gt=0)] = 600.0
     deadline: NotNegative = 0.0
     tolerate: Part = 0
     on_failure: Literal["revert", "pause"] = "revert"
     leave_old: bool = False
+    keep_old: NotNegative = 600.0
+
+    @property
+    def beside(self) -> bool:
+        """Whether pods of both versions stand beside one another, as new ones come before old ones go."""
+        return self.strategy in ("availability", "blue-green")
 
 
 def at_least(part: int | str, whole: int) -> int:

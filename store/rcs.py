@@ -18,6 +18,8 @@ from store.ports import KeyReader
 from store.times import Time
 
 KIND = "rcs"
+# What a farm must know to place the pods of a controller whose instances are numbered (R11).
+NUMBERED = "numbered.1"
 
 Strategy = Literal["static", "dynamic"]
 OnLost = Literal["replace", "wait"]
@@ -34,6 +36,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     ``transfer_timeout``: seconds in which a pod on its new node must become healthy. ``min_healthy_time``:
     seconds that a pod must be healthy without a break before it is available (R22).
     ``restart`` counts the restarts of all pods that were asked for (R28).
+    ``numbered``: pods are named ``<pod>~<n>``, so that those of two versions can stand on one node.
     ``rollout`` is how a new version comes to its pods; None: by the defaults.
     ``deleting`` is set when a cascading delete is asked for; the count is 0 then.
     ``max_unavailable_percent``: 1 to 100 where ``max_unavailable`` is a share of the count, else 0.
@@ -56,6 +59,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     managed_by: str = ""
     taken: bool = False
     hands: int = 0
+    numbered: bool = False
     rollout: Policy | None = None
     needs: list[str] = []
     deleting: bool = False

@@ -15,6 +15,9 @@ from store.status import ItemStatus
 from store.times import Time
 
 KIND = "rollouts"
+# What a farm must know (R11): to own a controller that a rollout manages; to carry out a rollout that moves
+# pods in another way than one in place of the other, or at a pace of its own.
+MANAGED, STAGED = "rollouts.1", "rollouts.2"
 Ending = Literal["done", "reverted", "aborted"]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -25,7 +28,8 @@ class Rollout(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     ``replicas`` is how many pods there are to be in the end; ``started_from`` and ``started_to`` are both
     controllers' counts at the beginning. ``created_new``: the new controller exists for this rollout alone
     and goes if it is reverted. People's words: ``paused``, ``resumed`` (how often), ``approved`` (how many
-    stages), ``wish``. ``at``: when it was created (seconds since the epoch), ``by`` whom.
+    stages), ``wish``. ``at``: when it was created (seconds since the epoch), ``by`` whom. ``service``: the id
+    of the service that is switched from one version to the other, or empty.
     """
 
     id: str
@@ -39,6 +43,7 @@ class Rollout(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     started_to: Count
     created_new: bool = True
     policy: Policy = Policy()
+    service: str = ""
     paused: bool = False
     resumed: int = 0
     approved: int = 0
@@ -56,7 +61,8 @@ class RolloutState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     While it is ``moving`` it has taken both controllers, else they are lent. ``back``: it goes back, for
     good. ``stage`` counts from 0; ``since`` is when the phase began and ``reached`` when the stage's goal
     was met (seconds since the epoch). ``cause`` says why it halted or turned back. After a ``fault`` it
-    goes on only once the record's count of ``resumed`` is above this one.
+    goes on only once the record's count of ``resumed`` is above this one. ``switched``: the service names
+    the new version.
     """
 
     phase: Literal["moving", "baking", "halted"]
@@ -67,6 +73,7 @@ class RolloutState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     cause: str = ""
     fault: bool = False
     resumed: int = 0
+    switched: bool = False
 
 
 class SideStatus(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,7 +11,7 @@ from farmd.commands.mutation import Scalar
 from store.manifests import Manifest
 
 # Fields that no file contains.
-_IDENTITY = {"id", "name", "managed_by", "deleting", "restart", "created", "taken", "hands"}
+_IDENTITY = {"id", "name", "managed_by", "deleting", "restart", "created", "taken", "hands", "numbered"}
 _SECRET = {"env"}
 _SHORT = 80
 

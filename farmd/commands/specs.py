@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from farmd import kinds
 from farmd.commands import documents
 from scheduler.constraints import check_placement
 from scheduler.errors import PlacementInvalid
@@ -114,6 +115,9 @@ class File(Generic[S, T]):
         if "node_selector" in values:
             where = f"{spec.name}: node_selector"
             values["node_selector"] = canonical_selector(values["node_selector"], where)
+        if existing is not None and "needs" in values:
+            own = {need for need in _fields(existing)["needs"] if need in kinds.features()}
+            values["needs"] = [*values["needs"], *sorted(own.difference(values["needs"]))]
         if (pod := values.pop("pod", None)) is not None:
             values |= {"manifest": sha, "pod_id": pod.id}
         values = {self.names.get(name, name): value for name, value in values.items()} | {"id": record_id}

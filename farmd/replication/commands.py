@@ -25,6 +25,7 @@ def request(rc: ReplicationController, manifest: Manifest) -> Request:
         owner=rc.id,
         labels=pod_labels(rc, manifest),
         replicas_per_node=rc.replicas_per_node,
+        numbered=rc.numbered,
     )
 
 

@@ -198,7 +198,7 @@ def end(reading: Reading, change: Turn, context: Context, known: Known) -> list[
 
 def _free(rc: ReplicationController) -> dict[str, object]:
     """The fields of a controller that is nobody's but its own."""
-    needs = [need for need in rc.needs if need != KINDS[KIND].feature]
+    needs = [need for need in rc.needs if need not in KINDS[KIND].features]
     return {"managed_by": "", "taken": False, "hands": rc.hands + rc.taken, "needs": needs}
 
 

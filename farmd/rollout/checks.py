@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from farmd.rollout.stages import minimum, staged
 from store.errors import InputInvalid
-from store.policies import at_least
+from store.policies import Policy, at_least
 from store.rollouts import Rollout
 
 MOST_STAGES = 20
@@ -18,11 +18,21 @@ def check(rollout: Rollout) -> None:
     Raises:
         InputInvalid: naming the field, what was found and what was expected.
     """
-    total = rollout.replicas
+    policy, total = rollout.policy, rollout.replicas
     if rollout.from_manifest == rollout.to_manifest:
         _refuse("to", "the version that it has already", "another one")
     check_floor(rollout)
-    stages = [staged(stage) for stage in rollout.policy.stages]
+    if policy.strategy == "blue-green" and not rollout.service:
+        _refuse("service", "none", "one that names the controller, for blue-green to switch")
+    if policy.ratio is not None and policy.stages:
+        _refuse("ratio", f"{policy.ratio} beside stages", "one of both")
+    _check_stages(policy, total)
+    if policy.strategy != "rolling":
+        _refuse("strategy", policy.strategy, "rolling")
+
+
+def _check_stages(policy: Policy, total: int) -> None:
+    stages = [staged(stage) for stage in policy.stages]
     if len(stages) > MOST_STAGES:
         _refuse("stages", f"{len(stages)}", f"at most {MOST_STAGES}")
     counts = [at_least(stage.to, total) for stage in stages]
@@ -31,9 +41,9 @@ def check(rollout: Rollout) -> None:
             _refuse(f"stages[{number}].to", f"{after} after {before}", "a rising number of replicas")
     if counts and counts[-1] != total:
         _refuse(f"stages[{len(stages) - 1}].to", f"{stages[-1].to}", f"100% or {total}, which is all")
-    bakes = sum(stage.bake for stage in stages)
-    if 0 < rollout.policy.deadline < bakes:
-        found = f"{rollout.policy.deadline:g} s, and {bakes:g} s of rests"
+    rests = sum(stage.bake for stage in stages) + policy.keep_old * (policy.strategy == "blue-green")
+    if 0 < policy.deadline < rests:
+        found = f"{policy.deadline:g} s, and {rests:g} s of rests"
         _refuse("deadline", found, "more than all rests together")
 
 
@@ -44,7 +54,10 @@ def check_floor(rollout: Rollout) -> None:
         InputInvalid: naming what was found.
     """
     floor, total = minimum(rollout), rollout.replicas
-    if floor >= total and rollout.started_from:
+    if rollout.policy.beside:
+        if floor > total:
+            _refuse("minimum", f"{floor} of {total}", f"at most {total}: nothing could ever leave")
+    elif floor >= total and rollout.started_from:
         _refuse("minimum", f"{floor} of {total}", "less: nothing could ever leave")
 
 

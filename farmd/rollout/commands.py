@@ -14,11 +14,12 @@ from farmd import overview
 from farmd.commands.mutation import Call, Change, Mutation, Scalar
 from farmd.rollout import noun
 from farmd.rollout.creation import begin
+from farmd.rollout.stages import unrested
 from store import manifests
 from store.entry import Stored
 from store.errors import Conflict, NotFound
 from store.history import Ended, History
-from store.policies import Policy, Stage
+from store.policies import Policy
 from store.rollouts import KIND, Rollout, RolloutStatus
 from store.status import StatusStore
 
@@ -102,9 +103,8 @@ async def _revert_ended(call: Call, target: str) -> Mutation:
         raise Conflict(f"controller {target!r} has version {now.manifest[:12]} already", id=now.id)
     body = await manifests.read_body(call.client, call.keys, last.old.manifest)
     wanted = msgspec.structs.replace(now, manifest=last.old.manifest)
-    at_once = msgspec.structs.replace(policy, stages=[Stage(to="100%")])
     ensured = (manifests.ensure(call.keys, body),)
-    return await begin(call, stored, wanted, held, ensured, retry=True, policy=at_once)
+    return await begin(call, stored, wanted, held, ensured, retry=True, policy=unrested(policy))
 
 
 async def live(call: Call, target: str) -> Stored[Rollout]:

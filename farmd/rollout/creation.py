@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable
 from functools import partial
 
 import msgspec
 
 from farmd.commands import fleet
 from farmd.commands.mutation import Call, Change, Guard, Mutation, registered
-from farmd.kinds import KINDS
 from farmd.rollout import fitting
 from farmd.rollout.checks import check
 from farmd.rollout.noun import controller, live
@@ -25,7 +25,7 @@ from store.manifests import Manifest
 from store.operations import Operation
 from store.policies import Policy
 from store.rcs import ReplicationController
-from store.rollouts import KIND, Rollout
+from store.rollouts import KIND, MANAGED, STAGED, Rollout
 
 LONGEST_NAME = 63
 
@@ -132,7 +132,7 @@ def _rollout(
         started_to=new.replicas_desired,
         policy=floored(policy, old, total),
         labels=old.labels,
-        needs=old.needs,
+        needs=_needs((old, new), policy),
         by=call.actor,
         at=call.clock.now(),
     )
@@ -159,9 +159,16 @@ async def _course(
     return dataclasses.replace(course, short=allocation(elsewhere, course.elsewhere, view).why)
 
 
+def _needs(rcs: Iterable[ReplicationController], policy: Policy) -> list[str]:
+    """What a farm must know to carry the rollout out; else it would do it in another way (R11)."""
+    known = {need for rc in rcs for need in rc.needs}
+    plain = policy.strategy == "rolling" and policy.ratio is None
+    return sorted(known if plain else known | {STAGED})
+
+
 def managed(rc: ReplicationController, ident: str) -> ReplicationController:
     """The controller as a part of a rollout; farms that do not know rollouts do not own it (R11)."""
-    needs = sorted({*rc.needs, KINDS[KIND].feature})
+    needs = sorted({*rc.needs, MANAGED})
     return msgspec.structs.replace(rc, managed_by=f"{KIND}/{ident}", needs=needs)
 
 
@@ -204,7 +211,7 @@ def _begun(rollout: Rollout) -> Change:
 
 def floored(policy: Policy, rc: ReplicationController, total: int) -> Policy:
     """The policy with its floor, which later edits of the controller do not change."""
-    if policy.minimum is not None:
+    if policy.minimum is not None or policy.strategy != "rolling":
         return policy
     limit = msgspec.structs.replace(rc, replicas_desired=total).unavailable_limit
     return msgspec.structs.replace(policy, minimum=max(0, total - limit))

@@ -172,7 +172,7 @@ class Moves:
         return sum(move.way == way for move in self.moves)
 
 
-Action = Literal["take", "lock", "rest", "next", "halt", "back", "end"]
+Action = Literal["take", "lock", "rest", "next", "switch", "halt", "back", "end"]
 
 
 @dataclass(frozen=True, slots=True)

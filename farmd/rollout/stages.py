@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from store.policies import Stage, at_least
+import msgspec
+
+from farmd.rollout.progressive import paced
+from store.policies import Policy, Stage, at_least, at_most
 from store.rollouts import Rollout
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The counts at a stage's end, and its rest (seconds). ``approve``: it waits for a word to begin."""
+    """The counts at a stage's end, and its rest (seconds). ``approve``: it waits for a word to begin.
+
+    ``switch``: it begins with the switch of the service, and the old pods go ``keep_old`` seconds later.
+    """
 
     new: int
     old: int
     bake: float = 0.0
     approve: bool = False
+    switch: bool = False
 
 
 def minimum(rollout: Rollout) -> int:
-    """Pods of both sides that stay available; all but one where nobody said it."""
-    floor = rollout.policy.minimum
-    return rollout.replicas - 1 if floor is None else at_least(floor, rollout.replicas)
+    """Pods of both sides that stay available; where nobody said it, what the strategy permits.
+
+    Where new pods come first, that is all but those that need not be available; where old pods go first, all
+    but those of the largest stage; where they take one another's places, all but one.
+    """
+    policy, total = rollout.policy, rollout.replicas
+    if policy.minimum is not None:
+        return at_least(policy.minimum, total)
+    if policy.beside:
+        return total - at_most(policy.tolerate, total)
+    if policy.strategy == "resourceutil":
+        return total - max(
+            after - before for before, after in pairwise([rollout.started_to, *steps(rollout)])
+        )
+    return total - 1
 
 
 def staged(stage: Stage | int | str) -> Stage:
@@ -30,22 +50,56 @@ def staged(stage: Stage | int | str) -> Stage:
     return stage if isinstance(stage, Stage) else Stage(to=stage)
 
 
+def stages(policy: Policy) -> list[Stage]:
+    """The stages of a policy without a ratio: as people wrote them, or one pod and then all."""
+    default: list[Stage | int | str] = ["100%"] if policy.strategy == "blue-green" else [1, "100%"]
+    return [staged(stage) for stage in policy.stages or default]
+
+
+def unrested(policy: Policy) -> Policy:
+    """The policy without rests and words. Its stages stay where they are its pace, not only a look at it."""
+    if policy.strategy == "rolling":
+        return msgspec.structs.replace(policy, stages=["100%"], ratio=None)
+    return msgspec.structs.replace(policy, stages=[stage.to for stage in map(staged, policy.stages)])
+
+
+def steps(rollout: Rollout) -> dict[int, Stage]:
+    """How many pods are new in the end of each stage, and the stage; the last one is the whole."""
+    policy, total = rollout.policy, rollout.replicas
+    if policy.ratio is not None:
+        wanted = [Stage(to=new) for new in paced(rollout.started_from, total, policy.ratio)]
+    else:
+        wanted = stages(policy)
+    *before, last = wanted
+    found = {min(total, at_least(stage.to, total)): stage for stage in before}
+    return {new: found[new] for new in found if rollout.started_to < new < total} | {total: last}
+
+
 def goals(rollout: Rollout, floor: int) -> list[Goal]:
     """The goals of all stages; the last one is the end. Stages with equal goals are one.
 
-    No goal lies below the floor: the old side keeps what the new one cannot replace yet.
+    No goal lies below the floor: the old side keeps what the new one cannot replace yet. A rollout that
+    switches a service keeps the whole old side until then.
     """
-    total, began = rollout.replicas, rollout.started_from
-    *before, last = [staged(stage) for stage in rollout.policy.stages or (1, "100%")]
-    found: list[Goal] = []
-    for stage in before:
-        new = min(total, at_least(stage.to, total))
-        if found and found[-1].new == new:
-            found.pop()
-        if rollout.started_to < new < total:
-            found.append(Goal(new, _beside(rollout, new, floor), stage.bake, stage.approve))
-    kept = max(0, began - (total - rollout.started_to)) if rollout.policy.leave_old else 0
-    return [*found, Goal(total, kept, last.bake, last.approve)]
+    total, began, policy = rollout.replicas, rollout.started_from, rollout.policy
+    kept = max(0, began - (total - rollout.started_to)) if policy.leave_old else 0
+    switch, found = policy.strategy == "blue-green", list[Goal]()
+    for new, stage in steps(rollout).items():
+        whole = new == total
+        old = kept if whole and not switch else _beside(rollout, new, floor)
+        found.append(Goal(new, old, stage.bake, stage.approve and not (whole and switch)))
+    if switch:
+        found.append(Goal(total, kept, approve=stage.approve, switch=True))
+    return found
+
+
+def ceiling(rollout: Rollout, wanted: list[Goal]) -> int:
+    """The most pods of both sides together, by their counts."""
+    most = max(rollout.replicas, rollout.started_from + rollout.started_to)
+    if not rollout.policy.beside:
+        return most
+    before = [rollout.started_from, *(goal.old for goal in wanted)]
+    return max(most, *(goal.new + old for goal, old in zip(wanted, before, strict=False)))
 
 
 def raised(rollout: Rollout, goal: Goal, new: int, floor: int) -> Goal:
@@ -59,6 +113,8 @@ def raised(rollout: Rollout, goal: Goal, new: int, floor: int) -> Goal:
 def _beside(rollout: Rollout, new: int, floor: int) -> int:
     """How many old pods there are to be beside so many new ones."""
     began, total = rollout.started_from, rollout.replicas
+    if rollout.policy.strategy == "blue-green":
+        return began
     return min(began, max(math.ceil(began * (total - new) / total), floor - new))
 
 

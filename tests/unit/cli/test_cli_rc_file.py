@@ -210,3 +210,10 @@ CONTROLLERS = sorted(set(EXAMPLES.glob("*.yaml")) - set(EXAMPLES.glob("daemonset
 def test_every_example_is_good(path: Path) -> None:
     for spec in RC.file.parse_all((path.read_text(), path.name)):
         assert spec.pod.id == spec.name
+
+
+def test_r11_what_farmd_itself_needs_of_the_owners_of_a_record_survives_its_file() -> None:
+    stands = RC.file.build(RC.file.parse(hello(needs=["gpu"]), "web.yaml"), "00aa", "f" * 64)
+    managed = msgspec.structs.replace(stands, needs=["gpu", "numbered.1", "rollouts.1"], numbered=True)
+    edited = RC.file.build(RC.file.parse(hello(needs=["tpu"]), "web.yaml"), "00aa", "f" * 64, managed)
+    assert (edited.needs, edited.numbered) == (["tpu", "numbered.1", "rollouts.1"], True)
