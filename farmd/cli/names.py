@@ -46,7 +46,7 @@ _Source = Callable[["ConsulClient", "Keys"], Awaitable[Iterable[str]]]
 
 
 def objects(*families: str) -> _Completion:
-    """Names of the items of some kinds of work; without any, of all kinds with names."""
+    """Names of the records of some families; without any, of all kinds of work with names."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         return _complete(ctx, names, incomplete)
@@ -54,12 +54,18 @@ def objects(*families: str) -> _Completion:
     async def names(client: ConsulClient, keys: Keys) -> Iterable[str]:
         from store.keys import is_sentinel
 
-        kinds = [KINDS[family] for family in families] or [kind for kind in KINDS.values() if kind.noun]
-        trees = [keys.tree(tree) for kind in kinds for tree in kind.names or (f"names/{kind.family}",)]
-        found = [key for tree in trees for key in (await client.keys(tree)).items if not is_sentinel(key)]
-        return set(map(keys.last_part, found))
+        every = [kind.family for kind in KINDS.values() if kind.noun]
+        trees = [tree for family in families or every for tree in _trees(family)]
+        found = [key for tree in trees for key in (await client.keys(keys.tree(tree))).items]
+        return {keys.last_part(key) for key in found if not is_sentinel(key)}
 
     return complete
+
+
+def _trees(family: str) -> tuple[str, ...]:
+    """The trees whose keys end in the names of a family's records."""
+    kind = KINDS.get(family)
+    return (kind.names if kind is not None else ()) or (f"names/{family}",)
 
 
 nodes = objects("nodes")

@@ -1,4 +1,6 @@
-"""Finds names, statuses, work and locks of items that are gone, and locks without a session."""
+"""Finds names, statuses, work and locks of items that are gone, locks without a session, and records that
+refer to owners that are gone.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,20 @@ from farmd.doctor.survey import Survey
 from store import codec
 from store.entry import Entry
 from store.errors import RecordInvalid
-from store.families import decode, named
+from store.families import decode, named, owns_pods
 from store.locks import Holder
+from store.services import KIND, Service
 
 CODES = frozenset(
-    {"stale-name", "stale-status", "stale-work", "stale-lock", "lock-of-nobody", "managed-by-nobody"}
+    {
+        "stale-name",
+        "stale-status",
+        "stale-work",
+        "stale-lock",
+        "lock-of-nobody",
+        "managed-by-nobody",
+        "service-of-nobody",
+    }
 )
 
 
@@ -23,7 +34,7 @@ def check(survey: Survey) -> list[Finding]:
     """The findings; none while the records themselves are in doubt."""
     if not survey.proven():
         return []
-    return [*_names(survey), *_states(survey), *_locks(survey), *_managed(survey)]
+    return [*_names(survey), *_states(survey), *_locks(survey), *_managed(survey), *_services(survey)]
 
 
 def _names(survey: Survey) -> Iterator[Finding]:
@@ -73,6 +84,29 @@ def _managed(survey: Survey) -> Iterator[Finding]:
                 f"farmctl doctor --fix {survey.short(entry.key)} sets it free",
                 Removal(family, record.id, (), absent=(manager,), writes=writes),
             )
+
+
+def _services(survey: Survey) -> Iterator[Finding]:
+    """Services whose owners of pods are gone."""
+    for entry, service in survey.decoded(KIND, Service):
+        named_by = [ref.partition("/") for ref in service.active]
+        keys = {
+            f"{family}/{item}": survey.keys.record(family, item)
+            for family, _, item in named_by
+            if owns_pods(family)
+        }
+        gone = {ref: key for ref, key in keys.items() if key not in survey.trees[ref.partition("/")[0]]}
+        if not gone:
+            continue
+        left = msgspec.structs.replace(service, active=[ref for ref in service.active if ref not in gone])
+        writes = ((entry.key, entry.modify_index, codec.rewrite(left, entry.value)),)
+        yield Finding(
+            "service-of-nobody",
+            survey.short(entry.key),
+            f"service {service.name} names {', '.join(gone)}, which does not exist",
+            f"farmctl doctor --fix {survey.short(entry.key)} removes that from it; or delete the service",
+            Removal(KIND, service.id, (), absent=tuple(gone.values()), writes=writes),
+        )
 
 
 def _locks(survey: Survey) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from store.pods import Pod
 from store.rcs import ReplicationControllerStore
 from store.reality import Exit, Health, Reality
 from store.registration import register_node
+from store.services import Service
 from store.status import Status
 from store.work import Work
 from tests.people import KEYS, created, person
@@ -119,7 +120,10 @@ LOGS = DaemonSet(id=GONE, name="logs", manifest="0" * 64)
 FROZEN = Failsafe(evidence="agents: mass loss")
 SENTINEL = KEYS.sentinel(KEYS.tree("work"))
 
+SHOP = Service(id="0f", name="shop", port="http", active=[f"rcs/{GONE}"])
+
 CASES: list[tuple[Harm, str, str]] = [
+    (wrote(KEYS.record("services", "0f"), SHOP), "service-of-nobody", "services/0f"),
     (gone(SENTINEL), "sentinel-missing", "work/.present"),
     (gone(KEYS.sentinel("farmd/pods/7")), "sentinel-missing", "pods/7.present"),
     (wrote(SENTINEL, "another"), "sentinel-foreign", "work/.present"),

@@ -15,6 +15,7 @@ from store.intent import Intent
 from store.nodes import Agent, Reserved
 from store.pods import Pod, PodKey
 from store.reality import Reality
+from store.services import Service, ServiceStore
 from store.work import Transfer, Work
 from tests.people import KEYS, created, person, snapshot
 
@@ -303,3 +304,13 @@ async def test_r20_the_sentinels_of_what_stands_on_nodes_are_nobodys_to_create()
         await call.client.delete(KEYS.sentinel(KEYS.tree("pods")))
         with pytest.raises(InputInvalid, match="cannot be fixed from here"):
             await fix(call, "pods/.present")
+
+
+async def test_a_service_forgets_owners_that_are_gone_and_keeps_the_others() -> None:
+    async with person() as call:
+        rc = await created(call)
+        active = [f"rcs/{GONE}", f"rcs/{rc}", "later/0a"]
+        store = ServiceStore(call.client, KEYS)
+        await call.client.transaction(store.create(Service(id="0f", name="shop", port="http", active=active)))
+        await fix(call, "service-of-nobody")
+        assert (await store.get("0f")).record.active == active[1:]

@@ -1,0 +1,205 @@
+"""What people do with services: create, delete, look at them and at their endpoints.
+
+What must never break: a service names only owners that have its port, as far as its creation can tell, and
+an edit respects its mutation lock (R13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from farmd import overview
+from farmd.commands.difference import fields
+from farmd.commands.mutation import Call, Change, Mutation, guard, registered
+from farmd.kinds import KINDS, family_of, title
+from farmd.services.endpoints import Endpoint, Sighting, host
+from store import codec, manifests, operations
+from store.entry import Entry, Stored
+from store.errors import Conflict, InputInvalid, RecordInvalid
+from store.families import FAMILIES, owners, owns_pods
+from store.keys import is_sentinel, valid_name
+from store.named import Owner
+from store.nodes import Agent
+from store.services import KIND, NOUN, Service, ServiceStore, reference
+
+
+class ServiceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A service, and its owners as people write them; ``gone`` are those that do not exist."""
+
+    record: Service
+    serving: list[str]
+    gone: list[str]
+
+
+async def create(call: Call, name: str, port: str, owners: Sequence[str]) -> Mutation:
+    """Create a service that these owners of pods serve, such as ``rc/web``.
+
+    Raises:
+        InputInvalid: a name that cannot be one, an owner without that port.
+        NotFound: an owner does not exist.
+        Conflict: another service has the name, or an owner is being deleted.
+    """
+    valid_name(name, "name")
+    valid_name(port, "port")
+    found = {ref: await _owner(call, ref, port) for ref in dict.fromkeys(owners)}
+    active = list(dict.fromkeys(reference(family, stored.record.id) for family, stored in found.values()))
+    wanted = Service(id=call.ids.new(), name=name, port=port, active=active, created=call.clock.now())
+    store = ServiceStore(call.client, call.keys)
+    existing, index = await store.named(name)
+    if existing is not None:
+        return _same(existing.record, wanted)
+    told = [title(family, stored.record.name) for family, stored in found.values()]
+    change = _change(wanted, "create", after={"port": port, "active": ",".join(told)})
+    there = [operations.check_index(stored.key, stored.index) for _, stored in found.values()]
+    return Mutation(change, (await registered(call), *there, *store.create(wanted, name_index=index)))
+
+
+async def delete(call: Call, target: str) -> Mutation:
+    """Delete a service; the pods stay.
+
+    Raises:
+        NotFound: there is none. Locked: somebody holds its mutation lock.
+    """
+    store = ServiceStore(call.client, call.keys)
+    stored = await store.find(target)
+    held = await guard(call, KIND, stored.record.id, f"{NOUN} {stored.record.name!r}")
+    before, after = {"exists": True, **held.before}, {"exists": False, **held.after}
+    change = _change(stored.record, "delete", before=before, after=after, destructive=True)
+    return Mutation(change, (*held.operations, *store.delete(stored)))
+
+
+async def rows(call: Call) -> tuple[list[ServiceRow], list[str]]:
+    """All services, and one line for each that does not decode."""
+    listing = await ServiceStore(call.client, call.keys).list()
+    titles = {
+        reference(family.name, stored.record.id): title(family.name, stored.record.name)
+        for family in owners()
+        for stored in (await overview.records_of(call.client, call.keys, family).list()).items
+    }
+    found = [_row(stored.record, titles) for stored in listing.items]
+    return found, [error.message for error in listing.broken]
+
+
+async def row(call: Call, target: str) -> ServiceRow:
+    """One service by name, id or beginning of an id.
+
+    Raises:
+        NotFound: there is none.
+    """
+    record = (await ServiceStore(call.client, call.keys).find(target)).record
+    found = await _owners(call, record)
+    return _row(record, {each: title(each.partition("/")[0], owner.name) for each, owner in found.items()})
+
+
+class Watch:
+    """The pods of one service, read from the store again and again.
+
+    A pod is available once it was healthy for its owner's ``min_healthy_time``, as this process saw it (R22).
+    For how long a pod was healthy before the first look nobody knows: it counts as available.
+    """
+
+    def __init__(self, call: Call, target: str) -> None:
+        self._call = call
+        self._target = target
+        self._since: dict[object, float] | None = None
+
+    async def look(self) -> tuple[Service, list[Sighting]]:
+        """The service, and all pods of its owners.
+
+        Raises:
+            NotFound: there is no such service.
+        """
+        call = self._call
+        service = (await ServiceStore(call.client, call.keys).find(self._target)).record
+        hosts, now = await _hosts(call), call.clock.mono()
+        found, since = list[Sighting](), dict[object, float]()
+        for ref, owner in (await _owners(call, service)).items():
+            for pod in (await overview.pods(call.client, call.keys, owner)).placed:
+                spell = (pod.owner, pod.node, pod.instance, pod.started, pod.health_since)
+                if pod.healthy:
+                    start = float("-inf") if self._since is None else self._since.get(spell, now)
+                    since[spell] = start
+                available = pod.healthy and now - since[spell] >= owner.min_healthy_time
+                where = hosts.get(pod.node, ""), pod.ports.get(service.port, 0)
+                endpoint = Endpoint(pod.node, pod.instance, ref, *where)
+                found.append(Sighting(endpoint, available, pod.node not in hosts))
+        self._since = since
+        return service, found
+
+
+async def _hosts(call: Call) -> dict[str, str]:
+    """The hosts of the nodes whose agents are present; one whose record does not decode has none."""
+    found = dict[str, str]()
+    for raw in (await call.client.list(call.keys.tree("agents"))).items:
+        if is_sentinel(raw.key):
+            continue
+        try:
+            found[call.keys.last_part(raw.key)] = host(codec.stored(Agent, Entry.of(raw)).record.address)
+        except RecordInvalid:
+            found[call.keys.last_part(raw.key)] = ""
+    return found
+
+
+async def _owners(call: Call, service: Service) -> dict[str, Owner]:
+    """The owners of a service that exist, as ``active`` names them."""
+    found = dict[str, Owner]()
+    for ref in service.active:
+        family, _, owner = ref.partition("/")
+        record = FAMILIES[family].record if owns_pods(family) else None
+        entry = await call.client.read(call.keys.record(family, owner)) if record is not None else None
+        if entry is not None and record is not None:
+            found[ref] = codec.decode(record, entry.value, entry.key)
+    return found
+
+
+async def _owner(call: Call, ref: str, port: str) -> tuple[str, Stored[Any]]:
+    """An owner of pods that has the port, and its family.
+
+    Raises:
+        InputInvalid: no such thing owns pods, or its pods have no such port.
+        NotFound: it does not exist. Conflict: it is being deleted.
+    """
+    noun, slash, name = ref.rpartition("/")
+    main = next(kind.family for kind in KINDS.values() if kind.main)
+    family = family_of(noun) if slash else main
+    if not owns_pods(family):
+        nouns = " or ".join(f"{KINDS[each.name].noun}/NAME" for each in owners())
+        raise InputInvalid(f"{NOUN}: found {ref!r}, expected {nouns}", field="active")
+    stored = await overview.records_of(call.client, call.keys, FAMILIES[family]).find(name)
+    if stored.record.deleting:
+        raise Conflict(f"{title(family, stored.record.name)} is being deleted", id=stored.record.id)
+    manifest = await manifests.read(call.client, call.keys, stored.record.manifest)
+    if port not in manifest.ports:
+        known = ", ".join(sorted(manifest.ports)) or "none, because its pods have no ports"
+        text = f"port: found {port!r}, expected a port of {title(family, stored.record.name)}: {known}"
+        raise InputInvalid(text, field="port")
+    return family, stored
+
+
+def _same(record: Service, wanted: Service) -> Mutation:
+    """The result of creating a name that exists: nothing to do, or a conflict that names the differences."""
+    before, after = fields(record, msgspec.structs.replace(wanted, labels=record.labels), {})
+    if not before:
+        return Mutation(_change(record, "create"))
+    told = ", ".join(f"{name} ({before[name]} -> {after[name]})" for name in after)
+    raise Conflict(
+        f"{NOUN} {record.name!r} exists and differs: {told}",
+        id=record.id,
+        differs=list(after),
+        hint=f"choose another name, or farmctl {NOUN} delete {record.name} first",
+    )
+
+
+def _change(record: Service, action: str, **fields: Any) -> Change:
+    return Change(KIND, record.id, record.name, f"{NOUN}.{action}", **fields)
+
+
+def _row(record: Service, titles: dict[str, str]) -> ServiceRow:
+    return ServiceRow(
+        record=record,
+        serving=[titles[ref] for ref in record.active if ref in titles],
+        gone=[ref for ref in record.active if ref not in titles],
+    )

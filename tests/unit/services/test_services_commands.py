@@ -1,0 +1,162 @@
+"""What people do with services, on the embedded store: what is written, and each refusal in one line."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from farmd.commands.mutation import commit
+from farmd.services import commands
+from farmd.services.endpoints import serving
+from store import codec
+from store.errors import Conflict, InputInvalid, Locked, NotFound
+from store.services import Service, ServiceStore
+from tests.people import KEYS, person, snapshot
+from tests.services import agent, controller, pod, service
+
+
+async def test_a_service_names_owners_by_id_and_creating_an_equal_one_changes_nothing() -> None:
+    async with person() as call:
+        rc = await controller(call)
+        ident = await service(call, "rc/web")
+        record = (await ServiceStore(call.client, KEYS).get(ident)).record
+        assert (record.name, record.port, record.active) == ("web", "http", [f"rcs/{rc.id}"])
+        before = await snapshot(call)
+        for owners in (["web"], ["rc/web", f"rc/{rc.id[:8]}"]):
+            assert not (await commands.create(call, "web", "http", owners)).needed
+        assert await snapshot(call) == before
+        with pytest.raises(Conflict, match=r"service 'web' exists and differs: port \(http -> admin\)"):
+            await commands.create(call, "web", "admin", ["web"])
+
+
+async def test_two_of_one_name_at_the_same_time_are_one() -> None:
+    async with person() as call:
+        await controller(call)
+        first, second = [await commands.create(call, "web", port, ["web"]) for port in ("http", "admin")]
+        await commit(call, first)
+        with pytest.raises(Conflict, match="changed since it was read"):
+            await commit(call, second)
+        (stored,) = (await ServiceStore(call.client, KEYS).list()).items
+        assert stored.record.port == "http"
+
+
+@pytest.mark.parametrize(
+    ("name", "port", "owner", "message"),
+    [
+        ("web", "htpp", "rc/web", r"port: found 'htpp', expected a port of rc/web: admin, http"),
+        ("web", "http", "bare", r"expected a port of rc/bare: none, because its pods have no ports"),
+        ("Web!", "http", "web", r"name: found 'Web!', expected 1 to 63 of a-z"),
+        ("web", "", "web", r"port: found '', expected 1 to 63 of a-z"),
+        ("web", "http", "node/n1", r"service: found 'node/n1', expected rc/NAME or daemonset/NAME"),
+    ],
+)
+async def test_what_cannot_be_a_service_is_refused_in_one_line(
+    name: str, port: str, owner: str, message: str
+) -> None:
+    async with person() as call:
+        await controller(call)
+        await controller(call, "bare", pod_ports={})
+        before = await snapshot(call)
+        with pytest.raises(InputInvalid, match=message):
+            await commands.create(call, name, port, [owner])
+        assert await snapshot(call) == before
+
+
+async def test_an_owner_that_goes_away_before_the_service_is_written_refuses_it() -> None:
+    async with person() as call:
+        rc = await controller(call)
+        with pytest.raises(NotFound, match="rc 'nope' does not exist"):
+            await commands.create(call, "web", "http", ["rc/nope"])
+        late = await commands.create(call, "web", "http", ["rc/web"])
+        await call.client.delete(KEYS.record("rcs", rc.id))
+        with pytest.raises(Conflict, match="changed since it was read"):
+            await commit(call, late)
+
+
+async def test_r13_a_locked_service_stays_and_a_deleted_one_leaves_nothing() -> None:
+    async with person(reason="its holder is gone") as call:
+        await controller(call)
+        before = set(await snapshot(call))
+        ident = await service(call, "web")
+        lock = KEYS.mutation_lock("services", ident)
+        session = await call.client.create_session(name="somebody", ttl=3600)
+        await call.client.put(lock, b"user/ada/n@1800000000", acquire=session)
+        with pytest.raises(Locked, match="service 'web' is locked by user/ada since 2027-"):
+            await commands.delete(call, "web")
+        await call.client.delete(lock)
+        mutation = await commands.delete(call, "web")
+        assert mutation.change.destructive
+        await commit(call, mutation)
+        assert {key for key in set(await snapshot(call)) - before if "/audit/" not in key} == set()
+
+
+async def test_owners_that_are_gone_are_told_and_have_no_endpoints() -> None:
+    async with person() as call:
+        rc = await controller(call)
+        await agent(call, "n1")
+        await pod(call, rc, "n1")
+        await service(call, "web")
+        assert [(row.serving, row.gone) for row in (await commands.rows(call))[0]] == [(["rc/web"], [])]
+        await call.client.delete(KEYS.record("rcs", rc.id))
+        row = await commands.row(call, "web")
+        assert (row.serving, row.gone) == ([], [f"rcs/{rc.id}"])
+        assert await commands.Watch(call, "web").look() == (row.record, [])
+
+
+async def test_r22_an_endpoint_is_a_pod_that_was_available_for_long_enough_as_this_process_saw_it() -> None:
+    async with person() as call:
+        rc = await controller(call, min_healthy_time=10)
+        for node in ("n1", "n2", "n3"):
+            await agent(call, node)
+        await pod(call, rc, "n1", port=20001)
+        await pod(call, rc, "n2", port=20002, state="critical")
+        await service(call, "web")
+        watch = commands.Watch(call, "web")
+
+        async def found() -> list[str]:
+            _, sightings = await watch.look()
+            return [f"{each.address}:{each.port}" for each in serving(sightings, ())]
+
+        assert await found() == ["n1.test:20001"]  # its health is older than this process
+        await pod(call, rc, "n2", port=20002)
+        await pod(call, rc, "n3", port=20003)
+        assert await found() == ["n1.test:20001"]
+        await call.clock.sleep(10.0)
+        assert await found() == ["n1.test:20001", "n2.test:20002", "n3.test:20003"]
+        await pod(call, rc, "n3", port=20003, state="critical")
+        assert await found() == ["n1.test:20001", "n2.test:20002"]
+
+
+async def test_r21_absent_agents_take_the_last_endpoint_away_from_nobody() -> None:
+    async with person() as call:
+        rc = await controller(call)
+        for node in ("n1", "n2"):
+            await agent(call, node)
+            await pod(call, rc, node)
+        await service(call, "web")
+        watch = commands.Watch(call, "web")
+        both = serving((await watch.look())[1], ())
+        assert [each.node for each in both] == ["n1", "n2"]
+        await call.client.delete(KEYS.agent("n1"))
+        one = serving((await watch.look())[1], both)
+        assert [each.node for each in one] == ["n2"]
+        await call.client.delete(KEYS.agent("n2"))
+        assert serving((await watch.look())[1], one) == one
+
+
+async def test_a_pod_without_the_port_and_an_agent_without_an_address_are_no_endpoints() -> None:
+    async with person() as call:
+        rc = await controller(call)
+        ident = await service(call, "web")
+        await agent(call, "n1")
+        await pod(call, rc, "n1")
+        await pod(call, rc, "n2")
+        await call.client.put(KEYS.agent("n2"), b'{"node": 3}')
+        store = ServiceStore(call.client, KEYS)
+        assert len(serving((await commands.Watch(call, "web").look())[1], ())) == 1
+        stored = await store.get(ident)
+        renamed: Service = msgspec.structs.replace(
+            stored.record, port="gone", active=[*stored.record.active, "?"]
+        )
+        await call.client.put(stored.key, codec.encode(renamed))
+        assert serving((await commands.Watch(call, "web").look())[1], ()) == ()
