@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from scheduler.errors import NoMachine
 from scheduler.feasibility import TOLERANCE, room_reasons, standing_reasons
-from scheduler.model import EVICTING, FleetView, Request
+from scheduler.model import EVICTING, FleetView, NodeView, Request
 from scheduler.requirement import Requirement, compile_request
 from store import codec
 from store.manifests import asked
@@ -113,7 +113,7 @@ class ClusterState:
         used = self._used.get(machine, node.used)
         return min(
             (
-                math.floor((node.capacity.get(name, 0.0) - used.get(name, 0.0) + TOLERANCE) / amount)
+                math.floor((_capacity(node, name) - used.get(name, 0.0) + TOLERANCE) / amount)
                 for name, amount in amounts.items()
                 if amount > 0
             ),
@@ -138,7 +138,7 @@ class ClusterState:
                 if not amounts or self.room(name, amounts) >= 1:
                     yield name
 
-    def no_machine(self, request: Request, service: str, machines: Machines = 0) -> NoMachine:
+    def no_machine(self, request: Request, service: str, machines: Machines = -1) -> NoMachine:
         """The error that no machine takes a service, with each machine's reasons; ``machines`` would."""
         requirement = compile_request(request)
         amounts = asked(request.manifest)
@@ -149,11 +149,16 @@ class ClusterState:
             reasons += [each.text for each in room_reasons(requirement, node)]
             if not reasons and amounts and self.room(name, amounts) < 1:
                 reasons.append("what is left of it goes to other services of this plan")
-            if not reasons and machines and not machines & self._bits[name]:
+            if not reasons and not machines & self._bits[name]:
                 reasons.append("has not the volumes that the service mounts")
             told += [f"{name}: {', '.join(reasons)}"] if reasons else []
         why = "; ".join(told) or "there are no machines"
         return NoMachine(f"services.{service}: no machine can take it: {why}", service=service)
+
+
+def _capacity(node: NodeView, resource: str) -> float:
+    """What a node has of a resource: each published port once."""
+    return node.capacity.get(resource, 1.0 if resource.startswith("port/") else 0.0)
 
 
 def _drawn(seed: str, name: str) -> bytes:

@@ -40,5 +40,8 @@ class Client(Protocol):
     async def remove(self, service: str, place: Place) -> None:
         """Remove a pod."""
 
+    async def hook(self, service: str, spec: ServiceSpec, machine: str) -> None:
+        """Run a service's hook on a machine, to its end."""
+
     async def create_volume(self, machine: str, volume: VolumeSpec) -> None:
         """Note a volume on a machine; its agent makes it."""

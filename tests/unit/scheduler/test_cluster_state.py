@@ -66,11 +66,9 @@ def test_services_of_one_plan_see_the_load_of_those_before_them() -> None:
 
 
 def test_services_of_one_plan_see_the_room_that_those_before_them_left() -> None:
-    state = ClusterState(
-        fleet(node("m1", capacity={"cpu": 2, "port/80/tcp": 1}), node("m2", capacity={"cpu": 1}))
-    )
-    assert taken(state, {"port/80/tcp": 1.0}, 2) == ["m1", ""]
-    assert taken(state, {"cpu": 1.0}, 4) == ["m2", "m1", "m1", ""]
+    state = ClusterState(fleet(node("m1", capacity={"cpu": 2}), node("m2", capacity={"cpu": 1})))
+    assert taken(state, {"port/80/tcp": 1.0}, 3) == ["m1", "m2", ""]
+    assert taken(state, {"cpu": 1.0}, 4) == ["m1", "m2", "m1", ""]
     assert state.room("m1", {}) > 1000
 
 
