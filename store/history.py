@@ -20,7 +20,11 @@ KEPT = 10
 
 
 class Ended(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A rollout that is over, ``history/<rc name>/<rollout id>``, with the old controller as it was."""
+    """A rollout that is over, ``history/<rc name>/<rollout id>``, with the old controller as it was.
+
+    ``new`` is the id of the new controller, ``started_from`` the count of the old one when the rollout began;
+    earlier versions tell neither.
+    """
 
     id: str
     name: str
@@ -29,6 +33,8 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     to_manifest: str
     old: ReplicationController
     replicas: int
+    new: str = ""
+    started_from: int = 0
     reason: str = ""
     by: str = ""
     began: Time = 0.0

@@ -7,6 +7,7 @@ back together with their mutation locks and the phase; the end leaves exactly on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -190,10 +191,24 @@ def end(reading: Reading, change: Turn, context: Context, known: Known) -> list[
             name = rollout.name
             writes.append(operations.create(context.keys.name(RCS.name, name), codec.encode(rc)))
         writes.append(rewritten(stored, context, name=name, **_free(stored.record)))
+    ended = _ended(reading, change, _old(reading), context)
+    return [*writes, *History(context.client, context.keys).add(ended, known)]
+
+
+def _old(reading: Reading) -> ReplicationController:
+    """The old controller; if it was deleted by hand, what is still known of it."""
+    rollout, records = reading.stored.record, reading.records
     if rollout.old in records:
-        old = records[rollout.old].record
-        writes += History(context.client, context.keys).add(_ended(reading, change, old, context), known)
-    return writes
+        return records[rollout.old].record
+    known: dict[str, Any] = {
+        "id": rollout.old,
+        "name": rollout.name,
+        "manifest": rollout.from_manifest,
+        "replicas_desired": 0,
+    }
+    if rollout.new in records:
+        return msgspec.structs.replace(records[rollout.new].record, **known)
+    return ReplicationController(**known, labels=rollout.labels)
 
 
 def _free(rc: ReplicationController) -> dict[str, object]:
@@ -212,6 +227,8 @@ def _ended(reading: Reading, change: Turn, old: ReplicationController, context: 
         to_manifest=rollout.to_manifest,
         old=old,
         replicas=rollout.replicas,
+        new=rollout.new,
+        started_from=rollout.started_from,
         reason=change.reason,
         by=rollout.by,
         began=rollout.at,

@@ -13,7 +13,7 @@ import msgspec
 from farmd import overview
 from farmd.commands.mutation import Call, Change, Mutation, Scalar
 from farmd.rollout import noun
-from farmd.rollout.creation import begin
+from farmd.rollout.creation import begin, toward
 from farmd.rollout.stages import unrested
 from store import manifests
 from store.entry import Stored
@@ -94,7 +94,10 @@ async def history(call: Call, name: str) -> list[Ended]:
 
 
 async def _revert_ended(call: Call, target: str) -> Mutation:
-    last = next((ended for ended in await history(call, target) if ended.outcome == "done"), None)
+    over = await history(call, target)
+    if over and over[0].outcome == "aborted":
+        return await _revert_aborted(call, over[0])
+    last = next((ended for ended in over if ended.outcome == "done"), None)
     if last is None:
         raise NotFound(f"rollout {target!r} does not exist, and history knows no version to go back to")
     stored, held = await noun.controller().editable(call, target, membership=True, by_name=True)
@@ -105,6 +108,23 @@ async def _revert_ended(call: Call, target: str) -> Mutation:
     wanted = msgspec.structs.replace(now, manifest=last.old.manifest)
     ensured = (manifests.ensure(call.keys, body),)
     return await begin(call, stored, wanted, held, ensured, retry=True, policy=unrested(policy))
+
+
+async def _revert_aborted(call: Call, aborted: Ended) -> Mutation:
+    """From the new controller, which an abort left with its pods, back to the old one with all of them."""
+    records = noun.controller().records(call.client, call.keys)
+    try:
+        new = (await records.get(aborted.new)).record
+    except NotFound:
+        count = aborted.started_from or aborted.replicas
+        raise NotFound(
+            f"rollout {aborted.name!r} was aborted, and its new controller is gone",
+            kind=KIND,
+            id=aborted.id,
+            hint=f"farmctl rc set-replicas {aborted.name} {count} gives the old one its pods",
+        ) from None
+    policy, count = unrested(new.rollout or Policy()), aborted.started_from
+    return await toward(call, new.id, aborted.old.id, replicas=count, policy=policy)
 
 
 async def live(call: Call, target: str) -> Stored[Rollout]:

@@ -115,7 +115,7 @@ def _chosen(shot: Snapshot, goal: Goal, floor: int) -> list[Move]:
         return [Move("raise")] * (stay - source.desired)
     if target.desired > there:
         return list(_less("trim", target, target.desired - there, headroom, shot.now))
-    moves = list(_refilled(target, shot.now))
+    moves = list(_refilled(target, headroom, shot.now))
     headroom -= sum(_class(target, target.pods[move.source], shot.now)[1] for move in moves if move.source)
     if target.desired < there:
         return moves + _transferred(shot, stay, there, floor, headroom)
@@ -162,11 +162,18 @@ def _leaving(source: Side, shot: Snapshot) -> list[Leaving]:
     return found
 
 
-def _refilled(target: Side, now: float) -> Iterator[Move]:
-    """Pods that the target should have and lacks, and those whose nodes are given up."""
+def _refilled(target: Side, headroom: int, now: float) -> Iterator[Move]:
+    """Pods that the target should have and lacks, those whose nodes are given up, and those that a drain asks
+    to leave while the others keep the floor."""
     for place, state in sorted(target.pods.items()):
-        gone = target.replaceable(state, now) or state.draining == "forced"
-        if gone and not state.foreign(target.rc.id):
+        if state.foreign(target.rc.id):
+            continue
+        gone, cost = (
+            target.replaceable(state, now) or state.draining == "forced",
+            _class(target, state, now)[1],
+        )
+        if gone or (state.draining and cost <= max(0, headroom)):
+            headroom -= cost
             yield Move("refill", place)
     for _ in range(target.missing):
         yield Move("refill")

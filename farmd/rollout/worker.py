@@ -155,8 +155,9 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
             after={"to": rollout.to_manifest[:12]},
         )
         known = await History(self.context.client, self.context.keys).read(rollout.name)
-        await self.writer.commit(*self.stands(), *actions.end(reading, turn, self.context, known), audit)
+        # The record is gone with the commit, and with it whoever could tell of the end after a crash.
         await self._tell_of_end(reading, turn, [ended.outcome for ended, _ in known[:1]])
+        await self.writer.commit(*self.stands(), *actions.end(reading, turn, self.context, known), audit)
         return Outcome("done")
 
     async def _tell_of_end(self, reading: Reading, turn: Turn, before: Sequence[Ending]) -> None:

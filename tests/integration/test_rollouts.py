@@ -137,16 +137,53 @@ async def test_a_held_canary_is_scaled_up_and_down_on_both_sides(
     await rolling.whole(SECOND, 2)
 
 
-async def test_what_is_deleted_by_hand_in_the_middle_aborts_it(
+@pytest.mark.parametrize("gone", [("old",), ("new",), ("old", "new")], ids=" and ".join)
+async def test_what_is_deleted_by_hand_in_the_middle_aborts_it_and_stays_in_history(
+    rolling: Rolling, agents: Obedient, farm: RunningFarm, gone: tuple[str, ...]
+) -> None:
+    ident = await rolling.begin(3, STAGED)
+    await rolling.status(ident, "approve")
+    sides = {"old" if name == "web" else "new": rc for name, rc in (await rolling.controllers()).items()}
+    for side in gone:
+        await rolling.call.client.delete(rolling.call.keys.record("rcs", sides[side].id))
+    ended = await rolling.ended(ident)
+    assert (ended.outcome, ended.reason) == ("aborted", "one of the controllers was deleted")
+    assert (ended.old.id, ended.old.name, ended.old.manifest) == (sides["old"].id, "web", digest(FIRST))
+    assert [rc.managed_by for rc in (await rolling.controllers()).values()] == [""] * (2 - len(gone))
+
+
+async def test_after_an_abort_revert_brings_all_pods_back_to_the_old_controller(
     rolling: Rolling, agents: Obedient, farm: RunningFarm
 ) -> None:
     ident = await rolling.begin(3, STAGED)
     await rolling.status(ident, "approve")
-    found = await rolling.controllers()
-    new = next(rc for name, rc in found.items() if name != "web")
-    await rolling.call.client.delete(rolling.call.keys.record("rcs", new.id))
+    await rolling.say(await commands.abort(rolling.call, "web"))
     assert (await rolling.ended(ident)).outcome == "aborted"
-    assert (await rolling.controllers())["web"].managed_by == ""
+    counts = sorted(rc.replicas_desired for rc in (await rolling.controllers()).values())
+    assert counts == [1, 2]
+    await rolling.say(await commands.revert(rolling.call, "web"))
+
+    async def alone() -> bool:
+        return len(await rolling.controllers()) == 1
+
+    await eventually(alone, what="the end of the second controller")
+    await rolling.whole(FIRST, 3)
+
+
+async def test_an_alert_ends_with_the_next_good_version_although_the_farm_dies_with_the_end(
+    rolling: Rolling, agents: Obedient
+) -> None:
+    agents.broken = {digest(SECOND)}
+    async with farm_on(rolling.cluster.client, "farm-1", keys=rolling.cluster.keys, kinds=KINDS) as first:
+        await rolling.ended(await rolling.begin(2))
+        assert "rollout_web" in [alert.incident_key for alert in first.alerts.fired]
+    agents.broken = set()
+    end = mortal_farm(rolling.cluster, rolling.address, "rollout.done", answered=False, kinds=KINDS)
+    async with end as mortal:
+        ident = await rolling.update(SECOND, retry=True)
+        await asyncio.wait_for(mortal.stop.cut.wait(), 40)  # type: ignore[attr-defined]
+        assert (await rolling.ended(ident)).outcome == "done"
+        assert "rollout_web" in mortal.alerts.resolved
 
 
 STEPS = ["rollout.take", "rollout.move", "rollout.next", "rollout.done"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
 from typing import Any
 
@@ -209,6 +210,28 @@ async def test_a_version_that_was_reverted_needs_a_persons_word() -> None:
         assert await commands.history(call, "web") == []  # another controller of that name begins anew
 
 
+async def test_after_an_abort_whose_new_controller_is_gone_revert_says_what_to_do() -> None:
+    async with person() as call:
+        await created(call)
+        old = (await RC.records(call.client, KEYS).find("web")).record
+        over = Ended(
+            id="aa",
+            name="web",
+            outcome="aborted",
+            from_manifest=old.manifest,
+            to_manifest="b" * 64,
+            old=old,
+            new="00bb",
+            replicas=4,
+            started_from=6,
+            ended=1.0,
+        )
+        await call.client.transaction([operations.create(KEYS.history("web", "aa"), codec.encode(over))])
+        with pytest.raises(NotFound, match="was aborted, and its new controller is gone") as error:
+            await commands.revert(call, "web")
+        assert error.value.fields["hint"].startswith("farmctl rc set-replicas web 6")
+
+
 async def test_from_one_controller_to_another_both_stay_theirs() -> None:
     async with person() as call:
         await created(call)
@@ -225,6 +248,8 @@ def test_a_derived_name_is_a_name(name: str) -> None:
     found = creation.derived(name, "0123456789abcdef")
     assert valid_name(found) == found
     assert len(found) <= 63
+    assert re.search(r"-[0-9a-f]{6}$", found)
+    assert found.startswith(name[:56].rstrip("-"))
     assert found != creation.derived(name, "fedcba9876543210")
 
 

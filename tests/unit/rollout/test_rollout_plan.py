@@ -121,6 +121,17 @@ def test_a_drained_node_is_left_first_and_elsewhere() -> None:
     assert (move.source, move.target.node) == (("n002", POD), "f1")  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(("minimum", "moved"), [(2, [("n000", "f1")]), (3, [])])
+def test_a_new_pod_leaves_a_gently_drained_node_while_the_others_keep_the_floor(
+    minimum: int, moved: list[tuple[str, str]]
+) -> None:
+    pods = {place: state for place, state in on(4).items() if place[0] != "n000"}
+    news = {("n000", POD): pod(NEW, draining="gentle", retained=False)}
+    world = World(rollout(4, minimum + 1), pods, news, free=["f1"], state=moving())
+    moves = world.decide().moves.moves
+    assert [(m.source[0], m.target.node) for m in moves if m.way == "refill"] == moved  # type: ignore[index, union-attr]
+
+
 def test_without_room_nothing_moves_and_it_says_so() -> None:
     world = World(rollout(3, 2), on(3), unfit=frozenset(on(3)))
     world.state = moving()
