@@ -154,6 +154,7 @@ _WORDS = {
     "held": "with this instance held by another owner",
     "contended": "with a reservation in flight",
     "capacity": "short of capacity",
+    "port": "where a fixed port is held",
     "spread": "ruled out by the spread",
     "anti_affinity": "ruled out by anti-affinity",
 }

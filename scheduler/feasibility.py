@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 
 from scheduler.model import FleetView, NodeView, Reason, Request
 from scheduler.requirement import Requirement, selects, tolerates
+from store.manifests import PORT_RESOURCE, asked
 
 # Amounts are decimal fractions in binary floats: 10 × 0.1 must fit into 1.
 TOLERANCE = 1e-9
@@ -79,16 +80,27 @@ def room_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
         )
     if node.pods and (holder := foreign_holder(requirement, node)) is not None:
         reasons.append(Reason("held", f"instance {requirement.pod_id!r} belongs to another owner, {holder}"))
-    if requirement.amounts:
-        if node.contended:
-            reasons.append(Reason("contended", "another change of the node's reservations is in flight"))
-        for resource, asked in requirement.amounts:
-            free = _free(requirement, node, resource)
-            if asked > free + TOLERANCE and not _unknown(node, node.capacity, resource):
-                capacity = node.capacity.get(resource, 0.0)
-                offers = f"{max(free, 0.0):g} of {capacity:g} free" if capacity else "the node has none"
-                reasons.append(Reason("capacity", f"asks for {asked:g} {resource}, {offers}"))
+    if (requirement.amounts or requirement.ports) and node.contended:
+        reasons.append(Reason("contended", "another change of the node's reservations is in flight"))
+    reasons.extend(_held_ports(requirement, node))
+    for resource, amount in requirement.amounts:
+        free = _free(requirement, node, resource)
+        if amount > free + TOLERANCE and not _unknown(node, node.capacity, resource):
+            capacity = node.capacity.get(resource, 0.0)
+            offers = f"{max(free, 0.0):g} of {capacity:g} free" if capacity else "the node has none"
+            reasons.append(Reason("capacity", f"asks for {amount:g} {resource}, {offers}"))
     return reasons
+
+
+def _held_ports(requirement: Requirement, node: NodeView) -> list[Reason]:
+    """The fixed ports that other instances have reserved."""
+    found = []
+    for name in requirement.ports:
+        for instance, amounts in sorted(node.reserved.instances.items()):
+            if name in amounts and not (requirement.exclusive and instance == requirement.pod_id):
+                found.append(Reason("port", f"{name.replace('/', ' ', 1)} is held by {instance}"))
+                break
+    return found
 
 
 def foreign_holder(requirement: Requirement, node: NodeView) -> str | None:
@@ -105,11 +117,11 @@ def foreign_holder(requirement: Requirement, node: NodeView) -> str | None:
 def room(requirement: Requirement, node: NodeView) -> int:
     """How many more of these pods fit on a node that has no room reason."""
     request = requirement.request
-    if requirement.exclusive:
+    if requirement.exclusive or requirement.ports:
         return 1
     most = request.replicas_per_node - node.owners.get(request.owner, 0)
-    for resource, asked in requirement.amounts:
-        most = min(most, math.floor((_free(requirement, node, resource) + TOLERANCE) / asked))
+    for resource, amount in requirement.amounts:
+        most = min(most, math.floor((_free(requirement, node, resource) + TOLERANCE) / amount))
     return most
 
 
@@ -123,7 +135,7 @@ def cramped(
     because its reservations cannot be changed.
     """
     found = set()
-    amounts = request.manifest.resources
+    amounts = asked(request.manifest)
     used = {node: dict(view[node].used) for node, _ in places if node in view}
     for node, instance in sorted(places):
         if node not in view:
@@ -132,7 +144,7 @@ def cramped(
         here = view[node].reserved.instances.get(instance, {})
         more = {name: amount - here.get(name, 0.0) for name, amount in amounts.items()}
         if any(
-            grown > 0 and used[node].get(name, 0.0) + grown > view[node].capacity.get(name, 0.0) + TOLERANCE
+            grown > 0 and used[node].get(name, 0.0) + grown > _capacity(view[node], name) + TOLERANCE
             for name, grown in more.items()
         ):
             found.add((node, instance))
@@ -140,6 +152,10 @@ def cramped(
         for name, grown in more.items():
             used[node][name] = used[node].get(name, 0.0) + grown
     return frozenset(found)
+
+
+def _capacity(node: NodeView, resource: str) -> float:
+    return 1.0 if resource.startswith(PORT_RESOURCE) else node.capacity.get(resource, 0.0)
 
 
 def load_value(requirement: Requirement, node: NodeView, taken: int) -> float:
@@ -150,10 +166,10 @@ def load_value(requirement: Requirement, node: NodeView, taken: int) -> float:
     if not requirement.amounts:
         return 1.0 / (1.0 + len(node.pods) + taken)
     left = 1.0
-    for resource, asked in requirement.amounts:
+    for resource, amount in requirement.amounts:
         capacity = node.capacity.get(resource, 0.0)
         if capacity > 0:
-            left = min(left, (_free(requirement, node, resource) - (taken + 1) * asked) / capacity)
+            left = min(left, (_free(requirement, node, resource) - (taken + 1) * amount) / capacity)
     return max(0.0, left)
 
 

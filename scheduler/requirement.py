@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from scheduler.constraints import LabelRule, check_weight, compile_constraints, label_rule
 from scheduler.model import NodeView, Request
 from store import selectors
-from store.manifests import Toleration, asked, features
+from store.manifests import PORT_RESOURCE, Toleration, asked, features
 from store.nodes import Taint
 
 
@@ -18,9 +18,9 @@ from store.nodes import Taint
 class Requirement:
     """A compiled request. ``amounts`` holds only resources with an amount above 0, sorted by name.
 
-    ``features`` must be among the node's. ``exclusive``: the instance's name is the pod id, so a node can
-    hold only one. The node selector is split into its equalities, which most selectors consist of, and the
-    rest.
+    ``ports`` names the fixed ports as resources. ``features`` must be among the node's. ``exclusive``: the
+    instance's name is the pod id, so a node can hold only one. The node selector is split into its
+    equalities, which most selectors consist of, and the rest.
     """
 
     request: Request
@@ -29,6 +29,7 @@ class Requirement:
     constraints: tuple[LabelRule, ...]
     affinities: tuple[tuple[LabelRule, int], ...]
     amounts: tuple[tuple[str, float], ...]
+    ports: tuple[str, ...]
     features: tuple[str, ...]
     exclusive: bool
 
@@ -46,6 +47,7 @@ def compile_request(request: Request) -> Requirement:
     """
     placement = request.manifest.placement
     parts = request.selector.requirements
+    wanted = sorted(asked(request.manifest).items())
     affinities = []
     for at, rule in enumerate(placement.affinity):
         field = f"placement.affinity[{at}]"
@@ -57,7 +59,8 @@ def compile_request(request: Request) -> Requirement:
         other_requirements=tuple(part for part in parts if not _is_equality(part)),
         constraints=compile_constraints(placement.constraints),
         affinities=tuple(affinities),
-        amounts=tuple(sorted(asked(request.manifest).items())),
+        amounts=tuple(item for item in wanted if not item[0].startswith(PORT_RESOURCE)),
+        ports=tuple(name for name, _ in wanted if name.startswith(PORT_RESOURCE)),
         features=features(request.manifest),
         exclusive=not request.numbered and request.replicas_per_node <= 1,
     )

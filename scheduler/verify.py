@@ -16,6 +16,7 @@ from scheduler.fleet import used_amounts
 from scheduler.model import Assignment, FleetView, NodeView, PodView, Request
 from scheduler.requirement import Requirement, compile_request
 from scheduler.rules import domain_rules
+from store.manifests import asked
 from store.words import count_of
 
 
@@ -74,7 +75,7 @@ def _after(requirement: Requirement, place: Assignment, node: NodeView) -> NodeV
     owners: dict[str, int] = {}
     for pod in pods.values():
         owners[pod.owner] = owners.get(pod.owner, 0) + 1
-    instances = {**node.reserved.instances, place.instance: dict(requirement.amounts)}
+    instances = {**node.reserved.instances, place.instance: asked(request.manifest)}
     reserved = msgspec.structs.replace(node.reserved, instances=instances)
     return msgspec.structs.replace(
         node, pods=pods, owners=owners, reserved=reserved, used=used_amounts(reserved)

@@ -1,27 +1,31 @@
 """The messages between farmd and a remote scheduler: JSON, version 1.
 
-A question carries only what placement needs: no command, environment or port of a manifest is sent.
+A question carries only what placement needs: no command or environment of a manifest is sent, and of its
+ports only the fixed ones, as resources.
 Answers are decoded strictly: an unknown field means that the remote side uses another version of the
 format, and a place must never be guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 import msgspec
 
 from scheduler.errors import RemoteAnswerInvalid
 from scheduler.model import Assignment, FleetView, NodeView, Request
-from store.manifests import Placement
+from store.manifests import PORT_RESOURCE, Placement, asked, features
 from store.nodes import Taint
 
 T = TypeVar("T")
 
 
 class PodQuestion(msgspec.Struct, frozen=True):
-    """The pod to place: its manifest's id, labels, resources and placement block."""
+    """The pod to place: its manifest's id, labels, resources and placement block.
+
+    ``features`` are those that its node must have.
+    """
 
     id: str
     owner: str
@@ -29,6 +33,7 @@ class PodQuestion(msgspec.Struct, frozen=True):
     resources: dict[str, float]
     placement: Placement
     system: bool
+    features: list[str]
 
 
 class WirePod(msgspec.Struct, frozen=True):
@@ -50,6 +55,7 @@ class WireNode(msgspec.Struct, frozen=True):
     capacity: dict[str, float]
     used: dict[str, float]
     pods: dict[str, WirePod]
+    features: list[str]
 
 
 class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,6 +106,7 @@ def question(
 ) -> bytes:
     """Encode a question about the nodes of a view, or those of ``request.among``."""
     manifest = request.manifest
+    ports = {name: 1.0 for name in asked(manifest) if name.startswith(PORT_RESOURCE)}
     names = view.keys() if request.among is None else request.among & view.keys()
     body = Question(
         version=1,
@@ -107,9 +114,10 @@ def question(
             manifest.id,
             request.owner,
             dict(request.labels),
-            manifest.resources,
+            asked(manifest),
             manifest.placement,
             manifest.system,
+            list(features(manifest)),
         ),
         node_selector=str(request.selector),
         replicas_per_node=request.replicas_per_node,
@@ -118,7 +126,7 @@ def question(
         leaving=[Place(node, instance) for node, instance in sorted(request.leaving)],
         count=count,
         assignments=[Place(place.node, place.instance) for place in sorted(assignments)],
-        nodes=[_node(view[name]) for name in sorted(names)],
+        nodes=[_node(view[name], ports) for name in sorted(names)],
     )
     return msgspec.json.encode(body)
 
@@ -135,7 +143,7 @@ def answer(kind: type[T], body: bytes) -> T:
         raise RemoteAnswerInvalid(f"remote scheduler's answer: {error}") from error
 
 
-def _node(node: NodeView) -> WireNode:
+def _node(node: NodeView, ports: Mapping[str, float]) -> WireNode:
     return WireNode(
         name=node.name,
         labels=dict(node.labels),
@@ -143,7 +151,8 @@ def _node(node: NodeView) -> WireNode:
         cordoned=node.cordoned,
         drain=node.drain,
         presence=node.presence,
-        capacity=dict(node.capacity),
+        capacity={**ports, **node.capacity},
         used=dict(node.used),
         pods={instance: WirePod(pod.owner, dict(pod.labels)) for instance, pod in node.pods.items()},
+        features=sorted(node.features),
     )

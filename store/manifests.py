@@ -25,9 +25,13 @@ Operator = Literal["=", "!=", "in", "not-in", "exists", "not-exists", "<", "<=",
 
 
 class Port(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A named port: ``port`` 0 lets the agent pick one from its range and keep it."""
+    """A named port: ``port`` 0 lets the agent pick one from its range and keep it.
+
+    A pod with a fixed port reserves it on its node (R17), under ``protocol``.
+    """
 
     port: int = 0
+    protocol: Literal["tcp", "udp"] = "tcp"
 
 
 class HealthCheck(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -154,9 +158,18 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     system: bool = False
 
 
+PORT_RESOURCE = "port/"
+
+
 def asked(manifest: Manifest) -> dict[str, float]:
-    """The resources that a pod requests, without amounts of 0."""
-    return {name: amount for name, amount in manifest.resources.items() if amount > 0}
+    """The resources that a pod requests, without amounts of 0.
+
+    A fixed port is one, too: ``port/<number>/<protocol>``, of which every node has 1.
+    """
+    fixed = {f"{PORT_RESOURCE}{each.port}/{each.protocol}" for each in manifest.ports.values() if each.port}
+    return {name: amount for name, amount in manifest.resources.items() if amount > 0} | dict.fromkeys(
+        sorted(fixed), 1.0
+    )
 
 
 def features(manifest: Manifest) -> tuple[str, ...]:

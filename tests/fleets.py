@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scheduler.fleet import node_view
 from scheduler.model import Assignment, FleetView, NodeView, PodView, Request
-from store import selectors
+from store import manifests, selectors
 from store.entry import Stored
 from store.manifests import Affinity, AntiAffinity, Constraint, Manifest, Placement, Spread, Toleration
 from store.nodes import Agent, Drain, Node, Reserved, Taint
@@ -62,10 +62,10 @@ def request(
     anti_affinity: list[AntiAffinity] | None = None,
     spread: list[Spread] | None = None,
     tolerations: list[Toleration] | None = None,
-    runtime: Any = "process",
     **rest: Any,
 ) -> Request:
-    """A question about the pod ``web`` of ``OWNER``."""
+    """A question about the pod ``web`` of ``OWNER``; ``rest`` are other fields of request or manifest."""
+    fields = {name: rest.pop(name) for name in ("runtime", "ports") if name in rest}
     block = placement or Placement(
         constraints=constraints or [],
         affinity=affinity or [],
@@ -80,7 +80,7 @@ def request(
             resources=dict(resources or {}),
             placement=block,
             system=system,
-            runtime=runtime,
+            **fields,
         ),
         selector=selectors.parse(selector),
         owner=OWNER,
@@ -97,8 +97,8 @@ def placed(view: FleetView, places: tuple[Assignment, ...], asked: Request, inde
         before = after[place.node]
         pods = {**before.pods, place.instance: PodView(asked.owner, asked.labels)}
         books = {name: dict(amounts) for name, amounts in before.reserved.instances.items()}
-        if asked.manifest.resources:
-            books[place.instance] = dict(asked.manifest.resources)
+        if amounts := manifests.asked(asked.manifest):
+            books[place.instance] = amounts
         book = msgspec.structs.replace(
             before.reserved, instances=books, generation=before.reserved.generation + 1
         )

@@ -20,6 +20,7 @@ from scheduler.feasibility import cramped
 from scheduler.model import FleetView, Request
 from store.daemonsets import DaemonSet
 from store.entry import Stored
+from store.manifests import asked as amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Reader(OwnerReader[Reading]):
     ) -> Snapshot:
         context, manifest = self.context, request.manifest
         changed = context.fleet.interests.changed(
-            self.item, manifest.id, resources=bool(manifest.resources), pods=across_nodes(request)
+            self.item, manifest.id, resources=bool(amounts(manifest)), pods=across_nodes(request)
         )
         asked = await self._verdicts.refresh(context.scheduler, request, view, changed, stored.index)
         contention = await self._contention.with_elders(stored, request, view, self.request, again=asked)

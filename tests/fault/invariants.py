@@ -19,7 +19,7 @@ from store.entry import Entry
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.locks import Holder
-from store.manifests import Manifest
+from store.manifests import Manifest, asked
 from store.nodes import Node, Reserved
 from store.pods import Pod
 from store.rcs import ReplicationController
@@ -220,9 +220,7 @@ def reservations_fit(dump: Dump) -> Iterable[str]:
         for key, (_, book) in dump.tree("reserved", Reserved).items()
         for instance in book.instances
     }
-    asking = {
-        key.rpartition("/")[2] for key, (_, m) in dump.tree("manifests", Manifest).items() if m.resources
-    }
+    asking = {key.rpartition("/")[2] for key, (_, m) in dump.tree("manifests", Manifest).items() if asked(m)}
     places = {
         (node, instance) for (_, node, instance), (_, pod) in dump.pods.items() if pod.manifest in asking
     }

@@ -13,7 +13,7 @@ from store import codec, manifests, operations
 from store.audit import Audit
 from store.intent import Intent
 from store.labels import RC_ID_LABEL
-from store.manifests import Manifest
+from store.manifests import Manifest, Port
 from store.nodes import Node
 from store.pods import Pod
 from store.rcs import ReplicationController
@@ -479,3 +479,16 @@ async def test_w23_the_very_first_pod_of_a_cluster_can_be_placed(cluster: Cluste
     await cluster.add_nodes({"node1": {}})
     rc = await create(cluster, 1, node_selector="")
     await placed(cluster, rc, 1)
+
+
+async def test_r17_a_fixed_port_is_given_to_one_controller_and_the_other_names_its_holder(
+    cluster: Cluster, farm: RunningFarm
+) -> None:
+    await cluster.add_nodes({"n1": GOOD})
+    web, api = (Manifest(id=name, command=["serve"], ports={"http": Port(8077)}) for name in ("web", "api"))
+    first = await create(cluster, 1, "web", manifest=web)
+    assert await placed(cluster, first, 1) == ["n1"]
+    second = await create(cluster, 1, "api", manifest=api)
+    await said(cluster, second, "blocked", "nearest miss n1: port 8077/tcp is held by web")
+    await cluster.change_rc(first, replicas_desired=0)
+    assert await placed(cluster, second, 1) == ["n1"]

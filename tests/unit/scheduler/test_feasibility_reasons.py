@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.decide import allocation, eligibility, explanation
 from scheduler.model import NodeView, PodView, Request
-from store.manifests import AntiAffinity, Constraint, Spread, Toleration
+from store.manifests import AntiAffinity, Constraint, Port, Spread, Toleration
 from store.nodes import Drain, Taint
 from tests.fleets import OWNER, fleet, node, request
 
@@ -54,6 +54,24 @@ CASES: list[tuple[str, NodeView, Request, list[str]]] = [
         ["agent_unknown"],
     ),
     ("R21 unknown amount", node("n", absent=True), request(resources={"gpu": 1}), ["agent_unknown"]),
+    (
+        "R17 a fixed port that another instance has",
+        node("n", reserved={"db": {"port/8077/tcp": 1.0}}, index=1),
+        request(ports={"http": Port(8077)}),
+        ["port"],
+    ),
+    (
+        "R17 the same port of the other protocol",
+        node("n", reserved={"db": {"port/8077/udp": 1.0}}, index=1),
+        request(ports={"http": Port(8077)}),
+        [],
+    ),
+    (
+        "R17 its own reservation is taken over",
+        node("n", reserved={"web": {"port/8077/tcp": 1.0}}, index=1),
+        request(ports={"http": Port(8077)}),
+        [],
+    ),
     ("R11 no such runtime", node("n", features=["process"]), request(runtime="container"), ["runtime"]),
     ("R11 that runtime", node("n", features=["runtime.container"]), request(runtime="container"), []),
     ("R11 every agent runs processes", node("n"), request(), []),

@@ -8,10 +8,12 @@ import pytest
 
 from scheduler.decide import allocation, deallocation
 from scheduler.errors import ReservationContended
+from scheduler.feasibility import cramped
 from scheduler.ledger import Ledger
 from scheduler.model import Assignment
 from scheduler.reservations import change_reservations
 from store.keys import Keys
+from store.manifests import Port
 from store.operations import Verb
 from tests.fleets import fleet, node, placed, request
 
@@ -153,3 +155,18 @@ def test_a_failed_hold_holds_nothing() -> None:
         with pytest.raises(ReservationContended):
             ledger.hold(both.reservations)
         assert not ledger.overlay(view)["a"].contended
+
+
+def test_r17_a_fixed_port_is_reserved_once_a_node_and_its_holder_is_named() -> None:
+    ports = {"http": Port(8077), "admin": Port(8077), "any": Port()}
+    view = fleet(node("a"), node("b", reserved={"db~0": {"port/8077/tcp": 1.0}}, index=1))
+    answer = allocation(request(ports=ports, per_node=2, numbered=True), 3, view)
+    assert answer.assignments == (Assignment("a", "web~0"),)
+    assert [each.record.instances for each in answer.reservations] == [{"web~0": {"port/8077/tcp": 1.0}}]
+    assert "nearest miss b: port 8077/tcp is held by db~0" in answer.why
+
+
+def test_r17_a_new_manifest_has_no_room_where_another_has_its_fixed_port() -> None:
+    view = fleet(node("a", reserved={"db~0": {"port/8077/tcp": 1.0}}, index=1), node("b"))
+    places = {("a", "web"), ("b", "web")}
+    assert cramped(places, request(ports={"http": Port(8077)}), view) == {("a", "web")}
