@@ -29,7 +29,7 @@ from farmd.process.checks import consul_environment
 from farmd.process.lifecycle import Life
 from farmd.process.memory import collect_rarely, return_large_blocks
 from farmd.process.sdnotify import Notifier
-from farmd.process.services import Built, Dependencies, build_agent, build_farm
+from farmd.process.services import Built, Dependencies, build_farm
 from farmd.runtime.clock import SystemClock, SystemIds, system_rng
 from farmd.version import version
 from farmd.web.app import Subject, build_app
@@ -50,6 +50,8 @@ def run_farm(loaded: Loaded, load: Callable[[], Loaded], env: MutableMapping[str
 
 def run_agent(loaded: Loaded, load: Callable[[], Loaded], env: MutableMapping[str, str]) -> int:
     """``farmd agent``: returns the exit code."""
+    from farmd.process.agent_service import build_agent
+
     return _process("agent", build_agent, loaded.config.web.agent_port, loaded, load, env)
 
 

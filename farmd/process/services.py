@@ -1,7 +1,6 @@
-"""The services that a process can run, built from its configuration: a farm, and an agent.
+"""What a service of a process is built from, and the service of a farm.
 
-A farm needs the store before it can be built, so the farm's service waits for Consul first. An agent must
-supervise its workloads at once (R27), so the agent's service starts without Consul.
+A farm needs the store before it can be built, so its service waits for Consul first.
 """
 
 from __future__ import annotations
@@ -9,16 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
 import structlog
 from aiohttp import web
 
-from farmd.agent import http as agent_http
-from farmd.agent.agent import Agent
-from farmd.agent.model import AgentConfig
 from farmd.config.sections import Config, SchedulerSection
 from farmd.farm.farm import TRANSIENT, Farm
 from farmd.farm.model import FarmSettings
@@ -72,51 +67,6 @@ def build_farm(dependencies: Dependencies) -> Built:
     """A farm."""
     service = FarmService(dependencies)
     return Built(service, status=service.status, publish=service.publish)
-
-
-def build_agent(dependencies: Dependencies) -> Built:
-    """A node's agent."""
-    section = dependencies.config.agent
-    config = AgentConfig(
-        node=section.node,
-        state_dir=Path(section.state_dir),
-        address=dependencies.address,
-        labels=section.labels,
-        port_range=section.ports(),
-        session_ttl=section.ttl,
-        stop_workloads_on_exit=section.stop_workloads_on_exit,
-    )
-    agent = Agent(
-        config,
-        client=dependencies.client,
-        keys=dependencies.keys,
-        clock=dependencies.clock,
-        rng=dependencies.rng,
-        ids=dependencies.ids,
-        recorder=dependencies.recorder,
-        progress=dependencies.progress,
-        environ=dependencies.env,
-    )
-    return Built(
-        AgentService(agent),
-        mount=lambda app: agent_http.add_routes(app, agent, dependencies.clock),
-        status=lambda: {"node": section.node, "pods": len(agent.reality())},
-    )
-
-
-class AgentService:
-    """An agent as a process's work."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-
-    def is_ready(self) -> bool:
-        """Whether the node is present in the store; its workloads are supervised in any case."""
-        return self._agent.present
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Run until ``stop`` is set."""
-        await self._agent.run(stop)
 
 
 class FarmService:

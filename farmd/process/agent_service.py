@@ -1,0 +1,59 @@
+"""The service of a node's agent. A farm's process never imports it.
+
+An agent must supervise its workloads at once (R27), so its service starts without Consul.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from farmd.agent import http as agent_http
+from farmd.agent.agent import Agent
+from farmd.agent.model import AgentConfig
+from farmd.process.services import Built, Dependencies
+
+
+def build_agent(dependencies: Dependencies) -> Built:
+    """A node's agent."""
+    section = dependencies.config.agent
+    config = AgentConfig(
+        node=section.node,
+        state_dir=Path(section.state_dir),
+        address=dependencies.address,
+        labels=section.labels,
+        port_range=section.ports(),
+        session_ttl=section.ttl,
+        stop_workloads_on_exit=section.stop_workloads_on_exit,
+    )
+    agent = Agent(
+        config,
+        client=dependencies.client,
+        keys=dependencies.keys,
+        clock=dependencies.clock,
+        rng=dependencies.rng,
+        ids=dependencies.ids,
+        recorder=dependencies.recorder,
+        progress=dependencies.progress,
+        environ=dependencies.env,
+    )
+    return Built(
+        AgentService(agent),
+        mount=lambda app: agent_http.add_routes(app, agent, dependencies.clock),
+        status=lambda: {"node": section.node, "pods": len(agent.reality())},
+    )
+
+
+class AgentService:
+    """An agent as a process's work."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def is_ready(self) -> bool:
+        """Whether the node is present in the store; its workloads are supervised in any case."""
+        return self._agent.present
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until ``stop`` is set."""
+        await self._agent.run(stop)
