@@ -28,7 +28,7 @@ class RawEntry(msgspec.Struct, rename="pascal", frozen=True, gc=False):
     def decoded(self) -> bytes:
         """The value's bytes; empty for null."""
         raw = bytes(self.value)
-        return b"" if raw == b"null" else binascii.a2b_base64(raw[1:-1])
+        return b"" if raw == b"null" else binascii.a2b_base64(raw)  # skips the quotes
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):

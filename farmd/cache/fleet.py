@@ -198,7 +198,7 @@ class FleetIndex:
                 self._bare.pop(place, None)
             else:
                 _drop(self._pods, owner, place)
-                self._keep_place(place)
+                self._keep_place(place, self.intent(place))
                 went = True
             if error is not None:
                 self._broken.setdefault(owner, {})[place] = error
@@ -218,12 +218,11 @@ class FleetIndex:
             if (bare := self._bare.pop(place, None)) is not None:
                 self._fleet.set_pod(PodKey(bare, *place), None)
                 went = True
-            self._keep_place(place)
+            self._keep_place(place, stored)
         self.wake(owners | self._unschedulable if went else owners)
 
-    def _keep_place(self, place: Place) -> None:
+    def _keep_place(self, place: Place, stored: Stored[Intent] | None) -> None:
         """Where an intent stands and no pod, count the place as its owner's."""
-        stored = self.intent(place)
         owner = stored.record.owner if stored is not None else "unknown" if self.unreadable(place) else ""
         if owner and not self._fleet.owner_at(*place):
             self._bare[place] = owner

@@ -1,6 +1,7 @@
 """The claim loop of one kind under one session: carries out what ``plan.decide`` says (R3, R7–R10).
 
-Locks are taken in batches, several in flight; new claims share one barrier read and then get their workers.
+Locks are taken in batches, several in flight; new claims share one barrier read, which begins when all kinds
+have taken their locks, and then get their workers.
 The loop adopts locks that bear this session and have no worker: a hand-over arrives in this way, and so does
 a claim whose answer was lost. No lock of a live session may stay without a worker.
 """
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence, Set
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import structlog
@@ -44,7 +44,10 @@ BARRED_START, BARRED_LIMIT = 1.0, 10.0
 
 @dataclass(eq=False, kw_only=True)
 class ClaimLoop:
-    """Claims items of one kind and keeps their workers; ends only by cancellation."""
+    """Claims items of one kind and keeps their workers; ends only by cancellation.
+
+    All loops of a farm wait for ``begin``, so that each claims before another reads for its workers.
+    """
 
     kind: Kind
     session: Session
@@ -59,6 +62,7 @@ class ClaimLoop:
     ids: Ids
     recorder: Recorder
     beat: Loop
+    begin: asyncio.Event
     _above_since: float | None = field(default=None, init=False)
     _draining: bool = field(default=False, init=False)
     _barred_until: float = field(default=float("-inf"), init=False)
@@ -98,7 +102,7 @@ class ClaimLoop:
     async def run(self) -> None:
         """Claim until cancelled; then every worker has ended."""
         try:
-            await self.clock.sleep(self.settings.settle)
+            await self.begin.wait()
             self._wake.set()
             while True:
                 await wait(self._wake, self.clock, self._due_in)
@@ -126,12 +130,14 @@ class ClaimLoop:
             await self._held.refresh()
             await self._resumed()
             await self._drop_lost()
-            situation = await self._reader.situation(
-                self.supervisor.owned, above_since=self._above_since, draining=self._draining
-            )
-            plan = decide(situation)
-            self._above_since = (self._above_since or situation.now) if plan.above else None
-            await self._carry_out(plan, situation)
+            with self._held.claiming():
+                situation = await self._reader.situation(
+                    self.supervisor.owned, above_since=self._above_since, draining=self._draining
+                )
+                plan = decide(situation)
+                self._above_since = (self._above_since or situation.now) if plan.above else None
+                claims = await self._carry_out(plan, situation)
+            await self._start(claims)
             self._plan_next(plan, situation)
             if situation.draining and not plan.give:
                 self.drained.set()
@@ -200,19 +206,20 @@ class ClaimLoop:
         if matters:
             self._wake.set()
 
-    async def _carry_out(self, plan: ClaimPlan, situation: Situation) -> None:
+    async def _carry_out(self, plan: ClaimPlan, situation: Situation) -> list[Claim]:
+        """Release, hand over, take and adopt; returns the claims that have no worker yet."""
         if plan.release and self.kind.trusted():
             await self._locks.free(await self.supervisor.stop(plan.release))
+        kept: list[Claim] = []
         for receiver, items in plan.give.items():
-            await self._hand_over(items, situation.peers[receiver])
+            kept += await self._hand_over(items, situation.peers[receiver])
         if (barred := self._barred_until - self.clock.mono()) > 0:
             self._soon(barred)
-            return
-        with self._held.resting() if plan.take else nullcontext():
-            taken = await self._locks.take(plan.take, self.schema)
+            return kept
+        taken = await self._locks.take(plan.take, self.schema)
         if self._locks.in_doubt():
             self._soon(self.rng.uniform(0.5, 1.5))
-        await self._start([*taken, *await self._adopt(situation, {claim.item for claim in taken})])
+        return [*kept, *taken, *await self._adopt(situation, {claim.item for claim in taken})]
 
     async def _adopt(self, situation: Situation, taken: Set[str]) -> list[Claim]:
         """Locks that bear this session and have no worker: handed over, or taken with an unknown outcome.
@@ -236,10 +243,14 @@ class ClaimLoop:
         return claims
 
     async def _start(self, claims: Sequence[Claim]) -> None:
-        """One shared barrier read, then a worker for each claim (R15)."""
+        """One shared barrier read, then a worker for each claim (R15).
+
+        The reads begin when no other kind is claiming, because they would hold up its locks.
+        """
         claims = [claim for claim in claims if claim.item not in self.supervisor]
         if not claims:
             return
+        await self._held.tree.idle()
         try:
             await self.caches.work.barrier()
             await self.kind.barrier([claim.item for claim in claims])
@@ -265,8 +276,8 @@ class ClaimLoop:
         self._barred_until = self.clock.mono() + self._barred_for * self.rng.uniform(0.75, 1.25)
         self._barred_for = min(2 * self._barred_for, BARRED_LIMIT)
 
-    async def _hand_over(self, items: list[str], receiver: Peer) -> None:
-        """Cancel and await the workers, then move their locks; workers of refused locks start again (R9)."""
+    async def _hand_over(self, items: list[str], receiver: Peer) -> list[Claim]:
+        """Cancel and await the workers, then move their locks (R9); returns the claims that were refused."""
         self.session.require()
         claims = await self.supervisor.stop(items)
         try:
@@ -277,6 +288,7 @@ class ClaimLoop:
         except StoreError as error:
             log.info("claims.hand_over_refused", receiver=receiver.id, error=error.message)
             self._members.shun(receiver)
-            await self._start(claims)
+            return claims
         else:
             log.info("claims.handed_over", kind=self.kind.name, receiver=receiver.id, count=len(claims))
+        return []

@@ -284,12 +284,19 @@ class Farm:
         await self.caches.filled()
         with self.progress.loop("watch", STALL_SECONDS) as watching:
             locks = LockTree(self.client, self.keys, self.clock, self.rng, watching, self.caches.restored.set)
-            self.loops = [self._loop(kind, session, schema.modify_index, locks) for kind in self.kinds]
+            begin = asyncio.Event()
+            self.loops = [self._loop(kind, session, schema.modify_index, locks, begin) for kind in self.kinds]
             self.ready.set()
             self._pause_seconds = PAUSE_START
             log.info("farm.ready", farm=self.member.id)
-            work = [locks.run(), self._stay_present(session), *(loop.run() for loop in self.loops)]
+            work = [locks.run(), self._stay_present(session), self._settle(begin)]
+            work += [loop.run() for loop in self.loops]
             await _until_one_fails(work)
+
+    async def _settle(self, begin: asyncio.Event) -> None:
+        """Wait for the peers that start at the same time, then let all kinds claim."""
+        await self.clock.sleep(self.settings.settle)
+        begin.set()
 
     async def _same_cluster(self) -> None:
         """Check that the cluster is the one whose copy this farm holds (R20).
@@ -305,7 +312,9 @@ class Farm:
                 key=self.keys.cluster,
             )
 
-    def _loop(self, kind: Kind, session: Session, schema: int, locks: LockTree) -> ClaimLoop:
+    def _loop(
+        self, kind: Kind, session: Session, schema: int, locks: LockTree, begin: asyncio.Event
+    ) -> ClaimLoop:
         return ClaimLoop(
             kind=kind,
             session=session,
@@ -320,6 +329,7 @@ class Farm:
             ids=self.ids,
             recorder=self.recorder,
             beat=self.progress.loop("claims", STALL_SECONDS),
+            begin=begin,
         )
 
 

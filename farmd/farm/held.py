@@ -1,7 +1,7 @@
 """Which items are held: one parked ``?keys`` query for each farm, where a key means a held lock (R7, R23).
 
-All kinds of work share the query, because a process may park only a few. The query pauses while a kind takes
-locks, so that the farm's own locks do not wake it in a storm. The pause is short, so that a kind that hangs
+All kinds of work share the query, because a process may park only a few. The query pauses while a kind
+claims, so that the farm's own locks do not wake it in a storm. The pause is short, so that a kind that hangs
 does not hide freed locks from the others. An item that this farm takes, or is refused, counts as held at
 once. After a refusal a timer reads the locks again, because the end of a lock-delay wakes no watch (R5) and a
 farm does not poll ``acquire`` (R6).
@@ -10,6 +10,7 @@ farm does not poll ``acquire`` (R6).
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -55,9 +56,9 @@ class LockTree:
         self._prefix = keys.tree("locks")
         self._kinds: dict[str, HeldLocks] = {}
         self._index = 0
-        self._taking = 0
-        self._awake = asyncio.Event()
-        self._awake.set()
+        self._claiming = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def of(self, kind: str, on_change: Callable[[], None]) -> HeldLocks:
         """The held items of one kind; ``on_change`` is called after each answer of the parked query."""
@@ -68,7 +69,7 @@ class LockTree:
         """Follow the locks until cancelled."""
 
         async def query(index: int, seconds: float) -> Page[str]:
-            await wait(self._awake, self._clock, LONGEST_REST)
+            await self.idle()
             if not index:
                 return await self._client.keys(self._prefix, mode="consistent")
             return await self._client.keys(self._prefix, index=index, wait=seconds)
@@ -91,16 +92,20 @@ class LockTree:
                 held.on_change()
 
     @contextmanager
-    def resting(self) -> Iterator[None]:
-        """Start no new query inside this context, for ``LONGEST_REST`` at most."""
-        self._taking += 1
-        self._awake.clear()
+    def claiming(self) -> Iterator[None]:
+        """Inside this context a kind claims; ``idle`` waits for its end."""
+        self._claiming += 1
+        self._idle.clear()
         try:
             yield
         finally:
-            self._taking -= 1
-            if not self._taking:
-                self._awake.set()
+            self._claiming -= 1
+            if not self._claiming:
+                self._idle.set()
+
+    async def idle(self) -> None:
+        """Return when no kind claims, after ``LONGEST_REST`` at the latest."""
+        await wait(self._idle, self._clock, LONGEST_REST)
 
     async def look(self) -> None:
         """Read the locks now and pass the answer to every kind.
@@ -121,9 +126,11 @@ class LockTree:
                 held.items = None
             return
         found: dict[str, set[str]] = {kind: set() for kind in self._kinds}
-        for kind, item, mutation in map(self._keys.lock_parts, page.items):
-            if not mutation and kind in found:
-                found[kind].add(item)
+        start = len(self._prefix)
+        for key in page.items:
+            kind, _, item = key[start:].partition("/")
+            if item and "/" not in item and kind in found:  # else a mutation lock, or a foreign key
+                found[kind].add(sys.intern(item))
         for kind, held in self._kinds.items():
             held.seen(found[kind], page.index)
 
@@ -146,9 +153,9 @@ class HeldLocks:
     index: int = field(default=0, init=False)
     moved: bool = field(default=False, init=False)
 
-    def resting(self) -> AbstractContextManager[None]:
-        """Pause the query while this kind takes locks."""
-        return self.tree.resting()
+    def claiming(self) -> AbstractContextManager[None]:
+        """Inside this context this kind claims."""
+        return self.tree.claiming()
 
     def known(self) -> frozenset[str]:
         """A copy of the items that are held now.

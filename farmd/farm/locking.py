@@ -43,7 +43,10 @@ class Locks:
     _look: bool = field(default=False, init=False)
     _failed: bool = field(default=False, init=False)
     _doubt_until: float = field(default=float("-inf"), init=False)
-    _sweep_at: float = field(default=float("-inf"), init=False)
+
+    def __post_init__(self) -> None:
+        # A new session bears no lock that it was not given, and such a lock is expected.
+        self._sweep_at = self.clock.mono() + SWEEP_SECONDS
 
     async def take(self, items: Sequence[str], schema: int) -> list[Claim]:
         """Take the items that are free, in full batches, several in flight; a failed batch leaves a doubt.

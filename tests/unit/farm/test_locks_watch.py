@@ -107,7 +107,7 @@ async def test_r9_every_kind_hears_of_a_hand_over_which_changes_no_key(rig: Rig)
 
 
 async def test_r7_the_watch_rests_while_a_kind_takes_locks(rig: Rig) -> None:
-    with rig.rcs.resting():
+    with rig.rcs.claiming():
         await rig.lock("rcs", "00aa")
         await rig.clock.advance(LONGEST_REST / 4)
         asked = len(rig.transport.sent)
@@ -121,8 +121,8 @@ async def test_r7_the_watch_rests_while_a_kind_takes_locks(rig: Rig) -> None:
 
 
 async def test_r7_two_kinds_take_at_once_and_the_watch_rests_until_both_have(rig: Rig) -> None:
-    with rig.nodes.resting():
-        with rig.rcs.resting():
+    with rig.nodes.claiming():
+        with rig.rcs.claiming():
             await rig.lock("rcs", "00aa")
             await rig.clock.advance(0.2)
         await rig.lock("rcs", "00ab")
@@ -133,7 +133,7 @@ async def test_r7_two_kinds_take_at_once_and_the_watch_rests_until_both_have(rig
 
 
 async def test_r7_a_kind_that_hangs_while_it_takes_does_not_blind_the_others(rig: Rig) -> None:
-    with rig.rcs.resting():
+    with rig.rcs.claiming():
         await rig.lock("nodes", "n1")
         await rig.clock.advance(LONGEST_REST)
         await rig.lock("nodes", "n2")
