@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from store import gates
+from store.gates import Gate
 from store.quantities import Seconds, Share
 
 Part = Annotated[int, msgspec.Meta(ge=0)] | Share
@@ -23,12 +25,13 @@ NotNegative = Annotated[Seconds, msgspec.Meta(ge=0)]
 class Stage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A part of the way: until ``to`` replicas are new, then a rest of ``bake`` seconds.
 
-    ``approve``: it does not begin before a person says so.
+    ``approve``: it does not begin before a person says so. ``gates`` are the names of those that hold for it.
     """
 
     to: Part
     bake: NotNegative = 0.0
     approve: bool = False
+    gates: list[str] = []
 
 
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -42,9 +45,11 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     first, then all. ``ratio``: percent of the pods in each stage, in place of ``stages``.
     ``min_healthy_time``: seconds until a healthy pod counts; None: the controller's own.
     ``progress_deadline``: seconds without progress until the rollout fails, ``deadline``: seconds for it all
-    (0: none). ``tolerate``: new pods that need not be available at the end of a stage. ``on_failure``: what
+    (0: none). ``tolerate``: new pods that need not be available at the end of a stage.
+    ``require_healthy_end`` False: in the end none of the last pods that come need be. ``on_failure``: what
     happens to a version that fails. ``leave_old`` keeps the old controller, and the pods that the new one did
-    not take over.
+    not take over. ``gates`` are asked while a stage that names them lasts, and those that no stage names in
+    all stages.
     """
 
     strategy: Strategy = "rolling"
@@ -55,14 +60,26 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     progress_deadline: Annotated[Seconds, msgspec.Meta(gt=0)] = 600.0
     deadline: NotNegative = 0.0
     tolerate: Part = 0
+    require_healthy_end: bool = True
     on_failure: Literal["revert", "pause"] = "revert"
     leave_old: bool = False
     keep_old: NotNegative = 600.0
+    gates: list[Gate] = []
 
     @property
     def beside(self) -> bool:
         """Whether pods of both versions stand beside one another, as new ones come before old ones go."""
         return self.strategy in ("availability", "blue-green")
+
+
+def check_gates(policy: Policy, path: str) -> None:
+    """Refuse gates that could never be asked, or never pass; ``path`` is the field of the policy.
+
+    Raises:
+        InputInvalid: naming the field, what was found and what was expected.
+    """
+    stages = [stage.gates if isinstance(stage, Stage) else () for stage in policy.stages]
+    gates.check(policy.gates, stages, policy.progress_deadline, path)
 
 
 def at_least(part: int | str, whole: int) -> int:

@@ -84,10 +84,25 @@ class SideStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     available: int = 0
 
 
+class GateStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a gate said last: ``pass``, ``fail`` or ``none`` (no data), its words, and when (seconds since the
+    epoch); how many passes or failures are the last in a row, of how many that are wanted.
+    """
+
+    name: str
+    result: str = "none"
+    text: str = ""
+    at: Time = 0.0
+    passes: int = 0
+    failures: int = 0
+    wanted: int = 0
+
+
 class RolloutStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     """What people are told of a rollout; ``stage`` counts from 1, ``minimum`` is the floor.
 
-    ``asks`` is the stage that waits for a person's word; 0: none does.
+    ``asks`` is the stage that waits for a person's word; 0: none does. ``gates`` are those that this farm
+    asked so far, in the policy's order.
     """
 
     phase: str = "pending"
@@ -98,6 +113,7 @@ class RolloutStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     asks: int = 0
     old: SideStatus = SideStatus()
     new: SideStatus = SideStatus()
+    gates: tuple[GateStatus, ...] = ()
 
     @property
     def progress(self) -> str:

@@ -13,7 +13,7 @@ from farmd.cli.tables import Column, Table, clean
 from farmd.overview import Row
 from farmd.rollout import commands, noun
 from store.families import RCS
-from store.rollouts import KIND, Rollout, RolloutStatus, SideStatus
+from store.rollouts import KIND, GateStatus, Rollout, RolloutStatus, SideStatus
 from store.times import plain
 
 BAR = 10
@@ -48,9 +48,17 @@ def lines(row: Row[Rollout], now: float) -> list[str]:
     told.append(
         f"  floor {found.minimum}: {found.old.available} old and {found.new.available} new are available"
     )
+    told += [f"  gate {_gate(gate, now)}" for gate in found.gates]
     if row.reason:
         told.append(f"  {row.reason}")
     return told
+
+
+def _gate(gate: GateStatus, now: float) -> str:
+    """``errors  0.12 <= 0.5, passed 3 of 3, 8s ago``."""
+    count, word = (gate.failures, "failed") if gate.failures else (gate.passes, "passed")
+    when = f", {ago(now, gate.at)} ago" if gate.at else ""
+    return f"{gate.name}  {gate.text}, {word} {count} of {gate.wanted}{when}"
 
 
 def _bar(side: SideStatus, rollout: Rollout) -> str:

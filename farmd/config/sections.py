@@ -39,6 +39,17 @@ def _form(text: str) -> dict[str, Any]:
     return {"form": text}
 
 
+def _extended(url: str) -> str:
+    """An address to which farmd adds a path, or none.
+
+    Raises:
+        ValueError: it has a query, or is none for HTTP.
+    """
+    if "?" in url or "#" in url:
+        raise ValueError("expected http:// or https:// without a query, because farmd adds a path")
+    return http_url(url) if url else url
+
+
 def this_host() -> str:
     short = re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().partition(".")[0].lower()).strip("-")
     return short[:63] or "localhost"
@@ -126,9 +137,21 @@ class SchedulerSection(Section):
     @field_validator("url")
     @classmethod
     def _url(cls, value: str) -> str:
-        if "?" in value or "#" in value:
-            raise ValueError("expected http:// or https:// without a query, because farmd adds a path")
-        return http_url(value) if value else value
+        return _extended(value)
+
+
+class RolloutsSection(Section):
+    """The Prometheus that gates of rollouts query."""
+
+    prometheus_url: str = Field("", description="Its address; empty: queries of gates have no data.")
+    prometheus_token_file: str = Field(
+        "", description="File with its bearer token, read again when it changes."
+    )
+
+    @field_validator("prometheus_url")
+    @classmethod
+    def _url(cls, value: str) -> str:
+        return _extended(value)
 
 
 class AgentSection(Section):
@@ -284,6 +307,7 @@ class Config(BaseSettings):
 
     farm: FarmSection = Field(default_factory=FarmSection)
     scheduler: SchedulerSection = Field(default_factory=SchedulerSection)
+    rollouts: RolloutsSection = Field(default_factory=RolloutsSection)
     housekeeping: HousekeepingSection = Field(default_factory=HousekeepingSection)
     agent: AgentSection = Field(default_factory=AgentSection)
     store: StoreSection = Field(default_factory=StoreSection)

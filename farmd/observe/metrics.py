@@ -168,6 +168,12 @@ def table() -> tuple[Metric, ...]:
             {"way": ("take", "drop", "grow", "refill", "trim")},
         ),
         Metric(
+            "farmd_rollout_gate_answers_total",
+            "counter",
+            "Answers of gates of rollouts; none: without data.",
+            {"type": ("http", "prometheus"), "result": ("pass", "fail", "none")},
+        ),
+        Metric(
             "farmd_alerts_sent_total",
             "counter",
             "Alerts handed to a sink.",

@@ -40,6 +40,7 @@ def troubles(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
     token_files = {
         "store.token_file": config.store.token_file,
         "scheduler.token_file": config.scheduler.token_file,
+        "rollouts.prometheus_token_file": config.rollouts.prometheus_token_file,
     }
     checks += [partial(credentials.token, key, path) for key, path in token_files.items() if path]
     checks += [

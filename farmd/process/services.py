@@ -14,7 +14,7 @@ import aiohttp
 import structlog
 from aiohttp import web
 
-from farmd.config.sections import Config, SchedulerSection
+from farmd.config.sections import Config, RolloutsSection, SchedulerSection
 from farmd.farm.farm import TRANSIENT, Farm
 from farmd.farm.model import FarmSettings
 from farmd.housekeeping.model import HousekeepingSettings
@@ -22,6 +22,7 @@ from farmd.observe.progress import Progress
 from farmd.process import wiring
 from farmd.process.alerts import Alerting
 from farmd.process.lifecycle import Life, Service
+from farmd.rollout import gates
 from scheduler.protocol import Scheduler
 from scheduler.remote import RemoteScheduler
 from scheduler.selector import LabelSelectorScheduler
@@ -93,7 +94,7 @@ class FarmService:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set."""
-        async with aiohttp.ClientSession() as http:
+        async with aiohttp.ClientSession() as http, gates.asking() as gated:
             dependencies = self._dependencies
             alerter = Alerting(
                 dependencies.config.alerts.sinks,
@@ -105,14 +106,15 @@ class FarmService:
             dependencies.life.on_reload.append(alerter.reload)
             try:
                 scheduler = choose_scheduler(dependencies.config.scheduler, dependencies.clock, http)
-                farm = await _unless(stop, self._built(alerter, scheduler))
+                ask = asker(dependencies.config.rollouts, gated)
+                farm = await _unless(stop, self._built(alerter, scheduler, ask))
                 if farm is not None:
                     self._farm = farm
                     await farm.run(stop)
             finally:
                 await alerter.close()
 
-    async def _built(self, alerter: Alerting, scheduler: Scheduler) -> Farm:
+    async def _built(self, alerter: Alerting, scheduler: Scheduler, ask: gates.Ask) -> Farm:
         """Build the farm, once the store answers and has a usable cluster."""
         dependencies, section = self._dependencies, self._dependencies.config.farm
         wait = FIRST_WAIT_SECONDS
@@ -139,6 +141,7 @@ class FarmService:
                     address=dependencies.address,
                     kinds=section.kinds,
                     housekeeping=HousekeepingSettings(**dict(dependencies.config.housekeeping)),
+                    ask=ask,
                 )
             except TRANSIENT as error:
                 reason, code = error.message, error.code
@@ -173,9 +176,15 @@ def choose_scheduler(section: SchedulerSection, clock: Clock, http: aiohttp.Clie
         fallback=built_in if section.fallback == "built-in" else None,
         timeout=section.timeout,
         pause=section.pause,
-        token=_token(section.token_file) if section.token_file else None,
+        token=_token("scheduler.token_file", section.token_file),
     )
 
 
-def _token(path: str) -> Callable[[], str]:
-    return CredentialFiles([path], lambda: token("scheduler.token_file", path))
+def asker(section: RolloutsSection, http: aiohttp.ClientSession) -> gates.Asker:
+    """What asks the gates of rollouts."""
+    source = _token("rollouts.prometheus_token_file", section.prometheus_token_file)
+    return gates.Asker(http, section.prometheus_url, source)
+
+
+def _token(key: str, path: str) -> Callable[[], str] | None:
+    return CredentialFiles([path], lambda: token(key, path)) if path else None

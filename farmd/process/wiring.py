@@ -23,11 +23,12 @@ from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
 from farmd.kinds import KINDS, KindOfWork, load
 from farmd.observe.progress import Progress
 from farmd.pods.placement import Placement
+from farmd.rollout.gates import Ask, unasked
 from farmd.version import version
 from farmd.work.context import Context
 from scheduler.protocol import Scheduler
 from scheduler.selector import LabelSelectorScheduler
-from store import presence, registration
+from store import presence, registration, rollouts
 from store.audit import AuditLogStore
 from store.consul.client import ConsulClient
 from store.farms import Member
@@ -52,11 +53,13 @@ async def build_farm(
     thaw_after: float = THAW_AFTER,
     own_trees_pause: float = OWN_TREES_PAUSE,
     housekeeping: HousekeepingSettings = DEFAULTS,
+    ask: Ask = unasked,
 ) -> Farm:
     """A farm that is ready to run. Registers the cluster if there is none yet.
 
     ``address`` is the farm's HTTP address, for its presence record. ``own_trees_pause`` is the number of
-    seconds that may pass until the farm sees changes of pods and intents that others made.
+    seconds that may pass until the farm sees changes of pods and intents that others made. ``ask`` asks the
+    gates of rollouts.
 
     Raises:
         StoreError: Consul cannot be reached, or the cluster is unusable; try again later.
@@ -114,7 +117,7 @@ async def build_farm(
         ids=ids,
         recorder=recorder,
         progress=progress,
-        sections={"housekeeping": housekeeping},
+        sections={"housekeeping": housekeeping, rollouts.KIND: ask},
     )
     member = Member(
         id=settings.name,

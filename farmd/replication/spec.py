@@ -6,7 +6,7 @@ import msgspec
 
 from farmd.commands import specs
 from store.manifests import Manifest
-from store.policies import Policy
+from store.policies import Policy, check_gates
 from store.quantities import Seconds
 from store.rcs import OnLost, ReplicationController, Strategy
 
@@ -39,6 +39,8 @@ def _check(spec: ControllerSpec, source: str) -> None:
     specs.check_share(spec.max_unavailable, f"{source}: max_unavailable")
     specs.check_seconds(spec.unhealthy_after, f"{source}: unhealthy_after")
     specs.check_seconds(spec.transfer_timeout, f"{source}: transfer_timeout", lowest=1.0)
+    if spec.rollout is not None:
+        check_gates(spec.rollout, f"{source}: rollout")
 
 
 FILE = specs.File(

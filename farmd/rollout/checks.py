@@ -6,14 +6,14 @@ from itertools import pairwise
 
 from farmd.rollout.stages import minimum, staged
 from store.errors import InputInvalid
-from store.policies import Policy, at_least
+from store.policies import Policy, at_least, check_gates
 from store.rollouts import Rollout
 
 MOST_STAGES = 20
 
 
-def check(rollout: Rollout) -> None:
-    """Refuse a rollout that could never end.
+def check(rollout: Rollout, min_healthy_time: float = 0.0) -> None:
+    """Refuse a rollout that could never end; its new controller's ``min_healthy_time`` is in seconds.
 
     Raises:
         InputInvalid: naming the field, what was found and what was expected.
@@ -27,6 +27,10 @@ def check(rollout: Rollout) -> None:
     if policy.ratio is not None and policy.stages:
         _refuse("ratio", f"{policy.ratio} beside stages", "one of both")
     _check_stages(policy, total)
+    settles = min_healthy_time if policy.min_healthy_time is None else policy.min_healthy_time
+    if policy.progress_deadline <= settles:
+        found = f"{policy.progress_deadline:g} s"
+        _refuse("progress_deadline", found, f"more than min_healthy_time, which is {settles:g} s")
     if policy.strategy != "rolling":
         _refuse("strategy", policy.strategy, "rolling")
 
@@ -45,6 +49,7 @@ def _check_stages(policy: Policy, total: int) -> None:
     if 0 < policy.deadline < rests:
         found = f"{policy.deadline:g} s, and {rests:g} s of rests"
         _refuse("deadline", found, "more than all rests together")
+    check_gates(policy, "rollout")
 
 
 def check_floor(rollout: Rollout) -> None:

@@ -59,7 +59,7 @@ async def begin(
         created=call.clock.now(),
     )
     rollout = _rollout(call, ident, before, new, wanted.replicas_desired, chosen)
-    check(rollout)
+    check(rollout, new.min_healthy_time)
     _refuse_disabled(before)
     if not retry:
         await _refuse_reverted(call, rollout)
@@ -92,7 +92,7 @@ async def toward(
     ident, total = call.ids.new(), before.record.replicas_desired if replicas is None else replicas
     chosen = policy or before.record.rollout or Policy()
     rollout = _rollout(call, ident, before.record, after.record, total, chosen, created_new=False)
-    check(rollout)
+    check(rollout, after.record.min_healthy_time)
     if total < rollout.started_to:
         has = f"{rollout.started_to}, which {after.record.name} has already"
         raise InputInvalid(f"replicas: found {total}, expected at least {has}", field="replicas")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farmd.rollout.following import Following
+from farmd.rollout.gates import Ask, unasked
 from farmd.rollout.noun import ROLLOUT
 from farmd.rollout.phases import Phases
 from farmd.rollout.worker import RolloutWorker
@@ -27,6 +28,7 @@ class Rollouts(NamedKind):
         super().__init__(context)
         self._following = Following(context.fleet, context.caches.tree(RCS))
         self._phases = Phases(context.recorder)
+        self._ask: Ask = context.sections.get(KIND, unasked)
         # A freeze of the controllers holds their rollouts, too.
         context.guards[RCS.name].subscribe(self._freeze_changed)
 
@@ -42,4 +44,4 @@ class Rollouts(NamedKind):
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> RolloutWorker:
         """A worker for one rollout."""
-        return RolloutWorker(self, claim, session, wake, self._following, self._phases)
+        return RolloutWorker(self, claim, session, wake, self._following, self._phases, self._ask)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from farmd.pods.state import PodState, replaceable_at
+from farmd.rollout.verdict import Standings
 from farmd.work.model import Blocked
 from scheduler.model import Assignment
 from store.pods import Place
@@ -97,7 +98,8 @@ class Snapshot:
     ``frozen`` is the evidence of a freeze that holds it, for ``frozen_for`` seconds now. ``locked`` is who
     else holds a mutation lock, ``locks`` whether this claim's session holds both. ``busy``: a worker of one
     of the controllers has a move to end first. ``risen``: when this worker last saw progress (seconds since
-    the epoch). ``now``: likewise. ``fit`` are places of the source that the target may take over in place.
+    the epoch). ``now``: likewise. ``gates`` is what gates said, by their names. ``fit`` are places of the
+    source that the target may take over in place.
     """
 
     rollout: Rollout
@@ -111,6 +113,7 @@ class Snapshot:
     busy: str = ""
     risen: float = 0.0
     now: float = 0.0
+    gates: Standings = field(default_factory=dict)
     fit: frozenset[Place] = frozenset()
     offer: Offer = Offer()
     unread: frozenset[Fact] = frozenset()

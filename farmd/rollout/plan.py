@@ -11,7 +11,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from farmd.pods.state import PodState, altered, foreign, replaceable_at, settling
-from farmd.rollout import membership
+from farmd.rollout import membership, verdict
 from farmd.rollout.model import Moves, Need, Plan, Side, Snapshot, Turn
 from farmd.rollout.stages import Goal, goals, minimum, raised, turning_back
 from farmd.work.model import Ask, Blocked, frozen
@@ -38,6 +38,8 @@ def decide(shot: Snapshot) -> Plan | Ask[Need]:
         return _begin(shot)
     if state.phase == "halted":
         return _resumed(shot, state)
+    if not shot.back and (cause := verdict.failed(goal(shot).gates, shot.gates)):
+        return _failed(shot, state, cause)
     if state.phase == "baking":
         return _baking(shot, state)
     return _moving(shot, state)
@@ -64,6 +66,10 @@ def stages(shot: Snapshot) -> list[Goal]:
 def stage(shot: Snapshot) -> int:
     """The present stage; a person may have edited the record so that there are fewer."""
     return min(shot.state.stage if shot.state is not None else 0, len(stages(shot)) - 1)
+
+
+def _last(shot: Snapshot) -> bool:
+    return stage(shot) == len(stages(shot)) - 1
 
 
 # -- what holds it ------------------------------------------------------------------------------
@@ -124,12 +130,28 @@ def _baking(shot: Snapshot, state: RolloutState) -> Plan:
         return fault
     if not _complete(shot):
         return Plan(waiting=membership.waits(shot, goal(shot), floor(shot)), after=_due(shot))
-    left = state.reached + stages(shot)[stage(shot)].bake - shot.now
-    if left > 0:
-        return Plan(waiting=f"stage {state.stage + 1} is reached and rests", after=left)
+    if (waits := _gated(shot, state, goal(shot))) is not None:
+        return waits
+    if _last(shot):
+        ending = replace(_moves_on(shot, state.stage), reached=state.reached)
+        return Plan(turn=Turn("take", ending, "the last stage is over"))
     if (waits := _unapproved(shot, state.stage + 1)) is not None:
         return waits
     return Plan(turn=Turn("take", _moves_on(shot, state.stage + 1), f"stage {state.stage + 2} begins"))
+
+
+def _gated(shot: Snapshot, state: RolloutState, reached: Goal) -> Plan | None:
+    """Waiting for the rest of a stage and for its gates, but not for ever."""
+    told = f"stage {state.stage + 1} is reached"
+    patience = shot.rollout.policy.progress_deadline
+    limits = verdict.limits(reached.gates, shot.gates, state.reached, reached.bake, patience)
+    if limits and limits[0][0] <= shot.now:
+        return _stuck(shot, state, limits[0][1])
+    due = [at - shot.now for at, _ in limits]
+    if (rest := state.reached + reached.bake - shot.now) > 0:
+        return Plan(waiting=f"{told} and rests", after=min([rest, *due]))
+    gate = verdict.pending(reached.gates, shot.gates)
+    return Plan(waiting=f"{told}; {gate}", after=min(due, default=None)) if gate else None
 
 
 def _unapproved(shot: Snapshot, number: int) -> Plan | None:
@@ -172,9 +194,9 @@ def _passed(shot: Snapshot, state: RolloutState) -> Plan:
     if shot.back:
         return _end(shot, "reverted", state.cause)
     wanted, now = stages(shot), stage(shot)
-    if now == len(wanted) - 1:
+    if _last(shot) and (state.reached or not wanted[now].rests):
         return _end(shot, "done", f"{shot.rollout.replicas} pods of the new version are available")
-    if wanted[now].bake > 0 or (wanted[now + 1].approve and shot.rollout.approved <= now + 1):
+    if wanted[now].rests or (wanted[now + 1].approve and shot.rollout.approved <= now + 1):
         resting = replace(state, phase="baking", since=shot.now, reached=shot.now)
         return Plan(turn=Turn("rest", resting, f"stage {now + 1} is reached"))
     return Plan(turn=Turn("next", _moves_on(shot, now + 1), f"stage {now + 1} is reached"))
@@ -202,6 +224,8 @@ def _as_wanted(shot: Snapshot) -> bool:
 def _complete(shot: Snapshot) -> bool:
     """Whether enough pods of the side that grows are available."""
     _, target = shot.sides
+    if not (shot.back or shot.rollout.policy.require_healthy_end) and _last(shot):
+        return True
     return target.settled + target.waived + _tolerated(shot) >= target.desired
 
 
@@ -231,11 +255,15 @@ def _fault(shot: Snapshot) -> Plan | None:
     limit = f"{policy.deadline:g} s in all" if over else f"{policy.progress_deadline:g} s without progress"
     failing = _failing(target)
     if failing:
-        cause = f"{limit}: {failing}"
-        if policy.on_failure == "revert" and not shot.back:
-            return _turn_back(shot, cause)
-        return _stuck(shot, state, cause)
+        return _failed(shot, state, f"{limit}: {failing}")
     return _stuck(shot, state, f"{limit}: no pod that came is at fault")
+
+
+def _failed(shot: Snapshot, state: RolloutState, cause: str) -> Plan:
+    """The new version is at fault."""
+    if shot.rollout.policy.on_failure == "revert" and not shot.back:
+        return _turn_back(shot, cause)
+    return _stuck(shot, state, cause)
 
 
 def _stuck(shot: Snapshot, state: RolloutState, cause: str) -> Plan:

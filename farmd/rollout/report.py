@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from farmd.rollout import plan as planning
 from farmd.rollout.model import Plan, Side, Snapshot, Turn
-from store.rollouts import RolloutStatus, SideStatus
+from store.rollouts import GateStatus, RolloutStatus, SideStatus
 
 
 def status(shot: Snapshot, plan: Plan, farm: str, since: float) -> RolloutStatus:
@@ -27,11 +29,27 @@ def status(shot: Snapshot, plan: Plan, farm: str, since: float) -> RolloutStatus
         asks=plan.asks,
         old=_side(shot.old),
         new=_side(shot.new),
+        gates=tuple(_gates(shot)),
     )
 
 
 def _side(side: Side) -> SideStatus:
     return SideStatus(side.desired, side.placed, side.available)
+
+
+def _gates(shot: Snapshot) -> Iterator[GateStatus]:
+    for gate in shot.rollout.policy.gates:
+        if (found := shot.gates.get(gate.name)) is None:
+            continue
+        yield GateStatus(
+            name=gate.name,
+            result=found.answer.result,
+            text=found.answer.text,
+            at=found.at,
+            passes=found.passes,
+            failures=found.failures,
+            wanted=gate.failures if found.failures else gate.passes,
+        )
 
 
 def told(turn: Turn) -> dict[str, int | str | bool]:

@@ -18,6 +18,7 @@ from farmd.rollout import plan as planning
 from farmd.rollout.membership import ELSEWHERE, IN_PLACE, REMOVED, ROOM
 from farmd.rollout.model import Need, Offer, Plan, Side, Snapshot
 from farmd.rollout.stages import minimum
+from farmd.rollout.verdict import passed
 from farmd.work.model import Ask
 from scheduler.model import Assignment
 from store.entry import Stored
@@ -39,6 +40,7 @@ class Step:
     counts: tuple[tuple[int, int], ...] = ()
     bake: float = 0.0
     approve: bool = False
+    gates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,12 @@ class Course:
     def document(self) -> dict[str, Any]:
         """For JSON."""
         stages = [
-            {"old_new": [list(pair) for pair in each.counts], "bake": each.bake, "approve": each.approve}
+            {
+                "old_new": [list(pair) for pair in each.counts],
+                "bake": each.bake,
+                "approve": each.approve,
+                "gates": list(each.gates),
+            }
             for each in self.stages
         ]
         places = {"elsewhere": self.elsewhere, "short": self.short}
@@ -78,6 +85,7 @@ def _line(number: int, course: Course) -> str:
     told = f"stage {number + 1} of {len(course.stages)}  old/new {' '.join(pairs)}"
     waits = ["after approval"] if each.approve else []
     waits += [f"then rests {each.bake:g} s"] if each.bake else []
+    waits += [f"gate{'s' if each.gates[1:] else ''} {', '.join(each.gates)}"] if each.gates else []
     return f"{told}  {', '.join(waits)}".rstrip()
 
 
@@ -94,6 +102,7 @@ def simulate(
         old=_listed(Side(old, more=rollout.started_from), queue),
         new=Side(new, more=rollout.started_to),
         locks=True,
+        gates=passed(rollout.policy.gates),
     )
     reached: list[list[tuple[int, int]]] = [[] for _ in goals]
     reached[0].append((rollout.started_from, rollout.started_to))
@@ -120,7 +129,12 @@ def simulate(
         if (counts := (shot.old.desired, shot.new.desired)) != (reached[now] or [*reached[now - 1]])[-1]:
             reached[now].append(counts)
     stages = [
-        Step(counts=tuple(counts), bake=goal.bake, approve=goal.approve)
+        Step(
+            counts=tuple(counts),
+            bake=goal.bake,
+            approve=goal.approve,
+            gates=tuple(gate.name for gate in goal.gates),
+        )
         for counts, goal in zip(reached, goals, strict=True)
     ]
     return Course(minimum=minimum(rollout), stages=tuple(stages), elsewhere=elsewhere, stopped=stopped)

@@ -9,15 +9,17 @@ from itertools import pairwise
 import msgspec
 
 from farmd.rollout.progressive import paced
+from store.gates import Gate
 from store.policies import Policy, Stage, at_least, at_most
 from store.rollouts import Rollout
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The counts at a stage's end, and its rest (seconds). ``approve``: it waits for a word to begin.
+    """The counts at a stage's end, its rest (seconds), and the gates that hold for it.
 
-    ``switch``: it begins with the switch of the service, and the old pods go ``keep_old`` seconds later.
+    ``approve``: it waits for a word to begin. ``switch``: it begins with the switch of the service, and the
+    old pods go ``keep_old`` seconds later.
     """
 
     new: int
@@ -25,6 +27,12 @@ class Goal:
     bake: float = 0.0
     approve: bool = False
     switch: bool = False
+    gates: tuple[Gate, ...] = ()
+
+    @property
+    def rests(self) -> bool:
+        """Whether it is given time, or gates are waited for, once it is reached."""
+        return self.bake > 0 or bool(self.gates)
 
 
 def minimum(rollout: Rollout) -> int:
@@ -87,10 +95,17 @@ def goals(rollout: Rollout, floor: int) -> list[Goal]:
     for new, stage in steps(rollout).items():
         whole = new == total
         old = kept if whole and not switch else _beside(rollout, new, floor)
-        found.append(Goal(new, old, stage.bake, stage.approve and not (whole and switch)))
+        approve, gates = stage.approve and not (whole and switch), _held(policy, stage)
+        found.append(Goal(new, old, stage.bake, approve, gates=gates))
     if switch:
-        found.append(Goal(total, kept, approve=stage.approve, switch=True))
+        found.append(Goal(total, kept, approve=stage.approve, switch=True, gates=gates))
     return found
+
+
+def _held(policy: Policy, stage: Stage) -> tuple[Gate, ...]:
+    """The gates that hold for a stage: those that it names, and those that no stage names."""
+    named = {name for each in policy.stages for name in staged(each).gates}
+    return tuple(gate for gate in policy.gates if gate.name in stage.gates or gate.name not in named)
 
 
 def ceiling(rollout: Rollout, wanted: list[Goal]) -> int:

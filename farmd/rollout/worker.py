@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from alerting.alert import Alert
@@ -9,24 +10,26 @@ from farmd.pods.placement import Subject
 from farmd.rollout import actions, membership, report
 from farmd.rollout import plan as planning
 from farmd.rollout.following import Following
-from farmd.rollout.model import Need, Plan, Turn
+from farmd.rollout.gates import Ask, Watch
+from farmd.rollout.model import Need, Plan, Snapshot, Turn
 from farmd.rollout.phases import Phases
 from farmd.rollout.reader import Reader, Reading
 from farmd.runtime.wake import Wake
-from farmd.work.model import Ask, Outcome
+from farmd.work import model
+from farmd.work.model import Outcome
 from farmd.work.named import NamedKind, NamedWorker
 from store.entry import Stored
 from store.families import RCS
 from store.history import History
 from store.locks import Claim
-from store.rollouts import KIND, Ending, Rollout, RolloutStatus
+from store.rollouts import KIND, Ending, Rollout, RolloutState, RolloutStatus
 from store.sessions import Session
 
 
 class RolloutWorker(NamedWorker[Reading, Plan]):
     """Brings one rollout to its end while its claim lasts (seed ``Rollout``)."""
 
-    __slots__ = ("_controllers", "_following", "_phases", "_reader")
+    __slots__ = ("_controllers", "_following", "_gates", "_phases", "_reader")
 
     def __init__(
         self,
@@ -36,11 +39,13 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         wake: Wake,
         following: Following,
         phases: Phases,
+        ask: Ask,
     ) -> None:
         super().__init__(kind, claim, session, wake)
         guards = [self.context.guards[name] for name in (KIND, RCS.name)]
         self._reader = Reader(claim.item, claim.session, self.context, guards)
         self._following, self._phases = following, phases
+        self._gates = Watch(ask, self.context.clock, self.context.recorder, wake)
         self._controllers: tuple[str, ...] = ()
 
     # -- the frame's hooks -----------------------------------------------------------------------
@@ -53,6 +58,7 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         self.context.fleet.detach(self.claim.item)
         self._following.unfollow(self._controllers, self.claim.item)
         self._phases.see(self.claim.item, "")
+        self._gates.stop()
 
     async def reread(self) -> None:
         """After a write of which nobody knows whether it was made: read its outcome (R12)."""
@@ -74,13 +80,27 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         for controller in self._controllers:
             if (broken := self.context.fleet.broken_pod(controller)) is not None:
                 return await self.unreadable(broken, "a pod of it")
-        return await self._reader.read(stored)
+        return self._gated(await self._reader.read(stored))
 
-    def decide(self, snapshot: Reading) -> Plan | Ask[Need]:
+    def _gated(self, reading: Reading) -> Reading:
+        """The reading with what gates say; those of the present stage are asked from now on."""
+        shot = reading.snapshot
+        gates = planning.goal(shot).gates if self._asks(shot) else ()
+        state = shot.state or RolloutState(phase="moving")
+        found = self._gates.hold(gates, (state.stage, state.reached))
+        return dataclasses.replace(reading, snapshot=dataclasses.replace(shot, gates=found))
+
+    def _asks(self, shot: Snapshot) -> bool:
+        """Gates are asked from the first available new pod on, while it goes forward."""
+        if shot.back or shot.state is None or shot.state.phase == "halted" or shot.new is None:
+            return False
+        return self._gates.asking or shot.state.phase == "baking" or shot.new.available > 0
+
+    def decide(self, snapshot: Reading) -> Plan | model.Ask[Need]:
         """Pure (``plan.py``)."""
         return planning.decide(snapshot.snapshot)
 
-    async def answer(self, snapshot: Reading, ask: Ask[Need]) -> Reading:
+    async def answer(self, snapshot: Reading, ask: model.Ask[Need]) -> Reading:
         """Whether pods fit where they stand, and places for the others."""
         return await self._reader.answer(snapshot, ask.need)
 
