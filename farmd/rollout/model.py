@@ -95,7 +95,8 @@ class Side:
 class Snapshot:
     """One rollout at one moment; ``old`` or ``new`` None: that controller is gone.
 
-    ``frozen`` is the evidence of a freeze that holds it, for ``frozen_for`` seconds now. ``locked`` is who
+    ``frozen`` is the evidence of a freeze that holds it, for ``frozen_for`` seconds now; ``curable``: it
+    is mass ill health, which holds no way back. ``locked`` is who
     else holds a mutation lock, ``locks`` whether this claim's session holds both. ``busy``: a worker of one
     of the controllers has a move to end first. ``risen``: when this worker last saw progress (seconds since
     the epoch). ``now``: likewise. ``gates`` is what gates said, by their names. ``fit`` are places of the
@@ -108,6 +109,7 @@ class Snapshot:
     new: Side | None = None
     frozen: str | None = None
     frozen_for: float = 0.0
+    curable: bool = False
     locked: str = ""
     locks: bool = False
     busy: str = ""

@@ -31,7 +31,7 @@ def decide(shot: Snapshot) -> Plan | Ask[Need]:
     if wish == "abort":
         return _end(shot, "aborted", "a person aborted it")
     if (held := _held(shot)) is not None:
-        return _halted(shot, held)
+        return _cure(shot, held) or _halted(shot, held)
     if wish == "revert" and not shot.back:
         return _turn_back(shot, "a person reverted it")
     if state is None:
@@ -85,14 +85,25 @@ def _held(shot: Snapshot) -> Blocked | None:
     return frozen(shot.frozen) if shot.frozen is not None else None
 
 
+def _cure(shot: Snapshot, held: Blocked) -> Plan | None:
+    """Mass ill health holds it forward only: the version that fails is reverted like any other (R19)."""
+    if not held.frozen or not shot.curable or shot.state is None or shot.back:
+        return None
+    fault = _fault(shot)
+    return fault if fault is not None and fault.turn is not None and fault.turn.action == "back" else None
+
+
 def _halted(shot: Snapshot, held: Blocked) -> Plan:
     """Stop: give the controllers back, so that they heal. A short freeze is waited for as it is."""
     state = shot.state
-    after = LOCK_LOOK_SECONDS if held.code == "locked" else None
+    due = [LOCK_LOOK_SECONDS] if held.code == "locked" else []
+    if held.frozen and shot.curable and state is not None:
+        due.append(_deadline(shot) - shot.now)
     if state is None or state.phase != "moving":
-        return Plan(blocked=held, after=after)
+        return Plan(blocked=held, after=min((left for left in due if left > 0), default=None))
     if held.frozen and shot.frozen_for < FROZEN_SECONDS:
-        return Plan(blocked=held, after=FROZEN_SECONDS - shot.frozen_for)
+        due.append(FROZEN_SECONDS - shot.frozen_for)
+        return Plan(blocked=held, after=min(left for left in due if left > 0))
     cause = _cause(shot) or held.code
     halted = replace(state, phase="halted", since=shot.now, cause=cause, resumed=shot.rollout.resumed)
     return Plan(turn=Turn("halt", halted, held.text))

@@ -89,6 +89,7 @@ class Reader:
             new=new,
             frozen=frozen,
             frozen_for=self._frozen_for(frozen),
+            curable=frozen is not None and self._frozen(stored.index, True) is None,
             locked=f"{others[0].kind}/{others[0].id}" if others else "",
             locks=held,
             busy=busy,

@@ -54,6 +54,10 @@ class SimulatedAgent:
         """Why it ended by itself, which no agent here should."""
         return self._task.exception() if self._task is not None and self._task.done() else None
 
+    def started(self, instance: str) -> float:
+        """When what runs there was started."""
+        return self._runs[instance].started
+
     def _now(self) -> float:
         return self._clock.now() + self.skew
 

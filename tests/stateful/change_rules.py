@@ -8,6 +8,7 @@ from store.audit import Audit
 from store.failsafe import Failsafe, frozen
 from store.intent import Intent
 from store.locks import Holder
+from store.work import Work
 from tests.stateful.moment import Look, Moment
 
 OWNED = ("rcs", "nodes", "daemonsets", "manifests", "rollouts")
@@ -87,7 +88,10 @@ def _counting(look: Look, moment: Moment) -> Iterable[str]:
 
 
 def _thawed(look: Look, moment: Moment, audit: Audit) -> Iterable[str]:
-    """While frozen nothing is removed, moved or replaced, but by a person's command (R18)."""
+    """While frozen nothing is removed, moved or replaced, but by a person's command (R18).
+
+    Mass ill health holds no rollout that goes back (R19).
+    """
     key = look.keys.failsafe(audit.kind)
     pair, record = moment.before[key], moment.before[look.keys.record(audit.kind, audit.id)]
     freeze = look.record(Failsafe, pair)
@@ -95,6 +99,10 @@ def _thawed(look: Look, moment: Moment, audit: Audit) -> Iterable[str]:
     if pair is None or record is None or unsettled or not frozen(freeze, look.clock.now()):
         return
     if not (moment.gone or moment.changed) or record.modify_index > pair.create_index:
+        return
+    work = look.at(Work, look.keys.work(audit.kind, audit.id))
+    back = work is not None and work.rollout is not None and work.rollout.back
+    if back and freeze is not None and freeze.evidence.startswith("health"):
         return
     touched = sorted(moment.gone | moment.changed)
     yield f"{audit.action} of {audit.name} changed {touched} while frozen: {freeze}"

@@ -41,6 +41,7 @@ class VirtualFarm:
     housekeeping: HousekeepingSettings
     failures: list[str]
     selector: str = ""
+    own_trees_pause: float = OWN_TREES_PAUSE
     inbox: Inbox = field(default_factory=Inbox)
     farm: Farm | None = None
     task: asyncio.Task[None] | None = None
@@ -127,7 +128,7 @@ class VirtualFarm:
             alerter=self.inbox,
             kinds=KINDS,
             thaw_after=THAW_AFTER,
-            own_trees_pause=OWN_TREES_PAUSE,
+            own_trees_pause=self.own_trees_pause,
             housekeeping=self.housekeeping,
         )
         try:

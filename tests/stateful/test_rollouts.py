@@ -3,101 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from farmd.commands.mutation import Mutation
 from farmd.housekeeping.model import DEFAULTS
 from farmd.nodes import commands as node_commands
 from farmd.replication.commands import RC
 from farmd.rollout import commands
-from store import codec
-from store.history import Ended
-from store.rollouts import KIND, Rollout, RolloutState, RolloutStatus
-from tests.people import hello
+from store.rollouts import KIND, Rollout
 from tests.stateful.fleet import KEYS
+from tests.stateful.rolling import Rolling, worker
 from tests.stateful.scene import Scene
-
-REPLICAS = 6
-
-
-class Rolling:
-    """A controller whose pods run, and the way of a new version to it."""
-
-    def __init__(self, scene: Scene, replicas: int = REPLICAS) -> None:
-        self.scene = scene
-        self.fields = {"name": "web", "replicas": replicas, "max_unavailable": 2}
-        scene.nodes(replicas + 2)
-        scene.farm("ash")
-        scene.farm("birch")
-        self.old = scene.rc(**self.fields)
-        scene.advance(15.0)
-        assert len(scene.places(self.old)) == replicas
-
-    def begin(self, **policy: Any) -> Rollout:
-        told = {"stages": [1, "100%"], "progress_deadline": 60, **policy}
-        file = hello(**self.fields, rollout=told, pod_command=["sleep", "10"])
-        spec = RC.file.parse(file, "test")
-        assert self.ask(lambda: RC.update(self.scene.call, spec, now=False)) is not None
-        rollout = self.rollout
-        assert rollout is not None
-        return rollout
-
-    def ask(self, word: Callable[[], Awaitable[Mutation]]) -> Mutation | None:
-        return self.scene.ask(word)
-
-    @property
-    def rollout(self) -> Rollout | None:
-        found = self.scene.sight.under(KIND)
-        return self._read(Rollout, found[0]) if found else None
-
-    @property
-    def state(self) -> RolloutState | None:
-        work = [work for name, work in self.scene.sight.work.items() if name.startswith("rollouts/")]
-        return work[0].rollout if work else None
-
-    @property
-    def ended(self) -> list[str]:
-        keys = sorted(self.scene.under(KEYS.history("web", "")))
-        return [self._read(Ended, key).outcome for key in keys if not key.endswith("~")]
-
-    def said(self, ident: str) -> RolloutStatus:
-        key = KEYS.status(KIND, ident)
-        none = RolloutStatus(state="")
-        return self._read(RolloutStatus, key) if self.scene.read(key) is not None else none
-
-    def _told(self) -> list[bytes]:
-        return [entry.value for entry in self.scene.under(KEYS.tree("status/rollouts")).values()]
-
-    def _read(self, kind: Any, key: str) -> Any:
-        entry = self.scene.read(key)
-        assert entry is not None, key
-        return codec.decode(kind, entry.value, key)
-
-    def until(self, so: Callable[[], object], seconds: float = 200.0, step: float = 0.25) -> None:
-        for _ in range(round(seconds / step)):
-            if so():
-                return
-            self.scene.advance(step)
-            self.scene.check()
-        story = "\n".join([*self.scene.witness.story, *self.scene.logged[-20:]])
-        raise AssertionError(f"never came true; {self.state} {self._told()}\n{story}")
-
-    def whole(self, outcome: str) -> None:
-        """It is over once, one controller has the name and exactly its pods, and the audit adds up."""
-        self.until(lambda: self.ended)
-        self.scene.advance(20.0)
-        self.scene.check()
-        assert self.ended == [outcome]
-        (rc,) = self.scene.sight.rcs.values()
-        assert (rc.name, rc.managed_by, rc.taken, rc.needs) == ("web", "", False, [])
-        assert len(self.scene.places(rc.id)) == rc.replicas_desired == self.fields["replicas"]
-        assert (rc.id == self.old) == (outcome == "reverted")
-        for left in ("rollouts", "names/rollouts", "work/rollouts", "status/rollouts"):
-            assert self.scene.sight.under(left) == []
-        assert not self.scene.read(KEYS.mutation_lock("rcs", rc.id))
 
 
 @pytest.fixture
@@ -162,15 +79,6 @@ def test_r10_a_record_that_nobody_can_read_blocks_it_with_a_reason(rolling: Roll
 
 
 # -- farms that die, stop and hand over ---------------------------------------------------------
-def worker(rolling: Rolling) -> str:
-    """The farm that works on the rollout now."""
-    for name, process in rolling.scene.farms.items():
-        for loop in process.farm.loops if process.farm is not None else []:
-            if loop.kind.name == KIND and loop.supervisor.owned:
-                return name
-    return ""
-
-
 def count_of(rolling: Rolling) -> int:
     """How many transactions of rollouts there were."""
     return sum(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from farmd.pods.state import STOP_MARGIN_SECONDS
 from farmd.rollout.model import Side
@@ -84,3 +85,20 @@ def test_a_missing_pod_without_a_place_holds_no_other_pod() -> None:
     plan = world.step()
     assert [move.in_place for move in plan.moves.moves] == [True]
     assert plan.blocked is not None
+
+
+@pytest.mark.parametrize("phase", ["moving", "halted"])
+def test_r19_mass_ill_health_holds_a_version_that_fails_forward_only(phase: str) -> None:
+    """Its deadline reverts it as ever; another freeze holds that, too."""
+    world = World(rollout(3, 0, policy={"progress_deadline": 60}), {}, on(3, NEW, healthy=False))
+    world.state = RolloutState(phase=phase, since=NOW - 50, cause="frozen")  # type: ignore[arg-type]
+    world.risen = NOW - 50
+    frozen = {"frozen": "health: most fail", "frozen_for": 20.0, "curable": True}
+    plan = world.decide(**frozen)
+    assert (plan.turn, plan.after) == (None, 10.0)
+    world.now = NOW + 20
+    other = world.decide(**frozen | {"curable": False})
+    assert other.turn is None
+    plan = world.decide(**frozen)
+    assert plan.turn is not None
+    assert (plan.turn.action, "3 of 3 pods" in plan.turn.reason) == ("back", True)
