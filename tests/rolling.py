@@ -56,6 +56,12 @@ class Rolling:
         await self.placed(replicas)
 
     async def update(self, manifest: Manifest, policy: Policy = QUICK, **fields: Any) -> str:
+        mutation = await self.beginning(manifest, policy, **fields)
+        await commit(self.call, mutation)
+        return mutation.change.id
+
+    async def beginning(self, manifest: Manifest, policy: Policy = QUICK, **fields: Any) -> Mutation:
+        """What begins a rollout, not written yet."""
         records = NamedRecords(self.call.client, self.call.keys, "rcs", ReplicationController, "rc")
         stored, _ = await records.named("web")
         assert stored is not None
@@ -63,9 +69,7 @@ class Rolling:
         wanted = msgspec.structs.replace(stored.record, manifest=manifests.digest(body))
         held = Guard((operations.check_not_exists(self.call.keys.mutation_lock("rcs", stored.record.id)),))
         ensured = (manifests.ensure(self.call.keys, body),)
-        mutation = await creation.begin(self.call, stored, wanted, held, ensured, policy=policy, **fields)
-        await commit(self.call, mutation)
-        return mutation.change.id
+        return await creation.begin(self.call, stored, wanted, held, ensured, policy=policy, **fields)
 
     async def say(self, mutation: Mutation) -> None:
         await commit(self.call, mutation)
