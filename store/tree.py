@@ -91,6 +91,8 @@ class TreeCopy(Generic[T]):
         self.entries: dict[str, Stored[T]] = {}
         self.broken: dict[str, RecordInvalid] = {}
         self.ready = asyncio.Event()
+        self.whole_since = math.inf
+        """When this process first knew the whole tree, by its monotonic clock."""
 
     # -- reading -------------------------------------------------------------------------------
     def get(self, key: str) -> Stored[T] | None:
@@ -100,6 +102,11 @@ class TreeCopy(Generic[T]):
     def holds(self, key: str) -> bool:
         """Whether a key has a record, including one that does not decode."""
         return key in self.entries or key in self.broken
+
+    def knows(self, key: str, index: int) -> bool:
+        """Whether a write of this key with that index is in this copy, or was undone since."""
+        shard = self._shard_of(key)
+        return index <= max(shard.index, shard.removed.get(key, 0))
 
     @property
     def doubt(self) -> str | None:
@@ -159,6 +166,7 @@ class TreeCopy(Generic[T]):
         shard.read = True
         if not self.ready.is_set() and all(s.read for s in self._shards):
             self.ready.set()
+            self.whole_since = min(self.whole_since, self._clock.mono())
         if self._sharded and len(self._shards) == 1 and len(page.items) > SPLIT_ABOVE:
             self._split.set()
 

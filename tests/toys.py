@@ -15,6 +15,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from farmd.cache.caches import Caches
+from farmd.cache.fleet import FleetIndex
 from farmd.farm.farm import Farm
 from farmd.farm.kind import Worker
 from farmd.farm.model import FarmSettings, Item
@@ -176,6 +177,7 @@ class ToyFarm:
             client=client,
             keys=keys,
             caches=self.caches,
+            fleet=FleetIndex(self.caches, keys),
             kinds=[self.kind],
             guards={},
             clock=clock,

@@ -20,6 +20,7 @@ import msgspec.structs
 import structlog
 
 from farmd.cache.caches import Caches
+from farmd.cache.fleet import FleetIndex
 from farmd.failsafe.guard import FailsafeGuard
 from farmd.farm.backoff import Backoffs
 from farmd.farm.claims import ClaimLoop
@@ -80,6 +81,7 @@ class Farm:
     client: ConsulClient
     keys: Keys
     caches: Caches
+    fleet: FleetIndex
     kinds: Sequence[Kind]
     guards: Mapping[str, FailsafeGuard]
     clock: Clock

@@ -23,6 +23,8 @@ from farmd.process import wiring
 from farmd.process.alerts import Alerting
 from farmd.process.lifecycle import Life, Service
 from farmd.rollout import gates
+from farmd.services.board import Board
+from farmd.web import services as web_services
 from scheduler.protocol import Scheduler
 from scheduler.remote import RemoteScheduler
 from scheduler.selector import LabelSelectorScheduler
@@ -67,7 +69,12 @@ class Built:
 def build_farm(dependencies: Dependencies) -> Built:
     """A farm."""
     service = FarmService(dependencies)
-    return Built(service, status=service.status, publish=service.publish)
+    return Built(
+        service,
+        mount=lambda app: web_services.add_routes(app, lambda: service.board),
+        status=service.status,
+        publish=service.publish,
+    )
 
 
 class FarmService:
@@ -76,6 +83,8 @@ class FarmService:
     def __init__(self, dependencies: Dependencies) -> None:
         self._dependencies = dependencies
         self._farm: Farm | None = None
+        self.board: Board | None = None
+        """The endpoints of services; None before the farm is built."""
 
     def is_ready(self) -> bool:
         """Whether the farm holds a session and sees the fleet."""
@@ -110,6 +119,7 @@ class FarmService:
                 farm = await _unless(stop, self._built(alerter, scheduler, ask))
                 if farm is not None:
                     self._farm = farm
+                    self.board = Board(farm.client, farm.keys, farm.caches, farm.fleet, farm.clock, farm.rng)
                     await farm.run(stop)
             finally:
                 await alerter.close()

@@ -136,6 +136,7 @@ async def build_farm(
         client=client,
         keys=keys,
         caches=caches,
+        fleet=fleet,
         kinds=working,
         guards=guards,
         clock=clock,

@@ -44,7 +44,10 @@ async def serving(app: web.Application, sock: socket.socket, port_file: str = ""
 
     ``port_file`` gets the port once the server listens, so a process that waits for the file can connect.
     """
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    # A request whose client hung up is cancelled, or it would wait on for nobody.
+    runner = web.AppRunner(
+        app, access_log=None, handle_signals=False, shutdown_timeout=1.0, handler_cancellation=True
+    )
     await runner.setup()
     try:
         await web.SockSite(runner, sock).start()

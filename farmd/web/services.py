@@ -1,0 +1,72 @@
+"""The route of those who route: ``GET /v1/services/{name}/endpoints?index=N&wait=30s`` on a farm.
+
+With the index of an earlier answer the request waits until the endpoints are others, like Consul's blocking
+queries; at the end of the wait they are answered as they are. The index of equal endpoints is equal on every
+farm, so a client may ask another farm each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from farmd.services.board import Board, NotKnown, TooManyWaiting
+from store.errors import InputInvalid, NotFound
+from store.quantities import seconds
+from store.times import plain
+
+INDEX_HEADER = "X-Farmd-Index"
+WAIT_SECONDS, LONGEST_WAIT_SECONDS = 300.0, 600.0
+
+
+def add_routes(app: web.Application, board: Callable[[], Board | None]) -> None:
+    """Mount the route; ``board`` is None until the farm has seen the store."""
+
+    async def endpoints(request: web.Request) -> web.Response:
+        there = board()
+        if there is None:
+            raise web.HTTPServiceUnavailable(text="this farm has not reached Consul yet")
+        index = _index(request.query.get("index", "0"))
+        longest = _wait(request.query.get("wait", f"{WAIT_SECONDS:g}")) if index else 0.0
+        try:
+            found = await there.answer(request.match_info["name"], index, longest)
+        except NotFound as error:
+            raise web.HTTPNotFound(text=error.message) from error
+        except TooManyWaiting as error:
+            raise web.HTTPTooManyRequests(text=error.message) from error
+        except NotKnown as error:
+            raise web.HTTPServiceUnavailable(text=error.message) from error
+        body = {
+            "apiVersion": "farmd/v1",
+            "kind": "EndpointList",
+            "service": found.service.name,
+            "port": found.service.port,
+            "index": found.index,
+            "items": plain(found.endpoints),
+        }
+        return web.json_response(body, headers={INDEX_HEADER: str(found.index)})
+
+    async def close(_: web.Application) -> None:
+        if (there := board()) is not None:
+            await there.close()
+
+    app.router.add_get("/v1/services/{name}/endpoints", endpoints)
+    app.on_shutdown.append(close)
+
+
+def _index(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise web.HTTPBadRequest(text=f"index: found {text!r}, expected the index of an earlier answer, or 0")
+    return int(text)
+
+
+def _wait(text: str) -> float:
+    expected = f"a time up to {LONGEST_WAIT_SECONDS:g} seconds, such as 30s"
+    try:
+        found = seconds(text)
+    except InputInvalid as error:
+        raise web.HTTPBadRequest(text=f"wait: found {text!r}, expected {expected}") from error
+    if found > LONGEST_WAIT_SECONDS:
+        raise web.HTTPBadRequest(text=f"wait: found {text!r}, expected {expected}")
+    return found

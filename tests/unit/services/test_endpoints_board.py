@@ -1,0 +1,289 @@
+"""A farm's answers for the endpoints of services, in virtual time on the embedded server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from farmd.cache.caches import Caches
+from farmd.cache.fleet import FleetIndex
+from farmd.commands.mutation import Call, commit
+from farmd.observe.metrics import Metrics
+from farmd.observe.progress import Progress
+from farmd.services import board as boards
+from farmd.services import commands
+from farmd.services.board import LINGER_SECONDS, Answer, Board, NotKnown, TooManyWaiting
+from store import codec
+from store.consul.client import ConsulClient
+from store.embedded.inprocess import InProcessTransport
+from store.errors import NotFound, StoreUnavailable
+from store.families import SERVICES
+from store.intent import Intent
+from store.ports import Request
+from store.rcs import ReplicationController
+from store.registration import register_cluster
+from store.services import ServiceStore, reference
+from tests.people import KEYS, CountedIds
+from tests.services import agent, controller, pod, service
+from tests.toys import Faulty
+from tests.virtual import VirtualClock, embedded_server
+
+
+@dataclass
+class Post:
+    """A farm's board, and somebody who changes the store; ``farm`` are the requests of the farm."""
+
+    call: Call
+    clock: VirtualClock
+    board: Board
+    farm: Faulty
+    rc: ReplicationController
+
+    def ask(self, index: int = 0, wait: float = 60.0, name: str = "web") -> asyncio.Task[Answer]:
+        return asyncio.create_task(self.board.answer(name, index, wait))
+
+    async def answer(self, name: str = "web") -> Answer:
+        await self.clock.advance(1.0)  # what was written before is seen by then
+        asked = self.ask(name=name)
+        await self.clock.advance(1.0)
+        assert asked.done()
+        return asked.result()
+
+    async def nodes(self) -> list[str]:
+        return [each.node for each in (await self.answer()).endpoints]
+
+    async def changed(self, asked: asyncio.Task[Answer], within: float) -> Answer:
+        """The answer, which comes at most so many seconds later."""
+        await self.clock.advance(within)
+        assert asked.done()
+        return asked.result()
+
+
+@pytest.fixture
+async def post() -> AsyncIterator[Post]:
+    """A farm that sees pods of ``web`` on n1, which is available, and n2, which fails."""
+    clock = VirtualClock()
+    server = embedded_server(clock)
+    client = ConsulClient(InProcessTransport(server), clock=clock)
+    cluster = await register_cluster(client, KEYS, CountedIds())
+    call = Call(client, KEYS, clock, CountedIds(), "user/ada@desk")
+    rc = await controller(call, min_healthy_time=10)
+    for node in ("n1", "n2"):
+        await agent(call, node)
+    await pod(call, rc, "n1", port=20001)
+    await pod(call, rc, "n2", port=20002, state="critical")
+    await service(call, "web")
+    farm, rng = Faulty(InProcessTransport(server)), random.Random(1)
+    theirs = ConsulClient(farm, clock=clock)
+    caches = Caches(theirs, KEYS, cluster, clock, rng, Progress(clock, Metrics(CollectorRegistry())))
+    board = Board(theirs, KEYS, caches, FleetIndex(caches, KEYS), clock, rng)
+    running = asyncio.create_task(caches.run())
+    await clock.advance(1.0)
+    yield Post(call, clock, board, farm, rc)
+    await board.close()
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+    await client.close()
+
+
+async def test_it_answers_at_once_and_again_as_soon_as_a_pod_is_available_or_not(post: Post) -> None:
+    first = await post.answer()
+    assert [(each.address, each.port) for each in first.endpoints] == [("n1.test", 20001)]
+    waiting = post.ask(first.index)
+    await pod(post.call, post.rc, "n2", port=20002)
+    await post.clock.advance(9.0)
+    assert not waiting.done()  # healthy, and not available yet (R22)
+    second = await post.changed(waiting, 2.0)
+    assert [each.node for each in second.endpoints] == ["n1", "n2"]
+    waiting = post.ask(second.index)
+    await post.clock.advance(5.0)
+    await pod(post.call, post.rc, "n1", port=20001, state="critical")
+    assert [each.node for each in (await post.changed(waiting, 0.6)).endpoints] == ["n2"]
+
+
+async def test_equal_endpoints_have_one_index_on_every_farm_and_a_wait_ends_with_them(post: Post) -> None:
+    first = await post.answer()
+    asked = post.ask(first.index, wait=30.0)
+    await post.clock.advance(29.0)
+    assert not asked.done()
+    assert (await post.changed(asked, 1.5)).index == first.index
+    assert (await post.changed(post.ask(first.index + 1, wait=30.0), 0.0)).index == first.index
+
+
+async def test_a_switch_reaches_those_who_wait_in_one_answer(post: Post) -> None:
+    """Blue-green: ``active`` names another controller, and no answer lies between."""
+    green = await controller(post.call, "green", min_healthy_time=0)
+    await agent(post.call, "n3")
+    await pod(post.call, green, "n3", port=20003, instance="green")
+    first = await post.answer()
+    waiting = post.ask(first.index)
+    store = ServiceStore(post.call.client, KEYS)
+    stored = await store.find("web")
+    await post.call.client.transaction([store.activate(stored, [reference("rcs", green.id)])])
+    assert [each.node for each in (await post.changed(waiting, 0.1)).endpoints] == ["n3"]
+
+
+async def test_no_such_service_is_said_also_to_those_who_wait_for_one_that_is_deleted(post: Post) -> None:
+    with pytest.raises(NotFound, match="service 'nope' does not exist"):
+        await post.answer("nope")
+    waiting = post.ask((await post.answer()).index)
+    await commit(post.call, await commands.delete(post.call, "web"))
+    with pytest.raises(NotFound, match="service 'web' does not exist"):
+        await post.changed(waiting, 0.1)
+    await service(post.call, "web", port="admin")
+    assert [each.port for each in (await post.answer()).endpoints] == [21001]
+
+
+async def test_r18_doubt_takes_no_endpoint_away(post: Post) -> None:
+    first = await post.answer()
+    waiting = post.ask(first.index, wait=20.0)
+    keys, client = KEYS, post.call.client
+    sentinels = {tree: keys.sentinel(keys.tree(tree)) for tree in ("services", "pods", "rcs")}
+    kept = {tree: await client.read(key) for tree, key in sentinels.items()}
+    for tree in sentinels:
+        await client.delete(keys.tree(tree), recurse=True)
+    await post.clock.advance(10.0)
+    assert not waiting.done()
+    assert (await post.changed(waiting, 11.0)) == first
+    for tree, entry in kept.items():
+        assert entry is not None
+        await client.put(sentinels[tree], entry.value)  # now it is true that nothing is left
+    await post.clock.advance(2.0)
+    with pytest.raises(NotFound):
+        await post.answer()
+
+
+async def test_r21_absent_agents_take_the_last_endpoint_away_from_nobody(post: Post) -> None:
+    await pod(post.call, post.rc, "n2", port=20002)
+    await post.answer()
+    await post.clock.advance(11.0)
+    assert await post.nodes() == ["n1", "n2"]
+    await post.call.client.delete(KEYS.agent("n1"))
+    assert await post.nodes() == ["n2"]
+    await post.call.client.delete(KEYS.agent("n2"))
+    assert await post.nodes() == ["n2"]
+    await agent(post.call, "n1")
+    assert await post.nodes() == ["n1"]
+
+
+async def test_pods_that_another_farm_placed_serve_as_soon_as_they_are_available(post: Post) -> None:
+    """Of other farms' pods and intents this farm learns ten seconds later, of what agents say at once."""
+    green = await controller(post.call, "green", min_healthy_time=0)
+    await service(post.call, "green", name="green")
+    first = await post.answer("green")
+    assert first.endpoints == ()
+    waiting = post.ask(first.index, name="green")
+    await agent(post.call, "n3")
+    await pod(post.call, green, "n3", instance="green")
+    assert [each.node for each in (await post.changed(waiting, 1.0)).endpoints] == ["n3"]
+
+
+async def test_r22_a_pod_whose_agent_has_not_acted_on_its_newer_intent_is_no_endpoint(post: Post) -> None:
+    first = await post.answer()
+    waiting = post.ask(first.index)
+    await post.call.client.put(KEYS.intent("n1", "hello"), codec.encode(Intent("f" * 64, post.rc.id)))
+    assert (await post.changed(waiting, 11.0)).endpoints == ()
+    await post.call.client.delete(KEYS.intent("n1", "hello"))
+    assert await post.nodes() == []  # a process that its node will stop
+
+
+async def test_a_farm_that_begins_takes_what_is_healthy_for_available(post: Post) -> None:
+    """The pod on n1 became healthy a second before this farm read it for the first time."""
+    assert await post.nodes() == ["n1"]
+
+
+async def test_the_owner_that_is_gone_has_no_endpoints(post: Post) -> None:
+    await post.call.client.delete(KEYS.record("rcs", post.rc.id))
+    assert (await post.answer()).endpoints == ()
+
+
+async def test_it_costs_nothing_while_nobody_asks(post: Post) -> None:
+    def asked() -> list[str]:
+        trees = ("services", "reality/")
+        return [each.path for each in post.farm.sent if any(f"/{tree}" in each.path for tree in trees)]
+
+    quiet = len(asked())
+    await post.clock.advance(120.0)
+    idle = len(asked()) - quiet
+    assert not any("/services" in path for path in asked())
+    await post.answer()
+    await post.clock.advance(2 * LINGER_SECONDS)
+    before = len(asked())
+    await pod(post.call, post.rc, "n1", port=20001, state="critical")
+    await post.clock.advance(120.0)
+    assert len(asked()) - before <= idle + 1  # only the caches' own
+    assert "/services" not in "".join(asked()[before:])
+    assert await post.nodes() == []
+
+
+async def test_many_who_wait_cost_no_more_than_one(post: Post) -> None:
+    first = await post.answer()
+    before = len(post.farm.sent)
+    waiting = [post.ask(first.index) for _ in range(200)]
+    await post.clock.advance(5.0)
+    assert len(post.farm.sent) - before <= 2
+    await pod(post.call, post.rc, "n1", port=20001, state="critical")
+    await post.clock.advance(1.0)
+    assert {task.result().endpoints for task in waiting} == {()}
+
+
+async def test_there_is_a_limit_to_those_who_wait_and_who_hangs_up_frees_a_place(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boards, "MOST_WAITING", 2)
+    first = await post.answer()
+    waiting = [post.ask(first.index) for _ in range(2)]
+    await post.clock.advance(0.1)
+    with pytest.raises(TooManyWaiting, match="ask another farm or later"):
+        await post.board.answer("web", first.index, 1.0)
+    waiting[0].cancel()
+    await post.clock.advance(0.1)
+    assert (await post.answer()) == first
+
+
+async def test_those_who_wait_are_answered_when_the_farm_stops(post: Post) -> None:
+    first = await post.answer()
+    waiting = post.ask(first.index)
+    await post.clock.advance(0.1)
+    await post.board.close()
+    assert (await post.changed(waiting, 0.0)) == first
+    with pytest.raises(NotKnown, match="this farm stops"):
+        await post.board.answer("web", 0, 0.0)
+
+
+async def test_a_store_that_does_not_answer_is_no_answer(post: Post) -> None:
+    await post.call.client.delete(KEYS.sentinel(KEYS.tree(SERVICES.name)))
+    asked = post.ask(wait=0.0)
+    await post.clock.advance(11.0)
+    with pytest.raises(NotKnown, match="services: the answer lacks the sentinel"):
+        asked.result()
+
+
+async def test_a_record_that_does_not_decode_keeps_the_endpoints(post: Post) -> None:
+    first = await post.answer()
+    stored = await ServiceStore(post.call.client, KEYS).find("web")
+    await post.call.client.put(stored.key, b"{")
+    assert await post.answer() == first
+    await post.call.client.put(stored.key, codec.encode(stored.record))
+    await post.call.client.put(KEYS.record("rcs", post.rc.id), b"{")
+    assert await post.answer() == first
+
+
+async def test_a_port_that_cannot_be_read_is_read_again(post: Post) -> None:
+    async def refuse(request: Request) -> None:
+        if "/reality/" in request.path:
+            raise StoreUnavailable("no route")
+
+    post.farm.before = refuse
+    asked = post.ask()
+    await post.clock.advance(1.0)
+    assert not asked.done()
+    post.farm.before = None
+    assert len((await post.changed(asked, 2.0)).endpoints) == 1
