@@ -101,8 +101,10 @@ class GateStatus(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class RolloutStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     """What people are told of a rollout; ``stage`` counts from 1, ``minimum`` is the floor.
 
-    ``asks`` is the stage that waits for a person's word; 0: none does. ``gates`` are those that this farm
-    asked so far, in the policy's order.
+    ``back``: it goes back. ``asks`` is the stage that waits for a person's word; 0: none does. ``began``:
+    when the phase began, and ``due``: when the rollout fails for lack of progress; 0: it waits for none.
+    ``ailing`` is the first pod that came and is not available yet, with its phase. ``gates`` are those that
+    this farm asked so far, in the policy's order.
     """
 
     phase: str = "pending"
@@ -111,6 +113,10 @@ class RolloutStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
     goal: int = 0
     minimum: int = 0
     asks: int = 0
+    back: bool = False
+    began: Time = 0.0
+    due: Time = 0.0
+    ailing: str = ""
     old: SideStatus = SideStatus()
     new: SideStatus = SideStatus()
     gates: tuple[GateStatus, ...] = ()

@@ -24,13 +24,16 @@ OLDER, NEWER = "a" * 64, "b" * 64
 NOW = 10_000.0
 MOVING = RolloutStatus(
     state="progressing",
-    reason="floor 9, available 7 old + 2 new: nothing may leave: n7/web is not available yet",
+    reason="floor 9 = 7 old + 2 new: nothing may leave until n7/web is available",
     record=7,
     phase="moving",
     stage=2,
     stages=3,
     goal=5,
     minimum=9,
+    began=NOW - 100,
+    due=NOW + 530,
+    ailing="n7/web starting",
     old=SideStatus(7, 7, 7),
     new=SideStatus(3, 3, 2),
 )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from farmd.cli.changes import apply
+from farmd.cli.changes import apply, title
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target, targets
 from farmd.cli.options import command
@@ -148,7 +150,7 @@ async def converge(invocation: Invocation, noun: Noun[Any, Any], mutations: Sequ
     settings = invocation.settings
     if settings.wait is not True or settings.dry_run:
         return
-    with progress(invocation) as report:
+    with _going_on(invocation, mutations), progress(invocation) as report:
         for mutation in mutations:
             # A creation that somebody else made first has another id, so the name is used.
             name, kind = mutation.change.name, KINDS[mutation.change.kind]
@@ -156,6 +158,19 @@ async def converge(invocation: Invocation, noun: Noun[Any, Any], mutations: Sequ
                 await load(kind.ended)(invocation.call, mutation.change, settings.timeout, report)
                 continue
             await waiting.convergence(invocation.call, noun, name, settings.timeout, report)
+
+
+@contextmanager
+def _going_on(invocation: Invocation, mutations: Sequence[Mutation]) -> Iterator[None]:
+    """Say on ^C that only the wait ends."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        for change in (mutation.change for mutation in mutations):
+            look = "status" if KINDS[change.kind].ended else "describe"
+            noun = KINDS[change.kind].noun
+            invocation.say(f"{title(change)}: goes on without this wait; farmctl {noun} {look} {change.name}")
+        raise
 
 
 def specs_of(noun: Noun[Any, Any], paths: Sequence[str]) -> list[Any]:

@@ -1,28 +1,35 @@
-"""Progress of a wait: one line that is redrawn on a terminal, a new line for each change elsewhere."""
+"""Progress of a wait: drawn again and again on a terminal, a new line for each change elsewhere."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
 from farmd.cli.invocation import Invocation
-from farmd.cli.tables import clean
+from farmd.cli.tables import clean, drawable
 from farmd.commands.waiting import Look, Report, describe
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 T = TypeVar("T")
 
 
 class Step(NamedTuple):
-    """One look in displayed form. The bar has the first look's ``total`` and ends when none is ``left``."""
+    """One look in displayed form. The bar has the first look's ``total`` and ends when none is ``left``.
+
+    ``draw`` gives the lines for a terminal of some width, in place of a bar.
+    """
 
     title: str
     text: str
     left: int
     total: int
+    draw: Callable[[int], list[str]] | None = None
 
 
 @contextmanager
@@ -34,7 +41,7 @@ def shown(invocation: Invocation, step: Callable[[T], Step]) -> Iterator[Callabl
         with _live(invocation) as report:
             yield lambda look: report(step(look))
     else:
-        yield lambda look: _echo(step(look))
+        yield _changes(step)
 
 
 @contextmanager
@@ -48,19 +55,63 @@ def _owner(look: Look) -> Step:
     # A deletion counts down from the present number, everything else up to the desired one.
     total = look.desired or look.placed
     left = total - look.available if look.desired else look.placed
-    return Step(f"{look.noun}/{look.name}", describe(look), left, total)
+    return Step(f"{look.noun}/{look.name}", describe(look), left, total, look.draw)
 
 
-def _echo(step: Step) -> None:
-    click.echo(f"{step.title}: {clean(step.text)}", err=True)
+def _changes(step: Callable[[T], Step]) -> Callable[[T], None]:
+    """A function that prints a look if it says something else than the last one."""
+    last = ""
+
+    def report(look: T) -> None:
+        nonlocal last
+        found = step(look)
+        line = f"{found.title}: {clean(found.text)}"
+        if line != last:
+            click.echo(line, err=True)
+        last = line
+
+    return report
 
 
 @contextmanager
 def _live(invocation: Invocation) -> Iterator[Callable[[Step], None]]:
+    """Bars, or lines for looks that draw some; a terminal shows one of them at a time."""
     from rich.console import Console
+
+    console = Console(stderr=True, no_color=invocation.settings.no_color, highlight=False)
+    with ExitStack() as stack:
+        now: tuple[bool, Callable[[Step], None]] | None = None
+
+        def report(step: Step) -> None:
+            nonlocal now
+            if now is None or now[0] != (step.draw is not None):
+                stack.close()
+                now = step.draw is not None, stack.enter_context((_lines if step.draw else _bars)(console))
+            now[1](step)
+
+        yield report
+
+
+@contextmanager
+def _lines(console: Console) -> Iterator[Callable[[Step], None]]:
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as screen:
+
+        def report(step: Step) -> None:
+            assert step.draw is not None
+            drawn = [drawable(clean(line), console.encoding) for line in step.draw(console.width)]
+            text = Text("\n".join(drawn), no_wrap=True, overflow="ellipsis")
+            screen.update(text, refresh=True)
+
+        yield report
+
+
+@contextmanager
+def _bars(console: Console) -> Iterator[Callable[[Step], None]]:
     from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-    console = Console(stderr=True, no_color=invocation.settings.no_color)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

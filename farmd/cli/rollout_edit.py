@@ -95,10 +95,12 @@ def _stages(text: str, bake: str, approve: bool) -> list[Stage]:
 
 def _word(name: str, say: Callable[[Call, str], Awaitable[Mutation]]) -> click.Command:
     async def run(invocation: Invocation, name: str) -> None:
-        await apply(invocation, [await say(invocation.call, name)])
+        mutation = await say(invocation.call, name)
+        await apply(invocation, [mutation])
+        await converge(invocation, ROLLOUT, [mutation])
 
     run.__doc__ = say.__doc__
-    return command(name, mutates=True)(target("rollout", objects(KIND))(run))
+    return command(name, mutates=True, waits=name != "pause")(target("rollout", objects(KIND))(run))
 
 
 pause = _word("pause", commands.pause)
@@ -115,12 +117,14 @@ async def revert(invocation: Invocation, name: str) -> None:
     await converge(invocation, ROLLOUT, [mutation])
 
 
-@command("approve", mutates=True)
+@command("approve", mutates=True, waits=True)
 @target("rollout", objects(KIND))
 @click.option("--all", "everything", is_flag=True, help="All stages that are left.")
 async def approve(invocation: Invocation, name: str, everything: bool) -> None:
     """Let the next stage begin; it skips no rest."""
-    await apply(invocation, [await commands.approve(invocation.call, name, everything=everything)])
+    mutation = await commands.approve(invocation.call, name, everything=everything)
+    await apply(invocation, [mutation])
+    await converge(invocation, ROLLOUT, [mutation])
 
 
 @command("scale", mutates=True, waits=True, negative_numbers=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+
 import click
 
 from farmd import overview
@@ -9,14 +12,12 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
 from farmd.cli.output import ago, document, emit, show
-from farmd.cli.tables import Column, Table, clean
+from farmd.cli.tables import Column, Table, clean, drawable
 from farmd.overview import Row
-from farmd.rollout import commands, noun
+from farmd.rollout import commands, noun, view
 from store.families import RCS
-from store.rollouts import KIND, GateStatus, Rollout, RolloutStatus, SideStatus
+from store.rollouts import KIND, Rollout
 from store.times import plain
-
-BAR = 10
 
 
 @command("status", lists=True)
@@ -27,48 +28,15 @@ async def status(invocation: Invocation, name: str) -> None:
     await commands.live(invocation.call, name)
     row: Row[Rollout] = await overview.row(client, keys, noun.live(invocation.call), name)
     if invocation.settings.output in {"json", "yaml"}:
-        emit(invocation, document("Rollout", {**plain(row.record), "status": plain(row.status)}))
+        told = {"owner": row.owner, "state": row.state, "reason": row.reason, "status": plain(row.status)}
+        emit(invocation, document("Rollout", {**plain(row.record), **told}))
+    elif invocation.settings.output == "name":
+        click.echo(f"rollout/{row.record.name}")
     else:
-        for line in lines(row, invocation.call.clock.now()):
-            click.echo(clean(line))
-
-
-def lines(row: Row[Rollout], now: float) -> list[str]:
-    """The rollout for people: one line for itself, one a version, then what it waits for."""
-    rollout, found = row.record, row.status
-    if not isinstance(found, RolloutStatus):
-        return [f"{rollout.name}  {row.state}", f"  {row.reason}"]
-    stage = f"stage {found.stage} of {found.stages} (to {found.goal} of {rollout.replicas})"
-    told = [f"{rollout.name}  {found.phase}  {stage}  for {ago(now, rollout.at)}  {row.owner or 'no farm'}"]
-    for word, sha, side in (
-        ("old", rollout.from_manifest, found.old),
-        ("new", rollout.to_manifest, found.new),
-    ):
-        told.append(f"  {word}  {sha[:12]}  {_bar(side, rollout)}  {_counts(side)}")
-    told.append(
-        f"  floor {found.minimum}: {found.old.available} old and {found.new.available} new are available"
-    )
-    told += [f"  gate {_gate(gate, now)}" for gate in found.gates]
-    if row.reason:
-        told.append(f"  {row.reason}")
-    return told
-
-
-def _gate(gate: GateStatus, now: float) -> str:
-    """``errors  0.12 <= 0.5, passed 3 of 3, 8s ago``."""
-    count, word = (gate.failures, "failed") if gate.failures else (gate.passes, "passed")
-    when = f", {ago(now, gate.at)} ago" if gate.at else ""
-    return f"{gate.name}  {gate.text}, {word} {count} of {gate.wanted}{when}"
-
-
-def _bar(side: SideStatus, rollout: Rollout) -> str:
-    total = max(rollout.replicas, rollout.started_from, 1)
-    full = round(BAR * min(side.available, total) / total)
-    return "█" * full + "░" * (BAR - full)
-
-
-def _counts(side: SideStatus) -> str:
-    return f"{side.available} of {side.desired} available, {side.placed} placed"
+        sight = await commands.sight(invocation.call, row)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+        for line in view.lines(sight, invocation.call.clock.now(), width):
+            click.echo(drawable(clean(line), sys.stdout.encoding))
 
 
 @command("explain", lists=True)

@@ -61,6 +61,15 @@ def clean(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
+def drawable(text: str, encoding: str | None) -> str:
+    """The text with bars that the encoding has."""
+    try:
+        text.encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return text.translate(str.maketrans("█░", "#."))
+    return text
+
+
 def lines(table: Table, *, wide: bool = False, width: int = 0, colour: bool = False) -> list[str]:
     """The lines of a table. ``width``: of the terminal, 0 for none; ``colour``: with escape sequences."""
     columns = [column for column in table.columns if wide or not column.wide]

@@ -42,7 +42,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     ``available`` pods are healthy for their owner's ``min_healthy_time`` (R22). ``desired`` below 0: only the
     owner can count them, and has not yet. ``stuck``: the owner reports that the result is not what was asked
     for, whatever the numbers. ``counts``: it owns pods. ``ailing`` names the first pods that are not healthy,
-    with their nodes' reports.
+    with their nodes' reports. ``draw`` gives the lines for a terminal of some width, in place of a bar.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     stuck: bool = False
     counts: bool = True
     ailing: tuple[str, ...] = ()
+    draw: Callable[[int], list[str]] | None = None
 
     @property
     def converged(self) -> bool:
@@ -256,7 +257,9 @@ async def deletion(call: Call, noun: Noun[S, T], target: str, timeout: float, re
 
 
 async def _late(call: Call, now: Look, text: str) -> WaitTimeout:
-    return WaitTimeout(text, hint=await _why(call, now), look=msgspec.to_builtins(now))
+    return WaitTimeout(
+        text, hint=await _why(call, now), look=msgspec.to_builtins(msgspec.structs.replace(now, draw=None))
+    )
 
 
 def describe(now: Look) -> str:

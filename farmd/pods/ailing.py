@@ -63,7 +63,7 @@ async def told(client: ConsulClient, keys: Keys, place: Place, pods: Mapping[Pla
         return text
     if said is None:
         return text
-    if differs and not said.reason:
+    if said.manifest != state.pod.record.manifest and not said.reason:
         return f"{text}: it runs {said.manifest[:12]}, and should run {state.pod.record.manifest[:12]}"
     return f"{text}: {complaint(said)}"
 

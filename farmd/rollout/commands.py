@@ -15,9 +15,10 @@ from farmd.commands.mutation import Call, Change, Mutation, Scalar
 from farmd.rollout import noun
 from farmd.rollout.creation import begin, toward
 from farmd.rollout.stages import unrested
+from farmd.rollout.view import Sight
 from store import manifests
 from store.entry import Stored
-from store.errors import Conflict, NotFound
+from store.errors import Conflict, NotFound, RecordInvalid
 from store.history import Ended, History
 from store.policies import Policy
 from store.rollouts import KIND, Rollout, RolloutStatus
@@ -86,6 +87,16 @@ async def explain(call: Call, target: str) -> list[PodRow]:
             told = "healthy" if pod.healthy else pod.phase
             found.append(PodRow(side, f"{pod.node}/{pod.instance}", told, pod.reason))
     return found
+
+
+async def sight(call: Call, row: overview.Row[Rollout]) -> Sight:
+    """What people see of a rollout."""
+    rollout = row.record
+    try:
+        new = (await noun.controller().records(call.client, call.keys).get(rollout.new)).record.name
+    except (NotFound, RecordInvalid):
+        new = rollout.new
+    return Sight(rollout, row.status, row.state, row.owner, row.reason, new)
 
 
 async def history(call: Call, name: str) -> list[Ended]:

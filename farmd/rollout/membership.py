@@ -15,6 +15,7 @@ from farmd.pods.state import PodState
 from farmd.rollout.counts import counts
 from farmd.rollout.model import Move, Moves, Need, Side, Snapshot
 from farmd.rollout.stages import Goal
+from farmd.rollout.words import floored
 from scheduler.model import Assignment
 from store.pods import Place
 
@@ -183,9 +184,10 @@ def waits(shot: Snapshot, goal: Goal, floor: int) -> str:
     """What the rollout waits for, where nothing can move now."""
     source, target = shot.sides
     stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)
-    ailing = min((place for place, state in target.pods.items() if not state.available), default=None)
-    first = f": {ailing[0]}/{ailing[1]} is not available yet" if ailing is not None else ""
-    if target.desired < there or source.desired > stay:
-        serving = f"{shot.old.settled} old + {shot.new.settled} new" if shot.old and shot.new else ""
-        return f"floor {floor}, available {serving}: nothing may leave{first}"
+    ailing = f"{target.ailing[0]}/{target.ailing[1]}" if target.ailing is not None else ""
+    short = source.settled + target.settled <= floor
+    if short and (target.desired < there or source.desired > stay):
+        old, new = (target, source) if shot.back else (source, target)
+        return floored(floor, old.settled, new.settled, ailing)
+    first = f": {ailing} is not available yet" if ailing else ""
     return f"{target.settled} of {target.desired} pods are available{first}"

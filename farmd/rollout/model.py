@@ -71,6 +71,11 @@ class Side:
         return len(self.pods) + self.more
 
     @property
+    def ailing(self) -> Place | None:
+        """The first of its pods that is not available."""
+        return min((place for place, state in self.pods.items() if not state.available), default=None)
+
+    @property
     def settled(self) -> int:
         """Available pods, at most as many as it should have (p2: the old RC may label pods beyond that)."""
         return min(self.available, self.desired)

@@ -98,7 +98,7 @@ def _halted(shot: Snapshot, held: Blocked) -> Plan:
     state = shot.state
     due = [LOCK_LOOK_SECONDS] if held.code == "locked" else []
     if held.frozen and shot.curable and state is not None:
-        due.append(_deadline(shot) - shot.now)
+        due.append(deadline(shot) - shot.now)
     if state is None or state.phase != "moving":
         return Plan(blocked=held, after=min((left for left in due if left > 0), default=None))
     if held.frozen and shot.frozen_for < FROZEN_SECONDS:
@@ -245,12 +245,20 @@ def _tolerated(shot: Snapshot) -> int:
 
 
 # -- faults -------------------------------------------------------------------------------------
-def _deadline(shot: Snapshot) -> float:
+def deadline(shot: Snapshot) -> float:
     """When a rollout that makes no progress fails. Every change of its pods and each success is progress."""
     _, target = shot.sides
     began = shot.state.since if shot.state is not None else shot.now
     newest = max((state.pod.record.at for state in target.pods.values()), default=0.0)
     return max(began, newest, shot.risen) + shot.rollout.policy.progress_deadline
+
+
+def overdue_at(shot: Snapshot) -> float:
+    """When it fails unless it makes progress; 0: it waits for something else, or for nobody."""
+    state = shot.state
+    if state is None or state.phase == "halted" or (state.phase == "baking" and _complete(shot)):
+        return 0.0
+    return deadline(shot)
 
 
 def _fault(shot: Snapshot) -> Plan | None:
@@ -261,7 +269,7 @@ def _fault(shot: Snapshot) -> Plan | None:
     if state.phase == "baking" and _complete(shot):
         return None
     over = policy.deadline and shot.now >= shot.rollout.at + policy.deadline and not shot.back
-    if shot.now < _deadline(shot) and not over:
+    if shot.now < deadline(shot) and not over:
         return None
     limit = f"{policy.deadline:g} s in all" if over else f"{policy.progress_deadline:g} s without progress"
     failing = _failing(target)
@@ -323,7 +331,7 @@ def _repairs(shot: Snapshot) -> tuple[tuple[str, tuple[str, str]], ...]:
 
 def _due(shot: Snapshot) -> float:
     """Seconds until time alone changes what there is to do."""
-    due = [_deadline(shot)]
+    due = [deadline(shot)]
     if shot.rollout.policy.deadline and not shot.back:
         due.append(shot.rollout.at + shot.rollout.policy.deadline)
     for side in shot.sides:

@@ -27,10 +27,29 @@ def status(shot: Snapshot, plan: Plan, farm: str, since: float) -> RolloutStatus
         goal=planning.goal(shot).new,
         minimum=planning.floor(shot),
         asks=plan.asks,
+        back=shot.back,
+        began=state.since if state is not None else 0.0,
+        due=planning.overdue_at(shot),
+        ailing=_ailing(shot.sides[1]),
         old=_side(shot.old),
         new=_side(shot.new),
         gates=tuple(_gates(shot)),
     )
+
+
+def _ailing(side: Side) -> str:
+    """The first pod that is not available yet, and how it is."""
+    if (place := side.ailing) is None:
+        return ""
+    state, name = side.pods[place], f"{place[0]}/{place[1]}"
+    seen = state.reality
+    if state.absent or state.lost is not None:
+        return f"{name} on an absent node"
+    if seen is None or state.intent is None or seen.intent < state.intent.index:
+        return f"{name} starting"
+    if state.healthy:
+        return f"{name} settling"
+    return f"{name} not healthy" if seen.phase == "running" else f"{name} {seen.phase}"
 
 
 def _side(side: Side) -> SideStatus:

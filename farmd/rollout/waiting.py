@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from farmd import overview
 from farmd.commands import waiting
 from farmd.commands.mutation import Call, Change
 from farmd.commands.waiting import Look, Report
-from farmd.rollout.commands import history
+from farmd.rollout import view
+from farmd.rollout.commands import history, sight
 from farmd.rollout.noun import live
+from farmd.rollout.words import lasting
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.errors import NotFound
 from store.history import Ended
-from store.rollouts import KIND, RolloutStatus
-from store.status import StatusStore
+from store.rollouts import Ending, Rollout, RolloutStatus
+
+ASKED: dict[str, Ending] = {"rollout.revert": "reverted", "rollout.abort": "aborted"}
+"""How a rollout ends if it ends as was asked; otherwise with the new version."""
 
 
 async def end(call: Call, change: Change, timeout: float, report: Report) -> None:
-    """Wait until a rollout is done, or reverted if that was the change.
+    """Wait until a rollout ends as the change asked: done, reverted or aborted.
 
     Raises:
         EndedOtherwise: it ended in another way.
@@ -31,7 +38,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
 
     await waiting.until(call, now, lambda now, _: now.state == "ended", late, timeout, report)
     over = await _ended(call, change)
-    if over.outcome != ("reverted" if change.action == "rollout.revert" else "done"):
+    if over.outcome != ASKED.get(change.action, "done"):
         raise EndedOtherwise(
             f"rollout {change.name!r} was {over.outcome}: {over.reason}",
             hint=f"farmctl rollout history {change.name}",
@@ -39,21 +46,25 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
 
 
 async def look(call: Call, change: Change) -> Look:
+    """How far it is, also as the lines of ``rollout status``."""
+    found = Look(name=change.name, noun="rollout", state="ended", desired=0, counts=False)
     try:
-        rollout = (await live(call).get(change.id)).record
+        row: overview.Row[Rollout] = await overview.row(call.client, call.keys, live(call), change.id)
+        seen, at = await sight(call, row), call.clock.now()
     except NotFound:
-        return Look(name=change.name, noun="rollout", state="ended", desired=0, counts=False)
-    status = await StatusStore(call.client, call.keys, KIND, RolloutStatus).get(change.id)
-    if status is None:
-        return Look(name=change.name, noun="rollout", state="pending", desired=0, counts=False)
-    return Look(
-        name=change.name,
-        noun="rollout",
-        state=status.progress,
-        desired=rollout.replicas,
-        available=status.new.available,
-        reason=status.reason,
-        counts=False,
+        over = await _ended(call, change)
+        told = f"{over.outcome}: {over.reason}"
+        end = [f"{over.name}  {over.outcome} after {lasting(over.ended - over.began)}: {over.reason}"]
+        return replace(found, reason=told, draw=lambda width: view.fitting(end, width))
+    status = row.status if isinstance(row.status, RolloutStatus) else None
+    return replace(
+        found,
+        state=status.progress if status is not None else row.state,
+        desired=row.record.replicas,
+        available=status.new.available if status is not None else 0,
+        reason=row.reason,
+        owner=row.owner,
+        draw=lambda width: view.lines(seen, at, width),
     )
 
 

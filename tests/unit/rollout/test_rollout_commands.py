@@ -299,7 +299,10 @@ async def test_both_controllers_tell_how_far_the_rollout_is_that_manages_them() 
 async def test_whoever_waits_sees_both_versions() -> None:
     async with person() as call:
         change = (await commands.pause(call, (await begun(call)).name)).change
-        assert describe(await waiting.look(call, change)) == f"{MOVING.progress}: {MOVING.reason}"
+        found = await waiting.look(call, change)
+        assert describe(found) == f"{MOVING.progress}: no farm is alive"
+        assert found.draw is not None
+        assert [line.split()[0] for line in found.draw(0)] == ["web", "old", "new", "floor", "no"]
 
 
 @pytest.mark.parametrize(
@@ -310,6 +313,8 @@ async def test_whoever_waits_sees_both_versions() -> None:
         ("revert", "reverted", True),
         ("revert", "aborted", False),
         ("revert", "done", False),
+        ("abort", "aborted", True),
+        ("scale", "done", True),
     ],
 )
 async def test_a_wait_ends_well_if_the_rollout_ends_as_was_asked(

@@ -49,7 +49,7 @@ def test_p2s_loop_from_zero_adds_one_after_the_other() -> None:
 def test_a_first_pod_that_fails_stops_it_there() -> None:
     world = World(rollout(3, 2), on(3))
     assert run(world, healthy=False)[-1] == (2, 1)
-    assert "n000/web is not available yet" in world.decide().waiting
+    assert world.decide().waiting.endswith("nothing may leave until n000/web is available")
 
 
 def test_by_default_one_pod_goes_first() -> None:

@@ -1,0 +1,137 @@
+"""A rollout as people see it, in ``rollout status`` and while they wait: pure.
+
+Each line fits the width that it is given: a bar that has no room is left out, and what is still too long is
+folded.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+from farmd.rollout.estimate import Estimate, estimated
+from farmd.rollout.words import floored, lasting
+from store.rollouts import GateStatus, Rollout, RolloutStatus, SideStatus
+
+BAR = 10
+LEAST_WIDTH = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is known of a rollout.
+
+    ``owner`` is the farm, ``reason`` what it waits for, ``new`` the name of the new controller.
+    """
+
+    rollout: Rollout
+    status: RolloutStatus | None
+    state: str
+    owner: str
+    reason: str
+    new: str
+
+
+def lines(sight: Sight, now: float, width: int = 0) -> list[str]:
+    """One line for itself, one a version, the floor, each gate's last answer, and what it waits for.
+
+    ``width``: of the terminal; 0 for none.
+    """
+    status, name = sight.status, sight.rollout.name
+    if status is None or not status.stage:
+        told = [f"{name}  {sight.state}  {sight.owner or 'no farm'}"]
+        return fitting([*told, f"  {sight.reason}"] if sight.reason else told, width)
+    ailing = status.ailing.partition(" ")[0]
+    floor = floored(
+        status.minimum,
+        min(status.old.available, status.old.desired),
+        min(status.new.available, status.new.desired),
+        ailing,
+    )
+    said = not sight.reason or sight.reason == floor or (ailing and ailing in sight.reason)
+    reason = [] if said else [f"  {sight.reason}"]
+    gates = [f"  gate {_gate(gate, now)}" for gate in status.gates]
+    sides = _sides(sight, status, width)
+    return fitting([_head(sight, status, now), *sides, f"  {floor}", *gates, *reason], width)
+
+
+def _head(sight: Sight, status: RolloutStatus, now: float) -> str:
+    rollout = sight.rollout
+    stage = f"stage {status.stage} of {status.stages} ({status.goal} of {rollout.replicas})"
+    times = [lasting(now - rollout.at)]
+    if (eta := estimated(rollout, status, now)) is not None:
+        times.append(_eta(eta))
+    if (due := deadline(rollout, status)) is not None:
+        times.append(f"deadline in {lasting(due - now)}" if due > now else "deadline over")
+    phase = f"{status.phase}{', going back' if status.back and status.phase != 'back' else ''}"
+    return f"{rollout.name}  {phase}  {stage}  {', '.join(times)}  {sight.owner or 'no farm'}"
+
+
+def _eta(eta: Estimate) -> str:
+    return f"eta {lasting(eta.seconds)}" + (
+        f" to the approval of stage {eta.approval}" if eta.approval else ""
+    )
+
+
+def deadline(rollout: Rollout, status: RolloutStatus) -> float | None:
+    """When it fails next unless it makes progress, or because all of it takes too long; None: never."""
+    whole = rollout.at + rollout.policy.deadline if rollout.policy.deadline and not status.back else 0.0
+    return min((at for at in (status.due, whole) if at), default=None)
+
+
+def _gate(gate: GateStatus, now: float) -> str:
+    """``errors  0.12 <= 0.5, passed 3 of 3, 8s ago``."""
+    count, word = (gate.failures, "failed") if gate.failures else (gate.passes, "passed")
+    when = f", {lasting(now - gate.at)} ago" if gate.at else ""
+    return f"{gate.name}  {gate.text}, {word} {count} of {gate.wanted}{when}"
+
+
+def _sides(sight: Sight, status: RolloutStatus, width: int) -> list[str]:
+    """One line a version. Where a bar has no room, none has one."""
+    rollout, size = sight.rollout, max(len(sight.rollout.name), len(sight.new))
+    counts = (_count(status.old, "serve"), _count(status.new, "settled"))
+    most = max(map(len, counts))
+    whole = max(rollout.replicas, rollout.started_from, 1)
+    told = [
+        (f"  {word}  {name:<{size}}  {sha[:12]}  {count:<{most}}", bar(side, whole), ailing)
+        for word, name, sha, count, side, ailing in (
+            ("old", rollout.name, rollout.from_manifest, counts[0], status.old, _ailing(status, old=True)),
+            ("new", sight.new, rollout.to_manifest, counts[1], status.new, _ailing(status, old=False)),
+        )
+    ]
+    if width and any(len(head) + 2 + len(bar) > width for head, bar, _ in told):
+        return ["  ".join([head.rstrip(), *filter(None, [ailing])]) for head, _, ailing in told]
+    return ["  ".join([head, bar, *filter(None, [ailing])]) for head, bar, ailing in told]
+
+
+def _count(side: SideStatus, word: str) -> str:
+    gap = f", {side.placed} placed" if side.placed != side.desired else ""
+    return f"{side.available} of {side.desired} {word}{gap}"
+
+
+def _ailing(status: RolloutStatus, *, old: bool) -> str:
+    """The pod that is waited for stands beside the version that it belongs to."""
+    return status.ailing if old == status.back else ""
+
+
+def bar(side: SideStatus, whole: int) -> str:
+    """How many of all pods are available in this version."""
+    full = round(BAR * min(side.available, whole) / whole)
+    return "█" * full + "░" * (BAR - full)
+
+
+def fitting(told: list[str], width: int) -> list[str]:
+    """The lines, folded where they are longer than the width."""
+    if not width:
+        return told
+    folded = (
+        textwrap.wrap(
+            line,
+            max(width, LEAST_WIDTH),
+            subsequent_indent="    ",
+            drop_whitespace=True,
+            break_on_hyphens=False,
+        )
+        for line in told
+    )
+    return [line for each in folded for line in each]
