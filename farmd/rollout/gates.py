@@ -166,11 +166,14 @@ class Watch:
             before = self._standings[gate.name]
             after = before.after(gate, answer, self._clock.now())
             self._standings[gate.name] = after
-            if _verdict(before) != _verdict(after) or now - told >= TOLD_SECONDS:
+            if _told(before) != _told(after) or now - told >= TOLD_SECONDS:
                 told = now
                 self._wake.set()
             await self._clock.sleep(max(0.0, begun + gate.every - now))
 
 
-def _verdict(standing: Standing) -> tuple[str, int, int]:
-    return standing.answer.result, standing.passes, standing.failures
+def _told(standing: Standing) -> tuple[str, str, int, int]:
+    """What people are told of at once; the number of each good or bad answer is not."""
+    answer = standing.answer
+    silence = answer.text if answer.result == "none" else ""
+    return answer.result, silence, standing.passes, standing.failures

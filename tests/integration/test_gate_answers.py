@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -17,24 +16,9 @@ from farmd.rollout.verdict import Answer
 from store.gates import Gate
 from tests.fleet import in_time
 from tests.ports import free_ports
+from tests.web_servers import Handler, serving
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 METADATA = "http://169.254.169.254/latest/meta-data"
-
-
-@asynccontextmanager
-async def serving(handler: Handler) -> AsyncIterator[str]:
-    """An HTTP server on loopback; its address."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
 
 
 @pytest.fixture
