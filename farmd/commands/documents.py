@@ -23,8 +23,10 @@ MAX_DOCUMENTS = 1000
 MAX_DIGITS = 100
 
 
-def parse(text: str, source: str) -> list[tuple[str, Any]]:
+def parse(text: str, source: str, loader: type[Loader] | None = None) -> list[tuple[str, Any]]:
     """All documents of one file: (source, parsed value). Empty documents are dropped.
+
+    ``loader`` knows more tags.
 
     Raises:
         InputInvalid: too large, not YAML or JSON, a duplicate key, too many aliases, or no document.
@@ -32,7 +34,7 @@ def parse(text: str, source: str) -> list[tuple[str, Any]]:
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
         raise InputInvalid(f"{source}: found {size} bytes, expected at most {MAX_BYTES}", source=source)
-    values = [_json(text, source)] if source.endswith(".json") else _yaml(text, source)
+    values = [_json(text, source)] if source.endswith(".json") else _yaml(text, source, loader or Loader)
     values = [value for value in values if value is not None]
     if not values:
         raise InputInvalid(f"{source}: found no document, expected at least one", source=source)
@@ -60,10 +62,10 @@ def _json(text: str, source: str) -> Any:
         raise InputInvalid(f"{source}: not JSON: {_one_line(error)}", source=source) from error
 
 
-def _yaml(text: str, source: str) -> list[Any]:
+def _yaml(text: str, source: str, loader: type[Loader]) -> list[Any]:
     try:
         _check_size(text)
-        return list(yaml.load_all(text, _Loader))
+        return list(yaml.load_all(text, loader))
     except InputInvalid as error:
         raise InputInvalid(f"{source}: {error.message}", source=source) from error
     except yaml.MarkedYAMLError as error:
@@ -107,7 +109,7 @@ def _check_size(text: str) -> None:
             raise refuse(f"more than {MAX_DEPTH} levels", "fewer")
 
 
-class _Loader(yaml.SafeLoader):
+class Loader(yaml.SafeLoader):
     """The safe loader, which reads scalars as in YAML 1.2 and refuses a duplicate key in a mapping."""
 
     yaml_implicit_resolvers = scalars.RESOLVERS
@@ -127,7 +129,7 @@ class _Loader(yaml.SafeLoader):
         return _integer(node.value, f"line {node.start_mark.line + 1}", scalars.integer)
 
 
-_Loader.add_constructor(scalars.INTEGER, _Loader.construct_integer)
+Loader.add_constructor(scalars.INTEGER, Loader.construct_integer)
 
 
 def _integer(digits: str, where: str, convert: Callable[[str], int] = int) -> int:

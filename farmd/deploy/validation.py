@@ -14,6 +14,7 @@ from store.keys import valid_name
 from store.mistakes import shown
 
 MAX_ID = 2**31 - 1
+MAX_REPLICAS = 100_000
 
 Mistake = tuple[str, object, str]
 """(field, found, expected)."""
@@ -31,13 +32,20 @@ def validate(spec: ServiceSpec) -> None:
         _refuse(where, field, found, expected)
     if spec.name:
         valid_name(spec.name, f"{where}: name")
-    checks = (_ports(spec.ports), _volumes(spec), _files(spec), _hook(spec))
+    checks = (_count(spec), _ports(spec.ports), _volumes(spec), _files(spec), _hook(spec))
     for field, found, expected in (mistake for check in checks for mistake in check):
         _refuse(where, field, found, expected)
 
 
 def _refuse(where: str, field: str, found: object, expected: str) -> None:
     raise InputInvalid(f"{where}: {field}: found {shown(found)}, expected {expected}", field=field)
+
+
+def _count(spec: ServiceSpec) -> Iterator[Mistake]:
+    if not 0 <= spec.replicas <= MAX_REPLICAS:
+        yield "replicas", spec.replicas, f"0 to {MAX_REPLICAS}"
+    if spec.placement.max_per_node < 0:
+        yield "placement.max_per_node", spec.placement.max_per_node, "0 (no limit) or more"
 
 
 def _mounts(spec: ServiceSpec) -> Iterator[Mistake]:

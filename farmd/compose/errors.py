@@ -1,0 +1,17 @@
+"""The one way in which a value of a compose file is refused."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from store.errors import InputInvalid
+from store.mistakes import shown
+
+
+def refuse(field: str, found: object, expected: str) -> NoReturn:
+    """Refuse a value.
+
+    Raises:
+        InputInvalid: always; it names the field, what was found and what was expected.
+    """
+    raise InputInvalid(f"{field}: found {shown(found)}, expected {expected}", field=field)

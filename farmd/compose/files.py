@@ -1,0 +1,103 @@
+"""Variables, configs and secrets of a compose service: from files, and from the caller's variables.
+
+No secret is read here: its file lies on the machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import StringIO
+
+from dotenv import dotenv_values
+
+from farmd.compose import schema
+from farmd.compose.errors import refuse
+from farmd.compose.load import Files
+from farmd.compose.scalars import word
+from farmd.deploy.model import ConfigSpec, FileMount
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a service's keys refer to: the document, its project's name and folder, files and variables."""
+
+    document: schema.Project
+    project: str
+    folder: str
+    files: Files
+    env: Mapping[str, str]
+
+
+def environment(said: schema.Service, around: Surroundings) -> dict[str, str]:
+    """Variables of the files, under those of the service; one without a value is taken from the caller's."""
+    found: dict[str, str] = {}
+    for file in said.env_file:
+        path = file.path if file.path.startswith("/") else f"{around.folder}/{file.path}"
+        if not file.required and not around.files.exists(path):
+            continue
+        pairs = dotenv_values(stream=StringIO(around.files.read(path)), interpolate=False)
+        found |= {key: around.env.get(key, "") if value is None else value for key, value in pairs.items()}
+    for key, value in said.environment.items():
+        if value is not None:
+            found[key] = word(value)
+        elif key in around.env:
+            found[key] = around.env[key]
+    return found
+
+
+def configs_of(
+    where: str, said: schema.Service, around: Surroundings
+) -> tuple[list[ConfigSpec], list[FileMount]]:
+    specs: dict[str, ConfigSpec] = {}
+    mounts = []
+    for file in said.configs:
+        config = around.document.configs.get(file.source)
+        if config is None:
+            known = sorted(around.document.configs)
+            refuse(
+                f"{where}.configs", file.source, f"a config of the file ({', '.join(known) or 'it has none'})"
+            )
+        if config.content is not None:
+            content = config.content
+        elif config.environment:
+            if config.environment not in around.env:
+                refuse(f"configs.{file.source}.environment", config.environment, "a variable that is set")
+            content = around.env[config.environment]
+        elif config.file:
+            content = content_of(config.file, around)
+        else:
+            refuse(f"configs.{file.source}", "none of them", "file, content or environment")
+        specs[file.source] = ConfigSpec(name=file.source, content=content)
+        mounts.append(_mount(file, file.target or f"/{file.source}"))
+    return list(specs.values()), mounts
+
+
+def secrets_of(where: str, said: schema.Service, around: Surroundings) -> list[FileMount]:
+    mounts = []
+    for file in said.secrets:
+        secret = around.document.secrets.get(file.source)
+        if secret is None:
+            known = sorted(around.document.secrets)
+            refuse(
+                f"{where}.secrets", file.source, f"a secret of the file ({', '.join(known) or 'it has none'})"
+            )
+        if not secret.external:
+            refuse(
+                f"secrets.{file.source}", "none that is external",
+                "external: true, and a file of that name on the machines under /etc/farmd/secrets",
+            )  # fmt: skip
+        target = file.target or file.source
+        path = target if target.startswith("/") else f"/run/secrets/{target}"
+        mounts.append(_mount(file, path, secret.name or file.source))
+    return mounts
+
+
+def _mount(file: schema.File, path: str, name: str = "") -> FileMount:
+    return FileMount(
+        name=name or file.source, path=path, uid=word(file.uid), gid=word(file.gid), mode=file.mode
+    )
+
+
+def content_of(path: str, around: Surroundings) -> str:
+    return around.files.read(path if path.startswith("/") else f"{around.folder}/{path}")

@@ -1,0 +1,183 @@
+"""Short forms of compose files, written out: one form a key, before types are checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from farmd.compose.merge import normal
+from store.errors import InputInvalid
+from store.mistakes import shown
+
+_RANGE = re.compile(r"\d+-\d+")
+_MODES = {"ro": True, "rw": False}
+
+
+def long(document: dict[str, Any], source: str) -> dict[str, Any]:
+    """The same document with all short forms written out; keys without a value are left out.
+
+    Raises:
+        InputInvalid: naming the key whose short form cannot be read.
+    """
+    result = _without_nothing(document)
+    for part in ("volumes", "networks", "configs", "secrets"):
+        if isinstance(result.get(part), dict):
+            result[part] = {name: _named(each or {}, (part, name)) for name, each in result[part].items()}
+    if isinstance(result.get("services"), dict):
+        result["services"] = {name: _service(each, name, source) for name, each in result["services"].items()}
+    return result
+
+
+def _service(value: Any, name: str, source: str) -> Any:
+    path = ("services", name)
+    if not isinstance(value, dict):
+        raise InputInvalid(f"{source}: services.{name}: found {shown(value)}, expected a mapping with image")
+    result = _without_nothing(value)
+    for key, each in result.items():
+        where = f"{source}: services.{name}.{key}"
+        plain = normal(key, each, (*path, key))
+        if key in _ENTRIES and isinstance(plain, list):
+            short = _ENTRIES[key]
+            plain = [
+                short(entry, f"{where}[{at}]") if isinstance(entry, str | int | float) else entry
+                for at, entry in enumerate(plain)
+            ]
+        result[key] = _WHOLE[key](plain, where) if key in _WHOLE else plain
+    return result
+
+
+def _without_nothing(value: dict[str, Any]) -> dict[str, Any]:
+    return {key: each for key, each in value.items() if each is not None}
+
+
+def _named(value: Any, path: tuple[str, ...]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    result = {key: normal(key, each, (*path, key)) for key, each in _without_nothing(value).items()}
+    external = result.get("external")
+    if isinstance(external, dict):
+        result |= {"external": True, **external}
+    return result
+
+
+def _port(entry: Any, where: str) -> dict[str, Any]:
+    text, slash, protocol = str(entry).partition("/")
+    host, _, rest = text.rpartition("]:") if text.startswith("[") else ("", "", text)
+    parts = rest.split(":")
+    if host:
+        parts.insert(0, host.lstrip("["))
+    if len(parts) > 3 or not all(parts[-1:]):
+        raise _refused(where, entry, "a port such as 8080, 80:8080 or 127.0.0.1:80:8080")
+    if any(_RANGE.fullmatch(part) for part in parts):
+        raise _refused(where, entry, "single ports: each pod has its own")
+    host, published, target = ["", "", *parts][-3:]
+    result: dict[str, Any] = {"target": target, "published": published, "host_ip": host}
+    return {**result, "protocol": protocol} if slash else result
+
+
+def _mount(entry: Any, where: str) -> dict[str, Any]:
+    parts = str(entry).split(":")
+    if len(parts) == 1:
+        raise _refused(where, entry, "a source before the target: an unnamed volume belongs to nobody")
+    if len(parts) > 3:
+        raise _refused(where, entry, "source:target or source:target:ro")
+    source, target, *options = parts
+    kind = "bind" if source.startswith(("/", ".", "~")) else "volume"
+    result: dict[str, Any] = {"type": kind, "source": source, "target": target}
+    for option in filter(None, (options or [""])[0].split(",")):
+        if option in _MODES:
+            result["read_only"] = _MODES[option]
+        elif option == "nocopy" and kind == "volume":
+            result["volume"] = {"nocopy": True}
+        elif kind == "bind" and option in ("rprivate", "private", "rshared", "shared", "rslave", "slave"):
+            result["bind"] = {"propagation": option}
+        elif option not in ("z", "Z", "cached", "delegated", "consistent"):
+            raise _refused(where, entry, "an option such as ro, rw or nocopy behind the target")
+    return result
+
+
+def _device(entry: Any, where: str) -> dict[str, Any]:
+    del where
+    source, *rest = str(entry).split(":")
+    return {"source": source, **dict(zip(("target", "permissions"), rest, strict=False))}
+
+
+def _file(entry: Any, where: str) -> dict[str, Any]:
+    del where
+    return {"source": str(entry)}
+
+
+def _env_file(entry: Any, where: str) -> dict[str, Any]:
+    del where
+    return {"path": str(entry)}
+
+
+def _gpus(value: Any, where: str) -> Any:
+    if value == "all":
+        return [{"count": -1}]
+    if isinstance(value, list):
+        return [
+            {**each, "count": -1} if isinstance(each, dict) and each.get("count") == "all" else each
+            for each in value
+        ]
+    raise _refused(where, value, "all, or a list of devices")
+
+
+def _ulimits(value: Any, where: str) -> Any:
+    del where
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: each if isinstance(each, dict) else {"soft": each, "hard": each} for name, each in value.items()
+    }
+
+
+def _machines(value: Any, where: str) -> list[str]:
+    entries = value if isinstance(value, list) else [value]
+    found = [part.strip() for entry in entries for part in str(entry).split(",")]
+    if entries and not all(found):
+        raise _refused(where, value, "names of machines, none empty")
+    return found
+
+
+def _pre_deploy(value: Any, where: str) -> Any:
+    del where
+    if not isinstance(value, dict):
+        return {"command": value}
+    return {key: normal(key, each, ("x-pre_deploy", "", key)) for key, each in value.items()}
+
+
+def _deploy(value: Any, where: str) -> Any:
+    del where
+    if not isinstance(value, dict):
+        return value
+    return {key: normal(key, each, ("services", "", key)) for key, each in _without_nothing(value).items()}
+
+
+def _health(value: Any, where: str) -> Any:
+    del where
+    return _without_nothing(value) if isinstance(value, dict) else value
+
+
+def _refused(where: str, found: Any, expected: str) -> InputInvalid:
+    return InputInvalid(f"{where}: found {shown(found)}, expected {expected}", field=where)
+
+
+_Short = Callable[[Any, str], Any]
+_ENTRIES: dict[str, _Short] = {
+    "ports": _port,
+    "volumes": _mount,
+    "devices": _device,
+    "configs": _file,
+    "secrets": _file,
+    "env_file": _env_file,
+}
+_WHOLE: dict[str, _Short] = {
+    "gpus": _gpus,
+    "ulimits": _ulimits,
+    "x-machines": _machines,
+    "x-pre_deploy": _pre_deploy,
+    "deploy": _deploy,
+    "healthcheck": _health,
+}

@@ -1,0 +1,116 @@
+"""Variables in the values of compose files: ``$NAME``, ``${NAME:-default}``, ``${NAME:?why}``, ``$$``.
+
+Values alone are interpolated, and before files are merged, as compose does. A default may hold variables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from store.errors import InputInvalid
+from store.mistakes import shown
+
+_NAME = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
+_OPERATOR = re.compile(r":?[-?+]")
+DEEPEST = 20
+
+
+class Interpolation:
+    """Replaces variables; ``unset`` collects the names that had no value and no default."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+        self.unset: set[str] = set()
+
+    def document(self, value: Any, path: str) -> Any:
+        """The same document with the variables of its values replaced.
+
+        Raises:
+            InputInvalid: naming the path: not a template, or a variable that must have a value.
+        """
+        if isinstance(value, str):
+            return self.text(value, path)
+        if isinstance(value, dict):
+            return {key: self.document(each, f"{path}.{key}".lstrip(".")) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self.document(each, f"{path}[{at}]") for at, each in enumerate(value)]
+        if hasattr(value, "map"):
+            return value.map(lambda each: self.document(each, path))
+        return value
+
+    def text(self, template: str, path: str, depth: int = 0) -> str:
+        """One value."""
+        if "$" not in template:
+            return template
+        if depth > DEEPEST:
+            raise InputInvalid(f"{path}: found variables in more than {DEEPEST} levels, expected fewer")
+        parts, at = [], 0
+        while (start := template.find("$", at)) >= 0:
+            parts.append(template[at:start])
+            replacement, at = self._one(template, start + 1, path, depth)
+            parts.append(replacement)
+        return "".join([*parts, template[at:]])
+
+    def _one(self, template: str, at: int, path: str, depth: int) -> tuple[str, int]:
+        """What stands for the variable behind the ``$`` before ``at``, and where the text goes on."""
+        if template.startswith("$", at):
+            return "$", at + 1
+        braced = template.startswith("{", at)
+        name = _NAME.match(template, at + braced)
+        if name is None:
+            raise _invalid(template, path)
+        if not braced:
+            return self._value(name[0]), name.end()
+        end = _closing(template, name.end())
+        if end < 0:
+            raise _invalid(template, path)
+        rest = template[name.end() : end]
+        operator = _OPERATOR.match(rest)
+        if operator is None:
+            if rest:
+                raise _invalid(template, path)
+            return self._value(name[0]), end + 1
+        return self._chosen(name[0], operator[0], rest[operator.end() :], path, depth), end + 1
+
+    def _chosen(self, name: str, operator: str, word: str, path: str, depth: int) -> str:
+        value = self._env.get(name)
+        given = bool(value) if operator.startswith(":") else value is not None
+        if operator.endswith("+"):
+            return self.text(word, path, depth + 1) if given else ""
+        if given:
+            return value or ""
+        if operator.endswith("?"):
+            why = self.text(word, path, depth + 1)
+            raise InputInvalid(f"{path}: variable {name} has no value{': ' if why else ''}{why}", field=path)
+        return self.text(word, path, depth + 1)
+
+    def _value(self, name: str) -> str:
+        if name not in self._env:
+            self.unset.add(name)
+        return self._env.get(name, "")
+
+
+def _closing(template: str, at: int) -> int:
+    """Where the brace ends that is open at ``at``; -1: nowhere."""
+    depth = 0
+    while at < len(template):
+        if template.startswith("$$", at):
+            at += 1
+        elif template.startswith("${", at):
+            depth += 1
+        elif template[at] == "}":
+            if not depth:
+                return at
+            depth -= 1
+        at += 1
+    return -1
+
+
+def _invalid(template: str, path: str) -> InputInvalid:
+    return InputInvalid(
+        f"{path}: found {shown(template)}, expected variables such as ${{NAME}} or ${{NAME:-default}},"
+        " and $$ for a dollar sign",
+        field=path,
+    )

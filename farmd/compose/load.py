@@ -1,0 +1,199 @@
+"""Compose files → one document: read, interpolated, extended, merged, judged, written out.
+
+The order is compose's: each file is interpolated and its ``extends`` are resolved before the next file is
+laid over it. Files come through ``Files``, so that loading is the same for a disk and for a test.
+"""
+
+from __future__ import annotations
+
+import copy
+import os.path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Protocol
+
+import yaml
+
+from farmd.commands import documents, scalars
+from farmd.compose.forms import long
+from farmd.compose.interpolation import Interpolation
+from farmd.compose.merge import Override, Reset, merged, normal, settled
+from farmd.compose.verdicts import judge
+from store.errors import InputInvalid
+from store.mistakes import nearest, shown
+
+Document = dict[str, Any]
+
+
+class Files(Protocol):
+    """Reads the files that a compose file names."""
+
+    def read(self, path: str) -> str:
+        """A file's text.
+
+        Raises:
+            InputInvalid: it cannot be read.
+        """
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """One document for all files, and what people should know of it. ``folder``: of the first file."""
+
+    document: Document
+    folder: str
+    warnings: tuple[str, ...] = ()
+
+
+class _Loader(documents.Loader):
+    """The house's YAML with the two tags of compose. A number with a leading zero stays text: ``mode: 0440``
+    is octal, and what else is written so is no number to those who write it."""
+
+    def construct_integer(self, node: yaml.ScalarNode) -> Any:
+        """A whole number, or the text that it was written as."""
+        zeros = node.value.startswith("0") and node.value.isdigit() and len(node.value) > 1
+        return node.value if zeros else super().construct_integer(node)
+
+    def construct_reset(self, node: yaml.Node) -> Reset:
+        """``!reset``, whatever stands behind it."""
+        del node
+        return Reset()
+
+    def construct_override(self, node: yaml.Node) -> Override:
+        """``!override`` and the value behind it."""
+        plain = copy.copy(node)
+        implicit = (True, False) if isinstance(node, yaml.ScalarNode) else True
+        plain.tag = self.resolve(type(node), getattr(node, "value", None), implicit)  # type: ignore[no-untyped-call]
+        return Override(self.construct_object(plain, deep=True))
+
+
+_Loader.add_constructor(scalars.INTEGER, _Loader.construct_integer)
+_Loader.add_constructor("!reset", _Loader.construct_reset)
+_Loader.add_constructor("!override", _Loader.construct_override)
+
+
+@dataclass(slots=True)
+class _Loading:
+    """One load, with what it has read so far."""
+
+    files: Files
+    interpolation: Interpolation
+    read: dict[str, Document] = field(default_factory=dict)
+
+    def document(self, path: str) -> Document:
+        """One file, interpolated, with its services extended."""
+        found = self.raw(path)
+        services = found.get("services")
+        if isinstance(services, dict):
+            found = {**found, "services": {name: self.extended(path, name, ()) for name in services}}
+        return found
+
+    def raw(self, path: str) -> Document:
+        """One file, interpolated."""
+        if path not in self.read:
+            parsed = documents.parse(self.files.read(path), path, _Loader)
+            result: Any = {}
+            for source, each in parsed:
+                _check_mapping(each, source)
+                _check_keys(each, source)
+                result = merged(result, self.interpolation.document(each, ""))
+            self.read[path] = result
+        return self.read[path]
+
+    def extended(self, path: str, name: str, way: tuple[tuple[str, str], ...]) -> Any:
+        """A service of a file with what it extends under it."""
+        if (path, name) in way:
+            circle = " -> ".join(service for _, service in (*way, (path, name)))
+            raise InputInvalid(f"{path}: services.{name}.extends: goes in a circle: {circle}")
+        service = self.raw(path).get("services", {}).get(name)
+        if not isinstance(service, dict) or "extends" not in service:
+            return service
+        where = f"{path}: services.{name}.extends"
+        said = service["extends"]
+        said = {"service": said} if isinstance(said, str) else said
+        if not isinstance(said, dict) or not isinstance(said.get("service"), str):
+            raise InputInvalid(f"{where}: found {shown(said)}, expected a service, or service and file")
+        if unknown := sorted(map(str, said.keys() - {"service", "file"})):
+            raise InputInvalid(f"{where}.{unknown[0]}: unknown key{nearest(unknown[0], ['file', 'service'])}")
+        file = said.get("file")
+        source = os.path.normpath(PurePath(path).parent / str(file)) if file else path
+        base_services = self.raw(source).get("services", {})
+        if said["service"] not in base_services:
+            known = sorted(map(str, base_services))
+            raise InputInvalid(
+                f"{where}: found service {said['service']!r}{nearest(said['service'], known)} of {source}"
+            )
+        base = self.extended(source, said["service"], (*way, (path, name)))
+        if file:
+            base = _moved(base, PurePath(str(file)).parent)
+        own = {key: value for key, value in service.items() if key != "extends"}
+        return merged(base, own, ("services", name))
+
+
+def load(paths: Sequence[str], files: Files, env: Mapping[str, str]) -> Loaded:
+    """The document of some files, in the order in which they are laid over one another, in long forms.
+
+    Raises:
+        InputInvalid: naming the file or the field.
+    """
+    loading = _Loading(files, Interpolation(env))
+    result: Any = {}
+    for path in paths:
+        document = loading.document(os.path.normpath(path))
+        result = merged(result, document)
+    result = settled(result)
+    warnings = [f"variable {name} is not set, so it is empty" for name in sorted(loading.interpolation.unset)]
+    told, result = judge(result, paths[0])
+    return Loaded(
+        document=long(result, paths[0]),
+        folder=str(PurePath(paths[0]).parent),
+        warnings=(*warnings, *told),
+    )
+
+
+def _check_mapping(value: Any, source: str) -> None:
+    if not isinstance(value, dict):
+        raise InputInvalid(f"{source}: found {shown(value)}, expected a mapping with services", source=source)
+
+
+def _check_keys(value: Any, source: str, path: str = "") -> None:
+    """Refuse keys that are no text: ``22:`` or ``yes:`` would have other names than their file shows."""
+    if isinstance(value, Override):
+        _check_keys(value.value, source, path)
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            if not isinstance(key, str):
+                raise InputInvalid(f"{source}: {path or 'document'}: found the key {key!r}, expected text")
+            _check_keys(each, source, f"{path}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        for at, each in enumerate(value):
+            _check_keys(each, source, f"{path}[{at}]")
+
+
+def _moved(service: Any, folder: PurePath) -> Any:
+    """A service of a file in another folder, with relative paths as the extending file would write them."""
+    if not isinstance(service, dict):
+        return service
+
+    def path(text: Any) -> Any:
+        relative = isinstance(text, str) and not text.startswith(("/", "~"))
+        return str(folder / text) if relative else text
+
+    result = dict(service)
+    if "env_file" in service:
+        entries = normal("env_file", service["env_file"], ("services", "", "env_file"))
+        entries = entries if isinstance(entries, list) else [entries]
+        result["env_file"] = [
+            {**each, "path": path(each.get("path"))} if isinstance(each, dict) else path(each)
+            for each in entries
+        ]
+    if isinstance(service.get("volumes"), list):
+        result["volumes"] = [
+            f"./{os.path.normpath(path(each))}" if isinstance(each, str) and each.startswith(".") else each
+            for each in service["volumes"]
+        ]
+    return result

@@ -1,0 +1,174 @@
+"""A compose project: its services as specs, in what order they come, and what they share.
+
+``read`` is the one entry of this package. Services bear their keys as names; their volumes are named after
+the project, so that the ``data`` of two projects never meet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from farmd.compose import schema
+from farmd.compose.files import Surroundings
+from farmd.compose.load import Files, load
+from farmd.compose.mounts import volume_name
+from farmd.compose.services import service_spec
+from farmd.deploy.model import ServiceSpec
+from farmd.deploy.validation import validate
+from store import codec
+from store.errors import InputInvalid
+from store.keys import valid_name
+from store.mistakes import nearest, shown
+
+NAMES = ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml")
+CONDITIONS = {
+    "service_started": "started",
+    "service_healthy": "healthy",
+    "service_completed_successfully": "completed",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """What a compose file asks for.
+
+    ``after``: for each service those that come before it, and what they must be: started, healthy or
+    completed. ``external``: names of volumes that must exist. ``together``: whether its services stand on one
+    machine, on which names of services work.
+    """
+
+    name: str
+    services: Mapping[str, ServiceSpec]
+    after: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    external: frozenset[str] = frozenset()
+    together: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+def read(
+    paths: Sequence[str],
+    files: Files,
+    env: Mapping[str, str],
+    *,
+    name: str = "",
+    profiles: Collection[str] = (),
+    services: Collection[str] = (),
+) -> Project:
+    """The project of some compose files, which are laid over one another.
+
+    ``services`` are those that a person named; none: all of the active ``profiles``.
+
+    Raises:
+        InputInvalid: naming the file and the key.
+    """
+    loaded, source = load(paths, files, env), paths[0]
+    document = codec.parse_input(schema.Project, loaded.document, source)
+    active = _active(document.services, profiles, services, source)
+    document = msgspec.structs.replace(document, services=active)
+    project = _named(name or env.get("COMPOSE_PROJECT_NAME", "") or document.name, loaded.folder, source)
+    around = Surroundings(document, project, loaded.folder, files, env)
+    specs = {}
+    after = {}
+    for key in sorted(document.services):
+        valid_name(key, f"{source}: services")
+        try:
+            spec = service_spec(key, document.services[key], around)
+            validate(spec)
+        except InputInvalid as error:
+            raise InputInvalid(f"{source}: {error.message}", **error.fields) from error
+        specs[spec.name] = spec
+        after[spec.name] = _before(key, document, source)
+    _check_circle(after, source)
+    return Project(
+        name=project,
+        services=specs,
+        after=after,
+        external=frozenset(
+            volume_name(project, key, volume) for key, volume in document.volumes.items() if volume.external
+        ),
+        together=_together(document, specs),
+        warnings=loaded.warnings,
+    )
+
+
+def _active(
+    services: Mapping[str, schema.Service], profiles: Collection[str], named: Collection[str], source: str
+) -> dict[str, schema.Service]:
+    """The services of the active profiles; or those that people name, and what these need, in any profile."""
+    for name in named:
+        if name not in services:
+            raise InputInvalid(f"{source}: services: found no {name!r}{nearest(name, sorted(services))}")
+    wanted: set[str] = set()
+    waiting = list(named)
+    if not named:
+        chosen = set(profiles)
+        waiting = [
+            name
+            for name, each in services.items()
+            if not each.profiles or "*" in chosen or chosen & set(each.profiles)
+        ]
+    while waiting:
+        name = waiting.pop()
+        if name in services and name not in wanted:
+            wanted.add(name)
+            waiting += services[name].depends_on if named else ()
+    return {name: each for name, each in services.items() if name in wanted}
+
+
+def _named(given: str, folder: str, source: str) -> str:
+    """The project's name: what people say, else that of the folder."""
+    if given:
+        return valid_name(given, f"{source}: name")
+    plain = re.sub(r"[^a-z0-9-]+", "-", Path(folder).resolve().name.lower()).strip("-")
+    if not plain:
+        raise InputInvalid(f"{source}: name: missing, and the folder {folder!r} gives none; use -p NAME")
+    return plain[:63].strip("-")
+
+
+def _before(key: str, document: schema.Project, source: str) -> dict[str, str]:
+    found = {}
+    for other, dependency in document.services[key].depends_on.items():
+        field_ = f"services.{key}.depends_on.{other}"
+        if dependency.condition not in CONDITIONS:
+            raise InputInvalid(
+                f"{source}: {field_}.condition: found {shown(dependency.condition)}"
+                f"{nearest(dependency.condition, sorted(CONDITIONS))}",
+                field=field_,
+            )
+        if other in document.services:
+            found[f"{document.farmd.prefix}{other}"] = CONDITIONS[dependency.condition]
+        elif dependency.required:
+            raise InputInvalid(
+                f"{source}: {field_}: found no such service among those that are deployed"
+                f"{nearest(other, sorted(document.services))}",
+                field=field_,
+            )
+    return found
+
+
+def _check_circle(after: Mapping[str, Mapping[str, str]], source: str) -> None:
+    done: set[str] = set()
+
+    def visit(name: str, way: tuple[str, ...]) -> None:
+        if name in way:
+            circle = " -> ".join((*way[way.index(name) :], name))
+            raise InputInvalid(f"{source}: depends_on goes in a circle: {circle}", field="depends_on")
+        if name not in done:
+            for other in sorted(after[name]):
+                visit(other, (*way, name))
+            done.add(name)
+
+    for name in sorted(after):
+        visit(name, ())
+
+
+def _together(document: schema.Project, specs: Mapping[str, ServiceSpec]) -> bool:
+    """As its file was written for: on one machine, if each service has one pod."""
+    if document.farmd.together is not None:
+        return document.farmd.together
+    return len(specs) > 1 and all(spec.mode == "replicated" and spec.replicas <= 1 for spec in specs.values())

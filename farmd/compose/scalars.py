@@ -1,0 +1,81 @@
+"""Scalars of compose files: sizes, counts, truth values and words, from text or as YAML reads them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+
+from store.errors import InputInvalid
+
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(b|k|kb|m|mb|g|gb|t|tb)?", re.IGNORECASE)
+_POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def size(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise InputInvalid(f"found {text!r}, expected a size such as 64m or 1.5g")
+    return int(float(found[1]) * 1024 ** _POWERS[(found[2] or "").lower()[:1]])
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"-?\d{1,18}", text):
+        raise InputInvalid(f"found {text!r}, expected a whole number")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    if not re.fullmatch(r"\d{1,15}(\.\d{1,9})?", text):
+        raise InputInvalid(f"found {text!r}, expected a number such as 0.5")
+    return float(text)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InputInvalid(f"found {text!r}, expected true or false")
+    return text.lower() == "true"
+
+
+def file_mode(text: str) -> int:
+    if not re.fullmatch(r"(0o?)?[0-7]{1,4}", text):
+        raise InputInvalid(f"found {text!r}, expected a mode such as 0440")
+    return int(text.removeprefix("0o"), 8)
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise InputInvalid(f"found {text!r}, expected words with closed quotes") from error
+
+
+def _reads(parse: Callable[[str], object]) -> msgspec.Meta:
+    return msgspec.Meta(extra={"parse": parse})
+
+
+Size = Annotated[int, _reads(size)]
+Count = Annotated[int, _reads(_count)]
+Number = Annotated[float, _reads(_number)]
+Flag = Annotated[bool, _reads(_flag)]
+FileMode = Annotated[int, _reads(file_mode)]
+Scalar = str | int | float
+Words = Annotated[list[Scalar], _reads(_split)]
+Pairs = dict[str, str | int | float | bool | None]
+
+
+def word(value: Any) -> str:
+    """A scalar as the text that its file shows."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(value)
+
+
+def words(pairs: Pairs) -> dict[str, str]:
+    """Pairs as text; a key without a value has the empty one."""
+    return {key: "" if value is None else word(value) for key, value in pairs.items()}

@@ -1,0 +1,223 @@
+"""A service of a compose document as a spec of this house.
+
+Nothing is read here but what stands in the document and the files that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from farmd.compose import schema
+from farmd.compose.amounts import placement, resources
+from farmd.compose.errors import refuse
+from farmd.compose.files import Surroundings, configs_of, content_of, environment, secrets_of
+from farmd.compose.mounts import mounts_of
+from farmd.compose.scalars import word, words
+from farmd.deploy import port_spec
+from farmd.deploy.model import (
+    ConfigSpec,
+    ContainerSpec,
+    Hook,
+    LogDriver,
+    PortSpec,
+    ServiceSpec,
+    UpdateConfig,
+)
+from store.errors import InputInvalid
+from store.manifests import HealthCheck, Restart, Stop
+from store.mistakes import nearest, shown
+
+_PULL = {
+    "": "missing",
+    "if_not_present": "missing",
+    "missing": "missing",
+    "always": "always",
+    "never": "never",
+}
+_RESTART = {"": "always", "always": "always", "unless-stopped": "always", "no": "never", "none": "never",
+            "any": "always", "on-failure": "on-failure"}  # fmt: skip
+
+
+def service_spec(name: str, said: schema.Service, around: Surroundings) -> ServiceSpec:
+    """One service.
+
+    Raises:
+        InputInvalid: naming the key.
+    """
+    where = f"services.{name}"
+    volumes, mounts, inlined = mounts_of(where, said, around)
+    configs, config_mounts = configs_of(where, said, around)
+    mode = _one_of(where, "deploy.mode", said.deploy.mode, {"": "replicated", "replicated": "replicated",
+                                                           "global": "global"})  # fmt: skip
+    container = ContainerSpec(
+        image=said.image,
+        command=[word(each) for each in said.command],
+        entrypoint=[word(each) for each in said.entrypoint],
+        env=environment(said, around),
+        user=word(said.user),
+        groups=[word(each) for each in said.group_add],
+        working_directory=said.working_dir,
+        hostname=said.hostname,
+        platform=said.platform,
+        labels=words(said.labels),
+        pull=_one_of(where, "pull_policy", said.pull_policy, _PULL),
+        init=said.init,
+        privileged=said.privileged,
+        pid=_one_of(where, "pid", said.pid or "", {"": "", "host": "host"}),
+        read_only=said.read_only,
+        **_network(where, name, said, around),
+        cap_add=said.cap_add,
+        cap_drop=said.cap_drop,
+        sysctls=words(said.sysctls),
+        security_options=said.security_opt,
+        log=LogDriver(said.logging.driver, words(said.logging.options)) if said.logging.driver else None,
+        health=_health(where, said.healthcheck),
+        restart=Restart(initial=said.deploy.restart_policy.delay)
+        if said.deploy.restart_policy
+        else Restart(),
+        restart_policy=_restart(where, said),
+        stop=Stop(signal=said.stop_signal.removeprefix("SIG") or "TERM", grace=said.stop_grace_period),
+        mounts=mounts,
+        configs=[*config_mounts, *inlined.values()],
+        secrets=secrets_of(where, said, around),
+        resources=resources(said),
+    )
+    return ServiceSpec(
+        name=f"{around.document.farmd.prefix}{name}",
+        mode=mode,
+        replicas=said.scale if said.deploy.replicas is None else said.deploy.replicas,
+        container=container,
+        placement=placement(where, said),
+        ports=_ports(where, said),
+        volumes=volumes,
+        configs=[*configs, *(ConfigSpec(name=key, content=content_of(key, around)) for key in inlined)],
+        update=_update(where, said),
+        pre_deploy=_hook(said.pre_deploy),
+        on_lost=_one_of(where, "x-farmd.on_lost", said.farmd.on_lost, {"replace": "replace", "wait": "wait"}),
+        unhealthy_after=said.farmd.unhealthy_after,
+    )
+
+
+def _one_of(where: str, key: str, found: str, known: Mapping[str, Any]) -> Any:
+    if found not in known:
+        names = [name for name in known if name]
+        raise InputInvalid(
+            f"{where}.{key}: found {shown(found)}{nearest(found, names)}", field=f"{where}.{key}"
+        )
+    return known[found]
+
+
+def _network(where: str, name: str, said: schema.Service, around: Surroundings) -> dict[str, Any]:
+    mode = said.network_mode
+    if mode in ("host", "none"):
+        if said.networks:
+            refuse(f"{where}.networks", said.networks, f"none beside network_mode {mode}")
+        networks: dict[str, list[str]] = {}
+    elif mode in ("", "bridge"):
+        given = said.networks or {"default": None}
+        for key in given:
+            if key != "default" and key not in around.document.networks:
+                known = sorted({*around.document.networks, "default"})
+                refuse(f"{where}.networks", key, f"a network of the file ({', '.join(known)})")
+        networks = {
+            f"{around.project}_{key}": sorted({name, *(each.aliases if each is not None else [])})
+            for key, each in given.items()
+        }
+    else:
+        refuse(f"{where}.network_mode", mode, "host, none or bridge")
+    return {
+        "network": mode if mode in ("host", "none") else "",
+        "networks": networks,
+        "dns": said.dns,
+        "dns_search": said.dns_search,
+        "dns_options": said.dns_opt,
+        "hosts": words(said.extra_hosts),
+    }
+
+
+def _health(where: str, said: schema.Healthcheck | None) -> HealthCheck | None:
+    if said is None or said.disable or not said.test or said.test == ["NONE"]:
+        return None
+    if isinstance(said.test, str):
+        command = ["/bin/sh", "-c", said.test]
+    else:
+        kind, *rest = [word(each) for each in said.test]
+        if kind not in ("CMD", "CMD-SHELL") or not rest:
+            refuse(
+                f"{where}.healthcheck.test", said.test, "text, or a list that begins with CMD or CMD-SHELL"
+            )
+        command = rest if kind == "CMD" else ["/bin/sh", "-c", " ".join(rest)]
+    return HealthCheck(
+        type="command",
+        command=command,
+        interval=said.interval or 30.0,
+        timeout=said.timeout or 30.0,
+        failures=said.retries or 3,
+        start_period=said.start_period,
+    )
+
+
+def _restart(where: str, said: schema.Service) -> Any:
+    policy = said.deploy.restart_policy
+    if policy is not None:
+        return _one_of(where, "deploy.restart_policy.condition", policy.condition, _RESTART)
+    return _one_of(where, "restart", said.restart.partition(":")[0], _RESTART)
+
+
+def _ports(where: str, said: schema.Service) -> list[PortSpec]:
+    if said.ports and said.port_texts:
+        refuse(f"{where}.x-ports", word(said.port_texts[0]), "none beside ports")
+    try:
+        found = [port_spec.parse(word(text)) for text in said.port_texts]
+        for port in said.ports:
+            published = word(port.published)
+            if published and not (published.isascii() and published.isdigit()):
+                refuse("published", published, "one port from 1 to 65535")
+            if port.mode not in ("host", "ingress"):
+                refuse("mode", port.mode, "host or ingress")
+            fixed = int(published[:6] or 0) if published else 0
+            spec = PortSpec(
+                container=port.target,
+                published=fixed,
+                protocol=port.protocol,
+                mode="host" if fixed else "ingress",
+                host_ip=port.host_ip if fixed and "/" not in port.host_ip else "",
+                host_prefix=port.host_ip if fixed and "/" in port.host_ip else "",
+            )
+            port_spec.validate(spec)
+            found.append(spec)
+    except InputInvalid as error:
+        raise InputInvalid(f"{where}.ports: {error.message}", field=f"{where}.ports") from error
+    return found
+
+
+def _update(where: str, said: schema.Service) -> UpdateConfig:
+    update = said.deploy.update_config
+    orders = {"": "", "start-first": "start-first", "stop-first": "stop-first"}
+    if not 0 <= update.parallelism <= 50:
+        refuse(f"{where}.deploy.update_config.parallelism", update.parallelism, "0 (all at once) to 50")
+    return UpdateConfig(
+        order=_one_of(where, "deploy.update_config.order", update.order, orders),
+        parallelism=update.parallelism or 50,
+        delay=update.delay,
+        monitor=update.monitor,
+        min_healthy_time=said.farmd.min_healthy_time,
+        deadline=said.farmd.deadline,
+        on_failure=_one_of(
+            where, "deploy.update_config.failure_action", update.failure_action,
+            {"rollback": "rollback", "pause": "pause"},
+        ),
+    )  # fmt: skip
+
+
+def _hook(said: schema.PreDeploy | None) -> Hook | None:
+    if said is None:
+        return None
+    return Hook(
+        command=[word(each) for each in said.command],
+        env=words(said.environment),
+        privileged=said.privileged,
+        user=word(said.user),
+        timeout=said.timeout,
+    )

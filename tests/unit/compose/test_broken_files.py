@@ -1,0 +1,171 @@
+"""Broken compose files: each is refused in one line that names the place, and none ends in a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farmd.compose import schema
+from store.errors import InputInvalid
+from tests.unit.compose.disk import project
+
+DOCUMENTS: dict[str, tuple[str, str]] = {
+    "empty": ("", "found no document"),
+    "text": ("hello", "found 'hello', expected a mapping with services"),
+    "list": ("- a", "found a list, expected a mapping"),
+    "not YAML": ("services: {web: [}", "not YAML"),
+    "tab": ("services:\n\tweb: a", "not YAML"),
+    "unknown tag": ("services: {a: !python/object:os.system {}}", "not YAML"),
+    "alias of nothing": ("services: {a: *b}", "the alias *b"),
+    "number as key": ("services: {1: {image: x}}", "found the key 1, expected text"),
+    "no services": ("volumes: {a: }", "services: found nothing, expected at least one service"),
+    "services a list": ("services: [a]", "services: found a list, expected at least one service"),
+    "service a text": ("services: {a: nginx}", "services.a: found 'nginx', expected a mapping with image"),
+    "no image": ("services: {a: {command: x}}", "services.a.image: missing"),
+    "build alone": ("services: {a: {build: .}}", "services.a.image: missing"),
+    "bad image": ("services: {a: {image: 'A B'}}", "services.a: image: found 'A B', expected an image"),
+    "bad name": ("services: {A_b: {image: x}}", "services: found 'A_b', expected 1 to 63"),
+    "unset": (
+        "services: {a: {image: 'x:${TAG:?tell the version}'}}",
+        "services.a.image: variable TAG has no value: tell the version",
+    ),
+    "bad template": ("services: {a: {image: '${}'}}", "services.a.image: found '${}', expected variables"),
+    "circle": ("services: {a: {image: x, depends_on: [b]}, b: {image: x, depends_on: [a]}}", "a -> b -> a"),
+    "unknown dependency": (
+        "services: {a: {image: x, depends_on: [bb]}, b: {image: x}}",
+        "depends_on.bb: found no such service among those that are deployed, did you mean 'b'?",
+    ),
+    "condition": (
+        "services: {a: {image: x, depends_on: {b: {condition: healthy}}}, b: {image: x}}",
+        "condition: found 'healthy', did you mean 'service_healthy'?",
+    ),
+    "extends circle": ("services: {a: {extends: b}, b: {extends: a}}", "goes in a circle: a -> b -> a"),
+    "extends nothing": ("services: {a: {extends: webb}, web: {image: x}}", "did you mean 'web'?"),
+    "extends a list": ("services: {a: {extends: [b]}}", "services.a.extends: found a list"),
+    "extends file": ("services: {a: {extends: {file: none.yaml, service: b}}}", "none.yaml: no such file"),
+    "empty config": ("services: {a: {image: x, configs: [c]}}\nconfigs: {c: }", "expected file, content or"),
+    "config file": ("services: {a: {image: x, configs: [c]}}\nconfigs: {c: {file: f}}", "no such file"),
+    "config variable": (
+        "services: {a: {image: x, configs: [c]}}\nconfigs: {c: {environment: NONE}}",
+        "that is set",
+    ),
+    "secret file": (
+        "services: {a: {image: x, secrets: [s]}}\nsecrets: {s: {file: f}}",
+        "under /etc/farmd/secrets",
+    ),
+    "secret not external": ("services: {a: {image: x, secrets: [s]}}\nsecrets: {s: }", "external: true"),
+    "external volume": (
+        "services: {a: {image: x}}\nvolumes: {v: {external: maybe}}",
+        "volumes.v.external: found 'maybe'",
+    ),
+    "project": ("name: A B\nservices: {a: {image: x}}", "name: found 'A B', expected 1 to 63"),
+}
+
+# keys of a service that has an image
+SERVICES: dict[str, tuple[str, str]] = {
+    "twice": ("image: y", "image: found twice"),
+    "port": ("ports: ['80:x']", "services.a.ports[0].target: found 'x'"),
+    "port range": ("ports: ['8000-9000:80']", "expected single ports"),
+    "published range": ("ports: [{target: 80, published: 8000-9000}]", "8000-9000"),
+    "port too high": ("ports: ['99999:80']", "services.a.ports: published port"),
+    "port without target": ("ports: [{published: 80}]", "ports[0].target: missing"),
+    "bad address": ("ports: ['1.2.3:80:80']", "host address: found '1.2.3'"),
+    "ports twice": ("ports: ['80:80', '80:81']", "expected each published port once"),
+    "ports and x-ports": ("ports: [80], x-ports: [81]", "expected none beside ports"),
+    "http": ("x-ports: [a.example.com:80/http]", "expected tcp or udp: a proxy"),
+    "relative bind": ("volumes: ['./data:/data']", "services.a.volumes[0]: found './data'"),
+    "home": ("volumes: ['~/x:/x:ro']", "found '~/x', expected an absolute path"),
+    "unnamed volume": ("volumes: [/data]", "belongs to nobody"),
+    "unknown volume": ("volumes: ['data:/x']", "expected a volume of the file (it has none)"),
+    "mount option": ("volumes: ['/a:/x:rx']", "expected an option such as ro"),
+    "mount target": ("volumes: ['/a:x']", "found 'x', expected an absolute path"),
+    "mount type": ("volumes: [{type: npipe, source: a, target: /x}]", "found 'npipe'"),
+    "tmpfs size": ("tmpfs: '/x:size=big'", "services.a.tmpfs: found 'big'"),
+    "unknown config": ("configs: [c]", "expected a config of the file"),
+    "unknown secret": ("secrets: [s]", "expected a secret of the file"),
+    "replicas": ("deploy: {replicas: many}", "deploy.replicas: found 'many', expected a whole"),
+    "less than none": ("deploy: {replicas: -1}", "replicas"),
+    "mode": ("deploy: {mode: globl}", "deploy.mode: found 'globl', did you mean 'global'?"),
+    "job": ("deploy: {mode: replicated-job}", "deploy.mode: found 'replicated-job'"),
+    "order": ("deploy: {update_config: {order: first}}", "order: found 'first'"),
+    "continue": ("deploy: {update_config: {failure_action: continue}}", "found 'continue'"),
+    "restart": ("restart: alway", "restart: found 'alway', did you mean 'always'?"),
+    "pull": ("pull_policy: daily", "pull_policy: found 'daily'"),
+    "size": ("mem_limit: 1 apple", "mem_limit: found '1 apple', expected a size"),
+    "time": ("stop_grace_period: soon", "stop_grace_period: found 'soon'"),
+    "cpus": ("cpus: two", "cpus: found 'two', expected a number"),
+    "flag": ("init: maybe", "init: found 'maybe', expected true or false"),
+    "quote": ('command: "echo \'a"', "expected words with closed quotes"),
+    "command": ("command: {a: b}", "command: found a mapping"),
+    "environment": ("environment: [{A: 1}]", "environment: found a mapping, expected text"),
+    "env_file": ("env_file: none.env", "none.env: no such file"),
+    "health": ("healthcheck: {test: [curl]}", "begins with CMD or CMD-SHELL"),
+    "network": ("networks: [back]", "expected a network of the file (default)"),
+    "network mode": ("network_mode: 'service:b'", "expected host, none or bridge"),
+    "host and networks": ("network_mode: host, networks: [default]", "none beside"),
+    "constraint": (
+        "deploy: {placement: {constraints: [node.role == manager]}}",
+        "found 'node.role == manager', expected a rule such as",
+    ),
+    "machines": ("x-machines: 'm1,,m2'", "expected names of machines, none empty"),
+    "gpus": ("gpus: some", "services.a.gpus: found 'some'"),
+    "hook": ("x-pre_deploy: {timeout: 5s}", "x-pre_deploy.command: missing"),
+    "empty hook": ("x-pre_deploy: ''", "pre_deploy.command: found an empty list"),
+    "hook key": ("x-pre_deploy: {command: a, comand: b}", "did you mean 'command'?"),
+    "x-farmd": ("x-farmd: {onlost: wait}", "x-farmd.onlost: unknown key, did you mean"),
+    "on_lost": ("x-farmd: {on_lost: run}", "x-farmd.on_lost: found 'run'"),
+}
+BROKEN = DOCUMENTS | {
+    name: (f"services: {{a: {{image: x, {keys}}}}}", expected) for name, (keys, expected) in SERVICES.items()
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_is_refused_in_one_line_that_names_the_place(name: str) -> None:
+    text, expected = BROKEN[name]
+    with pytest.raises(InputInvalid) as caught:
+        project(text, name="" if name == "project" else "shop")
+    assert expected in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+KEYS = st.sampled_from(sorted(schema.Service.__struct_encode_fields__))
+ANY = st.recursive(
+    st.sampled_from(
+        [None, True, 0, -1, 1.5, "", "a", "80:80", "/x:/y", "A=1", "$", "${A:-b}", "./f", "1g", "5s"]
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(["a", "test", "target", "source", "limits", "image", "external"]),
+            inner,
+            max_size=3,
+        ),
+    ),
+    max_leaves=5,
+)
+
+
+@given(
+    st.dictionaries(KEYS, ANY, max_size=4),
+    st.dictionaries(
+        st.sampled_from(["volumes", "configs", "secrets", "networks", "x-farmd", "name"]), ANY, max_size=2
+    ),
+)
+def test_no_document_ends_in_a_traceback(keys: dict[str, Any], top: dict[str, Any]) -> None:
+    documents = [{"services": {"a": {"image": "x"} | keys, "b": keys}, **top}, {"services": {"a": keys}}]
+    with contextlib.suppress(InputInvalid):
+        project(*map(yaml.safe_dump, documents))
+
+
+@given(st.text(alphabet="{}[]:,-!&*<| \nab'\"$%#?>@0=~", max_size=60))
+def test_no_text_ends_in_a_traceback(text: str) -> None:
+    with contextlib.suppress(InputInvalid):
+        project(text)
+    with contextlib.suppress(InputInvalid):
+        project(f"services:\n  a: {{image: x, {text}}}")
