@@ -14,7 +14,7 @@ from farmd.cli.options import command
 from farmd.cli.output import ago, document, emit, show
 from farmd.cli.tables import Column, Table, clean, drawable
 from farmd.overview import Row
-from farmd.rollout import commands, noun, view
+from farmd.rollout import commands, explaining, noun, view
 from store.families import RCS
 from store.rollouts import KIND, Rollout
 from store.times import plain
@@ -42,16 +42,21 @@ async def status(invocation: Invocation, name: str) -> None:
 @command("explain", lists=True)
 @target("rollout", objects(KIND))
 async def explain(invocation: Invocation, name: str) -> None:
-    """The pods of both versions, and what their nodes say of them."""
-    rows = await commands.explain(invocation.call, name)
+    """Why each pod stays or goes: those that go in this stage first, in their order.
+
+    Pods leave in the order of their classes: lost, idle, must leave, serving, unknown. The last lines tell
+    of pods that find no place where an old one stands.
+    """
 
     async def read() -> Table:
         return Table(
             kind="RolloutExplanation",
-            rows=rows,
+            rows=await explaining.explain(invocation.call, name),
             columns=(
                 Column("SIDE", lambda row: row.side),
                 Column("POD", lambda row: row.pod),
+                Column("FATE", lambda row: row.fate),
+                Column("CLASS", lambda row: row.kind),
                 Column("STATE", lambda row: row.state),
                 Column("REASON", lambda row: row.reason),
             ),

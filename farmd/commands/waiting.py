@@ -19,12 +19,10 @@ from farmd.commands.mutation import Call
 from farmd.commands.noun import Noun, S
 from farmd.commands.placing import T
 from farmd.runtime.errors import WaitTimeout
-from store import codec
-from store.errors import Conflict, NotFound, RecordInvalid
+from store.errors import Conflict, NotFound
 from store.named import Owner
 from store.ports import Clock
 from store.words import count_of
-from store.work import Work
 
 _PAUSE = 0.5
 _REPORT_LAG = 3.0
@@ -131,21 +129,8 @@ async def _pods(call: Call, owner: Owner) -> list[overview.PodRow]:
     placed = (await overview.pods(call.client, call.keys, owner)).placed
     if owner.count is not None or owner.deleting:
         return placed
-    lost = await _lost(call)
+    lost = await overview.lost(call.client, call.keys)
     return [pod for pod in placed if pod.node not in lost]
-
-
-async def _lost(call: Call) -> set[str]:
-    """The nodes that are given up."""
-    page = await call.client.list(call.keys.work("nodes", ""))
-    lost = set()
-    for raw in page.items:
-        try:
-            if codec.decode(Work, raw.decoded(), raw.key).lost_since > 0:
-                lost.add(call.keys.last_part(raw.key))
-        except RecordInvalid:
-            continue  # unknown: its pods count until the record decodes
-    return lost
 
 
 def _counted(found: Look, row: overview.Row[Any], pods: Sequence[overview.PodRow], spells: Spells) -> Look:

@@ -7,7 +7,7 @@ others and hides none of them.
 from farmd.overview.members import farms
 from farmd.overview.nodes import NodeRow, Nodes, node_row, node_state, nodes
 from farmd.overview.owners import Row, Rows, owners, records_of, row, rows
-from farmd.overview.pods import PodRow, Pods, pods
+from farmd.overview.pods import PodRow, Pods, lost, pods, states
 from farmd.overview.processes import FarmRow, farm_rows, freezes
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "farm_rows",
     "farms",
     "freezes",
+    "lost",
     "node_row",
     "node_state",
     "nodes",
@@ -29,4 +30,5 @@ __all__ = [
     "records_of",
     "row",
     "rows",
+    "states",
 ]

@@ -7,6 +7,7 @@ healthy nor unhealthy (R21).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -19,9 +20,11 @@ from store.entry import Entry, Stored
 from store.errors import RecordInvalid
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
+from store.nodes import NodeStore
 from store.pods import Place, Pod
 from store.reality import Exit, Reality
 from store.times import Time
+from store.work import Work
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -111,6 +114,46 @@ async def pods(client: ConsulClient, keys: Keys, of: Owner | None = None) -> Pod
     ]
     rows.sort(key=lambda row: (row.node, row.instance, row.owner_name, row.owner))
     return Pods(rows, broken)
+
+
+async def states(client: ConsulClient, keys: Keys, of: Owner) -> dict[Place, PodState]:
+    """The pods of one owner as plans see them, with drained and lost nodes; what does not decode is left out.
+
+    How long a pod is healthy only the farms know: here a healthy one counts as available.
+    """
+    page = await client.list(keys.pods(of.id))
+    placed: dict[Place, Stored[Pod]] = {}
+    for raw in page.items:
+        with suppress(RecordInvalid, ValueError):
+            if not is_sentinel(raw.key):
+                _, *where = keys.pod_parts(raw.key)
+                placed[where[0], where[1]] = codec.stored(Pod, Entry.of(raw))
+    nodes = {node for node, _ in placed}
+    realities, intents = await _realities(client, keys, nodes, []), await _intents(client, keys, nodes, [])
+    present, given_up, drains = await _present(client, keys), await lost(client, keys), {}
+    for node, stored in (await NodeStore(client, keys).list()).items.items():
+        drains[node] = stored.node.record.drain if stored.node is not None else None
+    found = {}
+    for place, pod in placed.items():
+        drain = drains.get(place[0])
+        found[place] = msgspec.structs.replace(
+            _state(of.id, place, pod, realities, intents, present),
+            lost=given_up.get(place[0]),
+            draining="" if drain is None else "forced" if drain.ignores_floor else "gentle",
+            retained=drain is None,
+        )
+    return found
+
+
+async def lost(client: ConsulClient, keys: Keys) -> dict[str, float]:
+    """The nodes that are given up, and since when (R21); what does not decode is unknown, and so not lost."""
+    page, found = await client.list(keys.work("nodes", "")), {}
+    for raw in page.items:
+        with suppress(RecordInvalid):
+            work = codec.decode(Work, raw.decoded(), raw.key)
+            if work.lost_since > 0:
+                found[keys.last_part(raw.key)] = work.lost_since
+    return found
 
 
 def _state(

@@ -16,13 +16,15 @@ from farmd.rollout import noun
 from farmd.rollout.creation import begin, toward
 from farmd.rollout.stages import unrested
 from farmd.rollout.view import Sight
-from store import manifests
+from store import codec, manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, NotFound, RecordInvalid
 from store.history import Ended, History
+from store.operations import Operation
 from store.policies import Policy
-from store.rollouts import KIND, Rollout, RolloutStatus
+from store.rollouts import KIND, Rollout, RolloutState, RolloutStatus
 from store.status import StatusStore
+from store.work import Work
 
 
 async def pause(call: Call, target: str) -> Mutation:
@@ -68,27 +70,6 @@ async def approve(call: Call, target: str, *, everything: bool = False) -> Mutat
     return _said(call, stored, "approve", approved=stage)
 
 
-class PodRow(msgspec.Struct, frozen=True):
-    """One pod of a rollout, and what its node says of it."""
-
-    side: str
-    pod: str
-    state: str
-    reason: str
-
-
-async def explain(call: Call, target: str) -> list[PodRow]:
-    """The pods of both sides, as their nodes say."""
-    rollout = (await live(call, target)).record
-    records, found = noun.controller().records(call.client, call.keys), list[PodRow]()
-    for side, controller in (("old", rollout.old), ("new", rollout.new)):
-        rc = (await records.get(controller)).record
-        for pod in (await overview.pods(call.client, call.keys, rc)).placed:
-            told = "healthy" if pod.healthy else pod.phase
-            found.append(PodRow(side, f"{pod.node}/{pod.instance}", told, pod.reason))
-    return found
-
-
 async def sight(call: Call, row: overview.Row[Rollout]) -> Sight:
     """What people see of a rollout."""
     rollout = row.record
@@ -97,6 +78,16 @@ async def sight(call: Call, row: overview.Row[Rollout]) -> Sight:
     except (NotFound, RecordInvalid):
         new = rollout.new
     return Sight(rollout, row.status, row.state, row.owner, row.reason, new)
+
+
+async def phase(call: Call, rollout: Rollout) -> tuple[RolloutState | None, Operation]:
+    """How far its worker is, and a check that this is still so."""
+    key = call.keys.work(KIND, rollout.id)
+    entry = await call.client.read(key)
+    if entry is None:
+        return None, operations.check_not_exists(key)
+    found = codec.decode(Work, entry.value, key).rollout
+    return found, operations.check_index(key, entry.modify_index)
 
 
 async def history(call: Call, name: str) -> list[Ended]:

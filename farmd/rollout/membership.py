@@ -24,6 +24,9 @@ from store.pods import Place
 ROOM = 54
 IN_PLACE, ELSEWHERE, REMOVED = 5, 9, 5
 
+# In the order in which pods leave; what is missing leaves before all of them.
+CLASSES = ("lost", "idle", "must leave", "must leave", "serving", "unknown", "lost")
+
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
@@ -59,6 +62,11 @@ def _class(side: Side, state: PodState, now: float) -> tuple[int, int]:
     if state.draining == "forced":
         return 3, 0
     return (5, 1) if state.retained and not state.draining else (4, 1)
+
+
+def named(side: Side, state: PodState, now: float) -> str:
+    """The class in a word."""
+    return CLASSES[_class(side, state, now)[0] - 1]
 
 
 def costly(shot: Snapshot, moves: Moves) -> bool:

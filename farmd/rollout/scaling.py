@@ -8,17 +8,13 @@ from farmd.commands import specs
 from farmd.commands.mutation import Call, Change, Mutation, Scalar
 from farmd.rollout import noun
 from farmd.rollout.checks import check_floor
-from farmd.rollout.commands import live
+from farmd.rollout.commands import live, phase
 from farmd.rollout.creation import floored
 from farmd.rollout.stages import minimum, staged
-from store import codec, operations
-from store.entry import Entry
 from store.errors import Conflict, NotFound
-from store.operations import Operation
 from store.policies import Policy
 from store.rcs import ReplicationController
-from store.rollouts import KIND, Rollout, RolloutState
-from store.work import Work
+from store.rollouts import KIND, Rollout
 
 
 async def scale(call: Call, target: str, replicas: int) -> Mutation:
@@ -32,7 +28,7 @@ async def scale(call: Call, target: str, replicas: int) -> Mutation:
     """
     specs.check_count(replicas, "replicas", lowest=1)
     stored = await live(call, target)
-    record, (state, unchanged) = stored.record, await _state(call, stored.record)
+    record, (state, unchanged) = stored.record, await phase(call, stored.record)
     if record.wish or (state is not None and state.back):
         word = "ends" if record.wish == "abort" else "goes back"
         hint = f"farmctl rollout status {record.name}; scale the controller afterwards"
@@ -60,16 +56,6 @@ async def scale(call: Call, target: str, replicas: int) -> Mutation:
     if wanted == record:
         return Mutation(change)
     return Mutation(change, (unchanged, noun.live(call).replace(stored, wanted)))
-
-
-async def _state(call: Call, rollout: Rollout) -> tuple[RolloutState | None, Operation]:
-    """How far it is, and a check that this is still so."""
-    key = call.keys.work(KIND, rollout.id)
-    entry: Entry | None = await call.client.read(key)
-    if entry is None:
-        return None, operations.check_not_exists(key)
-    work = codec.decode(Work, entry.value, key)
-    return work.rollout, operations.check_index(key, entry.modify_index)
 
 
 async def _policy(call: Call, rollout: Rollout, replicas: int) -> Policy:

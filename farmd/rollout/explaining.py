@@ -1,0 +1,138 @@
+"""Why each pod of a rollout stays or goes, by the planner's own classes, over one read of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from farmd import overview
+from farmd.commands import fleet
+from farmd.commands.mutation import Call
+from farmd.pods.state import PodState
+from farmd.rollout import fitting, membership, noun
+from farmd.rollout import plan as planning
+from farmd.rollout.commands import live, phase
+from farmd.rollout.model import Side, Snapshot
+from farmd.rollout.words import floored
+from scheduler.decide import allocation, eligibility
+from store import manifests
+from store.pods import Place
+from store.rcs import ReplicationController
+
+MISSING = "missing"
+
+
+class PodRow(msgspec.Struct, frozen=True):
+    """One pod of a rollout, or one that is missing.
+
+    ``fate``: whether it ``goes`` in this stage, in the order of the rows, or ``stays``; a pod that is missing
+    ``comes``. ``kind`` is its class: missing, lost, idle, must leave, serving or unknown.
+    """
+
+    side: str
+    pod: str
+    fate: str
+    kind: str
+    state: str
+    reason: str
+
+
+async def explain(call: Call, target: str) -> list[PodRow]:
+    """The pods that go, in their order, then those that stay, then those that are missing.
+
+    Raises:
+        NotFound: there is no such rollout, or one of its controllers is gone.
+    """
+    rollout = (await live(call, target)).record
+    state, _ = await phase(call, rollout)
+    old, new = await _side(call, rollout.old), await _side(call, rollout.new)
+    shot = Snapshot(rollout=rollout, state=state, old=old, new=new, now=call.clock.now())
+    told = await _reports(call, old, new)
+    going, staying = _leaving(shot, told)
+    return [*going, *staying, *await _missing(call, shot, going)]
+
+
+async def _side(call: Call, ident: str) -> Side:
+    rc = (await noun.controller().records(call.client, call.keys).get(ident)).record
+    stop_after = (await manifests.read(call.client, call.keys, rc.manifest)).stop_after
+    return Side(rc, await overview.states(call.client, call.keys, rc), stop_after)
+
+
+async def _reports(call: Call, *sides: Side) -> dict[tuple[str, Place], overview.PodRow]:
+    found = {}
+    for side in sides:
+        for row in (await overview.pods(call.client, call.keys, side.rc)).placed:
+            found[side.rc.id, (row.node, row.instance)] = row
+    return found
+
+
+def _leaving(
+    shot: Snapshot, told: Mapping[tuple[str, Place], overview.PodRow]
+) -> tuple[list[PodRow], list[PodRow]]:
+    """The pods that go in this stage, and those that stay."""
+    source, target = shot.sides
+    goal, floor = planning.goal(shot), planning.floor(shot)
+    stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)
+    short = source.settled + target.settled <= floor
+    old, new = (target, source) if shot.back else (source, target)
+    held = floored(floor, old.settled, new.settled, "/".join(target.ailing or ()))
+    going, staying, gone = list[PodRow](), list[PodRow](), set[tuple[str, Place]]()
+    for side, surplus in ((source, source.desired - stay), (target, target.desired - there)):
+        for each in membership.leaving(side, shot.now)[: max(0, surplus)]:
+            if each.place is not None:
+                gone.add((side.rc.id, each.place))
+                row = _row(shot, side, each.place, "goes", told)
+                going.append(msgspec.structs.replace(row, reason=held) if each.cost and short else row)
+    for side in (source, target):
+        places = sorted(place for place in side.pods if (side.rc.id, place) not in gone)
+        staying += [_row(shot, side, place, "stays", told) for place in places]
+    return going, staying
+
+
+def _row(
+    shot: Snapshot,
+    side: Side,
+    place: Place,
+    fate: str,
+    told: Mapping[tuple[str, Place], overview.PodRow],
+) -> PodRow:
+    state, row = side.pods[place], told.get((side.rc.id, place))
+    phase_ = "unknown" if row is None else "healthy" if row.healthy else row.phase
+    reason = _why(side, state) or (row.reason if row is not None else "")
+    kind = membership.named(side, state, shot.now)
+    return PodRow(_word(shot, side.rc), "/".join(place), fate, kind, phase_, reason)
+
+
+def _why(side: Side, state: PodState) -> str:
+    """What decides about a pod beside its health."""
+    if state.foreign(side.rc.id):
+        return "its intent is another owner's, which only a person may repair"
+    if state.lost is not None:
+        return "its node is lost" + (", and its pods are waited for" if side.rc.on_lost == "wait" else "")
+    return f"its node is drained ({state.draining})" if state.draining else ""
+
+
+def _word(shot: Snapshot, rc: ReplicationController) -> str:
+    return "old" if rc.id == shot.rollout.old else "new"
+
+
+async def _missing(call: Call, shot: Snapshot, going: list[PodRow]) -> list[PodRow]:
+    """Pods that have no place: those that a side lacks, and those that cannot stand where the old ones do."""
+    source, target = shot.sides
+    pods = noun.controller().pods
+    assert pods is not None
+    view, _ = await fleet.read(call.client, call.keys, {source.rc.id, target.rc.id})
+    manifest = await manifests.read(call.client, call.keys, target.rc.manifest)
+    request = pods.request(target.rc, manifest)
+    leave = {place for place in source.pods if "/".join(place) in {row.pod for row in going}}
+    asked = fitting.question(request, source.rc.id, sorted(leave))
+    unfit = leave - fitting.places(asked, eligibility(asked, view), view)
+    count = target.missing + len(unfit)
+    if not count:
+        return []
+    elsewhere = msgspec.structs.replace(request, leaving=frozenset(unfit))
+    found = allocation(elsewhere, count, view)
+    reason = found.why if found.missing else "a free node has room"
+    row = PodRow(_word(shot, target.rc), f"({count} elsewhere)", "comes", MISSING, "", reason)
+    return [row]
