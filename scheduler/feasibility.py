@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 
 from scheduler.model import FleetView, NodeView, Reason, Request
 from scheduler.requirement import Requirement, selects, tolerates
+from store.features import lacking
 from store.manifests import PORT_RESOURCE, asked
 
 # Amounts are decimal fractions in binary floats: 10 × 0.1 must fit into 1.
@@ -41,8 +42,7 @@ def standing_reasons(requirement: Requirement, node: NodeView) -> list[Reason]:
             if not rule.holds(node.labels) and not _unknown(node, node.labels, rule.label)
         )
     if requirement.features and node.facts_known:
-        missing = [feature for feature in requirement.features if feature not in node.features]
-        reasons.extend(_lacks(feature) for feature in missing)
+        reasons.extend(_lacks(feature) for feature in lacking(requirement.features, node.features))
     if node.taints:
         reasons.extend(
             Reason("taint", f"taint {taint.key}{'=' if taint.value else ''}{taint.value} is not tolerated")

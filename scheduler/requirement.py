@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from scheduler.constraints import LabelRule, check_weight, compile_constraints, label_rule
 from scheduler.model import NodeView, Request
-from store import selectors
-from store.manifests import PORT_RESOURCE, Toleration, asked, features
+from store import features, selectors
+from store.manifests import PORT_RESOURCE, Toleration, asked
 from store.nodes import Taint
 
 
@@ -61,7 +61,7 @@ def compile_request(request: Request) -> Requirement:
         affinities=tuple(affinities),
         amounts=tuple(item for item in wanted if not item[0].startswith(PORT_RESOURCE)),
         ports=tuple(name for name, _ in wanted if name.startswith(PORT_RESOURCE)),
-        features=features(request.manifest),
+        features=features.needed(request.manifest),
         exclusive=not request.numbered and request.replicas_per_node <= 1,
     )
 

@@ -15,7 +15,8 @@ import msgspec
 
 from scheduler.errors import RemoteAnswerInvalid
 from scheduler.model import Assignment, FleetView, NodeView, Request
-from store.manifests import PORT_RESOURCE, Placement, asked, features
+from store import features
+from store.manifests import PORT_RESOURCE, Placement, asked
 from store.nodes import Taint
 
 T = TypeVar("T")
@@ -117,7 +118,7 @@ def question(
             asked(manifest),
             manifest.placement,
             manifest.system,
-            list(features(manifest)),
+            list(features.needed(manifest)),
         ),
         node_selector=str(request.selector),
         replicas_per_node=request.replicas_per_node,

@@ -12,7 +12,8 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-from store import codec
+from store import codec, container_check
+from store.container_check import Mistake
 from store.errors import InputInvalid
 from store.keys import valid_name, valid_segment
 from store.manifests import MAX_MANIFEST_BYTES, HealthCheck, Manifest, canonical
@@ -23,9 +24,6 @@ LIMITS = frozenset(
     name.removeprefix("RLIMIT_").lower() for name in dir(resource) if name.startswith("RLIMIT_")
 )
 SIGNALS = frozenset(known.name.removeprefix("SIG") for known in signal.Signals)
-
-Mistake = tuple[str, object, str]
-"""(field, found, expected)."""
 
 
 def parse(data: Any, source: str) -> Manifest:
@@ -70,6 +68,7 @@ def _check_size(manifest: Manifest, where: str) -> None:
 
 def _mistakes(manifest: Manifest) -> Iterator[Mistake]:
     yield from _of_the_process(manifest)
+    yield from container_check.mistakes(manifest)
     yield from _of_amounts(manifest)
     yield from _of_times(manifest)
     if manifest.health is not None:
@@ -77,7 +76,7 @@ def _mistakes(manifest: Manifest) -> Iterator[Mistake]:
 
 
 def _of_the_process(manifest: Manifest) -> Iterator[Mistake]:
-    if not manifest.command or not manifest.command[0]:
+    if (not manifest.command and manifest.runtime == "process") or manifest.command[:1] == [""]:
         yield "command", manifest.command, "at least the program to run"
     for text in (*manifest.command, *manifest.args, *manifest.env, *manifest.env.values()):
         if "\0" in text:

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from store import codec, operations
+from store.containers import Container, File, Limits, Mount, Secret, Volume
 from store.errors import NotFound, RecordInvalid
 from store.keys import Keys
 from store.operations import Operation
@@ -27,10 +28,12 @@ Operator = Literal["=", "!=", "in", "not-in", "exists", "not-exists", "<", "<=",
 class Port(msgspec.Struct, frozen=True, omit_defaults=True):
     """A named port: ``port`` 0 lets the agent pick one from its range and keep it.
 
-    A pod with a fixed port reserves it on its node (R17), under ``protocol``.
+    A pod with a fixed port reserves it on its node (R17), under ``protocol``. ``container`` is the port on
+    which a container listens, if that is another one.
     """
 
     port: int = 0
+    container: int = 0
     protocol: Literal["tcp", "udp"] = "tcp"
 
 
@@ -54,11 +57,15 @@ class HealthCheck(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Restart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Seconds before a restart, doubled from ``initial`` to ``maximum``; a run of ``reset`` s starts anew."""
+    """Seconds before a restart, doubled from ``initial`` to ``maximum``; a run of ``reset`` s starts anew.
+
+    ``policy`` says which ends are followed by a start: all, those with another exit code than 0, or none.
+    """
 
     initial: Seconds = 1.0
     maximum: Seconds = 60.0
     reset: Seconds = 60.0
+    policy: Literal["always", "on-failure", "never"] = "always"
 
 
 class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -137,11 +144,12 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     An empty ``user`` or ``working_directory`` means the agent's own user or the instance's directory. The
     keys of ``ulimits`` are the names of ``setrlimit`` without ``RLIMIT_``. ``stop_after`` (s, 0 = never):
     how long the agent may be out of contact before it stops the pod (R27). ``system`` pods are drained last.
+    What ``store.containers`` declares needs the runtime ``container``; its ``user`` may be any of the image.
     """
 
     id: str
     runtime: Literal["process", "container"] = "process"
-    command: list[str]
+    command: list[str] = []
     args: list[str] = []
     env: dict[str, str] = {}
     working_directory: str = ""
@@ -156,6 +164,12 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     resources: dict[str, Amount] = {}
     placement: Placement = Placement()
     system: bool = False
+    container: Container | None = None
+    mounts: list[Mount] = []
+    volumes: dict[str, Volume] = {}
+    files: list[File] = []
+    secrets: list[Secret] = []
+    limits: Limits = Limits()
 
 
 PORT_RESOURCE = "port/"
@@ -170,11 +184,6 @@ def asked(manifest: Manifest) -> dict[str, float]:
     return {name: amount for name, amount in manifest.resources.items() if amount > 0} | dict.fromkeys(
         sorted(fixed), 1.0
     )
-
-
-def features(manifest: Manifest) -> tuple[str, ...]:
-    """What a node's agent must be able to do for this pod (R11); every agent runs processes."""
-    return () if manifest.runtime == "process" else (f"runtime.{manifest.runtime}",)
 
 
 def canonical(manifest: Manifest) -> bytes:

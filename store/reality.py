@@ -11,7 +11,7 @@ import msgspec
 from store.times import Time
 
 HealthState = Literal["critical", "unknown", "warning", "passing"]
-Phase = Literal["starting", "running", "backoff", "stopping", "failed", "exited"]
+Phase = Literal["starting", "running", "backoff", "stopping", "failed", "exited", "done"]
 
 
 class Health(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -45,6 +45,8 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``intent`` is the ModifyIndex of the intent that the agent acted on, ``restart`` the counter that the last
     start acted on (R28); ``exits`` are the last few. ``refused`` is the ModifyIndex of a newer intent that
     the agent cannot act on, for the ``reason``; 0 without one.
+    A pod that is ``done`` ended, and its restart policy asks for no other start: its health is passing if its
+    last exit code is 0, else critical.
     """
 
     manifest: str
@@ -109,8 +111,8 @@ def _spell(seen: Glance) -> tuple[object, ...]:
 
 
 def passes(seen: Reality | Glance | None, manifest: str) -> bool:
-    """Whether a pod runs this manifest and passes its check (R22)."""
-    if seen is None or seen.manifest != manifest or seen.phase != "running":
+    """Whether a pod runs this manifest and passes its check, or is done with it for good (R22)."""
+    if seen is None or seen.manifest != manifest or seen.phase not in ("running", "done"):
         return False
     state = seen.state if isinstance(seen, Glance) else seen.health.state
     return state == "passing"

@@ -74,6 +74,7 @@ class Lifecycle:
             restarts=pod.record.restarts + 1 if again else 0,
             exits=[] if pod.record.fresh else pod.record.exits,
             fresh=False,
+            done=False,
         )
         self.state.save_first(pod.record)
         try:

@@ -55,6 +55,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``not_before`` the time of the next start at the earliest; times are seconds since the epoch. ``restart``
     is the intent's counter, ``restarted`` the one that the last start acted on (R28; below 0: not known,
     because an older agent started it). ``runtime`` is the runtime of the last start.
+    ``done``: that start ended, and its restart policy asks for no other one.
     """
 
     instance: str
@@ -72,6 +73,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ports: dict[str, int] = {}
     restarts: int = 0
     fresh: bool = False
+    done: bool = False
     failures: int = 0
     failing_since: float = 0.0
     not_before: float = 0.0

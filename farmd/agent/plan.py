@@ -21,7 +21,7 @@ class Situation:
     ``running`` is the digest of the live process, empty if there is none. ``startable``: the wanted
     manifest is known and may run here. ``prepared``: all that its start needs is on the node; ``preparing``:
     that is under way, and after a failure tried again at ``prepare_at``. ``restart``: a restart was asked for
-    since the last start.
+    since the last start. ``done``: it ended, and its restart policy asks for no other start.
     ``stopping`` is the time of the stop signal, ``killed`` that of the last SIGKILL. ``isolated`` is the
     time without contact to the store; ``halting``: the agent was told to stop its workloads and end.
     """
@@ -34,6 +34,7 @@ class Situation:
     preparing: bool = False
     prepare_at: float = -math.inf
     restart: bool = False
+    done: bool = False
     busy: bool = False
     not_before: float = -math.inf
     stopping: float | None = None
@@ -89,7 +90,7 @@ def decide(pod: Situation, now: float) -> Action:
         return _running(pod, now)
     if pod.halting:
         return Wait()
-    if pod.wanted and (not pod.startable or _cut_off(pod)):
+    if pod.wanted and (pod.done or not pod.startable or _cut_off(pod)):
         return Wait()
     if now < pod.not_before:
         return Wait(pod.not_before)
@@ -141,6 +142,11 @@ def _cut_off(pod: Situation) -> bool:
 def failures_after(restart: Restart, failures: int, ran: float) -> int:
     """Ends in a row, including this one; a run of ``restart.reset`` seconds resets the count."""
     return 1 if ran >= restart.reset else failures + 1
+
+
+def ends_for_good(restart: Restart, code: int) -> bool:
+    """Whether no start follows this end."""
+    return restart.policy == "never" or (restart.policy == "on-failure" and code == 0)
 
 
 def backoff(restart: Restart, failures: int) -> float:

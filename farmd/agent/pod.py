@@ -11,7 +11,7 @@ import msgspec
 
 from farmd.agent.health import Damper, Spell
 from farmd.agent.model import EXITS_KEPT, Identity, Record
-from farmd.agent.plan import Situation, backoff, failures_after
+from farmd.agent.plan import Situation, backoff, ends_for_good, failures_after
 from farmd.agent.preparation import Preparation
 from store.manifests import Manifest, Restart
 from store.reality import Exit, Health, Phase, Reality, ending
@@ -64,10 +64,21 @@ class Pod:
         self.record = msgspec.structs.replace(self.record, **fields)
 
     def renew(self) -> None:
-        """Clear the history, because another pod has the instance from now on."""
+        """Clear the history, because another pod has the instance from now on.
+
+        Another owner's pod takes over a process that runs, and what is done for good.
+        """
         goes_on = self.identity is not None and self.stopping is None
+        done = self.record.done and self.record.wanted
         self.change(
-            restarts=0, exits=[], failures=0, failing_since=0.0, not_before=0.0, reason="", fresh=not goes_on
+            restarts=0,
+            exits=self.record.exits[-1:] if done else [],
+            failures=0,
+            failing_since=0.0,
+            not_before=0.0,
+            reason="",
+            fresh=not (goes_on or done),
+            done=done,
         )
         self.not_before, self.start_failed = -math.inf, False
 
@@ -84,6 +95,7 @@ class Pod:
             preparing=preparation is not None and preparation.task is not None,
             prepare_at=preparation.not_before if preparation is not None else -math.inf,
             restart=self.record.restart_due,
+            done=self._done(),
             busy=self.busy,
             not_before=self.not_before,
             stopping=self.stopping,
@@ -99,6 +111,10 @@ class Pod:
         found = self.preparation
         return found if found is not None and found.sha == self.record.manifest else None
 
+    def _done(self) -> bool:
+        """Whether it ended for good, and nothing asks for another start since."""
+        return self.record.done and not self.record.superseded
+
     def report(self, now: float) -> Reality:
         """The pod's reality record; ``now`` is monotonic seconds."""
         record = self.record
@@ -107,7 +123,7 @@ class Pod:
             manifest=record.running if alive else record.manifest,
             owner=record.owner,
             phase=self._phase(now),
-            started=record.started if alive else 0.0,
+            started=record.started if alive or self._done() else 0.0,
             intent=record.acted,
             restart=max(record.restarted, 0),
             pid=self.identity.pid if self.identity is not None else 0,
@@ -115,10 +131,16 @@ class Pod:
             restarts=record.restarts,
             exits=record.exits,
             # A pod that is down has failed since its first end in a row: farms act on how long that is (W17).
-            health=self.damper.published if alive else Health(since=record.failing_since),
+            health=self.damper.published if alive else self._health_when_down(),
             reason=self._reason(),
             refused=self._refused(),
         )
+
+    def _health_when_down(self) -> Health:
+        if self._done() and self.record.exits:
+            end = self.record.exits[-1]
+            return Health("passing" if end.code == 0 else "critical", end.at, ending(end.code))
+        return Health(since=self.record.failing_since)
 
     def _refused(self) -> int:
         """The ModifyIndex of the intent that the agent does not act on, although it knows it."""
@@ -130,6 +152,8 @@ class Pod:
     def _phase(self, now: float) -> Phase:
         if self.identity is not None:
             return "stopping" if self.stopping is not None else "running"
+        if self.record.wanted and self._done():
+            return "done"
         preparation = self._preparation()
         begun = self.busy or (preparation is not None and preparation.task is not None)
         if begun and self.record.wanted:
@@ -153,12 +177,20 @@ class Pod:
 
         An end for another start is no failure, also if the agent that sent the signal is gone.
         """
-        restart = self.manifest.restart if self.manifest is not None else Restart()
+        # What ended while no agent ran was not attached.
+        manifest = self.manifest or (self.target if self.record.running == self.record.manifest else None)
+        restart = manifest.restart if manifest is not None else Restart()
         asked = self.stopping is not None or self.record.superseded
-        failures = 0 if asked else failures_after(restart, self.record.failures, end.at - self.record.started)
+        done = not asked and ends_for_good(restart, end.code)
+        failures = (
+            0
+            if asked or done
+            else failures_after(restart, self.record.failures, end.at - self.record.started)
+        )
         pause = backoff(restart, failures)
         self.change(
             start="",
+            done=done,
             exits=[*self.record.exits, end][-EXITS_KEPT:],
             failures=failures,
             failing_since=_failing_since(self.record, failures, end.at),

@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 LOOK_AGAIN = 30.0
 LOOK_OFTEN = 1.0
-STATES: tuple[Phase, ...] = ("running", "starting", "backoff", "stopping", "failed")
+STATES: tuple[Phase, ...] = ("running", "starting", "backoff", "stopping", "failed", "done")
 
 
 @dataclass(eq=False, kw_only=True)

@@ -1,78 +1,15 @@
-"""References of images: ``[registry[:port]/]path[:tag][@sha256:…]``, checked before anything is pulled.
+"""Pins a tag to what the registry serves under it now.
 
-The grammar is that of the distribution project (``reference/regexp.go``). ``ImageDigestResolver`` pins a tag
-to what the registry serves under it now, so that all machines run the same and the next deploy sees a change.
+So all machines run the same, and the next deploy sees a change.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from farmd.deploy.model import PullPolicy
 from farmd.deploy.ports import ImageResolverClient
-from store.errors import InputInvalid
-from store.mistakes import shown
-
-LONGEST = 255
-REGISTRY = "docker.io"
-
-_LABEL = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
-_HOST = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-fA-F:]+\])"
-_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_REFERENCE = re.compile(
-    rf"(?:(?P<host>{_HOST}(?::[0-9]+)?)/)?(?P<path>{_PART}(?:/{_PART})*)"
-    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """One image; ``tag`` and ``digest`` are empty where the text has none."""
-
-    registry: str
-    path: str
-    tag: str = ""
-    digest: str = ""
-
-    @property
-    def familiar(self) -> str:
-        """The repository as people write it, without tag and digest."""
-        if self.registry != REGISTRY:
-            return f"{self.registry}/{self.path}"
-        return self.path.removeprefix("library/")
-
-    def __str__(self) -> str:
-        tag = f":{self.tag}" if self.tag else ""
-        return f"{self.familiar}{tag}{'@' + self.digest if self.digest else ''}"
-
-
-def parse(text: str, field: str = "image") -> Reference:
-    """Read a reference; one without a registry is Docker Hub's.
-
-    Raises:
-        InputInvalid: naming the field.
-    """
-    found = _REFERENCE.fullmatch(text) if len(text) <= LONGEST + 80 else None
-    if found is None:
-        raise InputInvalid(
-            f"{field}: found {shown(text)}, expected an image such as postgres:16 or"
-            " registry.example/team/web:1.4",
-            field=field,
-        )
-    host, path = found["host"] or "", found["path"]
-    if host and not (set(host) & set(".:[") or host == "localhost" or host != host.lower()):
-        host, path = "", f"{host}/{path}"
-    if host in ("", "index.docker.io"):
-        host = REGISTRY
-    if host == REGISTRY and "/" not in path:
-        path = f"library/{path}"
-    if len(host) + len(path) > LONGEST:
-        raise InputInvalid(
-            f"{field}: found a name of {len(host) + len(path)} characters, expected at most {LONGEST}",
-            field=field,
-        )
-    return Reference(host, path, found["tag"] or "", found["digest"] or "")
+from store.images import parse
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from store import manifests
+from store.containers import Device, DeviceReservation, Ulimit
 from store.manifests import HealthCheck, Restart, Stop
 from store.quantities import Amount, Seconds, Whole
 
@@ -122,31 +123,6 @@ class FileMount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     uid: str = ""
     gid: str = ""
     mode: int = 0o444
-
-
-class Device(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A device of the machine; empty ``container``: under the same path."""
-
-    host: str
-    container: str = ""
-    permissions: str = "rwm"
-
-
-class DeviceReservation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Devices that a driver hands out, such as GPUs; ``count`` -1: all."""
-
-    driver: str = ""
-    count: int = 0
-    device_ids: list[str] = []
-    capabilities: list[list[str]] = []
-    options: dict[str, str] = {}
-
-
-class Ulimit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Limits of the container's processes."""
-
-    soft: int
-    hard: int
 
 
 class Resources(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

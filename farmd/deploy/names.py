@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farmd.deploy import images
+from store import images
 from store.ports import Rng
 
 _CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789"

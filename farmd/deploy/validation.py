@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from farmd.deploy import images, port_spec
+from farmd.deploy import port_spec
 from farmd.deploy.model import FileMount, PortSpec, ServiceSpec, VolumeSpec
+from store import images
 from store.errors import InputInvalid
 from store.keys import valid_name
 from store.mistakes import shown

@@ -183,7 +183,7 @@ def table() -> tuple[Metric, ...]:
             "farmd_pods",
             "gauge",
             "Pods on this node, by state.",
-            {"state": ("running", "starting", "backoff", "stopping", "failed")},
+            {"state": ("running", "starting", "backoff", "stopping", "failed", "done")},
         ),
         Metric(
             "farmd_pod_events_total",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
 from store import manifests, operations
-from store.manifests import HealthCheck, Port, Stop
+from store.manifests import HealthCheck, Port, Restart, Stop
 from tests.agents import Agents, Running, agents_on, alive, kill, sha_of, shell, web
 from tests.fleet import eventually
 from tests.servers import ConsulServer
@@ -259,6 +260,38 @@ async def test_a_fixed_port_in_use_is_a_reason_and_starts_when_free(rig: Agents)
     server.close()
     await server.wait_closed()
     await rig.until(lambda r: r.health.state == "passing")
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "health"),
+    [("never", 0, "passing"), ("never", 3, "critical"), ("on-failure", 0, "passing")],
+)
+async def test_a_pod_whose_policy_asks_for_no_other_start_is_done_until_a_restart_is_asked_for(
+    rig: Agents, policy: Any, code: int, health: str
+) -> None:
+    first = await rig.agent()
+    restart = Restart(initial=0.05, maximum=0.2, policy=policy)
+    manifest = shell(f"echo run >> runs; exit {code}", restart=restart)
+    await rig.want(manifest)
+    done = await rig.until(lambda r: r.phase == "done")
+    assert (done.health.state, [end.code for end in done.exits]) == (health, [code])
+    await first.close()
+    again = await rig.agent()
+    runs = again.state.work("web") / "runs"
+    index = await rig.want(manifest, owner="rc2")
+    taken = await rig.until(lambda r: r.intent == index)
+    assert (taken.phase, runs.read_text()) == ("done", "run\n")
+    index = await rig.want(manifest, owner="rc2", restart=1)
+    rerun = await rig.until(lambda r: r.restart == 1 and r.phase == "done")
+    assert (rerun.started > done.started, runs.read_text()) == (True, "run\nrun\n")
+
+
+async def test_a_pod_that_is_restarted_on_failure_alone_backs_off_after_one(rig: Agents) -> None:
+    await rig.agent()
+    script = "test -e twice && exit 0; test -e once && touch twice; touch once; exit 4"
+    await rig.want(shell(script, restart=Restart(initial=0.05, maximum=0.2, policy="on-failure")))
+    done = await rig.until(lambda r: r.phase == "done")
+    assert [end.code for end in done.exits] == [4, 4, 0]
 
 
 async def test_many_pods_of_one_node(rig: Agents) -> None:

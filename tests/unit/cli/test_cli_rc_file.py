@@ -110,7 +110,10 @@ def test_bad_input_names_file_field_found_and_expected(fields: dict[str, Any], n
         ({"name": "x"}, "pod: missing"),
         ({"name": "x", "pod": "hello"}, "pod: found 'hello', expected a mapping"),
         ({"name": "x", "pod": {}}, "pod.id: missing, expected text"),
-        ({"name": "x", "pod": {"id": "x"}}, "pod.command: missing"),
+        (
+            {"name": "x", "pod": {"id": "x"}},
+            "pod.command: found an empty list, expected at least the program",
+        ),
         ([], "document: found an empty list, expected a mapping"),
         ("text", "document: found 'text', expected a mapping"),
         (7, "document: found 7, expected a mapping"),

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.deploy import images
+from farmd.deploy.images import ImageDigestResolver
 from farmd.deploy.names import generate_service_name
+from store import images
 from store.errors import InputInvalid
 from store.keys import valid_name
 
@@ -106,5 +107,5 @@ class Registry:
 async def test_a_tag_is_pinned_to_what_its_registry_serves(
     image: str, policy: str, served: str | None, expected: tuple[str, str]
 ) -> None:
-    resolver = images.ImageDigestResolver(Registry(served))
+    resolver = ImageDigestResolver(Registry(served))
     assert await resolver.resolve(image, policy) == expected  # type: ignore[arg-type]

@@ -1,0 +1,128 @@
+"""The parts of a manifest that only containers have. Names and units are those of the rest of a manifest.
+
+None, an empty text, an empty list or 0 means that the image or the engine decides.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from store.quantities import Amount, Whole
+
+
+class Device(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A device of the node; an empty ``container`` is the same path."""
+
+    host: str
+    container: str = ""
+    permissions: str = "rwm"
+
+
+class DeviceReservation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Devices that a driver of the engine hands out, such as GPUs; ``count`` -1: all."""
+
+    driver: str = ""
+    count: int = 0
+    device_ids: list[str] = []
+    capabilities: list[list[str]] = []
+    options: dict[str, str] = {}
+
+
+class Ulimit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A limit of the container's processes; -1 is unlimited."""
+
+    soft: int
+    hard: int
+
+
+class Container(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How the engine makes the container. The manifest's ``command`` and ``args`` are the image's command.
+
+    ``pull``: ``missing`` pulls an image that the node does not have, ``always`` asks the registry before each
+    new manifest (an image with a digest never changes, so not for that one). ``network``: empty for the
+    engine's own network, ``host`` or ``none``; ``networks`` maps names of bridge networks, which the agent
+    makes where they are missing, to the container's names in them. ``shared_memory`` is in bytes.
+    """
+
+    image: str
+    pull: Literal["missing", "always", "never"] = "missing"
+    platform: str = ""
+    entrypoint: list[str] = []
+    init: bool | None = None
+    hostname: str = ""
+    groups: list[str] = []
+    labels: dict[str, str] = {}
+    read_only: bool = False
+    privileged: bool = False
+    pid: Literal["", "host"] = ""
+    network: Literal["", "host", "none"] = ""
+    networks: dict[str, list[str]] = {}
+    dns: list[str] = []
+    dns_search: list[str] = []
+    dns_options: list[str] = []
+    hosts: dict[str, str] = {}
+    cap_add: list[str] = []
+    cap_drop: list[str] = []
+    sysctls: dict[str, str] = {}
+    security_options: list[str] = []
+    shared_memory: Whole = 0
+    devices: list[Device] = []
+    device_reservations: list[DeviceReservation] = []
+    ulimits: dict[str, Ulimit] = {}
+
+
+class Mount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the container sees under the path ``target``.
+
+    ``source`` is a folder or file of the node (``bind``; ``create`` makes a missing folder), the name of a
+    volume, or nothing (``tmpfs``, a file system in memory of at most ``size`` bytes).
+    """
+
+    type: Literal["bind", "volume", "tmpfs"] = "volume"
+    source: str = ""
+    target: str
+    read_only: bool = False
+    create: bool = False
+    propagation: Literal["", "private", "rprivate", "shared", "rshared", "slave", "rslave"] = ""
+    no_copy: bool = False
+    subpath: str = ""
+    size: Whole = 0
+    mode: int = 0
+
+
+class Volume(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How a volume is made where the node has none of that name."""
+
+    driver: str = "local"
+    options: dict[str, str] = {}
+    labels: dict[str, str] = {}
+
+
+class File(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A file with this content, which the container sees under ``path`` and cannot change."""
+
+    path: str
+    content: str = ""
+    uid: int = 0
+    gid: int = 0
+    mode: int = 0o444
+
+
+class Secret(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A file of the node's ``agent.secrets_dir``; an empty ``path`` is ``/run/secrets/<name>``."""
+
+    name: str
+    path: str = ""
+    uid: int = 0
+    gid: int = 0
+    mode: int = 0o444
+
+
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the workload may use at most: bytes of memory, cores, processes and threads; 0 is unlimited."""
+
+    memory: Whole = 0
+    cpu: Amount = 0.0
+    pids: int = 0

@@ -1,0 +1,46 @@
+"""What a pod needs of its node's agent, and what an agent says that it can do (R11).
+
+A feature is ``runtime.<name>``, ``allow.<what>`` or ``allow.<folder>``. A folder allows everything below it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection
+
+from store.manifests import Manifest
+
+ALLOWABLE = ("privileged", "host-network", "host-pid", "devices", "capabilities", "security-options")
+
+
+def needed(manifest: Manifest) -> tuple[str, ...]:
+    """The features that a node's agent must have for a pod; every agent can run a process."""
+    if manifest.runtime == "process":
+        return ()
+    found = [f"runtime.{manifest.runtime}"]
+    if (container := manifest.container) is not None:
+        asked = (
+            container.privileged,
+            container.network == "host",
+            container.pid == "host",
+            container.devices,
+            container.cap_add,
+            container.security_options,
+        )
+        found += [f"allow.{name}" for name, wants in zip(ALLOWABLE, asked, strict=True) if wants]
+    binds = {mount.source for mount in manifest.mounts if mount.type == "bind"}
+    return (*found, *(f"allow.{folder}" for folder in sorted(binds)))
+
+
+def lacking(needs: Collection[str], has: Collection[str]) -> list[str]:
+    """Those needs that an agent with these features cannot meet."""
+    return [need for need in needs if need not in has and not _below(need, has)]
+
+
+def _below(need: str, has: Collection[str]) -> bool:
+    """Whether the need is a path in one of the allowed folders."""
+    path = posixpath.normpath(need.removeprefix("allow."))
+    if not path.startswith("/"):
+        return False
+    folders = [each.removeprefix("allow.").rstrip("/") for each in has if each.startswith("allow./")]
+    return any(path == (folder or "/") or path.startswith(folder + "/") for folder in folders)
