@@ -7,7 +7,8 @@ import re
 from farmd.compose import schema
 from farmd.compose.errors import refuse
 from farmd.compose.scalars import word, words
-from farmd.deploy.model import Device, DeviceReservation, Placement, Resources, Ulimit
+from farmd.deploy.model import Placement, Resources
+from store.containers import Device, DeviceReservation, Ulimit
 from store.manifests import Constraint, Spread
 
 _RULE = re.compile(r"\s*([^\s=!]+)\s*(==|!=)\s*(\S.*?)\s*")
