@@ -40,15 +40,9 @@ def reference(family: str, owner: str) -> str:
     return f"{family}/{owner}"
 
 
-def naming(services: Listing[Service], owner: str) -> list[Stored[Service]]:
-    """The services whose ``active`` names an owner.
-
-    Raises:
-        RecordInvalid: one does not decode, and so may name it, too.
-    """
-    if services.broken:
-        raise services.broken[0]
-    return [stored for stored in services.items if owner in stored.record.active]
+def naming(services: Listing[Service], *owners: str) -> list[Stored[Service]]:
+    """The services whose ``active`` names one of these owners; what does not decode names nobody."""
+    return [stored for stored in services.items if not set(owners).isdisjoint(stored.record.active)]
 
 
 class ServiceStore(NamedRecords[Service]):

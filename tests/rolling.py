@@ -13,15 +13,16 @@ from store import codec, manifests, operations
 from store.audit import Audit
 from store.checkpoint import replay
 from store.history import Ended, History
-from store.manifests import Manifest
+from store.manifests import Manifest, Port
 from store.named import NamedRecords, decode_named
 from store.policies import Policy, Stage
 from store.rcs import ReplicationController
 from store.rollouts import KIND, RolloutStatus
 from tests.fleet import CLOCK, Cluster, eventually
 
-FIRST = Manifest(id="web", command=["first"])
-SECOND = Manifest(id="web", command=["second"])
+PORTS = {"http": Port()}
+FIRST = Manifest(id="web", command=["first"], ports=PORTS)
+SECOND = Manifest(id="web", command=["second"], ports=PORTS)
 KINDS = ("rcs", "rollouts")
 QUICK = Policy(stages=["100%"], progress_deadline=1.0, min_healthy_time=0.0)
 STAGED = msgspec.structs.replace(QUICK, stages=[Stage(to=1), Stage(to="100%", approve=True)])
@@ -69,7 +70,8 @@ class Rolling:
         wanted = msgspec.structs.replace(stored.record, manifest=manifests.digest(body))
         held = Guard((operations.check_not_exists(self.call.keys.mutation_lock("rcs", stored.record.id)),))
         ensured = (manifests.ensure(self.call.keys, body),)
-        return await creation.begin(self.call, stored, wanted, held, ensured, policy=policy, **fields)
+        chosen = {"policy": policy, "pod": manifest, **fields}
+        return await creation.begin(self.call, stored, wanted, held, ensured, **chosen)
 
     async def say(self, mutation: Mutation) -> None:
         await commit(self.call, mutation)

@@ -16,6 +16,7 @@ from farmd.rollout import commands, creation, scaling
 from farmd.rollout.noun import ROLLOUT
 from farmd.rollout.ru import from_p2
 from store.errors import InputInvalid
+from store.families import SERVICES
 from store.policies import Policy, Stage
 from store.quantities import seconds
 from store.rollouts import KIND
@@ -33,6 +34,12 @@ from store.rollouts import KIND
 @click.option("--bake", default="", metavar="TIME", help="How long each stage rests before the next.")
 @click.option("--approve", is_flag=True, help="Each stage but the first waits for farmctl rollout approve.")
 @click.option("--leave-old", is_flag=True, help="Keep the old controller in the end.")
+@click.option(
+    "--service",
+    default="",
+    shell_complete=objects(SERVICES.name),
+    help="The service whose pods they are; made where there is none.",
+)
 async def create(
     invocation: Invocation,
     old: str,
@@ -44,6 +51,7 @@ async def create(
     bake: str,
     approve: bool,
     leave_old: bool,
+    service: str,
 ) -> None:
     """Begin a rollout from one controller to another that exists.
 
@@ -63,7 +71,9 @@ async def create(
         policy = said if said != Policy() else None
     else:
         raise InputInvalid("found neither -f FILE nor both --rc and --to, expected one of them", field="rc")
-    mutation = await creation.toward(invocation.call, old, new, replicas=replicas, policy=policy)
+    mutation = await creation.toward(
+        invocation.call, old, new, replicas=replicas, policy=policy, service=service
+    )
     await apply(invocation, [mutation])
     await converge(invocation, ROLLOUT, [mutation])
 

@@ -14,6 +14,7 @@ import msgspec
 from farmd.farm.writer import Write
 from farmd.kinds import KINDS
 from farmd.pods.changes import Change, NodeChanges, Note, removal, repair, reservations, wanted
+from farmd.rollout import serving
 from farmd.rollout.model import Action, Moves, Plan, Turn
 from farmd.rollout.noun import ROLLOUT, controller
 from farmd.rollout.reader import Reading
@@ -28,6 +29,7 @@ from store.operations import Operation
 from store.pods import Pod
 from store.rcs import ReplicationController
 from store.rollouts import KIND, Ending, Rollout
+from store.services import ServiceStore
 from store.work import Work
 
 Known = Sequence[tuple[Ended, Entry]]
@@ -111,9 +113,15 @@ def rewritten(stored: Stored[ReplicationController], context: Context, **fields:
 LOCKS: frozenset[Action] = frozenset({"take", "lock", "back"})
 
 
-def turn(reading: Reading, change: Turn, context: Context, claim: Claim) -> list[Write | Operation]:
-    """A transition: the phase, and where it changes hands both controllers and their locks."""
-    writes: list[Write | Operation] = []
+def turn(
+    reading: Reading, change: Turn, context: Context, claim: Claim, services: serving.Found = ()
+) -> list[Write | Operation]:
+    """A transition: the phase, and where it changes hands both controllers and their locks.
+
+    ``services`` are those that it switches.
+    """
+    store, back = ServiceStore(context.client, context.keys), reading.snapshot.back
+    writes: list[Write | Operation] = [*serving.switched(store, services, reading.stored.record, back=back)]
     if change.action != "lock":
         writes.append(_noted(reading, change, context))
     if change.action in LOCKS:
@@ -167,11 +175,13 @@ def goes(rollout: Rollout, outcome: Ending) -> str:
     return rollout.new if outcome == "reverted" and rollout.created_new else ""
 
 
-def end(reading: Reading, change: Turn, context: Context, known: Known) -> list[Write | Operation]:
+def end(
+    reading: Reading, change: Turn, context: Context, known: Known, services: serving.Found = ()
+) -> list[Write | Operation]:
     """The rollout is over: its record goes, and the controllers that stay are managed by nobody.
 
-    ``known`` is the history of its controller. Where the old controller goes, the new one that was made for
-    the rollout takes its name.
+    ``known`` is the history of its controller, ``services`` are those that name one of the controllers.
+    Where the old controller goes, the new one that was made for the rollout takes its name.
     """
     rollout, records = reading.stored.record, reading.records
     own = ROLLOUT.records(context.client, context.keys)
@@ -191,6 +201,8 @@ def end(reading: Reading, change: Turn, context: Context, known: Known) -> list[
             name = rollout.name
             writes.append(operations.create(context.keys.name(RCS.name, name), codec.encode(rc)))
         writes.append(rewritten(stored, context, name=name, **_free(stored.record)))
+    store = ServiceStore(context.client, context.keys)
+    writes += serving.ended(store, services, rollout, change.outcome, records.keys() - {going})
     ended = _ended(reading, change, _old(reading), context)
     return [*writes, *History(context.client, context.keys).add(ended, known)]
 

@@ -11,7 +11,7 @@ import msgspec
 
 from farmd.commands import fleet
 from farmd.commands.mutation import Call, Change, Guard, Mutation, registered
-from farmd.rollout import fitting
+from farmd.rollout import fitting, serving
 from farmd.rollout.checks import check
 from farmd.rollout.noun import controller, live
 from farmd.rollout.simulate import Course, simulate
@@ -59,6 +59,7 @@ async def begin(
         created=call.clock.now(),
     )
     rollout = _rollout(call, ident, before, new, wanted.replicas_desired, chosen)
+    rollout, services = await _served(call, rollout, new, "", pod)
     check(rollout, new.min_healthy_time)
     _refuse_disabled(before)
     if not retry:
@@ -73,15 +74,24 @@ async def begin(
             *(await _own(call, rollout)),
             *rcs.create(managed(new, ident), raw=stored.raw),
             rcs.replace(stored, managed(before, ident)),
+            *services,
         ),
         partial(_course, call, rollout, before, new, pod),
     )
 
 
 async def toward(
-    call: Call, old: str, new: str, *, replicas: int | None = None, policy: Policy | None = None
+    call: Call,
+    old: str,
+    new: str,
+    *,
+    replicas: int | None = None,
+    policy: Policy | None = None,
+    service: str = "",
 ) -> Mutation:
     """A rollout from one controller to another that exists, by names or ids; both stay if it is reverted.
+
+    ``service`` is the name of the service that goes with it; empty: one that names the old controller.
 
     Raises:
         NotFound, Conflict, Locked, InputInvalid: as ``begin``.
@@ -92,6 +102,7 @@ async def toward(
     ident, total = call.ids.new(), before.record.replicas_desired if replicas is None else replicas
     chosen = policy or before.record.rollout or Policy()
     rollout = _rollout(call, ident, before.record, after.record, total, chosen, created_new=False)
+    rollout, services = await _served(call, rollout, after.record, service)
     check(rollout, after.record.min_healthy_time)
     if total < rollout.started_to:
         has = f"{rollout.started_to}, which {after.record.name} has already"
@@ -103,7 +114,7 @@ async def toward(
         _refuse_disabled(each)
     records = rcs.records(call.client, call.keys)
     taken = [records.replace(each, managed(each.record, ident)) for each in (before, after)]
-    guards = (*held.operations, *held_too.operations)
+    guards = (*held.operations, *held_too.operations, *services)
     own = await _own(call, rollout)
     course = partial(_course, call, rollout, before.record, after.record)
     return Mutation(_begun(rollout), (await registered(call), *guards, *own, *taken), course)
@@ -136,6 +147,18 @@ def _rollout(
         by=call.actor,
         at=call.clock.now(),
     )
+
+
+async def _served(
+    call: Call, rollout: Rollout, new: ReplicationController, name: str, pod: Manifest | None = None
+) -> tuple[Rollout, tuple[Operation, ...]]:
+    """The rollout with its service, and what it writes of services at its beginning.
+
+    A farm that knows no services would leave them as they are, so it must not carry it out (R11).
+    """
+    service, operations = await serving.join(call, rollout, new, name, pod)
+    needs = sorted({*rollout.needs, STAGED}) if operations else rollout.needs
+    return msgspec.structs.replace(rollout, service=service, needs=needs), operations
 
 
 async def _course(

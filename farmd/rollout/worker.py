@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from alerting.alert import Alert
 from farmd.pods.placement import Subject
-from farmd.rollout import actions, membership, report
+from farmd.rollout import actions, membership, report, serving
 from farmd.rollout import plan as planning
 from farmd.rollout.following import Following
 from farmd.rollout.gates import Ask, Watch
@@ -153,7 +153,10 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         if turn.action == "end":
             return await self._end(reading, turn)
         audit = self.audit(f"rollout.{turn.action}", turn.reason, name=rollout.name, after=report.told(turn))
-        writes = actions.turn(reading, turn, context, self.claim)
+        services: serving.Found = ()
+        if turn.action == "switch":
+            services = await serving.to_switch(context.client, context.keys, rollout)
+        writes = actions.turn(reading, turn, context, self.claim, services)
         await self.writer.commit(*self.stands(), *writes, audit)
         if plan.fault:
             await self.status.incidents.tell(self._alert(reading, plan.fault))
@@ -177,7 +180,9 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         known = await History(self.context.client, self.context.keys).read(rollout.name)
         # The record is gone with the commit, and with it whoever could tell of the end after a crash.
         await self._tell_of_end(reading, turn, [ended.outcome for ended, _ in known[:1]])
-        await self.writer.commit(*self.stands(), *actions.end(reading, turn, self.context, known), audit)
+        services = await serving.read(self.context.client, self.context.keys, rollout)
+        writes = actions.end(reading, turn, self.context, known, services)
+        await self.writer.commit(*self.stands(), *writes, audit)
         return Outcome("done")
 
     async def _tell_of_end(self, reading: Reading, turn: Turn, before: Sequence[Ending]) -> None:

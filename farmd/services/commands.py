@@ -19,10 +19,11 @@ from farmd.services.endpoints import Endpoint, Sighting, host
 from store import codec, manifests, operations
 from store.entry import Entry, Stored
 from store.errors import Conflict, InputInvalid, RecordInvalid
-from store.families import FAMILIES, owners, owns_pods
+from store.families import FAMILIES, ROLLOUTS, owners, owns_pods
 from store.keys import is_sentinel, valid_name
-from store.named import Owner
+from store.named import NamedRecords, Owner
 from store.nodes import Agent
+from store.rollouts import Rollout
 from store.services import KIND, NOUN, Service, ServiceStore, reference
 
 
@@ -62,9 +63,18 @@ async def delete(call: Call, target: str) -> Mutation:
 
     Raises:
         NotFound: there is none. Locked: somebody holds its mutation lock.
+        Conflict: a rollout switches it.
     """
     store = ServiceStore(call.client, call.keys)
     stored = await store.find(target)
+    rollouts = await NamedRecords(call.client, call.keys, ROLLOUTS.name, Rollout, ROLLOUTS.name).list()
+    for each in rollouts.items:
+        if each.record.service == stored.record.id:
+            raise Conflict(
+                f"{NOUN} {stored.record.name!r} is used by {title(ROLLOUTS.name, each.record.name)}",
+                id=stored.record.id,
+                hint=f"wait until that is over: farmctl rollout status {each.record.name}",
+            )
     held = await guard(call, KIND, stored.record.id, f"{NOUN} {stored.record.name!r}")
     before, after = {"exists": True, **held.before}, {"exists": False, **held.after}
     change = _change(stored.record, "delete", before=before, after=after, destructive=True)

@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from farmd.rollout import commands, scaling
+from farmd.services import commands as service_commands
 from store.errors import Conflict, NotFound
+from store.services import ServiceStore
 from tests.fleet import RunningFarm, cluster_on, eventually, farm_on, start_farm
 from tests.mortal import bury, mortal_farm
 from tests.obedient import Obedient, obedient
@@ -201,3 +203,28 @@ async def test_w13_a_farm_that_dies_after_any_step_changes_nothing_about_the_end
     async with farm_on(rolling.cluster.client, "heir", keys=rolling.cluster.keys, kinds=KINDS):
         assert (await rolling.ended(ident)).outcome == "done"
         await rolling.whole(SECOND, 3)
+
+
+async def test_t8_a_service_names_both_versions_while_a_rollout_lasts_and_what_stays_after_it(
+    rolling: Rolling, agents: Obedient, farm: RunningFarm
+) -> None:
+    await rolling.prepare(3)
+    assert rolling.rc is not None
+    first = rolling.rc.id
+    services = ServiceStore(rolling.call.client, rolling.call.keys)
+    await rolling.say(await service_commands.create(rolling.call, "shop", "http", ["web"]))
+
+    async def active() -> list[str]:
+        return (await services.find("shop")).record.active
+
+    agents.broken.add(digest(SECOND))
+    ident = await rolling.update(SECOND)
+    assert len(await active()) == 2
+    assert (await rolling.ended(ident)).outcome == "reverted"
+    assert await active() == [f"rcs/{first}"]
+    agents.broken.clear()
+    ident = await rolling.update(SECOND, retry=True)
+    assert (await rolling.ended(ident)).outcome == "done"
+    (rc,) = (await rolling.controllers()).values()
+    assert rc.id != first
+    assert await active() == [f"rcs/{rc.id}"]
