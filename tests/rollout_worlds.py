@@ -81,7 +81,8 @@ def rollout(total: int, minimum: int, **fields: Any) -> Rollout:
 
 @dataclasses.dataclass
 class World:
-    """A rollout and its fleet; ``free`` are empty nodes. ``step`` does what one cycle plans."""
+    """A rollout and its fleet. ``free`` are empty nodes, ``ending`` counts the pods of each side that were
+    removed and run still. ``step`` does what one cycle plans."""
 
     rollout: Rollout
     old: dict[Place, PodState]
@@ -93,6 +94,7 @@ class World:
     risen: float = NOW
     unfit: frozenset[Place] = frozenset()
     outcome: str = ""
+    ending: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def snapshot(self, **fields: Any) -> Snapshot:
         od, nd = self.counts.get(OLD, len(self.old)), self.counts.get(NEW, len(self.new))
@@ -100,8 +102,8 @@ class World:
         told: dict[str, Any] = {
             "rollout": self.rollout,
             "state": self.state,
-            "old": Side(controller(OLD, od, taken=taken), self.old),
-            "new": Side(controller(NEW, nd, taken=taken), self.new),
+            "old": Side(controller(OLD, od, taken=taken), self.old, terminating=self.ending.get(OLD, 0)),
+            "new": Side(controller(NEW, nd, taken=taken), self.new, terminating=self.ending.get(NEW, 0)),
             "locks": True,
             "risen": self.risen,
             "now": self.now,
@@ -145,7 +147,10 @@ class World:
 
     def _move(self, move: Move, sides: Mapping[str, dict[Place, PodState]], source: str, target: str) -> None:
         if move.source is not None:
-            del sides[target if move.way in ("refill", "trim") else source][move.source]
+            side = target if move.way in ("refill", "trim") else source
+            del sides[side][move.source]
+            if move.way in ("drop", "trim"):
+                self.ending[side] = self.ending.get(side, 0) + 1
             if not move.in_place:
                 self.free.append(move.source[0])
         if move.target is not None:
@@ -156,6 +161,7 @@ class World:
 
     def settle(self, healthy: bool = True) -> None:
         """Every agent acts, and each new pod passes its check, or fails it."""
+        self.ending.clear()
         for side, pods in ((OLD, self.old), (NEW, self.new)):
             for place, state in pods.items():
                 if state.reality is None:

@@ -31,8 +31,6 @@ def check(rollout: Rollout, min_healthy_time: float = 0.0) -> None:
     if policy.progress_deadline <= settles:
         found = f"{policy.progress_deadline:g} s"
         _refuse("progress_deadline", found, f"more than min_healthy_time, which is {settles:g} s")
-    if policy.strategy != "rolling":
-        _refuse("strategy", policy.strategy, "rolling")
 
 
 def _check_stages(policy: Policy, total: int) -> None:

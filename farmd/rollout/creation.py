@@ -24,7 +24,7 @@ from store.history import History
 from store.manifests import Manifest
 from store.operations import Operation
 from store.policies import Policy
-from store.rcs import ReplicationController
+from store.rcs import NUMBERED, ReplicationController
 from store.rollouts import KIND, MANAGED, STAGED, Rollout
 
 LONGEST_NAME = 63
@@ -58,6 +58,8 @@ async def begin(
         replicas_desired=0,
         created=call.clock.now(),
     )
+    if chosen.beside:
+        new = named(new, pod or await manifests.read(call.client, call.keys, new.manifest))
     rollout = _rollout(call, ident, before, new, wanted.replicas_desired, chosen)
     rollout, services = await _served(call, rollout, new, "", pod)
     check(rollout, new.min_healthy_time)
@@ -101,6 +103,9 @@ async def toward(
     after, held_too = await rcs.editable(call, new, membership=True)
     ident, total = call.ids.new(), before.record.replicas_desired if replicas is None else replicas
     chosen = policy or before.record.rollout or Policy()
+    if chosen.beside:
+        pod = await manifests.read(call.client, call.keys, after.record.manifest)
+        after = msgspec.structs.replace(after, record=named(after.record, pod))
     rollout = _rollout(call, ident, before.record, after.record, total, chosen, created_new=False)
     rollout, services = await _served(call, rollout, after.record, service)
     check(rollout, after.record.min_healthy_time)
@@ -177,6 +182,8 @@ async def _course(
     request = pods.request(new, manifest)
     asked = fitting.question(request, old.id, places)
     unfit = set(places) - fitting.places(asked, eligibility(asked, view), view)
+    if rollout.policy.strategy != "rolling":
+        unfit = set()  # no pod takes the place of another
     course = simulate(rollout, old, new, unfit)
     elsewhere = msgspec.structs.replace(request, leaving=frozenset(unfit))
     return dataclasses.replace(course, short=allocation(elsewhere, course.elsewhere, view).why)
@@ -187,6 +194,16 @@ def _needs(rcs: Iterable[ReplicationController], policy: Policy) -> list[str]:
     known = {need for rc in rcs for need in rc.needs}
     plain = policy.strategy == "rolling" and policy.ratio is None
     return sorted(known if plain else known | {STAGED})
+
+
+def named(rc: ReplicationController, pod: Manifest) -> ReplicationController:
+    """The controller with numbered instances, so that pods of both versions may stand on one node.
+
+    A pod with a fixed port needs a node to itself: there its name alone is the instance.
+    """
+    numbered = not any(port.port for port in pod.ports.values())
+    needs = {need for need in rc.needs if need != NUMBERED} | ({NUMBERED} if numbered else set())
+    return msgspec.structs.replace(rc, numbered=numbered, needs=sorted(needs))
 
 
 def managed(rc: ReplicationController, ident: str) -> ReplicationController:

@@ -22,7 +22,7 @@ from store.pods import Place
 # The most operations that the moves of one transaction may need beside its frame, and what each way needs
 # (R25).
 ROOM = 54
-IN_PLACE, ELSEWHERE, REMOVED = 5, 9, 5
+IN_PLACE, ELSEWHERE, REMOVED, ADDED = 5, 9, 5, 4
 
 # In the order in which pods leave; what is missing leaves before all of them.
 CLASSES = ("lost", "idle", "must leave", "must leave", "serving", "unknown", "lost")
@@ -82,6 +82,40 @@ def plan(shot: Snapshot, goal: Goal, floor: int) -> Moves | Need:
     if not chosen:
         short = _short(shot)
         return Moves(waiting=short or waits(shot, goal, floor), short=short)
+    return _offered(shot, chosen)
+
+
+def grown(shot: Snapshot, count: int, stay: int, floor: int) -> Moves | Need:
+    """Pods that come to the target until it has ``count``; it never takes a place of the source's.
+
+    On the way back pods of the source that serve nobody go at once, until only ``stay`` are left.
+    """
+    source, target = shot.sides
+    headroom = source.settled + target.settled - floor
+    if target.desired > count:
+        return _offered(shot, list(_less("trim", target, target.desired - count, headroom, shot.now)))
+    chosen = [*_refilled(target, headroom, shot.now), *[Move("grow")] * (count - target.desired)]
+    idle = [each for each in leaving(source, shot.now) if shot.back and not each.cost]
+    return _offered(shot, chosen + [Move("drop", each.place) for each in idle[: source.desired - stay]])
+
+
+def shrunk(shot: Snapshot, count: int, stay: int, floor: int) -> Moves | Need:
+    """Pods that leave the source until it has ``count``, as far as the floor permits; on the way back those
+    that serve nobody until only ``stay`` are left."""
+    source, target = shot.sides
+    if source.desired < stay:
+        return Moves((Move("raise"),) * (stay - source.desired))
+    headroom, chosen = source.settled + target.settled - floor, list[Move]()
+    for each in leaving(source, shot.now):
+        least = stay if shot.back and not each.cost else count
+        if source.desired - len(chosen) > least and each.cost <= max(0, headroom):
+            headroom -= each.cost
+            chosen.append(Move("drop", each.place))
+    return _offered(shot, chosen)
+
+
+def _offered(shot: Snapshot, chosen: list[Move]) -> Moves | Need:
+    """The moves with the places that they need, as far as these are known."""
     standing = tuple(move.source for move in chosen if move.way == "take" and move.source is not None)
     if standing and "fit" in shot.unread:
         return Need("fit", leaving=standing)
@@ -94,7 +128,8 @@ def _placed(shot: Snapshot, chosen: list[Move]) -> Moves | Need:
     for move in chosen:
         stays = move.way == "take" and move.source is not None and move.source in shot.fit
         goes = move.way in ("drop", "trim")
-        room -= 0 if move.way == "raise" else REMOVED if goes else IN_PLACE if stays else ELSEWHERE
+        comes = ADDED if move.source is None else ELSEWHERE
+        room -= 0 if move.way == "raise" else REMOVED if goes else IN_PLACE if stays else comes
         if room < 0:
             break
         if stays and move.source is not None:
@@ -192,6 +227,8 @@ def waits(shot: Snapshot, goal: Goal, floor: int) -> str:
     """What the rollout waits for, where nothing can move now."""
     source, target = shot.sides
     stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)
+    if source.terminating and shot.rollout.policy.strategy != "rolling":
+        return f"waiting until {source.terminating} pods that were removed have ended"
     ailing = f"{target.ailing[0]}/{target.ailing[1]}" if target.ailing is not None else ""
     short = source.settled + target.settled <= floor
     if short and (target.desired < there or source.desired > stay):

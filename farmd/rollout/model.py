@@ -44,13 +44,15 @@ class Offer:
 class Side:
     """One controller and its pods. ``stop_after`` is its manifest's (R27).
 
-    ``more`` pods are available and leave after all others; a dry run counts them and lists only the next.
+    ``terminating``: pods that were removed, and whose processes may run still. ``more`` pods are available
+    and leave after all others; a dry run counts them and lists only the next.
     """
 
     rc: ReplicationController
     pods: Mapping[Place, PodState] = field(default_factory=dict)
     stop_after: float = 0.0
     more: int = 0
+    terminating: int = 0
 
     @property
     def desired(self) -> int:

@@ -8,10 +8,12 @@ and each wait has an end or says why it has none.
 
 from __future__ import annotations
 
+import dataclasses
+
 from msgspec.structs import replace
 
 from farmd.pods.state import PodState, altered, foreign, replaceable_at, settling
-from farmd.rollout import membership, verdict
+from farmd.rollout import membership, target, verdict
 from farmd.rollout.model import Moves, Need, Plan, Side, Snapshot, Turn
 from farmd.rollout.stages import Goal, goals, minimum, raised, turning_back
 from farmd.work.model import Ask, Blocked, frozen
@@ -47,15 +49,26 @@ def decide(shot: Snapshot) -> Plan | Ask[Need]:
 
 def floor(shot: Snapshot) -> int:
     """How many pods stay available by our doing; on the way back at least one may always leave."""
-    least = minimum(shot.rollout)
-    return min(least, shot.rollout.started_from - 1) if shot.back else least
+    least, began = minimum(shot.rollout), shot.rollout.started_from
+    if shot.back:
+        return min(least, began if shot.rollout.policy.beside else began - 1)
+    return least
 
 
 def goal(shot: Snapshot) -> Goal:
-    """Where it goes now."""
+    """Where it goes now.
+
+    After the switch of a service the stage rests again, for as long as the old pods stay; on the way back the
+    service is switched back before any new pod leaves.
+    """
+    switched = shot.state is not None and shot.state.switched
     if shot.back:
-        return turning_back(shot.rollout)
+        wanted = turning_back(shot.rollout)
+        kept = switched and shot.new is not None
+        return dataclasses.replace(wanted, new=shot.new.desired) if kept else wanted  # type: ignore[union-attr]
     wanted = stages(shot)[stage(shot)]
+    if switched and not wanted.switch:
+        wanted = dataclasses.replace(wanted, bake=shot.rollout.policy.keep_old)
     return raised(shot.rollout, wanted, shot.new.desired, floor(shot)) if shot.new is not None else wanted
 
 
@@ -125,7 +138,15 @@ def _begin(shot: Snapshot) -> Plan:
 
 
 def _moves_on(shot: Snapshot, number: int) -> RolloutState:
-    return RolloutState(phase="moving", back=shot.back, stage=number, since=shot.now, cause=_cause(shot))
+    state = shot.state or RolloutState(phase="moving")
+    return RolloutState(
+        phase="moving",
+        back=state.back,
+        stage=number,
+        since=shot.now,
+        cause=_cause(shot),
+        switched=state.switched,
+    )
 
 
 def _cause(shot: Snapshot) -> str:
@@ -148,12 +169,14 @@ def _baking(shot: Snapshot, state: RolloutState) -> Plan:
         return Plan(turn=Turn("take", ending, "the last stage is over"))
     if (waits := _unapproved(shot, state.stage + 1)) is not None:
         return waits
+    if stages(shot)[state.stage + 1].switch and not state.switched:
+        return Plan(turn=_switch(shot, state))
     return Plan(turn=Turn("take", _moves_on(shot, state.stage + 1), f"stage {state.stage + 2} begins"))
 
 
 def _gated(shot: Snapshot, state: RolloutState, reached: Goal) -> Plan | None:
     """Waiting for the rest of a stage and for its gates, but not for ever."""
-    told = f"stage {state.stage + 1} is reached"
+    told = "the service is switched" if state.switched else f"stage {state.stage + 1} is reached"
     patience = shot.rollout.policy.progress_deadline
     limits = verdict.limits(reached.gates, shot.gates, state.reached, reached.bake, patience)
     if limits and limits[0][0] <= shot.now:
@@ -163,6 +186,14 @@ def _gated(shot: Snapshot, state: RolloutState, reached: Goal) -> Plan | None:
         return Plan(waiting=f"{told} and rests", after=min([rest, *due]))
     gate = verdict.pending(reached.gates, shot.gates)
     return Plan(waiting=f"{told}; {gate}", after=min(due, default=None)) if gate else None
+
+
+def _switch(shot: Snapshot, state: RolloutState) -> Turn:
+    """The service names the other version from now on. Forward, the old pods stay for a while as they are."""
+    if state.back:
+        return Turn("switch", replace(state, since=shot.now, switched=False), "the old version serves again")
+    switched = replace(state, phase="baking", since=shot.now, reached=shot.now, switched=True)
+    return Turn("switch", switched, "the new version serves")
 
 
 def _unapproved(shot: Snapshot, number: int) -> Plan | None:
@@ -178,17 +209,30 @@ def _moving(shot: Snapshot, state: RolloutState) -> Plan | Ask[Need]:
         return Plan(turn=Turn("lock", state, "it goes on"))
     if shot.busy:
         return Plan(waiting=shot.busy)
-    if _reached(shot):
+    if shot.back and state.switched and shot.old is not None and shot.old.settled >= floor(shot):
+        return Plan(turn=_switch(shot, state))
+    reached, found = _pushed(shot)
+    if reached:
         return _passed(shot, state)
     if (fault := _fault(shot)) is not None:
         return fault
-    found = membership.plan(shot, goal(shot), floor(shot))
     if isinstance(found, Need):
         return Ask(found)
     repairs = () if found.moves else _repairs(shot)
     return Plan(
         moves=found, repairs=repairs, blocked=_short(shot, found), waiting=found.waiting, after=_due(shot)
     )
+
+
+def _pushed(shot: Snapshot) -> tuple[bool, Moves | Need]:
+    """Whether the stage is reached, and what to move now."""
+    wanted, least = goal(shot), floor(shot)
+    if shot.rollout.policy.strategy == "rolling":
+        reached = _reached(shot)
+        return reached, Moves() if reached else membership.plan(shot, wanted, least)
+    healthy = shot.back or shot.rollout.policy.require_healthy_end or not _last(shot)
+    done, found = target.carried_out(shot, wanted, least, healthy)
+    return done and _as_wanted(shot), found
 
 
 def _short(shot: Snapshot, found: Moves) -> Blocked | None:
@@ -207,9 +251,11 @@ def _passed(shot: Snapshot, state: RolloutState) -> Plan:
     wanted, now = stages(shot), stage(shot)
     if _last(shot) and (state.reached or not wanted[now].rests):
         return _end(shot, "done", f"{shot.rollout.replicas} pods of the new version are available")
-    if wanted[now].rests or (wanted[now + 1].approve and shot.rollout.approved <= now + 1):
+    if goal(shot).rests or _unapproved(shot, now + 1) is not None:
         resting = replace(state, phase="baking", since=shot.now, reached=shot.now)
         return Plan(turn=Turn("rest", resting, f"stage {now + 1} is reached"))
+    if wanted[now + 1].switch and not state.switched:
+        return Plan(turn=_switch(shot, state))
     return Plan(turn=Turn("next", _moves_on(shot, now + 1), f"stage {now + 1} is reached"))
 
 
@@ -311,7 +357,10 @@ def _acted(state: PodState) -> bool:
 def _turn_back(shot: Snapshot, cause: str) -> Plan:
     """Back to the old version, at once and for good."""
     number = shot.state.stage if shot.state is not None else 0
-    state = RolloutState(phase="moving", back=True, stage=number, since=shot.now, cause=cause)
+    switched = shot.state is not None and shot.state.switched
+    state = RolloutState(
+        phase="moving", back=True, stage=number, since=shot.now, cause=cause, switched=switched
+    )
     return Plan(turn=Turn("back", state, cause), fault=cause if not shot.rollout.wish else "")
 
 

@@ -143,7 +143,14 @@ class Reader:
         pods = self.pods(rc, rc.min_healthy_time if least is None else least)
         lost = any(state.lost is not None for state in pods.values())
         stop_after = (await context.manifests.get(rc.manifest)).stop_after if lost else 0.0
-        return Side(rc, pods, stop_after)
+        return Side(rc, pods, stop_after, terminating=self._terminating(rollout, rc))
+
+    def _terminating(self, rollout: Rollout, rc: ReplicationController) -> int:
+        """Processes of pods that were removed; nodes that are given up are not waited for (R21)."""
+        if rollout.policy.strategy == "rolling":
+            return 0
+        standing = self._context.fleet.pods(rc.id)
+        return sum(place not in standing for place in self._context.fleet.processes.of(rc.id))
 
     def pods(self, rc: ReplicationController, min_healthy_time: float) -> dict[tuple[str, str], PodState]:
         """A controller's pods as they are now; one whose node is drained must leave it."""

@@ -15,7 +15,7 @@ import msgspec
 
 from farmd.pods.state import PodState
 from farmd.rollout import plan as planning
-from farmd.rollout.membership import ELSEWHERE, IN_PLACE, REMOVED, ROOM
+from farmd.rollout.membership import ADDED, ELSEWHERE, IN_PLACE, REMOVED, ROOM
 from farmd.rollout.model import Need, Offer, Plan, Side, Snapshot
 from farmd.rollout.stages import minimum
 from farmd.rollout.verdict import passed
@@ -30,36 +30,41 @@ from store.rollouts import Rollout
 
 _SHOWN = 8
 # As many pods as one transaction can move, and one more; a step costs the same, however many there are.
-_LISTED = ROOM // min(IN_PLACE, ELSEWHERE, REMOVED) + 1
+_LISTED = ROOM // min(IN_PLACE, ELSEWHERE, REMOVED, ADDED) + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One stage: the counts (old, new) after each transaction, then its rest in seconds."""
+    """One stage: the counts (old, new) after each transaction, then its rest in seconds.
+
+    ``after_switch``: seconds from the switch of the service, with which it begins, until its first change.
+    """
 
     counts: tuple[tuple[int, int], ...] = ()
     bake: float = 0.0
     approve: bool = False
     gates: tuple[str, ...] = ()
+    after_switch: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """All stages. ``elsewhere`` pods need a place on another node than that of the pod which they replace;
+    """All stages. ``elsewhere`` pods need a place on another node than that of the pod which they replace, or
+    where none replaces another: so many stand beside those of before. ``most`` pods there are at a time.
     ``short`` says why there are not enough such places now, ``stopped`` why it would not come to its end."""
 
     minimum: int
     stages: tuple[Step, ...]
     elsewhere: int = 0
+    most: int = 0
+    places: str = ""
     short: str = ""
     stopped: str = ""
 
     def lines(self) -> list[str]:
         """For people, one line a stage."""
         told = [_line(number, self) for number in range(len(self.stages))]
-        needs = f"{self.elsewhere} pods need places on other nodes" if self.elsewhere > 1 else ""
-        needs = needs or ("1 pod needs a place on another node" if self.elsewhere else "")
-        told.append(f"at least {self.minimum} available; {needs or 'in place, no free nodes needed'}")
+        told.append(f"at least {self.minimum} available; {self.places}")
         told += [f"no place: {self.short}"] if self.short else []
         return [*told, f"then it stops: {self.stopped}"] if self.stopped else told
 
@@ -71,10 +76,11 @@ class Course:
                 "bake": each.bake,
                 "approve": each.approve,
                 "gates": list(each.gates),
+                "after_switch": each.after_switch,
             }
             for each in self.stages
         ]
-        places = {"elsewhere": self.elsewhere, "short": self.short}
+        places = {"elsewhere": self.elsewhere, "most": self.most, "short": self.short}
         return {"minimum": self.minimum, "stages": stages, **places, "stopped": self.stopped}
 
 
@@ -84,6 +90,7 @@ def _line(number: int, course: Course) -> str:
         pairs = [*pairs[: _SHOWN - 3], "...", *pairs[-2:]]
     told = f"stage {number + 1} of {len(course.stages)}  old/new {' '.join(pairs)}"
     waits = ["after approval"] if each.approve else []
+    waits += [f"{each.after_switch:g} s after the switch"] if each.after_switch is not None else []
     waits += [f"then rests {each.bake:g} s"] if each.bake else []
     waits += [f"gate{'s' if each.gates[1:] else ''} {', '.join(each.gates)}"] if each.gates else []
     return f"{told}  {', '.join(waits)}".rstrip()
@@ -106,7 +113,7 @@ def simulate(
     )
     reached: list[list[tuple[int, int]]] = [[] for _ in goals]
     reached[0].append((rollout.started_from, rollout.started_to))
-    elsewhere = 0
+    elsewhere, most = 0, rollout.started_from + rollout.started_to
     for number in count():
         plan, now = _decided(shot, frozenset(left), number), planning.stage(shot)
         if plan.turn is not None and plan.turn.action == "end":
@@ -126,18 +133,43 @@ def simulate(
             break
         assert shot.old is not None
         assert shot.new is not None
-        if (counts := (shot.old.desired, shot.new.desired)) != (reached[now] or [*reached[now - 1]])[-1]:
+        counts = (shot.old.desired, shot.new.desired)
+        if counts != next(each[-1] for each in reversed(reached[: now + 1]) if each):
             reached[now].append(counts)
+            most = max(most, sum(counts))
     stages = [
         Step(
             counts=tuple(counts),
             bake=goal.bake,
             approve=goal.approve,
             gates=tuple(gate.name for gate in goal.gates),
+            after_switch=rollout.policy.keep_old if goal.switch else None,
         )
         for counts, goal in zip(reached, goals, strict=True)
     ]
-    return Course(minimum=minimum(rollout), stages=tuple(stages), elsewhere=elsewhere, stopped=stopped)
+    if rollout.policy.strategy != "rolling":
+        elsewhere = most - rollout.started_from - rollout.started_to
+    return Course(
+        minimum=minimum(rollout),
+        stages=tuple(stages),
+        elsewhere=elsewhere,
+        most=most,
+        places=_places(rollout, new, elsewhere, most),
+        stopped=stopped,
+    )
+
+
+def _places(rollout: Rollout, new: ReplicationController, elsewhere: int, most: int) -> str:
+    """Where the new pods stand, and what room they need for that."""
+    nodes = f"{elsewhere} free node{'s' * (elsewhere > 1)} needed"
+    if rollout.policy.beside:
+        needs = "new pods may stand beside old ones" if new.numbered else nodes
+        return f"at most {most} pods: {needs}"
+    if rollout.policy.strategy == "resourceutil":
+        return f"at most {most} pods: old ones go first"
+    if elsewhere > 1:
+        return f"{elsewhere} pods need places on other nodes"
+    return "1 pod needs a place on another node" if elsewhere else "in place, no free nodes needed"
 
 
 def _decided(shot: Snapshot, unfit: frozenset[Place], round_: int) -> Plan:

@@ -98,7 +98,7 @@ def goals(rollout: Rollout, floor: int) -> list[Goal]:
         approve, gates = stage.approve and not (whole and switch), _held(policy, stage)
         found.append(Goal(new, old, stage.bake, approve, gates=gates))
     if switch:
-        found.append(Goal(total, kept, approve=stage.approve, switch=True, gates=gates))
+        found.append(Goal(total, kept, approve=stage.approve, switch=True))
     return found
 
 

@@ -57,6 +57,8 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         """Hear of nothing any more."""
         self.context.fleet.detach(self.claim.item)
         self._following.unfollow(self._controllers, self.claim.item)
+        for controller in self._controllers:
+            self.context.fleet.processes.forget(controller)
         self._phases.see(self.claim.item, "")
         self._gates.stop()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from farmd.rollout.stages import minimum
+from farmd.rollout.stages import ceiling, goals, minimum
 from store.audit import Audit
 from store.embedded.kv import Pair
 from store.nodes import Node
@@ -83,7 +83,7 @@ def _counted(look: Look, moment: Moment, rollout: Rollout) -> Iterable[str]:
         ):
             counts = before.replicas_desired, after.replicas_desired
             yield f"{after.name}: {change} pods more, the counts are {counts}"
-    most = max(rollout.replicas, rollout.started_from + rollout.started_to)
+    most = ceiling(rollout, goals(rollout, minimum(rollout)))
     if total > most:
         yield f"both counts are {total}, at most {most} may be"
 

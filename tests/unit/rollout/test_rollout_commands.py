@@ -49,6 +49,35 @@ async def rollout(call: Call) -> Rollout:
     return stored.record
 
 
+def policy(**fields: Any) -> dict[str, Any]:
+    return {"rollout": {"strategy": "availability", **fields}}
+
+
+@pytest.mark.parametrize(("port", "numbered"), [(0, True), (8080, False)], ids=["any port", "a fixed port"])
+async def test_pods_of_both_versions_may_stand_on_one_node_unless_a_port_is_fixed(
+    port: int, numbered: bool
+) -> None:
+    async with person() as call:
+        await created(call)
+        pod = {"id": "web", "command": ["second"], "ports": {"http": {"port": port}}}
+        spec = RC.file.parse(document(pod=pod, **policy(ratio=50)), "x")
+        await commit(call, await RC.update(call, spec, now=False))
+        found = await rollout(call)
+        new = (await RC.records(call.client, KEYS).get(found.new)).record
+        own = ["numbered.1"] if numbered else []
+        assert (new.numbered, new.needs) == (numbered, [*own, "rollouts.1"])
+        assert (found.policy.minimum, found.needs) == (None, [*own, "rollouts.2"])
+        edited = RC.file.build(spec, new.id, new.manifest, new)
+        assert (edited.numbered, edited.needs) == (new.numbered, new.needs)
+
+
+async def test_blue_green_needs_a_service() -> None:
+    async with person() as call:
+        await created(call)
+        with pytest.raises(InputInvalid, match=r"rollout\.service: found none, expected one that names"):
+            await update(call, **policy(strategy="blue-green"))
+
+
 async def test_it_writes_the_rollout_and_a_second_controller_and_keeps_people_out() -> None:
     async with person() as call:
         await created(call)

@@ -57,6 +57,33 @@ SHOWN = [
             "at least 2 available; in place, no free nodes needed",
         ],
     ),
+    (
+        rollout(4, 0, policy={"strategy": "availability", "minimum": None, "ratio": 50, "stages": []}),
+        (),
+        [
+            "stage 1 of 2  old/new 4/0 4/2 2/2",
+            "stage 2 of 2  old/new 2/4 0/4",
+            "at least 4 available; at most 6 pods: 2 free nodes needed",
+        ],
+    ),
+    (
+        rollout(4, 0, policy={"strategy": "resourceutil", "minimum": None, "stages": ["50%", "100%"]}),
+        (),
+        [
+            "stage 1 of 2  old/new 4/0 2/0 2/2",
+            "stage 2 of 2  old/new 0/2 0/4",
+            "at least 2 available; at most 4 pods: old ones go first",
+        ],
+    ),
+    (
+        rollout(4, 0, policy={"strategy": "blue-green", "minimum": None, "stages": []}, service="77aa"),
+        (),
+        [
+            "stage 1 of 2  old/new 4/0 4/4",
+            "stage 2 of 2  old/new 0/4  600 s after the switch",
+            "at least 4 available; at most 8 pods: 4 free nodes needed",
+        ],
+    ),
 ]
 
 
@@ -64,6 +91,12 @@ SHOWN = [
 def test_it_tells_the_counts_of_each_stage(begun: Any, unfit: Any, lines: list[str]) -> None:
     found = simulate(begun, controller(OLD, begun.started_from), controller(NEW, begun.started_to), unfit)
     assert found.lines() == lines
+
+
+def test_new_pods_with_numbered_instances_need_no_nodes_of_their_own() -> None:
+    begun = rollout(4, 0, policy={"strategy": "availability", "minimum": None, "ratio": 50, "stages": []})
+    found = simulate(begun, controller(OLD, 4), controller(NEW, 0, numbered=True))
+    assert found.lines()[-1] == "at least 4 available; at most 6 pods: new pods may stand beside old ones"
 
 
 def test_a_step_looks_at_a_few_pods_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,11 +122,13 @@ def test_a_step_looks_at_a_few_pods_however_many_there_are(monkeypatch: pytest.M
 def test_it_tells_what_the_planner_does_in_a_world_where_nothing_fails(data: st.DataObject) -> None:
     total = data.draw(st.integers(1, 25), "replicas")
     began = data.draw(st.integers(0, 25), "replicas before")
+    strategy = data.draw(st.sampled_from(["rolling", "availability", "resourceutil", "blue-green"]))
     minimum = data.draw(st.integers(0, max(0, total - 1)), "minimum")
     parts = sorted(data.draw(st.sets(st.integers(1, total), max_size=4), "stages") | {total})
     rests = data.draw(st.sampled_from([0.0, 30.0]), "bake")
     leave = data.draw(st.booleans(), "leave old")
-    policy = {"stages": [Stage(to=part, bake=rests) for part in parts], "leave_old": leave}
+    stages = [Stage(to=part, bake=rests) for part in parts]
+    policy = {"strategy": strategy, "stages": stages, "leave_old": leave}
     begun = rollout(total, minimum, began=began, policy=policy)
     world = World(begun, on(began), free=[f"free{number}" for number in range(40)])
     acted = acts(world)
@@ -113,6 +148,8 @@ def acts(world: World) -> list[tuple[int, int]]:
         if counts != seen[-1]:
             seen.append(counts)
         elif plan.turn is None and any(state.reality is None for state in world.new.values()):
+            world.settle()
+        elif plan.turn is None and world.ending:
             world.settle()
         elif plan.turn is None:
             world.now += 60.0
