@@ -19,7 +19,8 @@ from scheduler.feasibility import TOLERANCE, room_reasons, standing_reasons
 from scheduler.model import EVICTING, FleetView, NodeView, Request
 from scheduler.requirement import Requirement, compile_request
 from store import codec
-from store.manifests import asked
+from store.features import needed
+from store.manifests import PORT_RESOURCE, asked
 from store.nodes import NodeVolume
 
 Machines = int
@@ -75,7 +76,8 @@ class ClusterState:
         """
         placement = request.manifest.placement
         rules = codec.encode([placement.constraints, placement.tolerations])
-        key = (request.selector, rules, request.manifest.system, request.among)
+        needs = needed(request.manifest)
+        key = (request.selector, rules, request.manifest.system, needs, request.among)
         found = self._suitable.get(key)
         if found is None:
             found = self._suitable[key] = self._judged(compile_request(request))
@@ -158,7 +160,7 @@ class ClusterState:
 
 def _capacity(node: NodeView, resource: str) -> float:
     """What a node has of a resource: each published port once."""
-    return node.capacity.get(resource, 1.0 if resource.startswith("port/") else 0.0)
+    return node.capacity.get(resource, 1.0 if resource.startswith(PORT_RESOURCE) else 0.0)
 
 
 def _drawn(seed: str, name: str) -> bytes:

@@ -65,7 +65,6 @@ def _spec(field: str, mount: schema.Mount, around: Surroundings) -> VolumeSpec:
             host_path=mount.source,
             create_host_path=mount.bind.create_host_path,
             propagation=mount.bind.propagation,
-            recursive=mount.bind.recursive,
         )
         return VolumeSpec(name=unnamed("bind", mount.target), type="bind", bind=bind)
     if mount.type == "tmpfs":

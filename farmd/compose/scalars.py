@@ -22,7 +22,7 @@ def size(text: str) -> int:
     return int(float(found[1]) * 1024 ** _POWERS[(found[2] or "").lower()[:1]])
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
     if not re.fullmatch(r"-?\d{1,18}", text):
         raise InputInvalid(f"found {text!r}, expected a whole number")
     return int(text)
@@ -58,7 +58,7 @@ def _reads(parse: Callable[[str], object]) -> msgspec.Meta:
 
 
 Size = Annotated[int, _reads(size)]
-Count = Annotated[int, _reads(_count)]
+Count = Annotated[int, _reads(count)]
 Number = Annotated[float, _reads(_number)]
 Flag = Annotated[bool, _reads(_flag)]
 FileMode = Annotated[int, _reads(file_mode)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from farmd.compose.scalars import Count, FileMode, Flag, Number, Pairs, Scalar, Size, Words
+from farmd.deploy.model import Propagation
 from store.manifests import Toleration
 from store.quantities import Seconds
 
@@ -27,8 +28,7 @@ class Port(_Struct, frozen=True, kw_only=True):
 
 class BindMount(_Struct, frozen=True, kw_only=True):
     create_host_path: Flag = True
-    propagation: str = ""
-    recursive: str = ""
+    propagation: Propagation = ""
 
 
 class VolumeMount(_Struct, frozen=True, kw_only=True):

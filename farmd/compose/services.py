@@ -13,9 +13,10 @@ from farmd.compose.amounts import placement, resources
 from farmd.compose.errors import refuse
 from farmd.compose.files import Surroundings, configs_of, content_of, environment, secrets_of
 from farmd.compose.mounts import mounts_of
-from farmd.compose.scalars import word, words
+from farmd.compose.scalars import count, size, word, words
 from farmd.deploy import port_spec
 from farmd.deploy.model import (
+    LOG_DRIVER,
     ConfigSpec,
     ContainerSpec,
     Hook,
@@ -71,12 +72,9 @@ def service_spec(name: str, said: schema.Service, around: Surroundings) -> Servi
         cap_drop=said.cap_drop,
         sysctls=words(said.sysctls),
         security_options=said.security_opt,
-        log=LogDriver(said.logging.driver, words(said.logging.options)) if said.logging.driver else None,
+        log=_log(where, said.logging),
         health=_health(where, said.healthcheck),
-        restart=Restart(initial=said.deploy.restart_policy.delay)
-        if said.deploy.restart_policy
-        else Restart(),
-        restart_policy=_restart(where, said),
+        restart=_restart(where, said),
         stop=Stop(signal=said.stop_signal.removeprefix("SIG") or "TERM", grace=said.stop_grace_period),
         mounts=mounts,
         configs=[*config_mounts, *inlined.values()],
@@ -158,11 +156,34 @@ def _health(where: str, said: schema.Healthcheck | None) -> HealthCheck | None:
     )
 
 
-def _restart(where: str, said: schema.Service) -> Any:
+def _log(where: str, said: schema.Logging) -> LogDriver | None:
+    """The agent keeps the output; of the drivers that do so, too, the limits are taken over."""
+    _one_of(where, "logging.driver", said.driver, {"": "", LOG_DRIVER: "", "json-file": ""})
+    options = words(said.options)
+    if not options:
+        return None
+    try:
+        limits = {
+            "max-size": str(size(options.pop("max-size", "10m"))),
+            "max-file": str(count(options.pop("max-file", "4"))),
+        }
+    except InputInvalid as error:
+        raise InputInvalid(f"{where}.logging.options: {error.message}", field=where) from error
+    if options:
+        refuse(
+            f"{where}.logging.options",
+            min(options),
+            "max-size and max-file alone: the agent keeps the output",
+        )
+    return LogDriver(options=limits)
+
+
+def _restart(where: str, said: schema.Service) -> Restart:
     policy = said.deploy.restart_policy
-    if policy is not None:
-        return _one_of(where, "deploy.restart_policy.condition", policy.condition, _RESTART)
-    return _one_of(where, "restart", said.restart.partition(":")[0], _RESTART)
+    if policy is None:
+        return Restart(policy=_one_of(where, "restart", said.restart.partition(":")[0], _RESTART))
+    condition = _one_of(where, "deploy.restart_policy.condition", policy.condition, _RESTART)
+    return Restart(initial=policy.delay, policy=condition)
 
 
 def _ports(where: str, said: schema.Service) -> list[PortSpec]:

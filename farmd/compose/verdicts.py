@@ -25,7 +25,7 @@ image command entrypoint environment env_file env_file.[].path env_file.[].requi
 expose tmpfs configs.[].source configs.[].target configs.[].uid configs.[].gid configs.[].mode
 secrets.[].source secrets.[].target secrets.[].uid secrets.[].gid secrets.[].mode
 volumes.[].type volumes.[].source volumes.[].target volumes.[].read_only volumes.[].bind.create_host_path
-volumes.[].bind.propagation volumes.[].bind.recursive volumes.[].volume.nocopy volumes.[].volume.subpath
+volumes.[].bind.propagation volumes.[].volume.nocopy volumes.[].volume.subpath
 volumes.[].volume.labels volumes.[].tmpfs.size volumes.[].tmpfs.mode
 healthcheck.disable healthcheck.test healthcheck.interval healthcheck.timeout healthcheck.retries
 healthcheck.start_period depends_on.*.condition depends_on.*.required
@@ -48,7 +48,6 @@ deploy.placement.constraints deploy.placement.preferences.[].spread deploy.place
 _CHANGED = {
     "ports.[].target": "published on each machine that runs a pod; unpublished: one of the agent's ports",
     "ports.[].published": "a port of each machine that runs a pod",
-    "ports.[].host_ip": "an address of the machine",
     "ports.[].protocol": "tcp or udp",
     "ports.[].mode": "host and ingress mean the same: on each machine that runs a pod",
 }
@@ -83,6 +82,7 @@ _WARNED = {
     "isolation": "there is one isolation, that of Linux",
     "umask": "set it in the command",
     "volumes.[].consistency": "has no meaning on Linux",
+    "volumes.[].bind.recursive": "mounts below the folder are seen, too",
     "volumes.[].bind.selinux": "label the folder on the machine",
     "ports.[].name": "ports are named after their number",
     "ports.[].app_protocol": "has no meaning here",
@@ -131,6 +131,7 @@ _REFUSED = {
     "pre_stop": "handle the stop signal in the image",
     "volumes.[].image": "copy the files into the image",
     "deploy.resources.reservations.generic_resources": "set a capacity of the machine, and reserve devices",
+    "ports.[].host_ip": "a port is published on all addresses of a machine; let its firewall choose",
     "x-caddy": "a proxy of its own serves host names",
     "top.include": "give each file with -f",
     "top.models": "run the model as a service",

@@ -21,6 +21,8 @@ Mode = Literal["replicated", "global"]
 Order = Literal["", "start-first", "stop-first"]
 PullPolicy = Literal["always", "missing", "never"]
 
+Propagation = Literal["", "private", "rprivate", "shared", "rshared", "slave", "rslave"]
+
 LOG_DRIVER = "local"
 
 
@@ -71,8 +73,7 @@ class BindOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
     host_path: str
     create_host_path: bool = False
-    propagation: str = ""
-    recursive: str = ""
+    propagation: Propagation = ""
 
 
 class TmpfsOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -177,7 +178,6 @@ class ContainerSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     log: LogDriver | None = None
     health: HealthCheck | None = None
     restart: Restart = Restart()
-    restart_policy: Literal["always", "on-failure", "never"] = "always"
     stop: Stop = Stop()
     mounts: list[VolumeMount] = []
     configs: list[FileMount] = []

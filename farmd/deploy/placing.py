@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from farmd.deploy.manifest import manifest_of, placement_of
 from farmd.deploy.model import ServiceSpec
 from scheduler.model import Request
 from scheduler.volumes import Volume
 from store import selectors
-from store.manifests import Constraint, Manifest, Placement
+from store.manifests import Manifest
 
 ALL = selectors.parse("")
 
 
-def amounts_of(spec: ServiceSpec) -> dict[str, float]:
-    """What one pod takes of its machine: what it reserves, and each of its published ports."""
-    limits = spec.container.resources
-    amounts = {"cpu": limits.cpu_reservation, "memory": float(limits.memory_reservation)}
-    ports = {f"port/{port.published}/{port.protocol}": 1.0 for port in spec.ports if port.published}
-    return {name: amount for name, amount in amounts.items() if amount > 0} | ports
-
-
-def placement_of(spec: ServiceSpec) -> Placement:
-    """The rules for its machines as those of a manifest; a named machine is one of a node's label."""
-    said = spec.placement
-    machines = [Constraint("node", "in", said.machines)] if said.machines else []
-    return Placement(
-        constraints=[*said.constraints, *machines],
-        affinity=said.affinity,
-        anti_affinity=said.anti_affinity,
-        spread=said.spread,
-        tolerations=said.tolerations,
-    )
-
-
-def request_of(spec: ServiceSpec, owner: str) -> Request:
-    """One more pod of it, by its placement alone: volumes, room and ports are the plan's own to judge."""
-    manifest = Manifest(id=spec.name, command=[spec.container.image], placement=placement_of(spec))
-    return Request(manifest=manifest, selector=ALL, owner=owner, numbered=True)
+def request_of(spec: ServiceSpec, owner: str, manifest: Manifest | None = None) -> Request:
+    """One more pod of it. That its volumes lie on the machine is the plan's own to judge: it makes them."""
+    asked = replace(manifest or manifest_of(spec), placement=placement_of(spec))
+    most = spec.placement.max_per_node or spec.replicas
+    return Request(manifest=asked, selector=ALL, owner=owner, numbered=True, replicas_per_node=max(1, most))
 
 
 def volumes_of(spec: ServiceSpec, external: frozenset[str] = frozenset()) -> list[Volume]:

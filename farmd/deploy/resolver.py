@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from farmd.deploy import port_spec
-from farmd.deploy.model import LogDriver, ServiceSpec
+from farmd.deploy.manifest import mount_name
+from farmd.deploy.model import ConfigSpec, FileMount, LogDriver, ServiceSpec
 from farmd.deploy.names import generate_service_name
 from farmd.deploy.plan import volume_defaults
 from farmd.deploy.validation import validate
@@ -30,12 +31,51 @@ class ServiceSpecResolver:
             InputInvalid: naming the first field that cannot be.
         """
         validate(spec)
-        container = spec.container
+        found = _by_content(spec)
+        container = found.container
         return replace(
-            spec,
+            found,
             name=spec.name or generate_service_name(container.image, self.rng),
             replicas=spec.replicas if spec.mode == "replicated" else 1,
             ports=sorted(spec.ports, key=port_spec.text),
-            volumes=sorted(map(volume_defaults, spec.volumes), key=lambda each: each.name),
             container=replace(container, log=container.log or LogDriver()),
         )
+
+
+def _by_content(spec: ServiceSpec) -> ServiceSpec:
+    """The same service with its volumes and configs named after what they are, in the order of these names.
+
+    What people call them within a file is no part of a pod, so another name there changes no pod.
+    """
+    known = {each.name: volume_defaults(each) for each in spec.volumes}
+    contents = {each.name: each.content for each in spec.configs}
+    volumes, mounts = {}, []
+    for mount in sorted(spec.container.mounts, key=lambda each: each.path):
+        volume = known[mount.volume]
+        subpath = volume.volume.subpath if volume.volume is not None else ""
+        name = mount_name(volume.type, volume.volume_name, mount.path, subpath)
+        volumes[name] = replace(volume, name=name)
+        mounts.append(replace(mount, volume=name))
+    configs = [_placed(each, f"/{each.name}") for each in spec.container.configs]
+    secrets = [_placed(each, f"/run/secrets/{each.name}") for each in spec.container.secrets]
+    files = {each.path: contents[each.name] for each in configs}
+    return replace(
+        spec,
+        volumes=[volumes[name] for name in sorted(volumes)],
+        configs=[ConfigSpec(name=path, content=files[path]) for path in sorted(files)],
+        container=replace(
+            spec.container,
+            mounts=mounts,
+            configs=sorted((replace(each, name=each.path) for each in configs), key=_path),
+            secrets=sorted(secrets, key=_path),
+        ),
+    )
+
+
+def _placed(file: FileMount, path: str) -> FileMount:
+    uid, gid = (str(int(number)) if int(number or 0) else "" for number in (file.uid, file.gid))
+    return replace(file, path=file.path or path, uid=uid, gid=gid)
+
+
+def _path(file: FileMount) -> str:
+    return file.path

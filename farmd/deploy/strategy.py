@@ -25,9 +25,10 @@ from farmd.deploy.operations import (
     StopContainerOperation,
     Way,
 )
-from farmd.deploy.placing import amounts_of, request_of
+from farmd.deploy.placing import request_of
 from farmd.deploy.plan import eval_container_spec_change
 from scheduler.cluster import ClusterState, Machines
+from store.manifests import asked
 from store.pods import Place
 
 
@@ -138,7 +139,7 @@ class _Planner:
         for volume in self.spec.mounted():
             having &= self.state.having(volume.volume_name)
         allowed = having if self.machines is None else having & self.machines
-        self.eligible, self.amounts = suitable.eligible & allowed, amounts_of(self.spec)
+        self.eligible, self.amounts = suitable.eligible & allowed, asked(request.manifest)
         retained = suitable.retained & allowed
         for pod in self.service.containers:
             machine = pod.place[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from farmd.deploy import port_spec
-from farmd.deploy.model import FileMount, PortSpec, ServiceSpec, VolumeSpec
+from farmd.deploy.model import LOG_DRIVER, FileMount, PortSpec, ServiceSpec, VolumeSpec
 from store import images
 from store.errors import InputInvalid
 from store.keys import valid_name
@@ -33,13 +33,26 @@ def validate(spec: ServiceSpec) -> None:
         _refuse(where, field, found, expected)
     if spec.name:
         valid_name(spec.name, f"{where}: name")
-    checks = (_count(spec), _ports(spec.ports), _volumes(spec), _files(spec), _hook(spec))
+    checks = (_count(spec), _log(spec), _ports(spec.ports), _volumes(spec), _files(spec), _hook(spec))
     for field, found, expected in (mistake for check in checks for mistake in check):
         _refuse(where, field, found, expected)
 
 
 def _refuse(where: str, field: str, found: object, expected: str) -> None:
     raise InputInvalid(f"{where}: {field}: found {shown(found)}, expected {expected}", field=field)
+
+
+def _log(spec: ServiceSpec) -> Iterator[Mistake]:
+    """The agent keeps the output, so the engine's other drivers have no say."""
+    if (log := spec.container.log) is None:
+        return
+    if log.name != LOG_DRIVER:
+        yield "log.name", log.name, f"{LOG_DRIVER}: the agent keeps the output"
+    for name, value in log.options.items():
+        if name not in ("max-size", "max-file") or not (
+            value.isascii() and value.isdigit() and int(value) > 0
+        ):
+            yield f"log.options.{name}", value, "max-size in bytes, and max-file, as numbers above 0"
 
 
 def _count(spec: ServiceSpec) -> Iterator[Mistake]:
@@ -67,8 +80,8 @@ def _ports(ports: Collection[PortSpec]) -> Iterator[Mistake]:
             yield "ports", port_spec.text(port), "tcp or udp: a proxy serves http and https under host names"
         if port.mode == "ingress" and port.published:
             yield "ports", port_spec.text(port), f"{port.published}:{port.container}@host, on each machine"
-        if port.host_prefix:
-            yield "ports", port_spec.text(port), "one address of the machine, or none"
+        if port.host_ip or port.host_prefix:
+            yield "ports", port_spec.text(port), "no address: a port is published on all of the machine's"
     for place, port in enumerate(ports := list(ports)):
         if port_spec.conflicting([port], ports[:place]):
             yield "ports", port_spec.text(port), "each published port once"

@@ -94,6 +94,15 @@ SERVICES: dict[str, tuple[str, str]] = {
     "job": ("deploy: {mode: replicated-job}", "deploy.mode: found 'replicated-job'"),
     "order": ("deploy: {update_config: {order: first}}", "order: found 'first'"),
     "continue": ("deploy: {update_config: {failure_action: continue}}", "found 'continue'"),
+    "published on one address": (
+        "ports: ['127.0.0.1:80:80']",
+        "expected no address: a port is published on all",
+    ),
+    "log driver": ("logging: {driver: syslog}", "logging.driver: found 'syslog'"),
+    "log option": (
+        "logging: {options: {tag: x}}",
+        "logging.options: found 'tag', expected max-size and max-file",
+    ),
     "restart": ("restart: alway", "restart: found 'alway', did you mean 'always'?"),
     "pull": ("pull_policy: daily", "pull_policy: found 'daily'"),
     "size": ("mem_limit: 1 apple", "mem_limit: found '1 apple', expected a size"),

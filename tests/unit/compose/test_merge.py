@@ -112,7 +112,7 @@ def test_anchors_and_merge_keys_are_written_out() -> None:
         services:
           web: {<<: *common, image: a, environment: {<<: *env, B: 2}}
     """).services["web"]
-    assert (web.container.restart_policy, web.container.env) == ("never", {"A": "1", "B": "2"})
+    assert (web.container.restart.policy, web.container.env) == ("never", {"A": "1", "B": "2"})
 
 
 scalars = st.sampled_from([None, "a", "A=1", "x:/y", 1])

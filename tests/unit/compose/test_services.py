@@ -28,7 +28,7 @@ from farmd.deploy.model import (
     VolumeOptions,
     VolumeSpec,
 )
-from store.manifests import Constraint, HealthCheck, Spread, Stop, Toleration
+from store.manifests import Constraint, HealthCheck, Restart, Spread, Stop, Toleration
 from tests.unit.compose.disk import project, service
 
 GIB = 1024**3
@@ -72,9 +72,9 @@ CONTAINER: list[tuple[str, str, Any]] = [
     (
         "logging: {driver: json-file, options: {max-size: 10m, max-file: 3}}",
         "log",
-        LogDriver("json-file", {"max-size": "10m", "max-file": "3"}),
+        LogDriver(options={"max-size": str(10 * 1024**2), "max-file": "3"}),
     ),
-    ("logging: {options: {a: b}}", "log", None),
+    ("logging: {driver: json-file}", "log", None),
     (
         "healthcheck: {test: curl -f localhost, interval: 1m30s, timeout: 5s, retries: 5, start_period: 9s}",
         "health",
@@ -95,11 +95,15 @@ CONTAINER: list[tuple[str, str, Any]] = [
     ("healthcheck: {test: [NONE]}", "health", None),
     ("healthcheck: {disable: true}", "health", None),
     ("stop_signal: SIGQUIT\nstop_grace_period: 1m", "stop", Stop(signal="QUIT", grace=60.0)),
-    ("restart: unless-stopped", "restart_policy", "always"),
-    ("restart: 'no'", "restart_policy", "never"),
-    ("restart: no", "restart_policy", "never"),
-    ("restart: on-failure:3", "restart_policy", "on-failure"),
-    ("deploy: {restart_policy: {condition: none}}", "restart_policy", "never"),
+    ("restart: unless-stopped", "restart", Restart(policy="always")),
+    ("restart: 'no'", "restart", Restart(policy="never")),
+    ("restart: no", "restart", Restart(policy="never")),
+    ("restart: on-failure:3", "restart", Restart(policy="on-failure")),
+    (
+        "deploy: {restart_policy: {condition: none, delay: 5s}}",
+        "restart",
+        Restart(initial=5.0, policy="never"),
+    ),
     (
         "cpus: 1.5\nmem_limit: 1g\nmem_reservation: 512m\nshm_size: 64mb\npids_limit: 100",
         "resources",
@@ -190,12 +194,8 @@ def test_a_key_of_the_service(keys: str, field: str, expected: Any) -> None:
         ("ports: [80]", "80/tcp"),
         ("ports: ['8080:80', '53:53/udp']", "8080:80/tcp@host 53:53/udp@host"),
         (
-            "ports: ['127.0.0.1:8080:80', '[::1]:8081:80']",
-            "127.0.0.1:8080:80/tcp@host [::1]:8081:80/tcp@host",
-        ),
-        (
-            "ports: [{target: 80, published: '8080', host_ip: 10.0.0.1, mode: ingress}]",
-            "10.0.0.1:8080:80/tcp@host",
+            "ports: [{target: 80, published: '8080', mode: ingress}]",
+            "8080:80/tcp@host",
         ),
         ("ports: [{target: 80, protocol: udp}]", "80/udp"),
         ("ports: ['${P}:80']", "9000:80/tcp@host"),

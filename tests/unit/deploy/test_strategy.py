@@ -28,8 +28,8 @@ from farmd.deploy.strategy import Container, RollingStrategy, Service
 from scheduler.cluster import ClusterState
 from scheduler.errors import NoMachine
 from store.nodes import NodeVolume
-from tests.fleets import fleet, node
-from tests.unit.deploy.worlds import ID, applied, cluster, plan, pods, spec
+from tests.fleets import fleet
+from tests.unit.deploy.worlds import ID, applied, cluster, machine, plan, pods, spec
 
 
 def told(operations: Any) -> str:
@@ -156,7 +156,7 @@ def mounting(kind: str, **fields: Any) -> ServiceSpec:
 )
 def test_the_order_of_a_replacement(wanted: ServiceSpec, expected: str) -> None:
     standing = pods("A:o", wanted)
-    view = fleet(node("A", capacity={"cpu": 1.0}, reserved={"web~0": {"cpu": 1.0}}, index=3))
+    view = fleet(machine("A", capacity={"cpu": 1.0}, reserved={"web~0": {"cpu": 1.0}}, index=3))
     state = ClusterState(view, {"A": {"data": NodeVolume()}})
     found = RollingStrategy().plan(state, Service(id=ID, name="web", containers=standing), wanted)
     replacement, *_ = found
@@ -193,11 +193,11 @@ def test_a_hook_runs_once_before_the_first_pod_that_comes_or_changes(
 
 
 def test_volumes_leave_only_the_machines_that_have_them() -> None:
-    state = ClusterState(fleet(node("A"), node("B")), {"B": {"data": NodeVolume()}})
+    state = ClusterState(fleet(machine("A"), machine("B")), {"B": {"data": NodeVolume()}})
     found = RollingStrategy(new_id=ID).plan(state, None, mounting("volume", replicas=3))
     assert told(found) == "+B +B +B"
     with pytest.raises(NoMachine, match="A: has not the volumes"):
-        RollingStrategy().plan(ClusterState(fleet(node("A"))), None, mounting("volume"))
+        RollingStrategy().plan(ClusterState(fleet(machine("A"))), None, mounting("volume"))
 
 
 def test_pods_without_a_machine_are_told() -> None:

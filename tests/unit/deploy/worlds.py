@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace as changed
@@ -21,6 +22,10 @@ from scheduler.model import PodView
 from tests.fleets import fleet, node
 
 ID = "0a1b"
+
+
+machine = partial(node, features=["runtime.container", "allow./srv"])
+"""A machine that runs containers, and lets them have /srv."""
 
 
 def spec(
@@ -67,7 +72,7 @@ def cluster(machines: str, standing: tuple[Container, ...] = (), **facts: Any) -
         name = word.rstrip("!-?")
         there = {pod.place[1]: PodView(ID) for pod in standing if pod.place[0] == name}
         views.append(
-            node(name, lost="!" in word, absent="?" in word, cordoned="-" in word, pods=there, **facts)
+            machine(name, lost="!" in word, absent="?" in word, cordoned="-" in word, pods=there, **facts)
         )
     return ClusterState(fleet(*views))
 

@@ -1,0 +1,307 @@
+"""A service's spec as the manifest of its pods and what its owner holds beside it, and back.
+
+What must never break: ``spec_of(compiled(spec)) == spec`` for a resolved spec. A preview compares a file with
+what runs by this way back, so a field that got lost here would recreate all pods at each deploy.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from farmd.deploy.model import (
+    BindOptions,
+    ConfigSpec,
+    ContainerSpec,
+    FileMount,
+    Hook,
+    LogDriver,
+    Mode,
+    Placement,
+    PortSpec,
+    Resources,
+    ServiceSpec,
+    TmpfsOptions,
+    UpdateConfig,
+    VolumeDriver,
+    VolumeMount,
+    VolumeOptions,
+    VolumeSpec,
+)
+from store import manifests
+from store.containers import Container, File, Limits, Mount, Secret, Volume
+from store.manifests import Constraint, Logs, Manifest, Port
+from store.quantities import Seconds
+
+NODE = "node"
+VOLUME = "volume/"
+_SAME = tuple(name for name in Container.__struct_fields__ if name in ContainerSpec.__struct_fields__)
+_DEVICES = ("shared_memory", "devices", "device_reservations", "ulimits")
+
+
+class Compiled(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A service as it is kept: the manifest, and what no pod knows of."""
+
+    manifest: Manifest
+    mode: Mode = "replicated"
+    replicas: int = 1
+    max_per_node: int = 0
+    update: UpdateConfig = UpdateConfig()
+    pre_deploy: Hook | None = None
+    on_lost: str = "replace"
+    unhealthy_after: Seconds = 300.0
+
+
+def compiled(spec: ServiceSpec) -> Compiled:
+    """A resolved spec as it is kept."""
+    return Compiled(
+        manifest=manifest_of(spec),
+        mode=spec.mode,
+        replicas=spec.replicas,
+        max_per_node=spec.placement.max_per_node,
+        update=spec.update,
+        pre_deploy=spec.pre_deploy,
+        on_lost=spec.on_lost,
+        unhealthy_after=spec.unhealthy_after,
+    )
+
+
+def manifest_of(spec: ServiceSpec) -> Manifest:
+    """The manifest of a service's pods."""
+    said, limits = spec.container, spec.container.resources
+    return Manifest(
+        id=spec.name,
+        runtime="container",
+        container=Container(
+            **{name: getattr(said, name) for name in _SAME},
+            **{name: getattr(limits, name) for name in _DEVICES},
+        ),
+        command=said.command,
+        env=said.env,
+        user=said.user,
+        working_directory=said.working_directory,
+        ports=_ports(spec.ports),
+        health=said.health,
+        restart=said.restart,
+        stop=said.stop,
+        logs=_logs(said.log),
+        mounts=_mounts(spec),
+        volumes=_volumes(spec),
+        files=_files(spec),
+        secrets=[
+            Secret(name=each.name, path=each.path, uid=_id(each.uid), gid=_id(each.gid), mode=each.mode)
+            for each in said.secrets
+        ],
+        limits=Limits(memory=limits.memory, cpu=limits.cpu, pids=limits.pids),
+        resources=_amounts(limits),
+        placement=_placement(spec),
+    )
+
+
+def spec_of(kept: Compiled) -> ServiceSpec:
+    """The resolved spec of a service that is kept."""
+    manifest = kept.manifest
+    container = manifest.container or Container(image="")
+    amounts = manifest.resources
+    return ServiceSpec(
+        name=manifest.id,
+        mode=kept.mode,
+        replicas=kept.replicas,
+        container=ContainerSpec(
+            **{name: getattr(container, name) for name in _SAME},
+            command=manifest.command,
+            env=manifest.env,
+            user=manifest.user,
+            working_directory=manifest.working_directory,
+            log=_log_driver(manifest.logs),
+            health=manifest.health,
+            restart=manifest.restart,
+            stop=manifest.stop,
+            mounts=[
+                VolumeMount(volume=_name(each), path=each.target, read_only=each.read_only)
+                for each in manifest.mounts
+            ],
+            configs=[_file_mount(each, each.path) for each in manifest.files],
+            secrets=[_file_mount(each, each.name) for each in manifest.secrets],
+            resources=Resources(
+                cpu=manifest.limits.cpu,
+                memory=manifest.limits.memory,
+                pids=manifest.limits.pids,
+                cpu_reservation=amounts.get("cpu", 0.0),
+                memory_reservation=int(amounts.get("memory", 0)),
+                **{name: getattr(container, name) for name in _DEVICES},
+            ),
+        ),
+        placement=_said_placement(manifest, kept.max_per_node),
+        ports=[
+            PortSpec(
+                container=each.container or each.port,
+                published=each.port,
+                protocol=each.protocol,
+                mode="host" if each.port else "ingress",
+            )
+            for each in manifest.ports.values()
+        ],
+        volumes=sorted({_name(each): _volume(each, manifest) for each in manifest.mounts}.values(),
+                       key=lambda each: each.name),
+        configs=[ConfigSpec(name=each.path, content=each.content) for each in manifest.files],
+        update=kept.update,
+        pre_deploy=kept.pre_deploy,
+        on_lost="wait" if kept.on_lost == "wait" else "replace",
+        unhealthy_after=kept.unhealthy_after,
+    )  # fmt: skip
+
+
+def placement_of(spec: ServiceSpec) -> manifests.Placement:
+    """The rules for its machines, without those of its volumes; a named machine is a node's label."""
+    said = spec.placement
+    machines = [Constraint(NODE, "in", said.machines)] if said.machines else []
+    return manifests.Placement(
+        constraints=[*said.constraints, *machines],
+        affinity=said.affinity,
+        anti_affinity=said.anti_affinity,
+        spread=said.spread,
+        tolerations=said.tolerations,
+    )
+
+
+def mount_name(kind: str, source: str, target: str, subpath: str = "") -> str:
+    """What a mount's volume is called in its service: a named volume's own name, else after its target."""
+    return f"{source}{'/' * bool(subpath)}{subpath}" if kind == "volume" else f"{kind}:{target}"
+
+
+def log_options(logs: Logs) -> dict[str, str]:
+    """The options of the house's log driver."""
+    return {"max-size": str(logs.max_bytes), "max-file": str(logs.keep + 1)}
+
+
+def _placement(spec: ServiceSpec) -> manifests.Placement:
+    """The rules, and that each of its named volumes lies on the machine."""
+    found = placement_of(spec)
+    names = sorted({each.volume_name for each in spec.mounted()})
+    volumes = [Constraint(f"{VOLUME}{name}", "exists") for name in names]
+    return replace(found, constraints=[*found.constraints, *volumes])
+
+
+def _said_placement(manifest: Manifest, max_per_node: int) -> Placement:
+    said = manifest.placement
+    own = [rule for rule in said.constraints if not rule.label.startswith(VOLUME)]
+    named = [rule for rule in own if rule.label == NODE and rule.operator == "in"]
+    return Placement(
+        machines=named[-1].values if named else [],
+        max_per_node=max_per_node,
+        constraints=[rule for rule in own if rule not in named],
+        affinity=said.affinity,
+        anti_affinity=said.anti_affinity,
+        spread=said.spread,
+        tolerations=said.tolerations,
+    )
+
+
+def _ports(ports: list[PortSpec]) -> dict[str, Port]:
+    """Ports by name: ``tcp-80``, and ``tcp-80-at-8080`` for one of several under which it is published."""
+    found: dict[str, Port] = {}
+    for each in ports:
+        name = f"{each.protocol}-{each.container}"
+        name = f"{name}-at-{each.published}" if name in found else name
+        protocol: Literal["tcp", "udp"] = "udp" if each.protocol == "udp" else "tcp"
+        found[name] = Port(port=each.published, container=each.container, protocol=protocol)
+    return found
+
+
+def _mounts(spec: ServiceSpec) -> list[Mount]:
+    volumes = {each.name: each for each in spec.volumes}
+    found = []
+    for mount in spec.container.mounts:
+        volume = volumes[mount.volume]
+        options, bind, memory = volume.volume, volume.bind, volume.tmpfs
+        found.append(
+            Mount(
+                type=volume.type,
+                source=volume.volume_name or (bind.host_path if bind is not None else ""),
+                target=mount.path,
+                read_only=mount.read_only,
+                create=bind is not None and bind.create_host_path,
+                propagation=bind.propagation if bind is not None else "",
+                no_copy=options is not None and options.no_copy,
+                subpath=options.subpath if options is not None else "",
+                size=memory.size if memory is not None else 0,
+                mode=memory.mode if memory is not None else 0,
+            )
+        )
+    return found
+
+
+def _volumes(spec: ServiceSpec) -> dict[str, Volume]:
+    """How named volumes are made; one of which nothing is said has no entry."""
+    found = {}
+    for each in spec.mounted():
+        options = each.volume
+        if options is not None and (options.driver is not None or options.labels):
+            driver = options.driver or VolumeDriver()
+            found[each.volume_name] = Volume(
+                driver=driver.name, options=driver.options, labels=options.labels
+            )
+    return found
+
+
+def _volume(mount: Mount, manifest: Manifest) -> VolumeSpec:
+    name = _name(mount)
+    if mount.type == "bind":
+        bind = BindOptions(
+            host_path=mount.source, create_host_path=mount.create, propagation=mount.propagation
+        )
+        return VolumeSpec(name=name, type="bind", bind=bind)
+    if mount.type == "tmpfs":
+        return VolumeSpec(name=name, type="tmpfs", tmpfs=TmpfsOptions(size=mount.size, mode=mount.mode))
+    made = manifest.volumes.get(mount.source)
+    named = made is not None and (made.driver or made.options)
+    options = VolumeOptions(
+        name=mount.source,
+        driver=VolumeDriver(made.driver, made.options) if made is not None and named else None,
+        labels=made.labels if made is not None else {},
+        no_copy=mount.no_copy,
+        subpath=mount.subpath,
+    )
+    return VolumeSpec(name=name, volume=options)
+
+
+def _files(spec: ServiceSpec) -> list[File]:
+    content = {each.name: each.content for each in spec.configs}
+    return [
+        File(path=each.path, content=content[each.name], uid=_id(each.uid), gid=_id(each.gid), mode=each.mode)
+        for each in spec.container.configs
+    ]
+
+
+def _file_mount(file: File | Secret, name: str) -> FileMount:
+    uid, gid = (str(number) if number else "" for number in (file.uid, file.gid))
+    return FileMount(name=name, path=file.path, uid=uid, gid=gid, mode=file.mode)
+
+
+def _amounts(limits: Resources) -> dict[str, float]:
+    amounts = {"cpu": limits.cpu_reservation, "memory": float(limits.memory_reservation)}
+    return {name: amount for name, amount in amounts.items() if amount > 0}
+
+
+def _logs(driver: LogDriver | None) -> Logs:
+    options = driver.options if driver is not None else {}
+    default = log_options(Logs())
+    return Logs(
+        max_bytes=int(options.get("max-size", default["max-size"])),
+        keep=int(options.get("max-file", default["max-file"])) - 1,
+    )
+
+
+def _log_driver(logs: Logs) -> LogDriver:
+    return LogDriver() if logs == Logs() else LogDriver(options=log_options(logs))
+
+
+def _name(mount: Mount) -> str:
+    return mount_name(mount.type, mount.source, mount.target, mount.subpath)
+
+
+def _id(text: str) -> int:
+    return int(text or 0)
