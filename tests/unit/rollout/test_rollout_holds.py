@@ -102,3 +102,12 @@ def test_r19_mass_ill_health_holds_a_version_that_fails_forward_only(phase: str)
     plan = world.decide(**frozen)
     assert plan.turn is not None
     assert (plan.turn.action, "3 of 3 pods" in plan.turn.reason) == ("back", True)
+
+
+def test_a_pod_that_a_forced_drain_takes_is_no_reason_to_take_another_one() -> None:
+    """Three are available and two must stay: the drain takes one of them, so nothing else may leave."""
+    world = World(rollout(3, 2), {("n000", POD): pod(OLD)}, {("n001", POD): pod(NEW)}, free=["n009"])
+    world.new["n002", POD] = pod(NEW, draining="forced", retained=False)
+    world.state = RolloutState(phase="moving", since=NOW)
+    plan = world.decide()
+    assert [(move.way, move.source) for move in plan.moves.moves] == [("refill", ("n002", POD))]
