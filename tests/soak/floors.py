@@ -36,9 +36,9 @@ class Floors:
         out = self._out.setdefault(rc.id, {})
         changed = [_place(text) for text in (*audit.relabelled, *audit.removed)]
         for place in list(out):
-            if place in changed or self._back(place, out[place], audit.at, rc, after):
+            if place in changed or back(place, out[place], audit.at, rc, after):
                 del out[place]
-        fresh = [place for place in changed if self._served(index, audit.at, rc.id, place, before, after)]
+        fresh = [place for place in changed if served(index, audit.at, rc.id, place, before, after)]
         if not self._people(audit, old, rc):
             allowed = max(rc.max_unavailable, old.max_unavailable)
             if fresh and len(out) + len(fresh) > allowed:
@@ -54,32 +54,32 @@ class Floors:
         before = int(audit.before.get("pods", 0))
         return any(rc.deleting or rc.replicas_desired < before for rc in versions)
 
-    @staticmethod
-    def _served(index: int, at: float, owner: str, place: Place, before: Sight, after: Sight) -> bool:
-        """Whether a pod served for certain when it was taken down."""
-        pod = before.dump.pods.get((owner, *place))
-        if pod is None or not before.serves(place, pod[1].manifest) or not before.lasts(pod[1].manifest):
-            return False
-        if before.well_for.get(place[0], 0.0) == 0.0 or after.well_for.get(place[0], 0.0) == 0.0:
-            return False
-        was, now = before.realities[place][0], after.realities.get(place)
-        if now is None or now[0].modify_index == was.modify_index:
-            return True
-        # It changed between the looks: if it ended by itself before it was taken down, its exits tell.
-        ended = any(before.at <= each.at <= at for each in now[1].exits)
-        return now[0].modify_index > index and not ended
-
-    @staticmethod
-    def _back(place: Place, index: int, at: float, rc: ReplicationController, after: Sight) -> bool:
-        """Whether a pod that was taken down at an index was available again at a time."""
-        pod, found = after.dump.pods.get((rc.id, *place)), after.realities.get(place)
-        if pod is None:
-            return True
-        if found is None or found[1].intent < index or not after.serves(place, pod[1].manifest):
-            return False
-        return found[1].health.since + rc.min_healthy_time - SLACK <= at
-
 
 def _place(text: str) -> Place:
     node, _, instance = text.partition("/")
     return node, instance
+
+
+def served(index: int, at: float, owner: str, place: Place, before: Sight, after: Sight) -> bool:
+    """Whether a pod served for certain when it was taken down."""
+    pod = before.dump.pods.get((owner, *place))
+    if pod is None or not before.serves(place, pod[1].manifest) or not before.lasts(pod[1].manifest):
+        return False
+    if before.well_for.get(place[0], 0.0) == 0.0 or after.well_for.get(place[0], 0.0) == 0.0:
+        return False
+    was, now = before.realities[place][0], after.realities.get(place)
+    if now is None or now[0].modify_index == was.modify_index:
+        return True
+    # It changed between the looks: if it ended by itself before it was taken down, its exits tell.
+    ended = any(before.at <= each.at <= at for each in now[1].exits)
+    return now[0].modify_index > index and not ended
+
+
+def back(place: Place, index: int, at: float, rc: ReplicationController, after: Sight) -> bool:
+    """Whether a pod that was taken down at an index was available again at a time."""
+    pod, found = after.dump.pods.get((rc.id, *place)), after.realities.get(place)
+    if pod is None:
+        return True
+    if found is None or found[1].intent < index or not after.serves(place, pod[1].manifest):
+        return False
+    return found[1].health.since + rc.min_healthy_time - SLACK <= at

@@ -22,10 +22,13 @@ from store.errors import StoreError
 from store.manifests import Manifest
 from store.nodes import Node, NodeStore, Taint
 from tests.fault.invariants import Dump
-from tests.soak import processes
+from tests.soak import processes, words
 from tests.soak.fleet import Fleet
+from tests.soak.rollouts import live
 
 CONTROLLERS = ("web", "api", "db", "job", "mail")
+# A controller of many pods, several on each node, which is there all the time and is rolled again and again.
+MANY, MANY_PODS = "many", 50
 DAEMON_SETS = ("logs", "mesh")
 SELECTORS = ("", "zone=a", "zone in (a,b)")
 MIN_HEALTHY_TIME = 3.0
@@ -56,6 +59,8 @@ class People:
             self.label: 3,
             self.taint: 2,
             self.kill_pod: 2,
+            self.roll: 6,
+            self.say: 6,
         }
 
     async def act(self) -> None:
@@ -79,10 +84,52 @@ class People:
             await self._set_taints(node, [])
         for noun, records in ((RC, dump.rcs), (DAEMON_SET, dump.daemonsets)):
             for record in records.values():
-                if not record.deleting:
+                if record.deleting:
+                    continue
+                if record.disabled:
                     await self._commit(noun.enable(fleet.call, record.name))  # type: ignore[attr-defined]
-                    if self._manifest(dump, record.manifest).command[1] == MORTAL:
-                        await self._replace(noun, record, dump, LASTING)
+                if not getattr(record, "managed_by", "") and self._bad(dump, record):
+                    await self._replace(noun, record, dump, LASTING)
+        for rc in dump.rcs.values():
+            if rc.name not in (*CONTROLLERS, MANY) and not rc.managed_by:
+                await self._commit(RC.delete(fleet.call, rc.name, cascade=True))
+        await words.tend(fleet)
+
+    # -- rollouts ------------------------------------------------------------------------------
+    async def begin(self) -> None:
+        """Create the controller of many pods."""
+        file = {
+            "name": MANY,
+            "replicas": MANY_PODS,
+            "replicas_per_node": -(-MANY_PODS // len(self._fleet.agents)),
+            "max_unavailable": MANY_PODS // 5,
+            "min_healthy_time": MIN_HEALTHY_TIME,
+            "pod": self._pod(MANY, LASTING),
+        }
+        await self._commit(RC.create(self._fleet.call, RC.file.parse(file, "soak")))
+
+    async def roll(self, dump: Dump) -> bool:
+        """Begin a rollout from a good version to another one, which now and then is a bad one."""
+        free = {
+            name: rc
+            for name, rc in dump.rcs.items()
+            if rc.replicas_desired and not (rc.managed_by or rc.deleting or self._bad(dump, rc))
+        }
+        many = [rc for rc in free.values() if rc.name == MANY]
+        if not free:
+            return False
+        rc = many[0] if many and self._rng.random() < 0.6 else self._one(free)
+        policy = words.policy(rc.replicas_desired, self._rng)
+        seconds = self._rng.choice((LASTING, LASTING, LASTING, MORTAL))
+        await self._replace(RC, rc, dump, seconds, now=False, retry=True, rollout=policy)
+        return True
+
+    async def say(self, dump: Dump) -> bool:
+        """A word about a rollout that is under way."""
+        found = live(dump)
+        if found:
+            await self._commit(words.said(self._fleet.call, self._one(found), self._rng, self._counts))
+        return bool(found)
 
     # -- owners of pods ------------------------------------------------------------------------
     async def create(self, dump: Dump) -> bool:
@@ -113,9 +160,10 @@ class People:
         return True
 
     async def scale(self, dump: Dump) -> bool:
-        if not dump.rcs:
+        rcs = {rc.id: rc for rc in dump.rcs.values() if rc.name != MANY}
+        if not rcs:
             return False
-        rc = self._one(dump.rcs)
+        rc = self._one(rcs)
         await self._commit(
             set_replicas(self._fleet.call, rc.name, self._rng.randint(0, self._most(rc.node_selector)))
         )
@@ -123,26 +171,29 @@ class People:
 
     async def update(self, dump: Dump) -> bool:
         """Another manifest, which now and then is a bad one."""
-        if not dump.owners:
+        owners = {each.id: each for each in dump.owners.values() if each.name != MANY}
+        if not owners:
             return False
-        record = self._one(dump.owners)
+        record = self._one(owners)
         noun = RC if record.id in dump.rcs else DAEMON_SET
         await self._replace(noun, record, dump, self._rng.choice((LASTING, LASTING, LASTING, MORTAL)))
         return True
 
     async def disable(self, dump: Dump) -> bool:
-        if not dump.owners:
+        owners = {each.id: each for each in dump.owners.values() if each.name != MANY}
+        if not owners:
             return False
-        record = self._one(dump.owners)
+        record = self._one(owners)
         noun: Any = RC if record.id in dump.rcs else DAEMON_SET
         command = noun.enable if record.disabled else noun.disable
         await self._commit(command(self._fleet.call, record.name))
         return True
 
     async def delete(self, dump: Dump) -> bool:
-        if not dump.owners:
+        owners = {each.id: each for each in dump.owners.values() if each.name != MANY}
+        if not owners:
             return False
-        record = self._one(dump.owners)
+        record = self._one(owners)
         noun: Any = RC if record.id in dump.rcs else DAEMON_SET
         await self._commit(noun.delete(self._fleet.call, record.name, cascade=True))
         return True
@@ -195,12 +246,15 @@ class People:
             record = msgspec.structs.replace(view.record, taints=taints)
             await call.client.transaction([NodeStore(call.client, call.keys).write(view, record)])
 
-    async def _replace(self, noun: Any, record: Any, dump: Dump, seconds: str) -> None:
-        file = noun.file.as_file(record, self._manifest(dump, record.manifest))
-        file["pod"] |= self._pod(record.name, seconds)
+    async def _replace(
+        self, noun: Any, record: Any, dump: Dump, seconds: str, *, now: bool = True, **fields: Any
+    ) -> None:
+        retry = fields.pop("retry", False)
+        file = noun.file.as_file(record, self._manifest(dump, record.manifest)) | fields
+        file["pod"] |= self._pod(record.pod_id, seconds)
         file.pop("disabled", None)  # stays as it is
         spec = noun.file.parse(file, "soak")
-        await self._commit(noun.update(self._fleet.call, spec, now=True))
+        await self._commit(noun.update(self._fleet.call, spec, now=now, **({"retry": True} if retry else {})))
 
     def _pod(self, name: str, seconds: str) -> dict[str, Any]:
         self._version += 1
@@ -214,6 +268,9 @@ class People:
         if name in CONTROLLERS[:2]:
             pod["health"] = {"type": "command", "command": ["test", "-d", "/"], "interval": 2.0}
         return pod
+
+    def _bad(self, dump: Dump, record: Any) -> bool:
+        return bool(self._manifest(dump, record.manifest).command[1] == MORTAL)
 
     def _manifest(self, dump: Dump, sha: str) -> Any:
         entry = dump.entries[dump.keys.manifest(sha)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from store.errors import StoreError
-from tests.soak import goals
+from tests.soak import goals, words
 from tests.soak.faults import Faults
 from tests.soak.fleet import Fleet, fleet_of
 from tests.soak.operations import People
@@ -50,6 +50,7 @@ async def soak(seed: int, minutes: float, folder: Path) -> Result:
         faults = Faults(fleet, people, random.Random(f"{seed}/faults"), result.faults, watch.restored)
         watching = asyncio.create_task(watch.run())
         try:
+            await people.begin()
             result.found += await _quiet(fleet, result)
             while (
                 not (result.found or watch.found or watching.done())
@@ -99,10 +100,14 @@ async def _chaos(people: People, faults: Faults, rng: random.Random, result: Res
 
 
 async def _quiet(fleet: Fleet, result: Result) -> list[str]:
-    """Wait until everything is as people want it; what is not after the limit is returned."""
+    """Wait until everything is as people want it; what is not after the limit is returned.
+
+    A rollout that met a fault waits for a person, also after the fault is over.
+    """
     began, last, tell_at = time.monotonic(), ["nothing was seen"], TELL_SECONDS
     while last and time.monotonic() < began + QUIET_SECONDS:
         try:
+            await words.tend(fleet)
             last = await goals.unfinished(fleet)
         except StoreError as error:
             last = [f"{error.code}: {error.message}"]

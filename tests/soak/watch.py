@@ -11,7 +11,7 @@ from store import codec
 from store.audit import Audit
 from store.errors import StoreError
 from tests.fault.invariants import Dump, violations
-from tests.soak import causes, continuity, processes
+from tests.soak import causes, continuity, processes, rollouts
 from tests.soak.fleet import Fleet
 from tests.soak.floors import Floors
 from tests.soak.sight import Sight
@@ -33,6 +33,7 @@ class Watch:
         self._fleet = fleet
         self._killed = killed
         self._floors = Floors()
+        self._rollouts = rollouts.RolloutFloors()
         self._seen: deque[Sight] = deque()
         self._judged: set[str] = set()
         self._told: set[str] = set()
@@ -45,6 +46,7 @@ class Watch:
         self._blind_until = time.monotonic() + BLIND_SECONDS
         self._seen.clear()
         self._floors.forget()
+        self._rollouts.forget()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -68,6 +70,7 @@ class Watch:
         well_for = {part.name: part.well_for() for part in self._fleet.parts}
         sight = Sight(time.time(), _slim(dump), running, self._fleet.zones, well_for)
         self._tell(await asyncio.to_thread(violations, dump))
+        self._tell(rollouts.twice_over(dump))
         self._judge(sight, dump)
         self._seen.append(sight)
         while self._seen[0].at < sight.at - REMEMBERED:
@@ -84,6 +87,7 @@ class Watch:
         for index, _, audit in new:
             self._tell(causes.groundless(audit, [*self._seen, sight]))
             self._tell(self._floors.judge(index, audit, self._seen[-1], sight))
+            self._tell(self._rollouts.judge(index, audit, self._seen[-1], sight))
         if len(self._seen) > 1:
             self._tell(continuity.broken(self._seen[-2], self._seen[-1], sight, self._killed))
 

@@ -57,9 +57,9 @@ class World:
         given = {"replicas_desired": 3, "min_healthy_time": 5.0, "strategy": "dynamic"}
         self.put(KEYS.record("rcs", "0f"), ReplicationController(**(RC | given | fields)), 2)
 
-    def pod(self, place: tuple[str, str], sha: str, index: int) -> None:
-        self.put(KEYS.pod("0f", *place), Pod(manifest=sha), index)
-        self.put(KEYS.intent(*place), Intent(manifest=sha, owner="0f"), index)
+    def pod(self, place: tuple[str, str], sha: str, index: int, owner: str = "0f") -> None:
+        self.put(KEYS.pod(owner, *place), Pod(manifest=sha), index)
+        self.put(KEYS.intent(*place), Intent(manifest=sha, owner=owner), index)
 
     def real(self, place: tuple[str, str], sha: str, index: int, *, since: float, **fields: Any) -> None:
         health = fields.pop("health", "passing")

@@ -1,0 +1,51 @@
+"""What people say of rollouts during a soak, and what they ask of them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+from farmd.commands.mutation import Call, Mutation, commit
+from farmd.rollout import commands
+from farmd.rollout.scaling import scale
+from store import codec
+from store.rollouts import KIND, Rollout, RolloutStatus
+from tests.soak.fleet import Fleet
+from tests.soak.rollouts import live
+
+STAGES: tuple[list[Any], ...] = (
+    ["100%"],
+    [1, "100%"],
+    [{"to": 1, "bake": 5}, "50%", {"to": "100%", "approve": True}],
+)
+WORDS = ("pause", "resume", "resume", "approve", "approve", "revert", "abort", "scale")
+
+
+def policy(total: int, rng: random.Random) -> dict[str, Any]:
+    """How the pods of a controller are to be rolled."""
+    minimum = max(0, total - rng.randint(1, max(1, total // 4)))
+    return {"minimum": minimum, "stages": rng.choice(STAGES), "progress_deadline": 30}
+
+
+async def said(call: Call, rollout: Rollout, rng: random.Random, counts: Counter[str]) -> Mutation:
+    """One word about a rollout."""
+    word = rng.choice(WORDS)
+    counts[f"say {word}"] += 1
+    if word == "scale":
+        return await scale(call, rollout.name, max(1, rollout.replicas + rng.randint(-2, 2)))
+    more = {"everything": True} if word == "approve" else {}
+    mutation: Mutation = await getattr(commands, word)(call, rollout.name, **more)
+    return mutation
+
+
+async def tend(fleet: Fleet) -> None:
+    """Let those go on that wait for a person: also a rollout that met a fault which is over."""
+    dump, call = await fleet.dump(), fleet.call
+    for rollout in live(dump).values():
+        entry = dump.entries.get(dump.keys.status(KIND, rollout.id))
+        told = codec.decode(RolloutStatus, entry.value, entry.key) if entry is not None else RolloutStatus("")
+        if rollout.paused or told.phase == "halted":
+            await commit(call, await commands.resume(call, rollout.name))
+        elif told.asks:
+            await commit(call, await commands.approve(call, rollout.name, everything=True))
