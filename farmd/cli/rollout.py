@@ -19,6 +19,7 @@ rollout = group(
         "revert": (f"{_EDIT}:revert", "Go back to the old version."),
         "abort": (f"{_EDIT}:abort", "End a rollout where it is; both controllers stay."),
         "scale": (f"{_EDIT}:scale", "Change how many pods there are to be in the end."),
+        "diff": (f"{_SHOW}:diff", "What a rollout changes: the pod, and by which policy."),
         "history": (f"{_SHOW}:history", "The rollouts of a controller that are over."),
     },
     edited=False,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, get_args
 
 import click
 
@@ -10,28 +12,27 @@ from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.noun_edit import converge, text_of
-from farmd.cli.options import command
+from farmd.cli.options import Duration, command
 from farmd.commands.mutation import Call, Mutation
-from farmd.rollout import commands, creation, scaling
+from farmd.rollout import asked as asking
+from farmd.rollout import commands, scaling
+from farmd.rollout.asked import Asked, from_file, pod_of
 from farmd.rollout.noun import ROLLOUT
-from farmd.rollout.ru import from_p2
-from store.errors import InputInvalid
 from store.families import SERVICES
-from store.policies import Policy, Stage
-from store.quantities import seconds
+from store.policies import Strategy
 from store.rollouts import KIND
 
 
 @command("create", mutates=True, waits=True)
 @click.option("--rc", "old", default="", metavar="RC", help="The controller whose pods are to change.")
 @click.option("--to", "new", default="", metavar="RC", help="The controller that they are to go to.")
-@click.option("-f", "--file", "path", type=click.Path(), help="A p2 rolling update, as JSON.")
-@click.option("--replicas", type=click.IntRange(1), help="How many pods there are to be in the end.")
-@click.option(
-    "--minimum", default="", metavar="N|P%", help="How many stay available (default: the controller's)."
-)
-@click.option("--stages", default="", metavar="1,10%,100%", help="Where it pauses to look (default: 1,100%).")
-@click.option("--bake", default="", metavar="TIME", help="How long each stage rests before the next.")
+@click.option("--manifest", type=click.Path(), help="A file with the new pod, in place of --to.")
+@click.option("-f", "--file", "path", type=click.Path(), help="A rollout as YAML or JSON; also one of p2.")
+@click.option("--replicas", type=int, help="How many pods there are to be in the end.")
+@click.option("--strategy", type=click.Choice(get_args(Strategy)), help="Who comes and goes first.")
+@click.option("--minimum", metavar="N|P%", help="How many stay available (default: the controller's).")
+@click.option("--stages", metavar="1,10%,100%", help="Where it pauses to look (default: 1,100%).")
+@click.option("--bake", type=Duration(), help="How long each stage rests before the next.")
 @click.option("--approve", is_flag=True, help="Each stage but the first waits for farmctl rollout approve.")
 @click.option("--leave-old", is_flag=True, help="Keep the old controller in the end.")
 @click.option(
@@ -40,67 +41,49 @@ from store.rollouts import KIND
     shell_complete=objects(SERVICES.name),
     help="The service whose pods they are; made where there is none.",
 )
+@click.option("--retry", is_flag=True, help="Also a version that was reverted before.")
 async def create(
-    invocation: Invocation,
-    old: str,
-    new: str,
-    path: str | None,
-    replicas: int | None,
-    minimum: str,
-    stages: str,
-    bake: str,
-    approve: bool,
-    leave_old: bool,
-    service: str,
+    invocation: Invocation, old: str, new: str, manifest: str | None, path: str | None, **flags: Any
 ) -> None:
-    """Begin a rollout from one controller to another that exists.
+    """Begin a rollout from one controller to another that exists, or to another pod.
 
-    For a new version of one controller use farmctl rc update -f FILE. A p2 rolling update (OldRC, NewRC,
-    DesiredReplicas, MinimumReplicas, ...) is accepted with -f as it is.
+    A file has the fields name, to or pod, replicas, service, and the policy as rollout; a p2 rolling update
+    (OldRC, NewRC, DesiredReplicas, MinimumReplicas, ...) is accepted as it is. Flags win over the file, and
+    the file over the controller's own policy.
     """
-    policy: Policy | None
-    if path is not None:
-        update = from_p2(text_of(path), path)
-        old, new, replicas, policy = update.old, update.new, update.replicas, update.policy
-    elif old and new:
-        said = Policy(
-            minimum=_part(minimum) if minimum else None,
-            stages=list(_stages(stages, bake, approve)),
-            leave_old=leave_old,
-        )
-        policy = said if said != Policy() else None
-    else:
-        raise InputInvalid("found neither -f FILE nor both --rc and --to, expected one of them", field="rc")
-    mutation = await creation.toward(
-        invocation.call, old, new, replicas=replicas, policy=policy, service=service
+    asked = from_file(text_of(path), path) if path is not None else Asked(rc="")
+    own = {
+        "rc": old,
+        "to": new,
+        "replicas": flags["replicas"],
+        "bake": flags["bake"],
+        "service": flags["service"],
+    }
+    switches = {name: flags[name] for name in ("approve", "retry")}
+    asked = replace(
+        asked, **{name: value for name, value in own.items() if value not in ("", None)}, **switches
     )
+    if manifest is not None:
+        asked = replace(asked, pod=pod_of(text_of(manifest), manifest))
+    changes = {
+        "strategy": flags["strategy"],
+        "minimum": _part(flags["minimum"]),
+        "stages": _parts(flags["stages"]),
+        "leave_old": flags["leave_old"] or None,
+    }
+    changes = {name: value for name, value in changes.items() if value is not None}
+    mutation = await asking.create(invocation.call, replace(asked, changes=changes))
     await apply(invocation, [mutation])
     await converge(invocation, ROLLOUT, [mutation])
 
 
-def _part(text: str) -> int | str:
-    """A number, or a percentage.
-
-    Raises:
-        InputInvalid: neither.
-    """
-    if text.isdigit():
-        return int(text)
-    if text.endswith("%") and text[:-1].isdigit() and int(text[:-1]) <= 100:
-        return f"{int(text[:-1])}%"
-    raise InputInvalid(f"found {text!r}, expected a number of replicas or a percentage such as 10%")
+def _part(text: str | None) -> int | str | None:
+    """A number, or the text: the policy's type says what else it may be."""
+    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else text
 
 
-def _stages(text: str, bake: str, approve: bool) -> list[Stage]:
-    parts = [
-        _part(part.strip()) for part in (text or ("1,100%" if bake or approve else "")).split(",") if part
-    ]
-    rest = seconds(bake) if bake else 0.0
-    last = len(parts) - 1
-    return [
-        Stage(to=part, bake=rest if number < last else 0.0, approve=approve and number > 0)
-        for number, part in enumerate(parts)
-    ]
+def _parts(text: str | None) -> list[int | str | None] | None:
+    return None if text is None else [_part(part.strip()) for part in text.split(",")]
 
 
 def _word(name: str, say: Callable[[Call, str], Awaitable[Mutation]]) -> click.Command:

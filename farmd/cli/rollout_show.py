@@ -11,7 +11,7 @@ from farmd import overview
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
-from farmd.cli.output import ago, document, emit, show
+from farmd.cli.output import ago, as_yaml, document, emit, show
 from farmd.cli.tables import Column, Table, clean, drawable
 from farmd.overview import Row
 from farmd.rollout import commands, explaining, noun, view
@@ -66,6 +66,27 @@ async def explain(invocation: Invocation, name: str) -> None:
         )
 
     await show(invocation, read)
+
+
+@command("diff")
+@target("rollout", objects(KIND))
+async def diff(invocation: Invocation, name: str) -> None:
+    """What a rollout changes: the fields of the pod, the number of pods, and the policy that it goes by.
+
+    Values of the environment are not shown.
+    """
+    found = await commands.difference_of(invocation.call, name)
+    if invocation.settings.output in {"json", "yaml"}:
+        emit(invocation, document("RolloutDifference", plain(found)))
+    elif invocation.settings.output == "name":
+        click.echo(f"rollout/{found.name}")
+    else:
+        replicas = f", replicas {found.started_from} -> {found.replicas}"
+        scaled = replicas if found.started_from != found.replicas else f", replicas {found.replicas}"
+        click.echo(f"rollout/{found.name}: pod {found.before[:12]} -> {found.after[:12]}{scaled}")
+        policy = as_yaml({"policy": found.policy}).splitlines()
+        for line in [*found.pod, *policy]:
+            click.echo(f"  {clean(line)}")
 
 
 @command("history", lists=True)

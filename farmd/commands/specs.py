@@ -159,7 +159,7 @@ def _fields(record: object) -> dict[str, Any]:
 def _check_common(fields: Mapping[str, Any], source: str) -> None:
     """Check the fields that several kinds have, as far as types cannot."""
     valid_name(fields["name"], f"{source}: name")
-    if "pod" in fields:
+    if fields.get("pod") is not None:
         manifest_check.check(fields["pod"], source, "pod.")
         _check_variables(fields["pod"], source)
         check_placement_of(fields["pod"], source)

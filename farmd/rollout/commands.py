@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from farmd import overview
+from farmd.commands import difference
 from farmd.commands.mutation import Call, Change, Mutation, Scalar
 from farmd.rollout import noun
 from farmd.rollout.creation import begin, toward
@@ -68,6 +69,42 @@ async def approve(call: Call, target: str, *, everything: bool = False) -> Mutat
         raise Conflict(f"rollout {stored.record.name!r} asks for no approval now", id=stored.record.id)
     stage = (status.stages if status is not None else 0) if everything else asks
     return _said(call, stored, "approve", approved=stage)
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """What a rollout changes: ``before`` and ``after`` are digests, ``pod`` has a line for each field that
+    differs, ``policy`` every field, also where nobody said it."""
+
+    name: str
+    before: str
+    after: str
+    started_from: int
+    replicas: int
+    pod: list[str]
+    policy: dict[str, Any]
+
+
+async def difference_of(call: Call, target: str) -> Difference:
+    """What a rollout that is under way changes.
+
+    Raises:
+        NotFound: there is none, or the new manifest is gone.
+    """
+    rollout = (await live(call, target)).record
+    after = await manifests.read(call.client, call.keys, rollout.to_manifest)
+    try:
+        before = await manifests.read(call.client, call.keys, rollout.from_manifest)
+    except (NotFound, RecordInvalid):
+        before = None
+    return Difference(
+        rollout.name,
+        rollout.from_manifest,
+        rollout.to_manifest,
+        rollout.started_from,
+        rollout.replicas,
+        difference.manifest_lines(before, after),
+        {name: msgspec.to_builtins(getattr(rollout.policy, name)) for name in Policy.__struct_fields__},
+    )
 
 
 async def sight(call: Call, row: overview.Row[Rollout]) -> Sight:

@@ -11,6 +11,7 @@ import msgspec
 
 from farmd.commands import fleet
 from farmd.commands.mutation import Call, Change, Guard, Mutation, registered
+from farmd.commands.specs import check_count
 from farmd.rollout import fitting, serving
 from farmd.rollout.checks import check
 from farmd.rollout.noun import controller, live
@@ -40,10 +41,11 @@ async def begin(
     retry: bool = False,
     policy: Policy | None = None,
     pod: Manifest | None = None,
+    service: str = "",
 ) -> Mutation:
     """A rollout from a controller as it stands to what is wanted of it; the new one bears a derived name.
 
-    ``pod`` is its manifest where that may not be stored yet.
+    ``pod`` is its manifest where that may not be stored yet, ``service`` as in ``toward``.
 
     Raises:
         InputInvalid: the policy cannot work.
@@ -61,7 +63,8 @@ async def begin(
     if chosen.beside:
         new = named(new, pod or await manifests.read(call.client, call.keys, new.manifest))
     rollout = _rollout(call, ident, before, new, wanted.replicas_desired, chosen)
-    rollout, services = await _served(call, rollout, new, "", pod)
+    rollout, services = await _served(call, rollout, new, service, pod)
+    check_count(rollout.replicas, "replicas", lowest=1)
     check(rollout, new.min_healthy_time)
     _refuse_disabled(before)
     if not retry:
@@ -108,6 +111,7 @@ async def toward(
         after = msgspec.structs.replace(after, record=named(after.record, pod))
     rollout = _rollout(call, ident, before.record, after.record, total, chosen, created_new=False)
     rollout, services = await _served(call, rollout, after.record, service)
+    check_count(total, "replicas", lowest=1)
     check(rollout, after.record.min_healthy_time)
     if total < rollout.started_to:
         has = f"{rollout.started_to}, which {after.record.name} has already"

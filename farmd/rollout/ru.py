@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 import msgspec
 
+from farmd.commands.specs import check_count
 from store import codec
 from store.errors import InputInvalid
 from store.policies import Policy
@@ -20,7 +22,7 @@ class Update(msgspec.Struct, rename="pascal", kw_only=True, frozen=True):
     old_rc: str = msgspec.field(name="OldRC", default="")
     new_rc: str = msgspec.field(name="NewRC", default="")
     desired_replicas: int = 0
-    minimum_replicas: int = 0
+    minimum_replicas: Annotated[int, msgspec.Meta(ge=0)] = 0
     leave_old: bool = False
     roll_delay: int = 0
 
@@ -35,23 +37,27 @@ class Rolling:
     policy: Policy
 
 
-def from_p2(text: str | bytes, source: str) -> Rolling:
+def is_p2(data: Any) -> bool:
+    """Whether a document is one of p2's, by the names of its fields."""
+    return isinstance(data, dict) and not data.keys().isdisjoint(Update.__struct_encode_fields__)
+
+
+def from_p2(data: Any, source: str) -> Rolling:
     """The rollout that a p2 update stands for: all at once, within its minimum.
 
     Raises:
-        InputInvalid: not such JSON, or a field is missing.
+        InputInvalid: not such an update, or a field is missing.
     """
-    try:
-        found = codec.parse_input(Update, msgspec.json.decode(text), source)
-    except msgspec.DecodeError as error:
-        raise InputInvalid(f"{source}: not JSON: {error}", source=source) from error
+    found = codec.parse_input(Update, data, source)
     for name, value in (("OldRC", found.old_rc), ("NewRC", found.new_rc)):
         if not value:
             raise InputInvalid(f"{source}: {name}: missing, expected a controller's id", field=name)
-    if found.desired_replicas < 1:
+    check_count(found.desired_replicas, f"{source}: DesiredReplicas", lowest=1)
+    if found.minimum_replicas >= found.desired_replicas:
+        both = f"{found.minimum_replicas} of {found.desired_replicas}"
         raise InputInvalid(
-            f"{source}: DesiredReplicas: found {found.desired_replicas}, expected 1 or more",
-            field="DesiredReplicas",
+            f"{source}: MinimumReplicas: found {both}, expected less: nothing could ever leave",
+            field="MinimumReplicas",
         )
     policy = Policy(minimum=found.minimum_replicas, stages=["100%"], leave_old=found.leave_old)
     return Rolling(found.old_rc, found.new_rc, found.desired_replicas, policy)

@@ -6,7 +6,6 @@ import re
 from contextlib import nullcontext
 from typing import Any
 
-import msgspec
 import pytest
 
 from farmd import overview
@@ -15,7 +14,6 @@ from farmd.commands.mutation import Call, Change, commit
 from farmd.commands.waiting import describe
 from farmd.replication.commands import RC
 from farmd.rollout import commands, creation, noun, scaling, waiting
-from farmd.rollout.ru import from_p2
 from farmd.runtime.errors import EndedOtherwise
 from store import codec, operations
 from store.audit import Audit
@@ -282,29 +280,6 @@ def test_a_derived_name_is_a_name(name: str) -> None:
     assert found != creation.derived(name, "fedcba9876543210")
 
 
-def test_a_p2_update_is_accepted_as_it_is() -> None:
-    text = b"""{"ID": "", "OldRC": "abc", "NewRC": "def", "DesiredReplicas": 5, "MinimumReplicas": 3,
-                "LeaveOld": true, "RollDelay": 60000000000}"""
-    found = from_p2(text, "ru.json")
-    assert (found.old, found.new, found.replicas) == ("abc", "def", 5)
-    assert msgspec.to_builtins(found.policy) == {"minimum": 3, "stages": ["100%"], "leave_old": True}
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        (b"{", "ru.json: not JSON"),
-        (b'{"NewRC": "def", "DesiredReplicas": 5}', "ru.json: OldRC: missing, expected a controller's id"),
-        (b'{"OldRC": "a", "NewRC": "b"}', "ru.json: DesiredReplicas: found 0, expected 1 or more"),
-        (b'{"OldRC": 7}', "ru.json: OldRC"),
-    ],
-)
-def test_a_bad_p2_update_is_refused_in_one_line(text: bytes, line: str) -> None:
-    with pytest.raises(InputInvalid) as error:
-        from_p2(text, "ru.json")
-    assert error.value.message.startswith(line)
-
-
 async def begun(call: Call) -> Rollout:
     await created(call)
     await commit(call, await update(call))
@@ -417,3 +392,15 @@ async def test_scale_takes_a_number_of_replicas(count: int) -> None:
         await begun(call)
         with pytest.raises(InputInvalid, match=f"replicas: found {count}, expected a whole number from 1"):
             await scaling.scale(call, "web", count)
+
+
+async def test_a_difference_tells_the_pod_field_by_field_and_the_whole_policy() -> None:
+    async with person() as call:
+        await begun(call)
+        found = await commands.difference_of(call, "web")
+        assert (found.name, found.started_from, found.replicas) == ("web", 4, 4)
+        assert found.pod == ['pod.command: ["first"] -> ["second"]']
+        assert (found.policy["minimum"], found.policy["progress_deadline"]) == (3, 600.0)
+        await call.client.delete(KEYS.manifest(found.before))
+        lost = await commands.difference_of(call, "web")
+        assert lost.pod == ["pod: the manifest that it has now cannot be read"]

@@ -1,0 +1,162 @@
+"""What a person asks for with ``rollout create``: a file, flags, or both; flags win over the file.
+
+A policy that is said in part changes that part alone of the controller's own policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from farmd.commands import bodies, documents
+from farmd.commands.mutation import Call, Mutation
+from farmd.commands.specs import File
+from farmd.rollout.creation import begin, toward
+from farmd.rollout.noun import controller
+from farmd.rollout.ru import from_p2, is_p2
+from farmd.rollout.stages import staged, stages
+from store import codec
+from store.errors import InputInvalid
+from store.manifests import Manifest
+from store.policies import Policy, Stage
+from store.rcs import ReplicationController
+from store.rollouts import Rollout
+
+
+class RolloutFile(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A document of ``rollout create -f``: from the controller ``name`` to the controller ``to``, or to
+    another ``pod``."""
+
+    name: str
+    to: str = ""
+    pod: Manifest | None = None
+    replicas: int | None = None
+    service: str = ""
+    rollout: Policy | None = None
+
+
+FILE = File(spec=RolloutFile, record=Rollout, kept={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """``policy`` replaces the controller's own; ``changes`` are fields in place of those of the policy, as a
+    file would say them; ``bake`` and ``approve`` change each stage that they concern."""
+
+    rc: str
+    to: str = ""
+    pod: Manifest | None = None
+    replicas: int | None = None
+    policy: Policy | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    bake: float | None = None
+    approve: bool = False
+    service: str = ""
+    retry: bool = False
+
+
+def from_file(text: str, source: str) -> Asked:
+    """What a file asks for: one of ours, or a rolling update of p2 as it is.
+
+    Raises:
+        InputInvalid: naming the field, what was found and what was expected.
+    """
+    found = documents.parse(text, source)
+    if len(found) > 1:
+        raise InputInvalid(f"{source}: found {len(found)} documents, expected one", source=source)
+    (_, data), *_ = found
+    if is_p2(data):
+        update = from_p2(data, source)
+        return Asked(rc=update.old, to=update.new, replicas=update.replicas, policy=update.policy)
+    spec = FILE.parse(data, source)
+    return Asked(
+        rc=spec.name,
+        to=spec.to,
+        pod=spec.pod,
+        replicas=spec.replicas,
+        policy=spec.rollout,
+        service=spec.service,
+    )
+
+
+def pod_of(text: str, source: str) -> Manifest:
+    """The manifest of a file that has only that, or has it as its ``pod``, as the file of a controller.
+
+    Raises:
+        InputInvalid: naming the field, what was found and what was expected.
+    """
+    found = documents.parse(text, source)
+    data = found[0][1]
+    pod = data["pod"] if isinstance(data, dict) and "pod" in data else data
+    spec = FILE.parse({"name": "pod", "pod": pod}, source)
+    if len(found) > 1 or spec.pod is None:
+        raise InputInvalid(f"{source}: found no pod, or several, expected one", source=source)
+    return spec.pod
+
+
+async def create(call: Call, asked: Asked) -> Mutation:
+    """The rollout that is asked for.
+
+    Raises:
+        InputInvalid: it says not both from where and to where, or its policy cannot work.
+        NotFound, Conflict, Locked: as ``begin`` and ``toward``.
+    """
+    if not asked.rc:
+        raise InputInvalid("rc: missing, expected the controller whose pods are to change", field="rc")
+    if bool(asked.to) == (asked.pod is not None):
+        found = "both a controller and a manifest" if asked.to else "neither a controller nor a manifest"
+        raise InputInvalid(
+            f"to: found {found}, expected one of them (--to RC or --manifest FILE)", field="to"
+        )
+    stored, held = await controller().editable(call, asked.rc, membership=True)
+    policy = said(asked, stored.record)
+    if asked.pod is None:
+        return await toward(
+            call, stored.record.id, asked.to, replicas=asked.replicas, policy=policy, service=asked.service
+        )
+    spec = RolloutFile(name=stored.record.name, pod=asked.pod)
+    sha, ensured = bodies.ensured(call, spec)
+    wanted = msgspec.structs.replace(stored.record, manifest=sha, pod_id=asked.pod.id)
+    bodies.refuse_other_pod(stored.record, wanted)
+    if asked.replicas is not None:
+        wanted = msgspec.structs.replace(wanted, replicas_desired=asked.replicas)
+    lines = await bodies.pod_lines(call, stored.record, spec)
+    begun = await begin(
+        call,
+        stored,
+        wanted,
+        held,
+        ensured,
+        retry=asked.retry,
+        policy=policy,
+        pod=asked.pod,
+        service=asked.service,
+    )
+    return replace(begun, change=replace(begun.change, details=(*begun.change.details, *lines)))
+
+
+def said(asked: Asked, rc: ReplicationController) -> Policy:
+    """The policy with what was said in part."""
+    policy = asked.policy or rc.rollout or Policy()
+    if asked.changes:
+        data = msgspec.to_builtins(policy) | asked.changes
+        policy = codec.parse_input(Policy, data, "policy")
+    if asked.bake is not None or asked.approve:
+        policy = msgspec.structs.replace(policy, stages=_rested(stages(policy), asked.bake, asked.approve))
+    return policy
+
+
+def _rested(before: list[Stage], bake: float | None, approve: bool) -> list[Stage | int | str]:
+    """Each stage but the last rests, each but the first waits for a word."""
+    last = len(before) - 1
+    return [
+        msgspec.structs.replace(
+            stage,
+            bake=stage.bake if bake is None or number == last else bake,
+            approve=stage.approve or (approve and number > 0),
+        )
+        for number, stage in enumerate(map(staged, before))
+    ]
