@@ -70,7 +70,7 @@ async def describe(invocation: Invocation, name: str) -> None:
             ("Labels", pairs(record.labels)),
             ("Age", f"{ago(call.clock.now(), record.created)}, created {rfc3339(record.created)}"),
             ("Endpoints", f"{len(found)} of {len(sightings)} pods"),
-            *(("", f"{_where(each)}  {each.node}/{each.instance}") for each in found),
+            *(("Endpoint", f"{_where(each)}  {each.node}/{each.instance}") for each in found),
         ]
         noun_tables.describe(invocation, facts, None, history)
 

@@ -154,10 +154,12 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         context, rollout = self.context, reading.stored.record
         if turn.action == "end":
             return await self._end(reading, turn)
-        audit = self.audit(f"rollout.{turn.action}", turn.reason, name=rollout.name, after=report.told(turn))
         services: serving.Found = ()
+        told = report.told(turn)
         if turn.action == "switch":
             services = await serving.to_switch(context.client, context.keys, rollout)
+            told |= {"services": ",".join(sorted(each.record.name for each in services))}
+        audit = self.audit(f"rollout.{turn.action}", turn.reason, name=rollout.name, after=told)
         writes = actions.turn(reading, turn, context, self.claim, services)
         await self.writer.commit(*self.stands(), *writes, audit)
         if plan.fault:
