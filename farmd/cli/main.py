@@ -22,6 +22,7 @@ from farmd.cli.options import shared
 from farmd.kinds import KINDS
 
 _COMMANDS: dict[str, tuple[Source, str]] = {
+    "deploy": ("farmd.cli.deploy:deploy", "Compose files: what they would change, machine by machine."),
     "farm": ("farmd.cli.farm:farm", "Farms: who works, and on how much."),
     "pod": ("farmd.cli.pod:pod", "Pods: list them, read their logs, restart them."),
     "service": ("farmd.cli.service:service", "Services: names for the pods that serve."),

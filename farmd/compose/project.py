@@ -25,7 +25,6 @@ from store.errors import InputInvalid
 from store.keys import valid_name
 from store.mistakes import nearest, shown
 
-NAMES = ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml")
 CONDITIONS = {
     "service_started": "started",
     "service_healthy": "healthy",

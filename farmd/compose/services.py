@@ -83,6 +83,7 @@ def service_spec(name: str, said: schema.Service, around: Surroundings) -> Servi
     )
     return ServiceSpec(
         name=f"{around.document.farmd.prefix}{name}",
+        labels=words(said.deploy.labels),
         mode=mode,
         replicas=said.scale if said.deploy.replicas is None else said.deploy.replicas,
         container=container,

@@ -45,6 +45,7 @@ class Compiled(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A service as it is kept: the manifest, and what no pod knows of."""
 
     manifest: Manifest
+    labels: dict[str, str] = {}
     mode: Mode = "replicated"
     replicas: int = 1
     max_per_node: int = 0
@@ -58,6 +59,7 @@ def compiled(spec: ServiceSpec) -> Compiled:
     """A resolved spec as it is kept."""
     return Compiled(
         manifest=manifest_of(spec),
+        labels=spec.labels,
         mode=spec.mode,
         replicas=spec.replicas,
         max_per_node=spec.placement.max_per_node,
@@ -107,6 +109,7 @@ def spec_of(kept: Compiled) -> ServiceSpec:
     amounts = manifest.resources
     return ServiceSpec(
         name=manifest.id,
+        labels=kept.labels,
         mode=kept.mode,
         replicas=kept.replicas,
         container=ContainerSpec(

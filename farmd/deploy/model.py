@@ -218,10 +218,14 @@ class Hook(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ServiceSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A service. ``replicas`` does not count for a global one, which has a pod on each machine."""
+    """A service. ``replicas`` does not count for a global one, which has a pod on each machine.
+
+    ``labels`` are the service's own, those of its pods stand in ``container``.
+    """
 
     container: ContainerSpec
     name: str = ""
+    labels: dict[str, str] = {}
     mode: Mode = "replicated"
     replicas: Annotated[int, msgspec.Meta(ge=0)] = 1
     placement: Placement = Placement()

@@ -57,6 +57,7 @@ def _fixed(spec: ServiceSpec) -> ServiceSpec:
     return replace(
         spec,
         replicas=1,
+        labels={},
         container=_fixed_container(spec.container),
         ports=[],
         volumes=sorted(map(volume_defaults, spec.volumes), key=lambda each: each.name),

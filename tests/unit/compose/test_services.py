@@ -172,6 +172,7 @@ SERVICE: list[tuple[str, str, Any]] = [
     ("scale: 3\ndeploy: {replicas: 0}", "replicas", 0),
     ("scale: ${N}", "replicas", 4),
     ("deploy: {mode: global}", "mode", "global"),
+    ("deploy: {labels: [a=b]}", "labels", {"a": "b"}),
     ("x-pre_deploy: migrate --all", "pre_deploy", Hook(command=["migrate", "--all"])),
     (
         "x-pre_deploy: {command: [a, b], environment: [X=1], privileged: false, timeout: 30s, user: 5}",

@@ -223,6 +223,7 @@ CHANGES: dict[str, tuple[ServiceSpec, ServiceSpec, str]] = {
     "mixed limit and gpu": (limits(memory=100), limits(memory=200, device_reservations=[GPU]), X),
     "replicas": (service(replicas=1), service(replicas=3), U),
     "update": (service(), service(update=UpdateConfig(order="stop-first", monitor=0.0)), U),
+    "labels": (service(), service(labels={"a": "b"}), U),
     "hook": (service(), service(pre_deploy=Hook(command=["migrate"])), U),
 }
 

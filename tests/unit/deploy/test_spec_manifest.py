@@ -110,6 +110,7 @@ ports = st.builds(
 specs = st.builds(
     ServiceSpec,
     name=st.just("web"),
+    labels=pairs,
     container=containers,
     mode=st.sampled_from(["replicated", "global"]),
     replicas=st.integers(0, 9),

@@ -1,0 +1,108 @@
+"""``farmctl deploy``: what a compose file would change, machine by machine. It writes nothing."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from farmd.cli.invocation import Invocation
+from farmd.cli.noun_edit import text_of
+from farmd.cli.options import command
+from farmd.cli.output import document, emit
+from store.errors import Conflict, InputInvalid
+
+if TYPE_CHECKING:
+    from farmd.compose.project import Project
+    from farmd.deploy.project import ProjectPlan, Wanted
+    from farmd.deploy.reader import Standing
+
+CHANGES_ARE_DUE = 3
+
+
+@command("deploy")
+@click.argument("services", nargs=-1, metavar="[SERVICE]...")
+@click.option(
+    "-f", "--file", "paths", multiple=True, metavar="FILE", help="Compose file; later ones lie over it."
+)
+@click.option(
+    "-p", "--project-name", default="", metavar="NAME", help="Project; else the file's, or the folder's."
+)
+@click.option("--profile", "profiles", multiple=True, metavar="NAME", help="Also the services of a profile.")
+@click.option("--recreate", is_flag=True, help="Replace also the pods that are as the files say.")
+@click.option("--dry-run", is_flag=True, help="Show the plan, write nothing.")
+@click.option("--detailed-exitcode", is_flag=True, help="Exit 3 where changes are due.")
+async def deploy(
+    invocation: Invocation,
+    services: tuple[str, ...],
+    paths: tuple[str, ...],
+    project_name: str,
+    profiles: tuple[str, ...],
+    recreate: bool,
+    dry_run: bool,
+    detailed_exitcode: bool,
+) -> None:
+    """Show what a compose file would change, service by service and machine by machine.
+
+    Without -f the files are found as compose finds them. The plan is made from the machines as they are now;
+    --dry-run is needed, because this version plans alone.
+    """
+    if not dry_run:
+        raise InputInvalid("deploy: found no --dry-run, expected it: this version plans and changes nothing")
+    project = _project(services, paths, project_name, profiles)
+    for warning in project.warnings:
+        invocation.say(f"warning: {warning}")
+    from farmd.deploy.reader import standing
+
+    stands = await standing(invocation.client, invocation.keys, project.services)
+    wanted, plan = _planned(project, stands, recreate)
+    _told(invocation, project.name, wanted, plan, stands)
+    if detailed_exitcode and not plan.empty:
+        raise click.exceptions.Exit(CHANGES_ARE_DUE)
+
+
+def _project(
+    services: tuple[str, ...], paths: tuple[str, ...], name: str, profiles: tuple[str, ...]
+) -> Project:
+    from farmd.compose.disk import Disk, found, variables
+    from farmd.compose.project import read
+
+    files = found(paths, os.environ, Path())
+    env = variables(os.environ, Path(files[0]).parent, text_of)
+    chosen = profiles or tuple(filter(None, env.get("COMPOSE_PROFILES", "").split(",")))
+    return read(files, Disk(text_of), env, name=name, profiles=chosen, services=services)
+
+
+def _planned(project: Project, stands: Standing, recreate: bool) -> tuple[Wanted, ProjectPlan]:
+    from farmd.deploy.project import Wanted, plan_project
+    from farmd.deploy.resolver import ServiceSpecResolver
+    from farmd.deploy.strategy import RollingStrategy
+    from scheduler.cluster import ClusterState
+    from scheduler.errors import SchedulerError
+
+    resolver = ServiceSpecResolver(secrets.SystemRandom())
+    wanted = Wanted(
+        services={name: resolver.resolve(spec) for name, spec in project.services.items()},
+        after={name: list(before) for name, before in project.after.items()},
+        external=project.external,
+        together=project.name if project.together else "",
+    )
+    state = ClusterState(stands.view, stands.volumes)
+    try:
+        return wanted, plan_project(state, wanted, stands.services, RollingStrategy(force_recreate=recreate))
+    except SchedulerError as error:
+        raise Conflict(error.message, **error.fields) from error
+
+
+def _told(invocation: Invocation, name: str, wanted: Wanted, plan: ProjectPlan, stands: Standing) -> None:
+    from farmd.deploy import preview
+
+    if invocation.settings.output in {"json", "yaml"}:
+        content = {"project": name, **preview.document(plan, wanted)}
+        emit(invocation, document("DeploymentPlan", content))
+        return
+    for line in preview.lines(f"project {name}", plan, wanted, len(stands.view)):
+        click.echo(line)

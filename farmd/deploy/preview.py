@@ -1,0 +1,172 @@
+"""A plan for people, before it is carried out: what changes of each service, and on which machines.
+
+No value of an environment is shown, only the names of its variables.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from farmd.commands.difference import manifest_lines
+from farmd.deploy.manifest import manifest_of
+from farmd.deploy.model import ServiceSpec
+from farmd.deploy.operations import (
+    Operation,
+    Plan,
+    RemoveContainerOperation,
+    ReplaceContainerOperation,
+    RunContainerOperation,
+    RunPreDeployOperation,
+    StopContainerOperation,
+)
+from farmd.deploy.project import ProjectPlan, Wanted
+from farmd.deploy.strategy import Service
+from store.images import parse
+from store.words import count_of
+
+_SIGNS = {"start-first": "+/-", "stop-first": "-/+"}
+
+
+def lines(title: str, plan: ProjectPlan, wanted: Wanted, machines: int) -> list[str]:
+    """The whole plan, line by line."""
+    services = count_of(len(wanted.services), "service")
+    told = [f"{title}: {services} on {count_of(machines, 'machine')}"]
+    told += [f"+ create volume {each.volume.volume_name} on {each.machine}" for each in plan.volumes]
+    for each in plan.services:
+        told += _service(each, wanted.services[each.service_name], plan.standing.get(each.service_name))
+    told += _crossing(plan, wanted)
+    return [*told, summary(plan)]
+
+
+def summary(plan: ProjectPlan) -> str:
+    """How much there is to do, in one line."""
+    if plan.empty:
+        return "all services are as their files say"
+    counts = Counter(_verb(each) for service in plan.services for each in service.operations)
+    parts = [count_of(len(plan.volumes), "volume")] if plan.volumes else []
+    parts += [count_of(number, verb) for verb, number in sorted(counts.items())]
+    return ", ".join(parts)
+
+
+def document(plan: ProjectPlan, wanted: Wanted) -> dict[str, Any]:
+    """The plan for programs."""
+    return {
+        "volumes": [{"name": each.volume.volume_name, "machine": each.machine} for each in plan.volumes],
+        "services": [
+            {
+                "name": each.service_name,
+                "new": each.service_name not in plan.standing,
+                "mode": wanted.services[each.service_name].mode,
+                "replicas": wanted.services[each.service_name].replicas,
+                "image": wanted.services[each.service_name].container.image,
+                "operations": list(map(_operation, each.operations)),
+                "short": list(each.short),
+            }
+            for each in plan.services
+        ],
+        "empty": plan.empty,
+    }
+
+
+def _service(plan: Plan, spec: ServiceSpec, standing: Service | None) -> Iterator[str]:
+    if not plan.operations and not plan.short:
+        return
+    count = "global" if spec.mode == "global" else str(spec.replicas)
+    verb = "+ create" if standing is None else "~ update"
+    yield f"{verb} service {spec.name} ({count})  {_change(spec, standing)}".rstrip()
+    for step, note, places in _grouped(plan):
+        yield f"    {step:<13}{', '.join(places)}{'   ' + note if note else ''}"
+    for text in plan.short:
+        yield f"    no place     {text}"
+
+
+def _change(spec: ServiceSpec, standing: Service | None) -> str:
+    """What is other about a service: its image, and which parts of its pods."""
+    pods = standing.containers if standing is not None else ()
+    before = next((pod.spec for pod in pods if pod.spec is not None), None)
+    if before is None:
+        return spec.container.image
+    told = []
+    if before.container.image != spec.container.image:
+        told.append(_images(before.container.image, spec.container.image))
+    for line in manifest_lines(manifest_of(before), manifest_of(spec)):
+        part, _, change = line.removeprefix("pod.").partition(": ")
+        told.append(f"env: {change}" if part == "env" else part)
+    if told and before.container.image != spec.container.image:
+        told = [text for text in told if text != "container"]
+    return "; ".join(told)
+
+
+def _images(old: str, new: str) -> str:
+    """Both images; of one repository only the tags."""
+    before, after = parse(old), parse(new)
+    if before.familiar != after.familiar or before.digest or after.digest:
+        return f"{old} -> {new}"
+    return f"{before.familiar}:{before.tag or 'latest'} -> :{after.tag or 'latest'}"
+
+
+def _grouped(plan: Plan) -> list[tuple[str, str, list[str]]]:
+    """(sign and verb, note, places): one line for all operations that are alike, in the plan's order."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for each in plan.operations:
+        if isinstance(each, RunPreDeployOperation):
+            words = " ".join(each.spec.pre_deploy.command) if each.spec.pre_deploy else ""
+            groups.setdefault(("hook", ""), []).append(f"{words} on {each.machine}")
+        elif isinstance(each, RunContainerOperation):
+            groups.setdefault(("+ run", ""), []).append(f"on {each.machine}")
+        elif isinstance(each, ReplaceContainerOperation):
+            note = f"{each.order}{': ' + each.why if each.why else ''}"
+            groups.setdefault((f"{_SIGNS[each.order]} replace", note), []).append(_at(each.place))
+        elif isinstance(each, RemoveContainerOperation | StopContainerOperation):
+            groups.setdefault((f"- {_verb(each)}", ""), []).append(_at(each.place))
+    return [(verb, note, _counted(places)) for (verb, note), places in groups.items()]
+
+
+def _counted(places: list[str]) -> list[str]:
+    """Each place once, with how often it stands there."""
+    return [f"{place}{f' ({number})' if number > 1 else ''}" for place, number in Counter(places).items()]
+
+
+def _crossing(plan: ProjectPlan, wanted: Wanted) -> Iterator[str]:
+    """Services that name one another, and stand on different machines: names work on one machine alone."""
+    machines = {
+        each.service_name: _machines(each, plan.standing.get(each.service_name)) for each in plan.services
+    }
+    for name, others in sorted(wanted.after.items()):
+        for other in sorted(others):
+            if not machines.get(name, set()) <= machines.get(other, set()):
+                yield f"! {name} needs {other}, which is not on all of its machines: names work on one alone"
+
+
+def _machines(plan: Plan, standing: Service | None) -> set[str]:
+    """Where a service will stand."""
+    found = {pod.place[0] for pod in standing.containers} if standing is not None else set()
+    found -= {each.place[0] for each in plan.operations if isinstance(each, RemoveContainerOperation)}
+    return found | {each.machine for each in plan.operations if isinstance(each, RunContainerOperation)}
+
+
+def _verb(operation: Operation) -> str:
+    if isinstance(operation, RunContainerOperation):
+        return "run"
+    if isinstance(operation, ReplaceContainerOperation):
+        return "replacement"
+    if isinstance(operation, StopContainerOperation):
+        return "stop"
+    return "hook" if isinstance(operation, RunPreDeployOperation) else "remove"
+
+
+def _operation(operation: Operation) -> Mapping[str, Any]:
+    place = getattr(operation, "place", None)
+    machine = place[0] if place is not None else getattr(operation, "machine", "")
+    told: dict[str, Any] = {"operation": _verb(operation), "machine": machine}
+    if place is not None:
+        told["instance"] = place[1]
+    if isinstance(operation, ReplaceContainerOperation):
+        told |= {"order": operation.order, "why": operation.why}
+    return told
+
+
+def _at(place: tuple[str, str]) -> str:
+    return f"{place[1]} on {place[0]}"

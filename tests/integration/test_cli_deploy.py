@@ -1,0 +1,193 @@
+"""``farmctl deploy --dry-run``: the plan of a compose file, made from what stands in the store."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from farmd.compose.disk import Disk
+from farmd.compose.project import read
+from farmd.deploy.manifest import manifest_of
+from farmd.deploy.model import ServiceSpec
+from farmd.deploy.resolver import ServiceSpecResolver
+from store import codec, manifests
+from store.keys import Keys
+from store.nodes import Agent, Node, NodeVolume
+from store.pods import Pod
+from store.rcs import ReplicationController
+from store.reality import Health, Reality
+from tests.farmctl import Farmctl, in_cluster, put
+
+SHOP = """
+name: shop
+services:
+  db:
+    image: postgres:16
+    volumes: [data:/var/lib/postgresql/data]
+    x-machines: m2
+  web:
+    image: registry.example/web:1.5
+    environment: {LOG_LEVEL: debug, SECRET: hidden}
+    ports: ["80:8080"]
+    x-pre_deploy: rails db:migrate
+    depends_on: {db: {condition: service_healthy}}
+    deploy: {replicas: 3}
+volumes: {data: }
+"""
+MACHINES = ("m1", "m2", "m3")
+
+
+@pytest.fixture
+def farmctl(address: str) -> Farmctl:
+    """Three machines that run containers."""
+    made = in_cluster(address, *MACHINES)
+    for name in MACHINES:
+        agent = Agent(node=name, version="1", features=["runtime.container"])
+        write(made, Keys(made.prefix).agent(name), agent)
+    return made
+
+
+def write(farmctl: Farmctl, key: str, record: object) -> None:
+    put(farmctl, key.removeprefix(farmctl.prefix), codec.encode(record).decode())
+
+
+def file(folder: Path, text: str = SHOP) -> str:
+    path = folder / "compose.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def resolved(path: str, name: str) -> ServiceSpec:
+    found = read([path], Disk(lambda each: Path(each).read_text()), {}).services[name]
+    return ServiceSpecResolver(random.Random(1)).resolve(found)
+
+
+def stands(farmctl: Farmctl, spec: ServiceSpec, *places: str, sick: str = "") -> None:
+    """Pods of a service as a deployment leaves them, on these machines."""
+    keys, owner = Keys(farmctl.prefix), f"0{spec.name.encode().hex()}"[:16].ljust(16, "0")
+    body = manifests.canonical(manifest_of(spec))
+    sha = manifests.digest(body)
+    put(farmctl, keys.manifest(sha).removeprefix(farmctl.prefix), body.decode())
+    rc = ReplicationController(id=owner, name=f"svc-{spec.name}", manifest=sha, replicas_desired=len(places))
+    write(farmctl, keys.record("rcs", owner), rc)
+    for place in places:
+        instance = f"{spec.name}~0"
+        health = Health("critical" if place == sick else "passing")
+        write(farmctl, keys.pod(owner, place, instance), Pod(manifest=sha))
+        put(farmctl, f"intent/{place}/{instance}", f'{{"manifest": "{sha}", "owner": "{owner}"}}')
+        write(
+            farmctl,
+            keys.reality(place, instance),
+            Reality(manifest=sha, owner=owner, intent=10**9, health=health),
+        )
+
+
+def plan(farmctl: Farmctl, *arguments: str) -> list[str]:
+    return farmctl.ok("deploy", "--dry-run", *arguments).out.splitlines()
+
+
+def test_a_first_deployment_is_shown_machine_by_machine(farmctl: Farmctl, tmp_path: Path) -> None:
+    assert plan(farmctl, "-f", file(tmp_path)) == [
+        "project shop: 2 services on 3 machines",
+        "+ create volume shop_data on m2",
+        "+ create service db (1)  postgres:16",
+        "    + run        on m2",
+        "+ create service web (3)  registry.example/web:1.5",
+        "    hook         rails db:migrate on m1",
+        "    + run        on m1, on m3, on m2",
+        "! web needs db, which is not on all of its machines: names work on one alone",
+        "1 volume, 1 hook, 4 runs",
+    ]
+
+
+def test_a_change_names_what_is_other_and_no_value_of_the_environment(
+    farmctl: Farmctl, tmp_path: Path
+) -> None:
+    path = file(tmp_path)
+    db, web = resolved(path, "db"), resolved(path, "web")
+    environment = {"LOG_LEVEL": "info", "SECRET": "other"}
+    before = replace(web, container=replace(web.container, image="registry.example/web:1.4", env=environment))
+    write(farmctl, Keys(farmctl.prefix).node("m2"), Node(volumes={"shop_data": NodeVolume()}))
+    stands(farmctl, db, "m2")
+    stands(farmctl, before, "m1", "m2", "m3", sick="m3")
+    found = farmctl("deploy", "--dry-run", "--detailed-exitcode", "-f", path)
+    assert (found.code, found.err) == (3, "")
+    assert found.out.splitlines() == [
+        "project shop: 2 services on 3 machines",
+        "~ update service web (3)  registry.example/web:1.4 -> :1.5; env: changes LOG_LEVEL, SECRET",
+        "    hook         rails db:migrate on m3",
+        "    -/+ replace  web~0 on m3, web~0 on m1, web~0 on m2"
+        "   stop-first: one port for both, 80:8080/tcp@host",
+        "! web needs db, which is not on all of its machines: names work on one alone",
+        "1 hook, 3 replacements",
+    ]
+
+
+def test_what_is_deployed_leaves_nothing_to_do(farmctl: Farmctl, tmp_path: Path) -> None:
+    path = file(tmp_path)
+    write(farmctl, Keys(farmctl.prefix).node("m2"), Node(volumes={"shop_data": NodeVolume()}))
+    stands(farmctl, resolved(path, "db"), "m2")
+    stands(farmctl, resolved(path, "web"), "m1", "m2", "m3")
+    assert plan(farmctl, "-f", path, "--detailed-exitcode")[-1] == "all services are as their files say"
+    document = farmctl.ok("deploy", "--dry-run", "-f", path, "-o", "json").json
+    assert (document["kind"], document["empty"]) == ("DeploymentPlan", True)
+    again = farmctl.ok("deploy", "--dry-run", "--recreate", "-f", path, "db", "-o", "json").json
+    assert [each["operations"] for each in again["services"]] == [
+        [{"operation": "replacement", "machine": "m2", "instance": "db~0", "order": "stop-first",
+          "why": "one volume for both, shop_data"}]
+    ]  # fmt: skip
+
+
+def test_a_volume_on_a_machine_that_is_absent_is_not_made_anew(farmctl: Farmctl, tmp_path: Path) -> None:
+    write(farmctl, Keys(farmctl.prefix).node("gone"), Node(volumes={"shop_data": NodeVolume()}))
+    found = farmctl("deploy", "--dry-run", "-f", file(tmp_path))
+    assert found.code == 5
+    assert "services.db: volume shop_data is on gone alone, where the service cannot be" in found.err
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("services: {web: {imgae: x}}", 2, "services.web.imgae: unknown key, did you mean 'image'?"),
+        ("services: {web: {image: x, x-machines: m9}}", 5, "m1: needs node in (m9), but node is 'm1'"),
+        (
+            "services: {web: {image: x, privileged: true}}",
+            5,
+            "m1: the node's agent does not allow 'privileged'",
+        ),
+        (
+            "services: {web: {image: '${V:?tell the version}'}}",
+            2,
+            "variable V has no value: tell the version",
+        ),
+    ],
+)
+def test_what_cannot_be_deployed_is_refused_in_one_line(
+    farmctl: Farmctl, tmp_path: Path, text: str, code: int, message: str
+) -> None:
+    found = farmctl("deploy", "--dry-run", "-f", file(tmp_path, text))
+    assert (found.code, found.out) == (code, "")
+    assert message in found.err
+    assert len(found.err.splitlines()) == 1
+
+
+def test_variables_of_the_folder_and_warnings(farmctl: Farmctl, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("TAG=7\n")
+    path = file(tmp_path, "services: {web: {image: 'x:${TAG}', container_name: y, hostname: '${NONE}'}}")
+    found = farmctl.ok("deploy", "--dry-run", "-f", path, "-p", "blog")
+    assert found.out.splitlines()[:2] == [
+        "project blog: 1 service on 3 machines", "+ create service web (1)  x:7",
+    ]  # fmt: skip
+    assert found.err.splitlines() == [
+        "warning: variable NONE is not set, so it is empty",
+        "warning: services.web.container_name is ignored: pods are named after their service",
+    ]
+
+
+def test_without_a_dry_run_nothing_is_planned(farmctl: Farmctl, tmp_path: Path) -> None:
+    found = farmctl("deploy", "-f", file(tmp_path))
+    assert (found.code, found.out) == (2, "")
+    assert "found no --dry-run, expected it" in found.err
