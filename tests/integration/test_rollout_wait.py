@@ -1,0 +1,93 @@
+"""farmctl waits for a rollout: its exit codes, its lines in a pipe, its picture on a terminal, and ^C."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from store.policies import Policy
+from tests.farmctl import Farmctl, Result
+from tests.fleet import RunningFarm, cluster_on, start_farm
+from tests.obedient import Obedient, obedient
+from tests.rolling import KINDS, QUICK, SECOND, STAGED, Rolling, digest
+
+
+@pytest.fixture
+async def rolling(consul_dev: str) -> AsyncIterator[Rolling]:
+    async with cluster_on(consul_dev) as cluster:
+        made = Rolling(cluster, consul_dev)
+        async with obedient(cluster) as agents:
+            made.agents = agents  # type: ignore[attr-defined]
+            farm: RunningFarm = await start_farm(cluster.client, "farm-1", keys=cluster.keys, kinds=KINDS)
+            await made.prepare(3)
+            yield made
+            await farm.close()
+
+
+class Person:
+    """Somebody at a prompt; each command runs while farm and agents go on."""
+
+    def __init__(self, rolling: Rolling, folder: Path, policy: Policy) -> None:
+        self.farmctl = Farmctl(rolling.address, rolling.cluster.keys.prefix)
+        self.file = folder / "go.yaml"
+        content = {"name": "web", "pod": msgspec.to_builtins(SECOND), "rollout": msgspec.to_builtins(policy)}
+        self.file.write_text(yaml.safe_dump(content))
+
+    async def run(self, *words: str) -> Result:
+        return await asyncio.to_thread(self.farmctl, *words)
+
+    async def begin(self, *words: str) -> Result:
+        return await self.run("rollout", "create", "-f", str(self.file), "--wait", *words)
+
+    async def on_terminal(self, *words: str, until: str) -> Result:
+        return await asyncio.to_thread(lambda: self.farmctl.on_terminal(*words, until=until))
+
+
+async def test_a_wait_in_a_pipe_prints_what_changes_and_exits_0_when_it_is_done(
+    rolling: Rolling, tmp_path: Path
+) -> None:
+    result = await Person(rolling, tmp_path, QUICK).begin()
+    assert result.code == 0, result
+    lines = [line for line in result.err.splitlines() if line.startswith("rollout/web: ")]
+    assert len(lines) == len(dict.fromkeys(lines))
+    assert lines[-1] == "rollout/web: ended: done: 3 pods of the new version are available"
+    assert not any("\x1b" in line for line in lines)
+
+
+async def test_a_version_that_fails_exits_9_and_says_why(rolling: Rolling, tmp_path: Path) -> None:
+    agents: Obedient = rolling.agents  # type: ignore[attr-defined]
+    agents.broken = {digest(SECOND)}
+    result = await Person(rolling, tmp_path, QUICK).begin()
+    assert result.code == 9, result
+    assert "farmctl: rollout 'web' was reverted: 1 s without progress: 1 of 1 pods" in result.err
+
+
+async def test_a_wait_that_lasts_too_long_exits_8_and_the_rollout_goes_on(
+    rolling: Rolling, tmp_path: Path
+) -> None:
+    person = Person(rolling, tmp_path, STAGED)
+    result = await person.begin("--timeout", "3s")
+    assert (result.code, "rollout 'web' is not over after 3 s: " in result.err) == (8, True), result
+    status = await person.run("rollout", "status", "web", "-o", "json")
+    assert status.json["status"]["asks"] == 2
+    approved: Any = await person.run("rollout", "approve", "web", "--wait")
+    assert approved.code == 0, approved
+
+
+async def test_an_interrupt_on_a_terminal_leaves_the_rollout_going_and_says_so(
+    rolling: Rolling, tmp_path: Path
+) -> None:
+    person = Person(rolling, tmp_path, STAGED)
+    words = ("rollout", "create", "-f", str(person.file), "-y", "--wait")
+    result = await person.on_terminal(*words, until="waits for farmctl rollout approve web")
+    assert result.code == 130, result
+    assert "floor 2 < 2 old + 1 new: 1 may leave" in result.out
+    assert "█" in result.out
+    assert "rollout/web: goes on without this wait; farmctl rollout status web" in result.out
+    assert "stage 2 waits" in (await person.run("rollout", "status", "web")).out
