@@ -18,14 +18,28 @@ from farmd.rollout import asked as asking
 from farmd.rollout import commands, scaling
 from farmd.rollout.asked import Asked, from_file, pod_of
 from farmd.rollout.noun import ROLLOUT
-from store.families import SERVICES
+from store.families import RCS, SERVICES
 from store.policies import Strategy
 from store.rollouts import KIND
 
 
 @command("create", mutates=True, waits=True)
-@click.option("--rc", "old", default="", metavar="RC", help="The controller whose pods are to change.")
-@click.option("--to", "new", default="", metavar="RC", help="The controller that they are to go to.")
+@click.option(
+    "--rc",
+    "old",
+    default="",
+    metavar="RC",
+    shell_complete=objects(RCS.name),
+    help="The controller whose pods are to change.",
+)
+@click.option(
+    "--to",
+    "new",
+    default="",
+    metavar="RC",
+    shell_complete=objects(RCS.name),
+    help="The controller that they are to go to.",
+)
 @click.option("--manifest", type=click.Path(), help="A file with the new pod, in place of --to.")
 @click.option("-f", "--file", "path", type=click.Path(), help="A rollout as YAML or JSON; also one of p2.")
 @click.option("--replicas", type=int, help="How many pods there are to be in the end.")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from farmd.commands import specs
+from farmd.commands.policies import check_policy
 from store.manifests import Manifest
-from store.policies import Policy, check_gates
+from store.policies import Policy
 from store.quantities import Seconds
 from store.rcs import OnLost, ReplicationController, Strategy
 
@@ -40,7 +41,7 @@ def _check(spec: ControllerSpec, source: str) -> None:
     specs.check_seconds(spec.unhealthy_after, f"{source}: unhealthy_after")
     specs.check_seconds(spec.transfer_timeout, f"{source}: transfer_timeout", lowest=1.0)
     if spec.rollout is not None:
-        check_gates(spec.rollout, f"{source}: rollout")
+        check_policy(spec.rollout, f"{source}: rollout")
 
 
 FILE = specs.File(

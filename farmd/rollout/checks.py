@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from farmd.commands.policies import check_policy
 from farmd.rollout.stages import minimum, staged
 from store.errors import InputInvalid
-from store.policies import Policy, at_least, check_gates
+from store.policies import Policy, at_least
 from store.rollouts import Rollout
-
-MOST_STAGES = 20
 
 
 def check(rollout: Rollout, min_healthy_time: float = 0.0) -> None:
@@ -19,13 +18,12 @@ def check(rollout: Rollout, min_healthy_time: float = 0.0) -> None:
         InputInvalid: naming the field, what was found and what was expected.
     """
     policy, total = rollout.policy, rollout.replicas
+    check_policy(policy, "rollout")
     if rollout.from_manifest == rollout.to_manifest:
         _refuse("to", "the version that it has already", "another one")
     check_floor(rollout)
     if policy.strategy == "blue-green" and not rollout.service:
         _refuse("service", "none", "one that names the controller, for blue-green to switch")
-    if policy.ratio is not None and policy.stages:
-        _refuse("ratio", f"{policy.ratio} beside stages", "one of both")
     _check_stages(policy, total)
     settles = min_healthy_time if policy.min_healthy_time is None else policy.min_healthy_time
     if policy.progress_deadline <= settles:
@@ -35,19 +33,12 @@ def check(rollout: Rollout, min_healthy_time: float = 0.0) -> None:
 
 def _check_stages(policy: Policy, total: int) -> None:
     stages = [staged(stage) for stage in policy.stages]
-    if len(stages) > MOST_STAGES:
-        _refuse("stages", f"{len(stages)}", f"at most {MOST_STAGES}")
     counts = [at_least(stage.to, total) for stage in stages]
     for number, (before, after) in enumerate(pairwise(counts), 1):
         if after < before:
             _refuse(f"stages[{number}].to", f"{after} after {before}", "a rising number of replicas")
     if counts and counts[-1] != total:
         _refuse(f"stages[{len(stages) - 1}].to", f"{stages[-1].to}", f"100% or {total}, which is all")
-    rests = sum(stage.bake for stage in stages) + policy.keep_old * (policy.strategy == "blue-green")
-    if 0 < policy.deadline < rests:
-        found = f"{policy.deadline:g} s, and {rests:g} s of rests"
-        _refuse("deadline", found, "more than all rests together")
-    check_gates(policy, "rollout")
 
 
 def check_floor(rollout: Rollout) -> None:

@@ -17,6 +17,7 @@ from farmd.rollout import noun
 from farmd.rollout.creation import begin, toward
 from farmd.rollout.stages import unrested
 from farmd.rollout.view import Sight
+from farmd.rollout.words import lasting
 from store import codec, manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, NotFound, RecordInvalid
@@ -179,7 +180,7 @@ async def live(call: Call, target: str) -> Stored[Rollout]:
         if not over:
             raise
         ago = call.clock.now() - over[0].ended
-        text = f"rollout {target!r} ended {ago:.0f} s ago: {over[0].outcome}"
+        text = f"rollout {target!r} ended {lasting(ago)} ago: {over[0].outcome}"
         raise NotFound(text, kind=KIND, id=target, hint=f"farmctl rollout history {target}") from None
 
 

@@ -28,7 +28,7 @@ def estimated(rollout: Rollout, status: RolloutStatus, now: float) -> Estimate |
         return None
     ahead = (n for n in range(current + 1, len(wanted)) if wanted[n].approve and rollout.approved <= n)
     stop = next(ahead, len(wanted))
-    rests, rested = [*(goal.bake for goal in wanted[:-1]), 0.0], sum(goal.bake for goal in wanted[:current])
+    rests, rested = [goal.bake for goal in wanted], sum(goal.bake for goal in wanted[:current])
     if status.phase == "baking":
         so_far = min(rests[current], max(0.0, now - status.began))
         rests[current], rested = rests[current] - so_far, rested + so_far

@@ -11,9 +11,11 @@ import yaml
 
 from farmd.commands.mutation import Call, commit
 from farmd.replication.commands import RC
-from farmd.rollout import noun
+from farmd.rollout import commands, noun
 from farmd.rollout.asked import Asked, create, from_file, pod_of
-from store.errors import Conflict, InputInvalid, NotFound
+from store import codec, operations
+from store.errors import Conflict, InputInvalid, Locked, NotFound
+from store.history import Ended
 from store.policies import Policy, Stage
 from store.rollouts import Rollout
 from tests.people import KEYS, hello, person
@@ -191,3 +193,106 @@ def test_a_bad_file_is_refused_in_one_line(text: str, line: str) -> None:
     with pytest.raises(InputInvalid) as error:
         from_file(text, "go.yaml")
     assert error.value.message.startswith(line)
+
+
+LIMITS = [
+    ({"progress_deadline": "40d"}, "rollout.progress_deadline: found 3456000, expected 0 to 2678400 seconds"),
+    ({"deadline": float("inf")}, "rollout.deadline: found .inf, expected 0 to 2678400 seconds"),
+    ({"min_healthy_time": "32d"}, "rollout.min_healthy_time: found 2764800, expected 0 to 2678400 seconds"),
+    ({"keep_old": "32d"}, "rollout.keep_old: found 2764800, expected 0 to 2678400 seconds"),
+    ({"stages": [{"to": 1, "bake": "32d"}]}, "rollout.stages[0].bake: found 2764800, expected 0 to 2678400"),
+    ({"stages": [1] * 21}, "rollout.stages: found 21, expected at most 20"),
+    ({"stages": [5, 1, "100%"]}, "rollout.stages[1].to: found 1 after 5, expected a rising number"),
+    (
+        {"stages": ["50%", "10%", "100%"]},
+        "rollout.stages[1].to: found 10% after 50%, expected a rising number",
+    ),
+    ({"stages": [1, "90%"]}, "rollout.stages[1].to: found 90%, expected 100%, which is all"),
+    ({"stages": [1, "100%"], "ratio": 10}, "rollout.ratio: found 10 beside stages, expected one of both"),
+    ({"ratio": 0}, "rollout.ratio: found 0, expected a whole number from 1 to 100"),
+    ({"ratio": 101}, "rollout.ratio: found 101, expected a whole number from 1 to 100"),
+    (
+        {"deadline": "1m", "stages": [{"to": 1, "bake": "2m"}, "100%"]},
+        "rollout.deadline: found 60 s, and 120 s of rests, expected more than all rests together",
+    ),
+    ({"strategy": "canary"}, "rollout.strategy: found 'canary', expected one of"),
+]
+
+
+@pytest.mark.parametrize(("policy", "line"), LIMITS, ids=[line.split(", ")[0] for _, line in LIMITS])
+def test_limits_of_a_policy_hold_in_the_file_of_a_controller_too(policy: dict[str, Any], line: str) -> None:
+    with pytest.raises(InputInvalid) as error:
+        RC.file.parse(hello(rollout=policy), "web.yaml")
+    assert error.value.message.startswith(f"web.yaml: {line}")
+
+
+# -- controllers that cannot have a rollout now ---------------------------------------------------
+async def test_a_pod_of_another_id_is_refused() -> None:
+    async with person() as call:
+        await two(call)
+        other = hello(name="other", replicas=0, pod_id="other")
+        await commit(call, await RC.create(call, RC.file.parse(other, "x")))
+        with pytest.raises(InputInvalid, match="rollout: found the pod id 'other', expected 'hello'"):
+            await create(call, Asked(rc="old", to="other"))
+        pod = pod_of(yaml.safe_dump({"id": "other", "command": ["sleep"]}), "pod.yaml")
+        with pytest.raises(InputInvalid, match=r"pod\.id: found 'other', expected 'hello'"):
+            await create(call, Asked(rc="old", pod=pod))
+
+
+@pytest.mark.parametrize("which", ["old", "new"])
+async def test_a_controller_that_is_deleted_disabled_or_locked_is_refused(which: str) -> None:
+    async with person() as call:
+        await two(call)
+        rc = (await RC.records(call.client, KEYS).find(which)).record
+        await call.client.put(KEYS.mutation_lock("rcs", rc.id), b"user/bob@host/1")
+        with pytest.raises(Locked, match="is locked by user/bob@host"):
+            await create(call, Asked(rc="old", to="new"))
+        await call.client.delete(KEYS.mutation_lock("rcs", rc.id))
+        await commit(call, await RC.disable(call, which))
+        with pytest.raises(Conflict, match=f"controller '{which}' is disabled"):
+            await create(call, Asked(rc="old", to="new"))
+        await call.client.put(KEYS.pod(rc.id, "n1", "hello"), b"{}")
+        await commit(call, await RC.delete(call, which, cascade=True))
+        with pytest.raises(Conflict, match=f"rc '{which}' is being deleted"):
+            await create(call, Asked(rc="old", to="new"))
+
+
+async def test_of_two_creations_at_once_one_is_refused_and_leaves_nothing() -> None:
+    async with person() as call:
+        await two(call)
+        one = await create(call, Asked(rc="old", to="new"))
+        pod = pod_of(yaml.safe_dump({"id": "hello", "command": ["sleep", "7"]}), "pod.yaml")
+        late = await create(call, Asked(rc="old", pod=pod))
+        await commit(call, one)
+        with pytest.raises(Conflict):
+            await commit(call, late)
+        assert [each.record.id for each in (await noun.live(call).list()).items] == [one.change.id]
+        assert len((await RC.records(call.client, KEYS).list()).items) == 2
+
+
+async def test_words_in_the_wrong_phase_say_so() -> None:
+    async with person() as call:
+        await two(call)
+        for word in (commands.pause, commands.resume, commands.abort, commands.approve):
+            with pytest.raises(NotFound, match="rollout 'old' does not exist"):
+                await word(call, "old")
+        with pytest.raises(NotFound, match="history knows no version to go back to"):
+            await commands.revert(call, "old")
+        found = await begun(call, Asked(rc="old", to="new"))
+        with pytest.raises(Conflict, match="asks for no approval now"):
+            await commands.approve(call, "old")
+        old = (await RC.records(call.client, KEYS).get(found.old)).record
+        over = Ended(
+            id="aa",
+            name="past",
+            outcome="done",
+            from_manifest="a" * 64,
+            to_manifest="b" * 64,
+            old=old,
+            replicas=4,
+            ended=call.clock.now() - 12,
+        )
+        await call.client.transaction([operations.create(KEYS.history("past", "aa"), codec.encode(over))])
+        with pytest.raises(NotFound, match="rollout 'past' ended 12s ago: done") as error:
+            await commands.pause(call, "past")
+        assert error.value.fields["hint"] == "farmctl rollout history past"
