@@ -11,10 +11,11 @@ from farmd import overview
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
-from farmd.cli.output import ago, as_yaml, document, emit, show
+from farmd.cli.output import ago, as_json, as_yaml, document, emit, live, on_terminal, show
 from farmd.cli.tables import Column, Table, clean, drawable
 from farmd.overview import Row
 from farmd.rollout import commands, explaining, noun, view
+from store.errors import NotFound
 from store.families import RCS
 from store.rollouts import KIND, Rollout
 from store.times import plain
@@ -24,19 +25,59 @@ from store.times import plain
 @target("rollout", objects(KIND))
 async def status(invocation: Invocation, name: str) -> None:
     """How far a rollout is, and what it waits for."""
-    client, keys = invocation.client, invocation.keys
+    settings = invocation.settings
+    if not settings.watch:
+        for line in await _status(invocation, name, _width()):
+            click.echo(line)
+        return
+    rollout = (
+        await commands.live(invocation.call, name)
+    ).record.id  # another one of that name is another one
+    try:
+        if on_terminal(invocation) and settings.output in {"table", "wide"}:
+            await live(invocation, lambda: _status(invocation, rollout, _width()))
+        else:
+            await _changes(invocation, rollout)
+    except NotFound:
+        over = next(
+            (each for each in await commands.history(invocation.call, name) if each.id == rollout), None
+        )
+        invocation.say(
+            f"rollout/{name} is over" + (f": {over.outcome}: {clean(over.reason)}" if over else "")
+        )
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+async def _changes(invocation: Invocation, name: str) -> None:
+    """Print the status again whenever it says something else, until the rollout is over."""
+    last: list[str] = []
+    while True:
+        # Times run by themselves and are no change: they stand in the first line.
+        if (now := await _status(invocation, name, 0))[1:] != last[1:]:
+            click.echo("\n".join(now))
+            sys.stdout.flush()
+            last = now
+        await invocation.call.clock.sleep(1.0)
+
+
+async def _status(invocation: Invocation, name: str, width: int) -> list[str]:
     await commands.live(invocation.call, name)
-    row: Row[Rollout] = await overview.row(client, keys, noun.live(invocation.call), name)
-    if invocation.settings.output in {"json", "yaml"}:
+    row: Row[Rollout] = await overview.row(
+        invocation.client, invocation.keys, noun.live(invocation.call), name
+    )
+    output = invocation.settings.output
+    if output in {"json", "yaml"}:
         told = {"owner": row.owner, "state": row.state, "reason": row.reason, "status": plain(row.status)}
-        emit(invocation, document("Rollout", {**plain(row.record), **told}))
-    elif invocation.settings.output == "name":
-        click.echo(f"rollout/{row.record.name}")
-    else:
-        sight = await commands.sight(invocation.call, row)
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-        for line in view.lines(sight, invocation.call.clock.now(), width):
-            click.echo(drawable(clean(line), sys.stdout.encoding))
+        found = document("Rollout", {**plain(row.record), **told})
+        return (as_json(found) if output == "json" else as_yaml(found)).splitlines()
+    if output == "name":
+        return [f"rollout/{row.record.name}"]
+    sight = await commands.sight(invocation.call, row)
+    shown = view.lines(sight, invocation.call.clock.now(), width)
+    return [drawable(clean(line), sys.stdout.encoding) for line in shown]
 
 
 @command("explain", lists=True)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import yaml
 
+from farmd.rollout.noun import live
 from store.policies import Policy
 from tests.farmctl import Farmctl, Result
 from tests.fleet import RunningFarm, cluster_on, start_farm
@@ -91,3 +92,14 @@ async def test_an_interrupt_on_a_terminal_leaves_the_rollout_going_and_says_so(
     assert "█" in result.out
     assert "rollout/web: goes on without this wait; farmctl rollout status web" in result.out
     assert "stage 2 waits" in (await person.run("rollout", "status", "web")).out
+
+
+async def test_a_watch_of_the_status_ends_with_the_rollout(rolling: Rolling, tmp_path: Path) -> None:
+    person = Person(rolling, tmp_path, STAGED)
+    await person.run("rollout", "create", "-f", str(person.file), "-q")
+    watch = asyncio.create_task(person.run("rollout", "status", "web", "--watch"))
+    (ident,) = [each.record.id for each in (await live(rolling.call).list()).items]
+    await rolling.status(ident, "waits for farmctl rollout approve web")
+    assert (await person.run("rollout", "abort", "web", "-y", "--wait")).code == 0
+    result = await watch
+    assert (result.code, "rollout/web is over: aborted: " in result.err) == (0, True), result
