@@ -16,15 +16,13 @@ from dataclasses import dataclass
 
 from scheduler.errors import NoMachine
 from scheduler.feasibility import TOLERANCE, room_reasons, standing_reasons
-from scheduler.model import EVICTING, FleetView, NodeView, Request
+from scheduler.model import FleetView, NodeView, Request
 from scheduler.requirement import Requirement, compile_request
+from scheduler.rulesets import Machines, RuleSets
 from store import codec
 from store.features import needed
 from store.manifests import PORT_RESOURCE, asked
 from store.nodes import NodeVolume
-
-Machines = int
-"""A set of machines: bit n stands for ``ClusterState.names[n]``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +52,17 @@ class ClusterState:
         for name, load in self._load.items():
             self._levels[load] = self._levels.get(load, 0) | self._bits[name]
         self._used: dict[str, dict[str, float]] = {}
+        self._sets = RuleSets(view, self._bits)
         self._suitable: dict[object, Suitable] = {}
         self._scheduled: dict[str, Machines] = {}
 
     def bits(self, names: Collection[str]) -> Machines:
         """The set of these machines; unknown names are left out."""
         return sum({self._bits[name] for name in names if name in self._bits})
+
+    def bit(self, name: str) -> Machines:
+        """The set of one machine; empty if it is unknown."""
+        return self._bits.get(name, 0)
 
     def listed(self, machines: Machines) -> Iterator[str]:
         """The names in a set, in the order of this plan."""
@@ -74,27 +77,27 @@ class ClusterState:
         Raises:
             PlacementInvalid: the manifest's placement block cannot work.
         """
-        placement = request.manifest.placement
-        rules = codec.encode([placement.constraints, placement.tolerations])
+        placement, system = request.manifest.placement, request.manifest.system
         needs = needed(request.manifest)
-        key = (request.selector, rules, request.manifest.system, needs, request.among)
+        rules = codec.encode([placement.constraints, placement.tolerations])
+        key = (request.selector, rules, system, needs, request.among)
         found = self._suitable.get(key)
         if found is None:
-            found = self._suitable[key] = self._judged(compile_request(request))
+            found = self._suitable[key] = self._judged(compile_request(request), needs)
         return found
 
-    def _judged(self, requirement: Requirement) -> Suitable:
-        eligible = retained = 0
-        among = requirement.request.among
-        for name, node in self.view.items():
-            if among is not None and name not in among:
-                continue
-            codes = {reason.code for reason in standing_reasons(requirement, node)}
-            if not codes:
-                eligible |= self._bits[name]
-            if not codes & EVICTING:
-                retained |= self._bits[name]
-        return Suitable(eligible, retained)
+    def _judged(self, requirement: Requirement, needs: Collection[str]) -> Suitable:
+        request, sets = requirement.request, self._sets
+        allowed = sets.all if request.among is None else self.bits(request.among) & sets.all
+        if request.selector.requirements:
+            allowed &= sets.selected(request.selector)
+        for rule in requirement.constraints:
+            allowed &= sets.fitting(rule)
+        retained = allowed & ~sets.leaving & ~(0 if request.manifest.system else sets.draining)
+        eligible = retained & sets.open & sets.tolerating(request.manifest.placement.tolerations)
+        for need in needs:
+            eligible &= sets.able(need)
+        return Suitable(eligible, retained | (sets.broken if request.among is None else 0))
 
     def having(self, volume: str) -> Machines:
         """The machines where a volume is, or will be by this plan."""

@@ -13,9 +13,10 @@ from typing import NoReturn
 
 import msgspec
 
-from scheduler.cluster import ClusterState, Machines
+from scheduler.cluster import ClusterState
 from scheduler.errors import VolumeRefused
 from scheduler.model import Request
+from scheduler.rulesets import Machines
 from store.nodes import NodeVolume
 
 LOCAL = "local"
@@ -77,6 +78,10 @@ class _Shared:
         return any(user.everywhere for user in self.users)
 
 
+_Share = tuple[str, list[VolumeUser]]
+"""What some services share, in words, and these services."""
+
+
 class VolumeScheduler:
     """Chooses machines for the volumes of some services, which are checked at once.
 
@@ -89,6 +94,7 @@ class VolumeScheduler:
         self._state = state
         self._users = list(users)
         self._volumes: dict[str, _Shared] = {}
+        self._shares_of: dict[str, list[_Share]] = {}
         names: set[str] = set()
         for user in users:
             if user.service in names:
@@ -131,9 +137,9 @@ class VolumeScheduler:
             VolumeRefused: rules and volumes exclude one another.
         """
         sets = {user.service: self._placed(user) for user in self._users}
-        missing = self._reach_existing(sets)
-        self._propagate(sets, missing)
-        self._gather(sets, missing)
+        shares = self._sharing(self._reach_existing(sets))
+        self._propagate(sets, shares, sets)
+        self._gather(sets, shares)
         create: dict[str, list[Volume]] = {}
         for name, shared in sorted(self._volumes.items()):
             machines = self._chosen(name, shared, sets)
@@ -141,8 +147,7 @@ class VolumeScheduler:
             for machine in self._state.listed(machines):
                 create.setdefault(machine, []).append(shared.volume)
             if machines and not shared.everywhere:
-                self._pin(shared.users, machines, sets)
-                self._propagate(sets, missing)
+                self._pin(shared.users, machines, sets, shares)
         return Schedule({machine: tuple(made) for machine, made in sorted(create.items())}, sets)
 
     def _placed(self, user: VolumeUser) -> Machines:
@@ -178,18 +183,20 @@ class VolumeScheduler:
                     )
         return missing
 
-    def _propagate(self, sets: dict[str, Machines], missing: Iterable[_Shared]) -> None:
-        """Services that share a volume that is still to be made, and those of one group, stand together."""
+    def _sharing(self, missing: Iterable[_Shared]) -> list[_Share]:
+        """Which services stand together: those of one volume that is to be made, and those of one group."""
         groups: dict[str, list[VolumeUser]] = {}
         for user in self._users:
             if user.together:
                 groups.setdefault(user.together, []).append(user)
         shares = [(f"volume {each.volume.name}", each.users) for each in missing]
-        shares += [(f"project {name}", users) for name, users in sorted(groups.items())]
-        changed = True
-        while changed:
-            changed = False
-            for what, users in shares:
+        return shares + [(f"project {name}", users) for name, users in sorted(groups.items())]
+
+    def _propagate(self, sets: dict[str, Machines], shares: Sequence[_Share], touched: Iterable[str]) -> None:
+        """Leave services that stand together what suits all of them; the sets of ``touched`` have changed."""
+        waiting, index = dict.fromkeys(touched), self._index(shares)
+        while waiting:
+            for what, users in index.get(waiting.popitem()[0], ()):
                 common = -1
                 for user in users:
                     common &= sets[user.service]
@@ -197,10 +204,18 @@ class VolumeScheduler:
                     names = ", ".join(sorted(user.service for user in users))
                     _refuse("colocate", f"{what}: no machine suits all of the services {names} that share it")
                 for user in users:
-                    changed = changed or sets[user.service] != common
-                    sets[user.service] = common
+                    if sets[user.service] != common:
+                        sets[user.service] = common
+                        waiting[user.service] = None
 
-    def _gather(self, sets: dict[str, Machines], missing: Sequence[_Shared]) -> None:
+    def _index(self, shares: Sequence[_Share]) -> dict[str, list[_Share]]:
+        if not self._shares_of:
+            for share in shares:
+                for user in share[1]:
+                    self._shares_of.setdefault(user.service, []).append(share)
+        return self._shares_of
+
+    def _gather(self, sets: dict[str, Machines], shares: Sequence[_Share]) -> None:
         """Choose one machine for each group: where most of its pods stand, else the emptiest."""
         for group in sorted({user.together for user in self._users if user.together}):
             users = [user for user in self._users if user.together == group]
@@ -208,8 +223,7 @@ class VolumeScheduler:
             standing = [name for user in users for name in user.standing if self._state.bits([name]) & common]
             best = max(sorted(set(standing)), key=standing.count, default="")
             best = best or next(self._state.emptiest(common, {}))
-            self._pin(users, self._state.bits([best]), sets)
-            self._propagate(sets, missing)
+            self._pin(users, self._state.bits([best]), sets, shares)
 
     def _chosen(self, name: str, shared: _Shared, sets: Mapping[str, Machines]) -> Machines:
         """Where the volume is made: nowhere if it exists, on one machine, or on all of a global service."""
@@ -222,9 +236,16 @@ class VolumeScheduler:
             return 0
         return self._state.bits([min(self._state.listed(sets[shared.users[0].service]))])
 
-    def _pin(self, users: Iterable[VolumeUser], machines: Machines, sets: dict[str, Machines]) -> None:
+    def _pin(
+        self,
+        users: Sequence[VolumeUser],
+        machines: Machines,
+        sets: dict[str, Machines],
+        shares: Sequence[_Share],
+    ) -> None:
         for user in users:
             sets[user.service] = machines
+        self._propagate(sets, shares, [user.service for user in users])
 
 
 def _refuse(why: str, text: str) -> NoReturn:

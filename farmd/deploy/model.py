@@ -239,6 +239,8 @@ class ServiceSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
     def mounted(self) -> list[VolumeSpec]:
         """The named volumes that its container mounts, in the order of their names on the machines."""
+        if not self.container.mounts:
+            return []
         used = {mount.volume for mount in self.container.mounts}
         found = [each for each in self.volumes if each.name in used and each.type == "volume"]
         return sorted(found, key=lambda each: each.volume_name)

@@ -63,7 +63,8 @@ def plan_project(
                 field="mode",
             )
     names = ordered(wanted.services, wanted.after)
-    users = [_user(wanted, name, standing.get(name)) for name in names]
+    pinned = [name for name in names if wanted.together or wanted.services[name].mounted()]
+    users = [_user(wanted, name, standing.get(name)) for name in pinned]
     schedule = VolumeScheduler(state, users).schedule()
     known = {each.volume_name: each for spec in wanted.services.values() for each in spec.mounted()}
     volumes = [
@@ -72,7 +73,7 @@ def plan_project(
         for volume in made
     ]
     plans = [
-        strategy.plan(state, standing.get(name), wanted.services[name], schedule.machines[name])
+        strategy.plan(state, standing.get(name), wanted.services[name], schedule.machines.get(name))
         for name in names
     ]
     return ProjectPlan(

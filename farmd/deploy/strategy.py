@@ -27,7 +27,8 @@ from farmd.deploy.operations import (
 )
 from farmd.deploy.placing import request_of
 from farmd.deploy.plan import eval_container_spec_change
-from scheduler.cluster import ClusterState, Machines
+from scheduler.cluster import ClusterState
+from scheduler.rulesets import Machines
 from store.manifests import asked
 from store.pods import Place
 
@@ -144,7 +145,7 @@ class _Planner:
         for pod in self.service.containers:
             machine = pod.place[0]
             waits = self.spec.on_lost == "wait" and self._lost(machine)
-            if waits or self.state.bits([machine]) & retained:
+            if waits or self.state.bit(machine) & retained:
                 self.left.setdefault(machine, []).append(pod)
             else:
                 self.gone.append(pod)
@@ -213,7 +214,7 @@ class _Planner:
         def rank(machine: str) -> tuple[int, int, int, int]:
             pods = self.left[machine]
             fitting = sum(map(self.fits, pods))
-            return -fitting, -len(pods), self._load(machine), self.state.bits([machine])
+            return -fitting, -len(pods), self._load(machine), self.state.bit(machine)
 
         holders = sorted(self.left, key=rank)
         others = self.state.emptiest(self.eligible & ~self.state.bits(holders), self.amounts)
@@ -222,7 +223,7 @@ class _Planner:
 
     def _run(self, machine: str) -> bool:
         """Plan one more pod on a machine, if it may take one."""
-        if not self.state.bits([machine]) & self.eligible or not self._has_room(machine):
+        if not self.state.bit(machine) & self.eligible or not self._has_room(machine):
             return False
         if 0 < self.spec.placement.max_per_node <= self._own(machine) or self._holds_port(machine):
             return False
@@ -242,7 +243,7 @@ class _Planner:
             return "stop-first", "what it runs cannot be read"
         if held := port_spec.conflicting(spec.ports, pod.spec.ports):
             return "stop-first", f"one port for both, {port_spec.text(held[0])}"
-        if not self.state.bits([machine]) & self.eligible:
+        if not self.state.bit(machine) & self.eligible:
             return "stop-first", "the machine takes no new pods"
         if not self._has_room(machine):
             return "stop-first", "no room for both"
