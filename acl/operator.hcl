@@ -6,6 +6,8 @@ key_prefix "farmd/" { policy = "list" }
 key_prefix "farmd/rcs/" { policy = "write" }
 key_prefix "farmd/daemonsets/" { policy = "write" }
 key_prefix "farmd/services/" { policy = "write" }
+key_prefix "farmd/rollouts/" { policy = "write" }
+key_prefix "farmd/history/" { policy = "write" }
 key_prefix "farmd/names/" { policy = "write" }
 key_prefix "farmd/manifests/" { policy = "write" }
 key_prefix "farmd/nodes/" { policy = "write" }
@@ -25,8 +27,6 @@ key_prefix "farmd/intent/" { policy = "write" }
 key_prefix "farmd/reserved/" { policy = "write" }
 
 # doctor --fix checks that no owner of these families exists: kinds of work to come.
-key_prefix "farmd/rollouts/" { policy = "write" }
-key_prefix "farmd/history/" { policy = "write" }
 key_prefix "farmd/apps/" { policy = "write" }
 key_prefix "farmd/jobs/" { policy = "write" }
 

@@ -30,6 +30,7 @@ EXAMPLES = {
     "names": KEYS.name("rcs", "hello"),
     "rcs": KEYS.record("rcs", "0a"),
     "daemonsets": KEYS.record("daemonsets", "0b"),
+    "services": KEYS.record("services", "0d"),
     "rollouts": KEYS.record("rollouts", "0e"),
     "history": KEYS.history("hello", "0e"),
     "pods": KEYS.pod("0a", MINE, "hello"),
@@ -55,7 +56,7 @@ EXAMPLES = {
 REPORTED = {"reality", "reality of another", "agents", "agents of another"}
 TOLD = {"intent", "intent of another", "node sentinel", "node sentinel of another", "pods", "reserved"}
 PEOPLES = {"nodes", "record of another", "manifests", "failsafe", "audit"}
-OWNERS = {"rcs", "daemonsets", "rollouts", "history", "names"}
+OWNERS = {"rcs", "daemonsets", "services", "rollouts", "history", "names"}
 MAY_WRITE = {
     "farm": {
         *TOLD,
