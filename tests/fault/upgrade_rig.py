@@ -31,7 +31,7 @@ from tests.fleet import client_of, eventually
 from tests.ports import pod_ports
 from tests.processes import Program
 
-WITHIN = 60.0
+WITHIN = 120.0
 TELL = 'echo "$FARMD_NODE $FARMD_INSTANCE $$" >> "$STARTS"; '
 START = TELL + "exec sleep 900"
 STUBBORN = TELL + 'trap "" TERM; while [ ! -e "$MAY_END" ]; do sleep 0.1; done'
