@@ -78,6 +78,7 @@ class Board:
         self._asked: dict[str, _Asked] = {}
         self._running = Running(caches, keys)
         self._waiting = 0
+        self._last = clock.mono()
         self._closed = False
         # Caches have no way to unsubscribe; while nobody asks nothing is done.
         caches.reality.subscribe(self._realities_changed)
@@ -129,7 +130,7 @@ class Board:
             )
             self._records.subscribe(lambda _: self._wake())
             self._running.fill()
-            self._following = asyncio.create_task(self._records.run(), name="services")
+            self._following = asyncio.create_task(self._keep_fresh(self._records), name="services")
         return self._records
 
     def _wake(self) -> None:
@@ -137,18 +138,32 @@ class Board:
             asked.wake.set()
 
     def _realities_changed(self, keys: set[str]) -> None:
-        concerned = self._running.changed(keys) if self._asked else set[str]()
-        for asked in self._asked.values() if concerned else ():
+        if self._records is None:
+            return
+        concerned = self._running.changed(keys)
+        for asked in self._asked.values():
             if asked.sightings.owners & concerned:
                 asked.wake.set()
 
-    def _forget(self, name: str) -> None:
-        """Nobody asks for a service any more; after the last one nothing is followed."""
-        del self._asked[name]
-        if not self._asked and self._following is not None:
-            self._following.cancel()
+    async def _keep_fresh(self, records: PrefixCache[Service]) -> None:
+        """Follow the services' records until nobody asked for a while.
+
+        Whoever asks for what does not exist asks again soon: Consul counts a parked query that was given up
+        until its wait is over.
+        """
+        running = asyncio.create_task(records.run(), name="services-records")
+        try:
+            while self._asked or self._clock.mono() - self._last < LINGER_SECONDS:
+                await self._clock.sleep(LINGER_SECONDS)
+        finally:
             self._records = self._following = None
             self._running.clear()
+            await tasks.end(running)
+
+    def _forget(self, name: str) -> None:
+        """Nobody asks for a service any more."""
+        del self._asked[name]
+        self._last = self._clock.mono()
 
 
 class _Asked:

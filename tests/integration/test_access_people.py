@@ -60,6 +60,7 @@ def denied(result: Result, key: str) -> None:
         ("rc set-replicas hello 9", "rcs/"),
         ("rc delete hello -y", "rcs/"),
         ("rc disable hello", "rcs/"),
+        ("service create shop --port http", "services/"),
         ("node cordon node-1", "nodes/node-1"),
         ("node label node-1 a=b", "nodes/node-1"),
         ("node drain node-1 --deadline 1h", "nodes/node-1"),

@@ -183,32 +183,3 @@ def test_an_equal_name_with_other_fields_is_refused_in_the_words_of_files(farmct
         5,
         "farmctl: rc 'differs' exists and differs: disabled (true -> false)",
     )
-
-
-def test_a_service_is_created_shown_and_deleted(farmctl: Farmctl) -> None:
-    ports = {"http": {"port": 0}}
-    farmctl.ok("rc", "create", "-f", "-", stdin=named("shop", pod_ports=ports))
-    asked = ("service", "create", "shop", "--port", "http", "rc/shop")
-    rehearsed = farmctl.ok(*asked, "--dry-run")
-    assert rehearsed.out == "service/shop: create: port http, active rc/shop\n"
-    assert farmctl.ok("service", "list", "-o", "json").json["items"] == []
-    assert farmctl.ok(*asked).out.startswith("service/shop created (")
-    assert farmctl.ok(*asked, "-o", "name").out == "service/shop\n"
-    (row,) = farmctl.ok("service", "list", "-o", "json").json["items"]
-    assert (row["name"], row["port"], row["serving"], row["gone"]) == ("shop", "http", ["rc/shop"], [])
-    assert "ID" in farmctl.ok("service", "list", "-o", "wide").out
-    described = farmctl.ok("service", "describe", "service/shop").out
-    assert "Endpoints:     0 of 0 pods" in described
-    assert "service.create" in described
-    assert farmctl.ok("service", "endpoints", "shop", "-o", "json").json["items"] == []
-    assert "no pod of service shop is available" in farmctl.ok("service", "endpoints", "shop").err
-    refused = farmctl("service", "create", "cart", "--port", "grpc", "rc/shop")
-    assert (refused.code, refused.err) == (
-        2,
-        "farmctl: port: found 'grpc', expected a port of rc/shop: http\n",
-    )
-    assert farmctl("service", "endpoints", "cart").code == 4
-    assert farmctl("service", "create", "shop", "--port", "http").code == 5
-    assert farmctl("service", "delete", "shop").code == 2
-    farmctl.ok("service", "delete", "shop", "-y")
-    assert farmctl.ok("audit", "list", "--kind", "service", "-o", "json").json["items"][0]["name"] == "shop"

@@ -223,6 +223,31 @@ async def test_it_costs_nothing_while_nobody_asks(post: Post) -> None:
     assert await post.nodes() == []
 
 
+async def test_who_asks_again_and_again_for_what_does_not_exist_parks_one_query(post: Post) -> None:
+    before = len(post.farm.sent)
+    for _ in range(40):
+        with pytest.raises(NotFound):
+            await post.answer("nope")
+    assert sum("/services" in each.path for each in post.farm.sent[before:]) <= 4
+    await post.clock.advance(3 * LINGER_SECONDS)
+    before = len(post.farm.sent)
+    await post.clock.advance(120.0)
+    assert not any("/services" in each.path for each in post.farm.sent[before:])
+
+
+async def test_what_began_while_somebody_asked_for_another_service_is_known(post: Post) -> None:
+    with pytest.raises(NotFound):
+        await post.answer("nope")
+    await pod(post.call, post.rc, "n2", port=20002)
+    await post.clock.advance(11.0)
+    with pytest.raises(NotFound):
+        await post.answer("nope")
+    await agent(post.call, "n3")
+    await pod(post.call, post.rc, "n3", port=20003)
+    await post.clock.advance(11.0)
+    assert await post.nodes() == ["n1", "n2", "n3"]
+
+
 async def test_many_who_wait_cost_no_more_than_one(post: Post) -> None:
     first = await post.answer()
     before = len(post.farm.sent)

@@ -1,0 +1,78 @@
+"""``farmctl service`` as people and scripts use it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from farmd.commands.mutation import Call
+from farmd.runtime.clock import SystemIds
+from store.keys import Keys
+from tests.farmctl import Farmctl, embedded, in_cluster
+from tests.fleet import CLOCK, client_of
+from tests.people import hello
+from tests.services import agent, controller, pod, service
+
+
+@pytest.fixture(scope="module")
+def farmctl() -> Iterator[Farmctl]:
+    """A registered cluster without a farm."""
+    with embedded() as address:
+        yield in_cluster(address)
+
+
+def test_a_service_is_created_shown_and_deleted(farmctl: Farmctl) -> None:
+    ports = {"http": {"port": 0}}
+    farmctl.ok("rc", "create", "-f", "-", stdin=yaml.safe_dump(hello(name="shop", pod_ports=ports)))
+    asked = ("service", "create", "shop", "--port", "http", "rc/shop")
+    rehearsed = farmctl.ok(*asked, "--dry-run")
+    assert rehearsed.out == "service/shop: create: port http, active rc/shop\n"
+    assert farmctl.ok("service", "list", "-o", "json").json["items"] == []
+    assert farmctl.ok(*asked).out.startswith("service/shop created (")
+    assert farmctl.ok(*asked, "-o", "name").out == "service/shop\n"
+    (row,) = farmctl.ok("service", "list", "-o", "json").json["items"]
+    assert (row["name"], row["port"], row["serving"], row["gone"]) == ("shop", "http", ["rc/shop"], [])
+    assert "ID" in farmctl.ok("service", "list", "-o", "wide").out
+    described = farmctl.ok("service", "describe", "service/shop").out
+    assert "Endpoints:     0 of 0 pods" in described
+    assert "service.create" in described
+    assert farmctl.ok("service", "endpoints", "shop", "-o", "json").json["items"] == []
+    assert "no pod of service shop is available" in farmctl.ok("service", "endpoints", "shop").err
+    refused = farmctl("service", "create", "cart", "--port", "grpc", "rc/shop")
+    assert (refused.code, refused.err) == (
+        2,
+        "farmctl: port: found 'grpc', expected a port of rc/shop: http\n",
+    )
+    assert farmctl("service", "endpoints", "cart").code == 4
+    assert farmctl("service", "create", "shop", "--port", "http").code == 5
+    assert farmctl("service", "delete", "shop").code == 2
+    farmctl.ok("service", "delete", "shop", "-y")
+    assert farmctl.ok("audit", "list", "--kind", "service", "-o", "json").json["items"][0]["name"] == "shop"
+
+
+async def test_a_watch_prints_one_document_a_change(farmctl: Farmctl) -> None:
+    client = client_of(farmctl.address)
+    call = Call(client, Keys(farmctl.prefix), CLOCK, SystemIds(), "user/ada@desk")
+    rc = await controller(call, "cart")
+    for node in ("n1", "n2"):
+        await agent(call, node)
+    await pod(call, rc, "n1", port=20001)
+    await service(call, "cart", name="cart")
+    with farmctl.start("service", "endpoints", "cart", "-w", "-o", "json") as watching:
+        try:
+            assert watching.stdout is not None
+            ports = []
+            for change in (("n2", "passing"), ("n1", "critical"), None):
+                found = json.loads(await asyncio.to_thread(watching.stdout.readline))
+                ports.append([item["port"] for item in found["items"]])
+                if change is not None:
+                    node, state = change
+                    await pod(call, rc, node, port=20000 + int(node[1]), state=state)  # type: ignore[arg-type]
+        finally:
+            watching.kill()
+    assert ports == [[20001], [20001, 20002], [20002]]
+    await client.close()
