@@ -25,6 +25,20 @@ Strategy = Literal["static", "dynamic"]
 OnLost = Literal["replace", "wait"]
 
 
+class Reverted(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """The rollout of ``manifest`` that failed and went back to ``kept``, and why."""
+
+    manifest: str
+    kept: str
+    reason: str = ""
+    at: Time = 0.0
+
+
+def failure_alert(name: str) -> str:
+    """The incident key of a version that failed on a controller of that name."""
+    return f"rollout_{name}"
+
+
 class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Keep ``replicas_desired`` copies of one manifest on nodes that match ``node_selector``.
 
@@ -37,7 +51,8 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     seconds that a pod must be healthy without a break before it is available (R22).
     ``restart`` counts the restarts of all pods that were asked for (R28).
     ``numbered``: pods are named ``<pod>~<n>``, so that those of two versions can stand on one node.
-    ``rollout`` is how a new version comes to its pods; None: by the defaults.
+    ``rollout`` is how a new version comes to its pods; None: by the defaults. ``reverted`` is the last
+    version that failed, until another one is rolled out.
     ``deleting`` is set when a cascading delete is asked for; the count is 0 then.
     ``max_unavailable_percent``: 1 to 100 where ``max_unavailable`` is a share of the count, else 0.
     ``created``: 0 in records of earlier versions.
@@ -61,6 +76,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     hands: int = 0
     numbered: bool = False
     rollout: Policy | None = None
+    reverted: Reverted | None = None
     needs: list[str] = []
     deleting: bool = False
     unhealthy_after: Annotated[float, msgspec.Meta(ge=0)] = 300.0
@@ -85,6 +101,13 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     def count(self) -> int:
         """How many pods it asks for."""
         return self.replicas_desired
+
+    @property
+    def failed(self) -> str:
+        """Which version failed and why, as long as the one before it is there; empty: none did."""
+        if self.reverted is None or self.reverted.kept != self.manifest:
+            return ""
+        return f"rollout {self.name} to {self.reverted.manifest[:12]}: {self.reverted.reason}"
 
     @property
     def stays(self) -> str:

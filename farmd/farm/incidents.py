@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from alerting.alert import Alert
+from alerting.alert import Alert, Urgency
 from alerting.alerter import Alerter
 
 # Nearly all items have none, and share this one: Python makes each empty frozenset anew, of 216 bytes.
@@ -60,14 +60,19 @@ class Incidents:
             await self._alerter.adopt(alert)
         await self._alerter.fire(alert)
 
-    async def end(self, key: str) -> None:
-        """Resolve the alert if it is open."""
+    def pass_on(self, key: str) -> None:
+        """Leave the alert as it is, because another item tells of it from now on."""
+        self._open -= {key}
+        self._inherited -= {key}
+
+    async def end(self, key: str, urgency: Urgency = "low") -> None:
+        """Resolve the alert if it is open; ``urgency`` is the one with which it was fired."""
         if key not in self._open:
             return
         if key in self._inherited:
             self._inherited -= {key}
-            # All alerts of items have low urgency, so the status does not store the urgency.
-            await self._alerter.adopt(Alert(summary=f"{key}: an earlier owner told of it", incident_key=key))
+            summary = f"{key}: an earlier owner told of it"
+            await self._alerter.adopt(Alert(summary=summary, incident_key=key, urgency=urgency))
         self._open -= {key}
         self._ended |= {key}
         await self._alerter.resolve(key)

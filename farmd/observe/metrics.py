@@ -24,6 +24,7 @@ Values = tuple[str, ...]
 # Requests to Consul: from 1 ms on loopback to 30 s for a store that hardly answers.
 REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 CYCLE_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)
+STEP_SECONDS = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 14400, 86400)
 OPERATIONS = (1, 2, 4, 8, 16, 32, 48, 64, 128)
 
 
@@ -52,7 +53,7 @@ LOOPS: Values = (
     "daemon", "session", "members", "claims", "release", "handover", "sweep", "failsafe", "collector",
     "watch", "cache", "worker", "intent", "reality", "health", "supervisor", "alerts", "dev",
 )  # fmt: skip
-ROLLOUT_PHASES: Values = ("pending", "moving", "baking", "halted", "back")
+ROLLOUT_PHASES: Values = ("pending", "moving", "baking", "paused", "halted", "back")
 SINKS: Values = ("log", "webhook")
 
 
@@ -166,6 +167,13 @@ def table() -> tuple[Metric, ...]:
             "counter",
             "Pods that rollouts moved: taken over, dropped, added, placed again, or trimmed after a scale.",
             {"way": ("take", "drop", "grow", "refill", "trim")},
+        ),
+        Metric(
+            "farmd_rollout_step_duration_seconds",
+            "histogram",
+            "Time of one stage of a rollout or of its way back, rests not counted, by how it ended.",
+            {"result": ("done", "reverted", "failed")},
+            STEP_SECONDS,
         ),
         Metric(
             "farmd_rollout_gate_answers_total",

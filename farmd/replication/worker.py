@@ -18,6 +18,7 @@ from farmd.work.model import Ask, Outcome
 from farmd.work.owner import OwnerKind, OwnerWorker, Units
 from store.locks import Claim
 from store.pods import Place
+from store.rcs import failure_alert
 from store.sessions import Session
 from store.status import Status
 
@@ -107,8 +108,11 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
 
     # -- alerts ----------------------------------------------------------------------------------
     async def alert(self, snapshot: Reading, plan: Plan) -> None:
-        """Alert of a pod that should move and has no place, and of too few eligible nodes."""
+        """Alert of a pod that should move and has no place, of too few eligible nodes, and of the version
+        that failed last.
+        """
         found, rc, offer = snapshot.snapshot, snapshot.stored.record, snapshot.snapshot.offer
+        await self.tell(failure_alert(rc.name), rc.failed)
         missing = bool(offer.missing) and not offer.contended
         if offer.purpose == "transfer" and missing:
             await self.tell(

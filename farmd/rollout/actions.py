@@ -27,7 +27,7 @@ from store.history import Ended, History
 from store.locks import Claim, Holder
 from store.operations import Operation
 from store.pods import Pod
-from store.rcs import ReplicationController
+from store.rcs import ReplicationController, Reverted
 from store.rollouts import KIND, Ending, Rollout
 from store.services import ServiceStore
 from store.work import Work
@@ -200,7 +200,8 @@ def end(
             writes.append(operations.delete(context.keys.name(RCS.name, name)))
             name = rollout.name
             writes.append(operations.create(context.keys.name(RCS.name, name), codec.encode(rc)))
-        writes.append(rewritten(stored, context, name=name, **_free(stored.record)))
+        failed = _failed(reading, change, stored.record, context)
+        writes.append(rewritten(stored, context, name=name, reverted=failed, **_free(stored.record)))
     store = ServiceStore(context.client, context.keys)
     writes += serving.ended(store, services, rollout, change.outcome, records.keys() - {going})
     ended = _ended(reading, change, _old(reading), context)
@@ -221,6 +222,21 @@ def _old(reading: Reading) -> ReplicationController:
     if rollout.new in records:
         return msgspec.structs.replace(records[rollout.new].record, **known)
     return ReplicationController(**known, labels=rollout.labels)
+
+
+def _failed(reading: Reading, change: Turn, rc: ReplicationController, context: Context) -> Reverted | None:
+    """The version that failed on a controller, which its own worker tells people of from then on."""
+    rollout = reading.stored.record
+    if change.outcome == "done":
+        return None
+    if change.outcome == "aborted" or rollout.wish or rc.id != rollout.old:
+        return rc.reverted
+    return Reverted(
+        manifest=rollout.to_manifest,
+        kept=rollout.from_manifest,
+        reason=change.reason,
+        at=context.clock.now(),
+    )
 
 
 def _free(rc: ReplicationController) -> dict[str, object]:

@@ -58,6 +58,7 @@ async def begin(
         id=call.ids.new(),
         name=derived(before.name, ident),
         replicas_desired=0,
+        reverted=None,
         created=call.clock.now(),
     )
     if chosen.beside:

@@ -40,8 +40,8 @@ def decide(shot: Snapshot) -> Plan | Ask[Need]:
         return _begin(shot)
     if state.phase == "halted":
         return _resumed(shot, state)
-    if not shot.back and (cause := verdict.failed(goal(shot).gates, shot.gates)):
-        return _failed(shot, state, cause)
+    if (fault := _refuted(shot, state)) is not None:
+        return fault
     if state.phase == "baking":
         return _baking(shot, state)
     return _moving(shot, state)
@@ -89,7 +89,8 @@ def _last(shot: Snapshot) -> bool:
 def _held(shot: Snapshot) -> Blocked | None:
     """Why nothing may move, whatever the phase."""
     if shot.rollout.paused:
-        return Blocked("paused", f"paused; farmctl rollout resume {shot.rollout.name} goes on")
+        text = f"paused; farmctl rollout resume {shot.rollout.name} goes on"
+        return Blocked("paused", text, wanted=True)
     for side in (shot.old, shot.new):
         if side is not None and side.rc.disabled:
             return Blocked("disabled", f"controller {side.rc.name} is disabled")
@@ -102,7 +103,7 @@ def _cure(shot: Snapshot, held: Blocked) -> Plan | None:
     """Mass ill health holds it forward only: the version that fails is reverted like any other (R19)."""
     if not held.frozen or not shot.curable or shot.state is None or shot.back:
         return None
-    fault = _fault(shot)
+    fault = _refuted(shot, shot.state) or _fault(shot)
     return fault if fault is not None and fault.turn is not None and fault.turn.action == "back" else None
 
 
@@ -201,7 +202,7 @@ def _unapproved(shot: Snapshot, number: int) -> Plan | None:
     if not stages(shot)[number].approve or shot.rollout.approved > number:
         return None
     ask = f"stage {number + 1} waits for farmctl rollout approve {shot.rollout.name}"
-    return Plan(blocked=Blocked("unapproved", ask), asks=number + 1)
+    return Plan(blocked=Blocked("unapproved", ask, wanted=True), asks=number + 1)
 
 
 def _moving(shot: Snapshot, state: RolloutState) -> Plan | Ask[Need]:
@@ -322,6 +323,12 @@ def _fault(shot: Snapshot) -> Plan | None:
     if failing:
         return _failed(shot, state, f"{limit}: {failing}")
     return _stuck(shot, state, f"{limit}: no pod that came is at fault")
+
+
+def _refuted(shot: Snapshot, state: RolloutState) -> Plan | None:
+    """A gate says that the new version is bad."""
+    cause = "" if shot.back else verdict.failed(goal(shot).gates, shot.gates)
+    return _failed(shot, state, cause) if cause else None
 
 
 def _failed(shot: Snapshot, state: RolloutState, cause: str) -> Plan:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from alerting.alert import Alert
 from farmd.pods.placement import Subject
 from farmd.rollout import actions, membership, report, serving
 from farmd.rollout import plan as planning
+from farmd.rollout.alarms import Alarms
 from farmd.rollout.following import Following
 from farmd.rollout.gates import Ask, Watch
 from farmd.rollout.model import Need, Plan, Snapshot, Turn
@@ -22,6 +22,7 @@ from store.entry import Stored
 from store.families import RCS
 from store.history import History
 from store.locks import Claim
+from store.rcs import failure_alert
 from store.rollouts import KIND, Ending, Rollout, RolloutState, RolloutStatus
 from store.sessions import Session
 
@@ -29,7 +30,7 @@ from store.sessions import Session
 class RolloutWorker(NamedWorker[Reading, Plan]):
     """Brings one rollout to its end while its claim lasts (seed ``Rollout``)."""
 
-    __slots__ = ("_controllers", "_following", "_gates", "_phases", "_reader")
+    __slots__ = ("_alarms", "_controllers", "_following", "_gates", "_phases", "_reader")
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         guards = [self.context.guards[name] for name in (KIND, RCS.name)]
         self._reader = Reader(claim.item, claim.session, self.context, guards)
         self._following, self._phases = following, phases
+        self._alarms = Alarms(self.status.incidents, self.context.clock, self.context.farm)
         self._gates = Watch(ask, self.context.clock, self.context.recorder, wake)
         self._controllers: tuple[str, ...] = ()
 
@@ -110,10 +112,16 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         """Whatever makes room wakes it while places are missing."""
         self.context.fleet.unschedulable(self.claim.item, bool(plan.moves.short))
 
+    async def alert(self, snapshot: Reading, plan: Plan) -> float | None:
+        """A version that failed, too few pods, and a wait that only people end."""
+        if snapshot.snapshot.old is None or snapshot.snapshot.new is None:
+            return None
+        return await self._alarms.tell(snapshot.snapshot, plan)
+
     def describe(self, snapshot: Reading, plan: Plan) -> RolloutStatus:
         """The phase, and both sides in numbers."""
         found = report.status(snapshot.snapshot, plan, self.context.farm, self.context.clock.now())
-        self._phases.see(self.claim.item, found.phase)
+        self._phases.see(self.claim.item, "paused" if snapshot.stored.record.paused else found.phase)
         return found
 
     # -- writing ---------------------------------------------------------------------------------
@@ -153,7 +161,7 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
     async def _change(self, reading: Reading, turn: Turn, plan: Plan) -> Outcome:
         context, rollout = self.context, reading.stored.record
         if turn.action == "end":
-            return await self._end(reading, turn)
+            return await self._end(reading, turn, plan)
         services: serving.Found = ()
         told = report.told(turn)
         if turn.action == "switch":
@@ -162,13 +170,22 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         audit = self.audit(f"rollout.{turn.action}", turn.reason, name=rollout.name, after=told)
         writes = actions.turn(reading, turn, context, self.claim, services)
         await self.writer.commit(*self.stands(), *writes, audit)
+        self._time(reading.snapshot, turn, plan)
         if plan.fault:
-            await self.status.incidents.tell(self._alert(reading, plan.fault))
-        elif turn.takes and not turn.state.back:  # type: ignore[union-attr]
-            await self.status.incidents.end(self._incident(reading))
+            await self.status.incidents.tell(self._alarms.failed(rollout, plan.fault))
         return Outcome("after", 0.0)
 
-    async def _end(self, reading: Reading, turn: Turn) -> Outcome:
+    def _time(self, shot: Snapshot, turn: Turn, plan: Plan) -> None:
+        """Observe how long a step took that this turn ends."""
+        if shot.state is None or shot.state.phase == "halted":
+            return
+        result = "failed" if plan.fault else "reverted" if turn.outcome == "reverted" else "done"
+        reached = turn.action in ("rest", "next", "end") and turn.outcome != "aborted"
+        if plan.fault or reached:
+            taken = shot.now - shot.state.since
+            self.context.recorder.observe("farmd_rollout_step_duration_seconds", taken, result=result)
+
+    async def _end(self, reading: Reading, turn: Turn, plan: Plan) -> Outcome:
         """The last transaction; before it the old side's pods are read, so that none is forgotten."""
         rollout = reading.stored.record
         await self.context.caches.pods.barrier([self.context.keys.pods(rc) for rc in self._controllers])
@@ -187,30 +204,15 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         services = await serving.read(self.context.client, self.context.keys, rollout)
         writes = actions.end(reading, turn, self.context, known, services)
         await self.writer.commit(*self.stands(), *writes, audit)
+        self._time(reading.snapshot, turn, plan)
         return Outcome("done")
 
     async def _tell_of_end(self, reading: Reading, turn: Turn, before: Sequence[Ending]) -> None:
         """A version that failed is told of, beyond the rollout; the next one that is done ends it."""
-        incidents, key = self.status.incidents, self._incident(reading)
+        incidents, key = self.status.incidents, failure_alert(reading.stored.record.name)
         if turn.outcome == "reverted" and not reading.stored.record.wish:
-            await self.context.alerter.fire(self._alert(reading, turn.reason))
+            await incidents.tell(self._alarms.failed(reading.stored.record, turn.reason))
+            incidents.pass_on(key)
         elif turn.outcome == "done" and "reverted" in before:
             incidents.inherit(key)
             await incidents.end(key)
-
-    def _incident(self, reading: Reading) -> str:
-        return f"rollout_{reading.stored.record.name}"
-
-    def _alert(self, reading: Reading, text: str) -> Alert:
-        rollout = reading.stored.record
-        return Alert(
-            summary=f"rollout {rollout.name}: {text}"[:500],
-            incident_key=self._incident(reading),
-            urgency="low",
-            details={
-                "rollout_id": rollout.id,
-                "from": rollout.from_manifest,
-                "to": rollout.to_manifest,
-                "farm": self.context.farm,
-            },
-        )

@@ -21,10 +21,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Why an item cannot go on: a code from the kind's closed set, and one line for people."""
+    """Why an item cannot go on: a code from the kind's closed set, and one line for people.
+
+    ``wanted``: people asked for it, so metrics do not count it as trouble.
+    """
 
     code: str
     text: str
+    wanted: bool = False
 
     @property
     def frozen(self) -> bool:

@@ -110,8 +110,11 @@ class Worker(ABC, Generic[S, P]):
     def describe(self, snapshot: S, plan: P) -> ItemStatus | None:
         """The status; None: the item needs none."""
 
-    async def alert(self, snapshot: S, plan: P) -> None:
-        """Fire and resolve the item's alerts (``self.status.incidents``)."""
+    async def alert(self, snapshot: S, plan: P) -> float | None:
+        """Fire and resolve the item's alerts (``self.status.incidents``); the seconds until time alone makes
+        another one due.
+        """
+        return None
 
     def obstructed(self, reason: str) -> ItemStatus:
         """The status of an item that cannot be worked on."""
@@ -280,12 +283,11 @@ class Worker(ABC, Generic[S, P]):
         if not decision.empty:
             return await self.act(snapshot, decision)
         # There is nothing to change, so now there is time to report.
-        await self.alert(snapshot, decision)
-        due = [await self.report(snapshot, decision)]
+        due = [await self.alert(snapshot, decision), await self.report(snapshot, decision)]
         if decision.after is not None:
             due.append(max(0.0, decision.after) + TIMER_SLACK)
         after = min((at for at in due if at is not None), default=None)
-        if (blocked := decision.blocked) is not None:
+        if (blocked := decision.blocked) is not None and not blocked.wanted:
             return Outcome("frozen" if blocked.frozen else "blocked", after, blocked.text)
         return Outcome("done" if after is None else "after", after)
 

@@ -1,12 +1,15 @@
-"""What the tests of farmctl share."""
+"""What tests of farmctl share, and those of rollouts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from tests.farmctl import embedded
+from tests.fleet import cluster_on
+from tests.obedient import Obedient, obedient
+from tests.rolling import Rolling
 
 
 @pytest.fixture(scope="module")
@@ -14,3 +17,17 @@ def address() -> Iterator[str]:
     """``host:port`` of a built-in server: keep to a prefix of your own."""
     with embedded() as found:
         yield found
+
+
+@pytest.fixture
+async def rolling(consul_dev: str) -> AsyncIterator[Rolling]:
+    """A cluster of its own on real Consul, where a controller is rolled."""
+    async with cluster_on(consul_dev) as cluster:
+        yield Rolling(cluster, consul_dev)
+
+
+@pytest.fixture
+async def agents(rolling: Rolling) -> AsyncIterator[Obedient]:
+    """Agents without machines, which obey."""
+    async with obedient(rolling.cluster) as acting:
+        yield acting

@@ -14,22 +14,10 @@ from farmd.rollout import commands, scaling
 from farmd.services import commands as service_commands
 from store.errors import Conflict, NotFound
 from store.services import ServiceStore
-from tests.fleet import RunningFarm, cluster_on, eventually, farm_on, start_farm
+from tests.fleet import RunningFarm, eventually, farm_on, start_farm
 from tests.mortal import bury, mortal_farm
-from tests.obedient import Obedient, obedient
+from tests.obedient import Obedient
 from tests.rolling import FIRST, KINDS, PATIENT, SECOND, STAGED, Rolling, digest
-
-
-@pytest.fixture
-async def rolling(consul_dev: str) -> AsyncIterator[Rolling]:
-    async with cluster_on(consul_dev) as cluster:
-        yield Rolling(cluster, consul_dev)
-
-
-@pytest.fixture
-async def agents(rolling: Rolling) -> AsyncIterator[Obedient]:
-    async with obedient(rolling.cluster) as acting:
-        yield acting
 
 
 @pytest.fixture

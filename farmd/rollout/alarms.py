@@ -1,0 +1,126 @@
+"""What people are alerted of while a rollout lasts, under keys that bear its controller's name.
+
+``rollout_<name>``: the version failed. ``rollout_stuck_<name>``: pods are missing, or the way back stands
+still. ``rollout_waits_<name>``: only people can go on, for an hour now. All follow from the durable state, so
+a farm that takes the rollout over tells of them, too.
+"""
+
+from __future__ import annotations
+
+from alerting.alert import Alert, Urgency
+from farmd.farm.incidents import Incidents
+from farmd.rollout import plan as planning
+from farmd.rollout.model import Plan, Snapshot
+from store.ports import Clock
+from store.rcs import failure_alert
+from store.rollouts import Rollout
+
+WAITS_SECONDS = 3600.0
+# A pod that restarts is out for a while.
+LOW_SECONDS = 30.0
+_WAITING = frozenset({"paused", "unapproved", "no_room", "locked", "disabled", "foreign"})
+
+
+def failure(shot: Snapshot) -> str:
+    """Why the version failed; empty: it did not, or a person decided what becomes of it."""
+    state = shot.state
+    if state is None or shot.rollout.wish or not (state.back or state.fault):
+        return ""
+    return state.cause
+
+
+def stuck(shot: Snapshot) -> str:
+    """Why people must look at once; empty: they need not."""
+    state, floor = shot.state, min(planning.floor(shot), shot.rollout.started_from)
+    if state is None or state.phase != "halted":
+        return ""
+    if state.back and state.fault:
+        return f"the way back stands still: {state.cause}"
+    if (available := _available(shot)) < floor:
+        return f"it is halted ({state.cause}) and {available} pods are available, expected {floor} or more"
+    return ""
+
+
+def goes_on(shot: Snapshot) -> bool:
+    """Whether it moves or rests with enough pods."""
+    halted = shot.state is not None and shot.state.phase == "halted"
+    return not halted and _available(shot) >= min(planning.floor(shot), shot.rollout.started_from)
+
+
+def waiting_since(shot: Snapshot, plan: Plan) -> float | None:
+    """Since when it has waited for people, as its state tells; None: that does not tell."""
+    state = shot.state
+    if state is None:
+        return shot.rollout.at
+    if state.phase == "baking" and plan.asks:
+        return state.reached + planning.goal(shot).bake
+    return state.since if state.phase == "halted" else None
+
+
+def _available(shot: Snapshot) -> int:
+    return sum(side.available for side in (shot.old, shot.new) if side is not None)
+
+
+class Alarms:
+    """The alerts of one rollout under one claim."""
+
+    def __init__(self, incidents: Incidents, clock: Clock, farm: str) -> None:
+        self._incidents, self._clock, self._farm = incidents, clock, farm
+        self._waits: tuple[str, float] = ("", 0.0)
+        self._low: float | None = None
+
+    async def tell(self, shot: Snapshot, plan: Plan) -> float | None:
+        """Fire and end what is due; the seconds until another alert is."""
+        rollout, now = shot.rollout, self._clock.now()
+        if why := failure(shot):
+            await self._incidents.tell(self.failed(rollout, why))
+        else:
+            await self._incidents.end(failure_alert(rollout.name))
+        due = [await self._tell_of_stuck(shot, now), await self._tell_of_wait(shot, plan, now)]
+        return min((each for each in due if each is not None), default=None)
+
+    async def _tell_of_stuck(self, shot: Snapshot, now: float) -> float | None:
+        key, why = f"rollout_stuck_{shot.rollout.name}", stuck(shot)
+        if not why:
+            self._low = None
+            if goes_on(shot):
+                await self._incidents.end(key, "high")
+            return None
+        self._low = now if self._low is None else self._low
+        if (left := self._low + LOW_SECONDS - now) > 0:
+            return left
+        await self._incidents.tell(self._alert(shot.rollout, key, why, "high"))
+        return None
+
+    async def _tell_of_wait(self, shot: Snapshot, plan: Plan, now: float) -> float | None:
+        key = f"rollout_waits_{shot.rollout.name}"
+        blocked = plan.blocked if plan.blocked is not None and plan.blocked.code in _WAITING else None
+        if blocked is None:
+            self._waits = ("", 0.0)
+            await self._incidents.end(key)
+            return None
+        if self._waits[0] != blocked.code:
+            since = waiting_since(shot, plan)
+            self._waits = (blocked.code, now if since is None else since)
+        if (left := self._waits[1] + WAITS_SECONDS - now) > 0:
+            return left
+        await self._incidents.tell(self._alert(shot.rollout, key, f"waits for an hour: {blocked.text}"))
+        return None
+
+    def failed(self, rollout: Rollout, why: str) -> Alert:
+        """The alert of a version that failed."""
+        return self._alert(rollout, failure_alert(rollout.name), why)
+
+    def _alert(self, rollout: Rollout, key: str, text: str, urgency: Urgency = "low") -> Alert:
+        summary = f"rollout {rollout.name} to {rollout.to_manifest[:12]}: {text}"
+        return Alert(
+            summary=" ".join(summary.split())[:500],
+            incident_key=key,
+            urgency=urgency,
+            details={
+                "rollout_id": rollout.id,
+                "from": rollout.from_manifest,
+                "to": rollout.to_manifest,
+                "farm": self._farm,
+            },
+        )

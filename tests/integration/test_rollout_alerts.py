@@ -1,0 +1,62 @@
+"""Alerts of rollouts on a real Consul: none is lost with a farm, and what people hold is no trouble."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from farmd.rollout import commands
+from tests.fleet import eventually, farm_on
+from tests.mortal import bury, mortal_farm
+from tests.obedient import Obedient
+from tests.rolling import FIRST, KINDS, SECOND, STAGED, Rolling, digest
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["answered", "unanswered"])
+async def test_the_alert_of_a_revert_outlives_the_farm_that_made_it(
+    rolling: Rolling, agents: Obedient, answered: bool
+) -> None:
+    """The farm dies with its last transaction; the controller's next owner tells of it and of its end."""
+    agents.broken = {digest(SECOND)}
+    dies = mortal_farm(rolling.cluster, rolling.address, "rollout.reverted", answered=answered, kinds=KINDS)
+    async with dies as mortal:
+        ident = await rolling.begin(2)
+        await asyncio.wait_for(mortal.stop.cut.wait(), 40)  # type: ignore[attr-defined]
+        await bury(rolling.cluster)
+    assert (await rolling.ended(ident)).outcome == "reverted"
+    async with farm_on(rolling.cluster.client, "heir", keys=rolling.cluster.keys, kinds=KINDS) as heir:
+
+        async def told() -> bool:
+            return "rollout_web" in heir.alerts.firing
+
+        await eventually(told, what="the alert of the version that failed")
+        summary = heir.alerts.firing["rollout_web"].summary
+        assert summary.startswith(f"rollout web to {digest(SECOND)[:12]}: ")
+        await rolling.whole(FIRST, 2)
+        agents.broken = set()
+        await rolling.ended(await rolling.update(SECOND, retry=True))
+        await rolling.whole(SECOND, 2)
+
+        async def over() -> bool:
+            return "rollout_web" not in heir.alerts.firing
+
+        await eventually(over, what="the end of the alert")
+
+
+async def test_what_people_hold_is_not_counted_as_blocked(rolling: Rolling, agents: Obedient) -> None:
+    async with farm_on(rolling.cluster.client, "farm-1", keys=rolling.cluster.keys, kinds=KINDS) as farm:
+
+        def counted(phase: str) -> tuple[float, float]:
+            farm.farm.publish()
+            return farm.metric("farmd_blocked", kind="rollouts"), farm.metric("farmd_rollouts", phase=phase)
+
+        ident = await rolling.begin(3, STAGED)
+        await rolling.status(ident, "waits for farmctl rollout approve web")
+        assert counted("baking") == (0, 1)
+        await rolling.say(await commands.pause(rolling.call, "web"))
+        await rolling.status(ident, "paused")
+        assert counted("paused") == (0, 1)
+        assert farm.metric("farmd_rollout_step_duration_seconds_count", result="done") == 1
+        await rolling.say(await commands.abort(rolling.call, "web"))
+        await rolling.ended(ident)
