@@ -9,14 +9,17 @@ session themselves, as Consul would.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
 import pytest
 
 from farmd.rollout import commands
+from farmd.services import commands as services
 from store import codec, operations
 from store.intent import Intent
 from store.keys import is_sentinel
@@ -34,10 +37,30 @@ from tests.rolling import FIRST, KINDS, SECOND, Rolling
 
 REPLICAS = 20
 AT_ONCE = 6
-POLICY = Policy(
-    minimum=14, stages=[2, "50%", Stage(to="100%")], min_healthy_time=0.0, progress_deadline=300.0
-)
-HALF = Policy(minimum=14, stages=["70%", Stage(to="100%", approve=True)], min_healthy_time=0.0)
+STEADY = Policy(min_healthy_time=0.0, progress_deadline=300.0)
+HELD = Stage(to="100%", approve=True)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A policy; and if it goes back, what the rollout says before that."""
+
+    policy: Policy
+    back: str = ""
+
+
+def way(back: str = "", **fields: Any) -> Way:
+    return Way(msgspec.structs.replace(STEADY, **fields), back)
+
+
+WAYS = {
+    "forward": way(minimum=14, stages=[2, "50%", "100%"]),
+    "back": way("approve web", minimum=14, stages=["70%", HELD]),
+    "availability": way(minimum=20, strategy="availability", ratio=40),
+    "resourceutil": way(minimum=12, strategy="resourceutil", ratio=40),
+    "blue-green": way(minimum=20, strategy="blue-green", keep_old=0.1),
+    "blue-green, back": way("the service is switched", minimum=20, strategy="blue-green", keep_old=600.0),
+}
 
 Fate = Literal["killed, never sent", "killed, never answered", "stopped, sent late", "stopped, answered late"]
 FATES: tuple[Fate, ...] = (
@@ -72,7 +95,8 @@ class Agents:
             writes += [operations.delete(keys.reality(*place)) for place in gone]
             if not writes:
                 continue
-            at = max(entry.modify_index for entry in await client.transaction(writes) or ())
+            written = await client.transaction(writes)
+            at = max((entry.modify_index for entry in written), default=page.index)
             self.served += [(at, place, intent.owner, intent.manifest) for place, intent in intents.items()]
             self.served += [(at, place, "", "") for place in gone]
             known = {place: raw.modify_index for place, raw in found.items()}
@@ -99,35 +123,40 @@ class Case:
     def sent(self) -> list[Seen]:
         return self.hand.requests + self.front.requests
 
-    async def begin(self, back: bool, k: int, answer: bool) -> tuple[str, Hold]:
+    async def begin(self, way: Way, k: int, answer: bool) -> tuple[str, Hold]:
         """Begin the rollout, or its way back, whose k-th transaction is held."""
         await self.rolling.prepare(REPLICAS)
-        if back:
-            ident = await self.rolling.update(SECOND, HALF)
-            await self.rolling.status(ident, "approve")
+        if way.policy.strategy == "blue-green":
+            call = self.rolling.call
+            await self.rolling.say(await services.create(call, "shop", "http", ["web"]))
+        if way.back:
+            ident = await self.rolling.update(SECOND, way.policy)
+            await self.rolling.status(ident, way.back)
             hold = self.front.hold(self._moves, k, answer=answer)
             await self.rolling.say(await commands.revert(self.rolling.call, "web"))
         else:
             hold = self.front.hold(self._moves, k, answer=answer)
-            ident = await self.rolling.update(SECOND, POLICY)
+            ident = await self.rolling.update(SECOND, way.policy)
         return ident, hold
 
     def _moves(self, seen: Seen) -> bool:
         return any(each.kind == KIND for each in audits(self.rolling.cluster.keys, seen).values())
 
-    async def ended(self, ident: str, back: bool) -> None:
+    async def ended(self, ident: str, way: Way) -> None:
         """It is over, once, and all is as it should be."""
         over = await self.rolling.ended(ident)
-        assert over.outcome == ("reverted" if back else "done")
-        await self.rolling.whole(FIRST if back else SECOND, REPLICAS)
+        assert over.outcome == ("reverted" if way.back else "done")
+        await self.rolling.whole(FIRST if way.back else SECOND, REPLICAS)
 
-    async def judge(self, ident: str) -> None:
+    async def judge(self, ident: str, way: Way) -> None:
         """No version breaks a rule, the end was written once and so is the history."""
         keys, dump = self.rolling.cluster.keys, await self.rolling.cluster.dump()
         assert violations(dump) == []
         assert list(broken(keys, versions(dump, self.sent), self.agents.served)) == []
         ends = [a.action for _, a in dump.audits if a.id == ident and a.action.endswith(("done", "reverted"))]
         assert len(ends) == 1
+        switches = sum(a.id == ident and a.action == "rollout.switch" for _, a in dump.audits)
+        assert switches == (way.policy.strategy == "blue-green") * (2 if way.back else 1)
         assert len(await self.rolling.cluster.entries(keys.history("web", ""))) == 1
 
 
@@ -142,23 +171,24 @@ async def case_on(consul: str, nursery: Nursery) -> AsyncIterator[Case]:
         try:
             yield Case(Rolling(cluster, hand.address), agents, hand, front, victim)
         finally:
-            acting.cancel()
-            await asyncio.gather(acting, return_exceptions=True)
             await victim.end()
+            acting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await acting
 
 
-async def fallen(k: int, fate: Fate, back: bool, consul: str, nursery: Nursery) -> bool:
+async def fallen(k: int, fate: Fate, name: str, consul: str, nursery: Nursery) -> bool:
     """One case; False if the rollout has no k-th transaction."""
     try:
-        return await _fallen(k, fate, back, consul, nursery)
+        return await _fallen(k, fate, WAYS[name], consul, nursery)
     except (AssertionError, TimeoutError) as error:
-        raise AssertionError(f"{fate}, {'back' if back else 'forward'}, k={k}: {error}") from error
+        raise AssertionError(f"{fate}, {name}, k={k}: {error}") from error
 
 
-async def _fallen(k: int, fate: Fate, back: bool, consul: str, nursery: Nursery) -> bool:
+async def _fallen(k: int, fate: Fate, way: Way, consul: str, nursery: Nursery) -> bool:
     async with case_on(consul, nursery) as case:
-        ident, hold = await case.begin(back, k, answer="answered" in fate)
-        if not await came(hold, case.ended(ident, back)):
+        ident, hold = await case.begin(way, k, answer="answered" in fate)
+        if not await came(hold, case.ended(ident, way)):
             return False
         cluster, stopped = case.rolling.cluster, fate.startswith("stopped")
         client = client_of(case.hand.address)
@@ -169,14 +199,14 @@ async def _fallen(k: int, fate: Fate, back: bool, consul: str, nursery: Nursery)
                 await case.victim.end()
                 hold.drop()
             await bury(cluster)
-            await case.ended(ident, back)
+            await case.ended(ident, way)
             if stopped:
                 case.victim.resume()
                 hold.release()
                 await in_time(hold.finished.wait())
                 await _returned(cluster)
-                await case.ended(ident, back)
-        await case.judge(ident)
+                await case.ended(ident, way)
+        await case.judge(ident, way)
         await client.close()
     return True
 
@@ -190,9 +220,19 @@ async def _returned(cluster: Cluster) -> None:
     await eventually(so, what="the return of the farm that was stopped")
 
 
-@pytest.mark.parametrize("back", [False, True], ids=["forward", "back"])
+@pytest.mark.parametrize("name", ["forward", "back"])
 @pytest.mark.parametrize("fate", FATES)
 async def test_r12_a_farm_that_falls_away_at_any_transaction_changes_nothing_about_the_end(
-    consul_dev: str, nursery: Nursery, fate: Fate, back: bool
+    consul_dev: str, nursery: Nursery, fate: Fate, name: str
 ) -> None:
-    assert await every_k(lambda k: fallen(k, fate, back, consul_dev, nursery), AT_ONCE) > 4
+    assert await every_k(lambda k: fallen(k, fate, name, consul_dev, nursery), AT_ONCE) > 4
+
+
+@pytest.mark.parametrize("name", list(WAYS)[2:])
+async def test_r12_nor_does_it_with_another_strategy(consul_dev: str, nursery: Nursery, name: str) -> None:
+    """Every transaction; the fates take turns."""
+    turn = len(name)
+    steps = await every_k(
+        lambda k: fallen(k, FATES[(turn + k) % len(FATES)], name, consul_dev, nursery), AT_ONCE
+    )
+    assert steps > 4

@@ -20,6 +20,8 @@ from store.pods import Place, Pod
 from store.policies import at_least
 from store.rcs import ReplicationController
 from store.rollouts import KIND, Rollout
+from store.services import KIND as SERVICES
+from store.services import Service
 from store.work import Work
 from tests.fault.invariants import Dump
 from tests.proxy import Seen, transactions
@@ -74,6 +76,9 @@ def versions(dump: Dump, sent: Iterable[Seen]) -> Iterator[Version]:
 
 
 # -- rollouts -----------------------------------------------------------------------------------
+PodId = tuple[str, str, str]
+"""(owner, node, instance)."""
+
 Served = list[tuple[int, Place, str, str]]
 """What agents wrote, oldest first: (index, place, owner, manifest); an empty owner: nothing runs there."""
 
@@ -91,7 +96,7 @@ def broken(keys: Keys, found: Iterable[Version], served: Served) -> Iterator[str
 
 def _counted(keys: Keys, version: Version) -> Iterator[str]:
     """Both counts are those of the pods, pods and intents agree, nobody has more than there may be."""
-    pods = {keys.pod_parts(key): pod for key, pod in version.under(keys, "pods", Pod).items()}
+    pods = _pods(keys, version)
     intents = version.under(keys, "intent", Intent)
     said = {(each.owner, *keys.intent_parts(key)): each.manifest for key, each in intents.items()}
     if said != {place: pod.manifest for place, pod in pods.items()}:
@@ -108,18 +113,31 @@ def _counted(keys: Keys, version: Version) -> Iterator[str]:
                 yield f"{rc.name} has {standing} pods, its count is {rc.replicas_desired}"
             if rc.taken != moving:
                 yield f"{rc.name} is {'taken' if rc.taken else 'lent'}, the state is {work}"
-        if total > max(rollout.replicas, rollout.started_from):
+        most = rollout.started_from + rollout.replicas if rollout.policy.beside else rollout.replicas
+        if total > max(most, rollout.started_from):
             yield f"both counts are {total}"
 
 
 def _floor(keys: Keys, before: Version, after: Version, served: Served) -> Iterator[str]:
-    """No pod that serves leaves below the floor."""
-    running = {place: (owner, sha) for index, place, owner, sha in served if index < after.index}
-    pods = {keys.pod_parts(key): pod for key, pod in before.under(keys, "pods", Pod).items()}
-    left = {keys.pod_parts(key) for key in after.under(keys, "pods", Pod)}
-    serving = {pod for pod in pods if running.get(pod[1:]) == (pod[0], pods[pod].manifest)}
+    """No pod that serves leaves below the floor, and no service is left with fewer."""
+    serving, left = _serving(keys, before, served, after.index), _pods(keys, after).keys()
     for rollout in before.under(keys, KIND, Rollout).values():
         sides = {pod for pod in serving if pod[0] in (rollout.old, rollout.new)}
         floor = at_least(rollout.policy.minimum or 0, rollout.replicas)
         if sides - left and len(sides & left) < floor:
             yield f"{len(sides & left)} of {len(sides)} serving pods stay, the floor is {floor}"
+        for service in after.under(keys, SERVICES, Service).values():
+            routed = {pod for pod in serving & left if f"rcs/{pod[0]}" in service.active}
+            if len(routed) < floor:
+                yield f"{service.name} leads to {len(routed)} pods that serve, the floor is {floor}"
+
+
+def _pods(keys: Keys, version: Version) -> dict[PodId, Pod]:
+    return {keys.pod_parts(key): pod for key, pod in version.under(keys, "pods", Pod).items()}
+
+
+def _serving(keys: Keys, version: Version, served: Served, index: int) -> set[PodId]:
+    """Which pods of a version serve right before the transaction at ``index``."""
+    running = {place: (owner, sha) for at, place, owner, sha in served if at < index}
+    pods = _pods(keys, version)
+    return {pod for pod in pods if running.get(pod[1:]) == (pod[0], pods[pod].manifest)}

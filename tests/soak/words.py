@@ -44,7 +44,11 @@ async def tend(fleet: Fleet) -> None:
     dump, call = await fleet.dump(), fleet.call
     for rollout in live(dump).values():
         entry = dump.entries.get(dump.keys.status(KIND, rollout.id))
-        told = codec.decode(RolloutStatus, entry.value, entry.key) if entry is not None else RolloutStatus("")
+        told = (
+            codec.decode(RolloutStatus, entry.value, entry.key)
+            if entry is not None
+            else RolloutStatus(state="")
+        )
         if rollout.paused or told.phase == "halted":
             await commit(call, await commands.resume(call, rollout.name))
         elif told.asks:
