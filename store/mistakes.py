@@ -97,13 +97,13 @@ def _fits(info: inspect.Type, data: Any) -> bool:
 def _within_limits(info: inspect.Type, data: Any) -> bool:
     """Whether data of the right form is within the limits of a number, or has the pattern of a text."""
     if isinstance(info, inspect.IntType | inspect.FloatType):
-        return not any(
-            limit is not None and over(data, limit)
-            for limit, over in (
-                (info.ge, operator.lt),
-                (info.gt, operator.le),
-                (info.le, operator.gt),
-                (info.lt, operator.ge),
+        return all(
+            limit is None or within(data, limit)
+            for limit, within in (
+                (info.ge, operator.ge),
+                (info.gt, operator.gt),
+                (info.le, operator.le),
+                (info.lt, operator.lt),
             )
         )
     if isinstance(info, inspect.StrType):

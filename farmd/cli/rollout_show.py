@@ -139,7 +139,7 @@ async def history(invocation: Invocation, name: str) -> None:
         now = invocation.call.clock.now()
         return Table(
             kind="RolloutHistory",
-            rows=await commands.history(invocation.call, name),
+            rows=await commands.past(invocation.call, name),
             columns=(
                 Column("ENDED", lambda ended: f"{ago(now, ended.ended)} ago"),
                 Column("OUTCOME", lambda ended: ended.outcome),

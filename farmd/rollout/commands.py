@@ -133,6 +133,18 @@ async def history(call: Call, name: str) -> list[Ended]:
     return [ended for ended, _ in await History(call.client, call.keys).read(name)]
 
 
+async def past(call: Call, name: str) -> list[Ended]:
+    """The history of a controller.
+
+    Raises:
+        NotFound: there is neither such a controller nor a history of that name.
+    """
+    found = await history(call, name) if name and "/" not in name else []
+    if not found:
+        await noun.controller().records(call.client, call.keys).find(name)
+    return found
+
+
 async def _revert_ended(call: Call, target: str) -> Mutation:
     over = await history(call, target)
     if over and over[0].outcome == "aborted":
@@ -175,10 +187,11 @@ async def live(call: Call, target: str) -> Stored[Rollout]:
     """
     try:
         return await noun.live(call).find(target)
-    except NotFound:
+    except NotFound as error:
         over = await history(call, target) if target and "/" not in target else []
         if not over:
-            raise
+            hint = "farmctl rollout list shows those under way; farmctl rc update -f FILE begins one"
+            raise NotFound(error.message, kind=KIND, id=target, hint=hint) from None
         ago = call.clock.now() - over[0].ended
         text = f"rollout {target!r} ended {lasting(ago)} ago: {over[0].outcome}"
         raise NotFound(text, kind=KIND, id=target, hint=f"farmctl rollout history {target}") from None

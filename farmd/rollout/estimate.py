@@ -21,7 +21,8 @@ def estimated(rollout: Rollout, status: RolloutStatus, now: float) -> Estimate |
 
     The pace is that of the time without rests; rests that are to come are added.
     """
-    if status.phase not in ("moving", "baking") or status.back or status.asks:
+    stands = rollout.paused or rollout.wish or status.back or status.asks
+    if stands or status.phase not in ("moving", "baking"):
         return None
     wanted, current = goals(rollout, status.minimum), status.stage - 1
     if not 0 <= current < len(wanted):

@@ -125,10 +125,13 @@ async def _missing(call: Call, shot: Snapshot, going: list[PodRow]) -> list[PodR
     view, _ = await fleet.read(call.client, call.keys, {source.rc.id, target.rc.id})
     manifest = await manifests.read(call.client, call.keys, target.rc.manifest)
     request = pods.request(target.rc, manifest)
-    leave = {place for place in source.pods if "/".join(place) in {row.pod for row in going}}
+    rolling = shot.rollout.policy.strategy == "rolling"  # else no pod takes the place of another
+    goes = {row.pod for row in going} if rolling else set()
+    leave = {place for place in source.pods if "/".join(place) in goes}
     asked = fitting.question(request, source.rc.id, sorted(leave))
     unfit = leave - fitting.places(asked, eligibility(asked, view), view)
-    count = target.missing + len(unfit)
+    there = planning.goal(shot).old if shot.back else planning.goal(shot).new
+    count = target.missing + (len(unfit) if rolling else max(0, there - target.desired))
     if not count:
         return []
     elsewhere = msgspec.structs.replace(request, leaving=frozenset(unfit))

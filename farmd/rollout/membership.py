@@ -18,6 +18,7 @@ from farmd.rollout.stages import Goal
 from farmd.rollout.words import floored
 from scheduler.model import Assignment
 from store.pods import Place
+from store.words import count_of
 
 # The most operations that the moves of one transaction may need beside its frame, and what each way needs
 # (R25).
@@ -228,7 +229,7 @@ def waits(shot: Snapshot, goal: Goal, floor: int) -> str:
     source, target = shot.sides
     stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)
     if source.terminating and shot.rollout.policy.strategy != "rolling":
-        return f"waiting until {source.terminating} pods that were removed have ended"
+        return f"waiting for the end of {count_of(source.terminating, 'removed pod')}"
     ailing = f"{target.ailing[0]}/{target.ailing[1]}" if target.ailing is not None else ""
     short = source.settled + target.settled <= floor
     if short and (target.desired < there or source.desired > stay):

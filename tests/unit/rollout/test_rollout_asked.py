@@ -278,6 +278,9 @@ async def test_words_in_the_wrong_phase_say_so() -> None:
                 await word(call, "old")
         with pytest.raises(NotFound, match="history knows no version to go back to"):
             await commands.revert(call, "old")
+        assert await commands.past(call, "old") == []
+        with pytest.raises(NotFound, match="rc 'nobody' does not exist"):
+            await commands.past(call, "nobody")
         found = await begun(call, Asked(rc="old", to="new"))
         with pytest.raises(Conflict, match="asks for no approval now"):
             await commands.approve(call, "old")

@@ -98,6 +98,8 @@ ESTIMATES = [
     (status(1, 0), {}, None),
     (status(2, 2, phase="halted"), {}, None),
     (status(2, 2, back=True), {}, None),
+    (status(2, 2), {"paused": True}, None),
+    (status(2, 2), {"wish": "revert"}, None),
     (status(2, 5, asks=3), {}, None),
     (status(9, 5), {}, None),
     (

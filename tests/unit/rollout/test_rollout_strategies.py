@@ -79,7 +79,7 @@ def test_resourceutil_waits_until_what_was_removed_has_ended() -> None:
     for _ in range(3):
         plan = made.step()
     assert counts(made) == (2, 0)
-    assert plan.waiting == "waiting until 2 pods that were removed have ended"
+    assert plan.waiting == "waiting for the end of 2 removed pods"
     made.settle()
     assert [move.way for move in made.step().moves.moves] == ["grow", "grow"]
 

@@ -23,6 +23,7 @@ MISTAKES = [
     ({"stages": ["5 %"]}, "stages[0]: found '5 %', expected a mapping or a whole number of at least 0 or a"),
     ({"stages": [{"to": "5"}]}, "stages[0].to: found '5', expected a whole number of at least 0 or a share"),
     ({"stages": [{"to": 1, "bake": -1}]}, "stages[0].bake: found -1, expected a number of at least 0"),
+    ({"min_healthy_time": float("nan")}, "min_healthy_time: found .nan, expected a number of at least 0"),
     ({"progress_deadline": 0}, "progress_deadline: found 0, expected a number above 0"),
     ({"on_failure": "explode"}, "on_failure: found 'explode', expected one of pause, revert"),
 ]
