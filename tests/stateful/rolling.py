@@ -9,6 +9,7 @@ from farmd.commands.mutation import Mutation
 from farmd.replication.commands import RC
 from store import codec
 from store.history import Ended
+from store.rcs import NUMBERED
 from store.rollouts import KIND, Rollout, RolloutState, RolloutStatus
 from tests.people import hello
 from tests.stateful.farms import OWN_TREES_PAUSE
@@ -95,7 +96,8 @@ class Rolling:
         self.scene.check()
         assert self.ended == [outcome]
         (rc,) = self.scene.sight.rcs.values()
-        assert (rc.name, rc.managed_by, rc.taken, rc.needs) == ("web", "", False, [])
+        needs = [NUMBERED] if rc.numbered else []
+        assert (rc.name, rc.managed_by, rc.taken, rc.needs) == ("web", "", False, needs)
         assert len(self.scene.places(rc.id)) == rc.replicas_desired == self.fields["replicas"]
         assert (rc.id == self.old) == (outcome == "reverted")
         for left in ("rollouts", "names/rollouts", "work/rollouts", "status/rollouts"):

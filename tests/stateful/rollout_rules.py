@@ -46,6 +46,7 @@ def judge(look: Look, moment: Moment, audit: Audit) -> Iterable[str]:
     if rollout.paused:
         yield "changed pods while it is paused"
     yield from _counted(look, moment, rollout)
+    yield from _switched(look, moment, rollout)
     yield from _floor(look, moment, rollout)
 
 
@@ -104,6 +105,17 @@ def _floor(look: Look, moment: Moment, rollout: Rollout) -> Iterable[str]:
     left = {pod for pod in moment.gone & serving if not _forced(look, pod[1])}
     if len(left) > max(0, len(serving) - least):
         yield f"{sorted(left)} leave, {len(serving)} of at least {least} serve"
+
+
+def _switched(look: Look, moment: Moment, rollout: Rollout) -> Iterable[str]:
+    """A rollout that switches a service takes no pod that serves from the version that the service names."""
+    if rollout.policy.strategy != "blue-green":
+        return
+    state = _state(look, moment.before.get(look.keys.work(KIND, rollout.id)), rollout)
+    named = rollout.new if state is not None and state.switched else rollout.old
+    left = sorted(pod for pod in moment.gone if pod[0] == named and look.served(named, pod[1:]))
+    if left and not all(_forced(look, node) for _, node, _ in left):
+        yield f"{left} leave, and the service names {named}"
 
 
 def _state(look: Look, pair: Pair | None, rollout: Rollout) -> RolloutState | None:

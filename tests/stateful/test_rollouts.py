@@ -27,24 +27,6 @@ def test_it_comes_to_its_end(rolling: Rolling) -> None:
     rolling.whole("done")
 
 
-STRATEGIES = [
-    {"strategy": "rolling", "stages": [], "ratio": 30},
-    {"strategy": "availability", "stages": [], "ratio": 30},
-    {"strategy": "availability", "stages": [2, "100%"]},
-    {"strategy": "resourceutil", "stages": [], "ratio": 30},
-    {"strategy": "resourceutil", "stages": [2, "100%"], "minimum": 4},
-]
-
-
-@pytest.mark.parametrize("policy", STRATEGIES, ids=lambda policy: policy["strategy"])
-def test_each_strategy_comes_to_its_end_and_back(rolling: Rolling, policy: dict[str, Any]) -> None:
-    rollout = rolling.begin(**policy)
-    rolling.until(lambda: len(rolling.scene.places(rollout.new)) >= 4)
-    assert rolling.ask(lambda: commands.revert(rolling.scene.call, "web"))
-    rolling.until(lambda: rolling.ended)
-    rolling.whole("reverted")
-
-
 def test_r21_an_agent_that_is_away_for_a_moment_in_a_long_rest_is_no_fault(rolling: Rolling) -> None:
     """The deadline of the stage was over long ago; the time without progress begins now."""
     rollout = rolling.begin(stages=[{"to": 1, "bake": 300}, "100%"])

@@ -1,0 +1,115 @@
+"""The strategies of rollouts on a fleet on virtual time: to the end, back, and whoever falls away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from farmd.housekeeping.model import DEFAULTS
+from farmd.rollout import commands
+from farmd.services import commands as service_commands
+from store.rollouts import Rollout
+from tests.stateful.rolling import Rolling
+from tests.stateful.scene import Scene
+from tests.stateful.test_rollouts import count_of, fall
+
+POLICIES: list[dict[str, Any]] = [
+    {"strategy": "rolling", "stages": [], "ratio": 30},
+    {"strategy": "availability", "stages": [], "ratio": 30},
+    {"strategy": "availability", "stages": [2, "100%"]},
+    {"strategy": "resourceutil", "stages": [], "ratio": 30},
+    {"strategy": "resourceutil", "stages": [2, "100%"], "minimum": 4},
+    {"strategy": "blue-green", "stages": ["100%"], "keep_old": 5},
+]
+
+
+def served(scene: Scene) -> Rolling:
+    """A controller that a service names."""
+    rolling = Rolling(scene, pod_ports={"http": {"port": 0}})
+    assert rolling.ask(lambda: service_commands.create(scene.call, "shop", "http", ["web"]))
+    return rolling
+
+
+def halfway(rolling: Rolling, rollout: Rollout) -> bool:
+    """Whether it is worth while to go back: after the switch, or with most of the new pods there."""
+    if rollout.policy.strategy == "blue-green":
+        return rolling.state is not None and rolling.state.switched
+    return len(rolling.scene.places(rollout.new)) >= 4
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["forward", "back"])
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy["strategy"])
+def test_each_strategy_comes_to_its_end(scene: Scene, policy: dict[str, Any], back: bool) -> None:
+    rolling = served(scene)
+    rollout = rolling.begin(**policy)
+    if back:
+        rolling.until(lambda: halfway(rolling, rollout))
+        assert rolling.ask(lambda: commands.revert(scene.call, "web"))
+    rolling.until(lambda: rolling.ended)
+    rolling.whole("reverted" if back else "done")
+
+
+FALLS = [
+    (POLICIES[2], "killed", False),
+    (POLICIES[4], "killed unanswered", True),
+    (POLICIES[5], "killed", False),
+    (POLICIES[5], "killed unanswered", True),
+]
+
+
+@pytest.mark.parametrize(("policy", "fate", "back"), FALLS)
+def test_r12_a_worker_that_falls_away_after_any_transaction_changes_nothing_about_the_end(
+    policy: dict[str, Any], fate: str, back: bool
+) -> None:
+    k = 0
+    while fallen(policy, fate, back, k):
+        k += 1
+    assert k > 3
+
+
+def fallen(policy: dict[str, Any], fate: str, back: bool, k: int) -> bool:
+    """One case; False if the rollout ended before its k-th transaction."""
+    made = Scene(DEFAULTS)
+    try:
+        rolling, came = served(made), [False]
+        rollout = rolling.begin(**policy)
+        if back:
+            rolling.until(lambda: halfway(rolling, rollout))
+            assert rolling.ask(lambda: commands.revert(made.call, "web"))
+        before = count_of(rolling)
+        rolling.until(lambda: rolling.ended or fall(rolling, fate, before + k, came), step=0.05)
+        rolling.whole("reverted" if back else "done")
+        return came[0]
+    except AssertionError as error:
+        raise AssertionError(f"{fate}, k={k}: {error}") from error
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("policy", POLICIES[1:], ids=lambda policy: policy["strategy"])
+def test_a_version_that_fails_goes_back_by_itself(scene: Scene, policy: dict[str, Any]) -> None:
+    rolling = served(scene)
+    rollout = rolling.begin(progress_deadline=12, **policy)
+    while not (rolling.state and rolling.state.back):
+        for node, instance in scene.places(rollout.new):
+            scene.agents[node].ail(instance, sick=True)
+        scene.advance(0.25)
+        scene.check()
+    for agent in scene.agents.values():
+        for instance in list(agent.sick):  # old pods come to the same places
+            agent.ail(instance, sick=False)
+    rolling.whole("reverted")
+
+
+def test_r14_a_drained_and_a_lost_node_leave_a_rollout_of_both_versions(scene: Scene) -> None:
+    """What an old pod needs is done while the controllers are lent, and what a new pod needs at once."""
+    rolling = served(scene)
+    rollout = rolling.begin(strategy="availability", stages=[2, {"to": "100%", "approve": True}])
+    rolling.until(lambda: rolling.said(rollout.id).reason.endswith("approve web"))
+    lost = [scene.places(rollout.new)[0][0], scene.places(rolling.old)[-1][0]]
+    for node in dict.fromkeys(lost):
+        scene.run(scene.agents[node].die(at_once=True))
+    rolling.ask(lambda: commands.approve(scene.call, "web", everything=True))
+    rolling.whole("done")
+    assert not set(lost) & {node for _, node, _ in scene.sight.pods}
