@@ -12,9 +12,9 @@ import dataclasses
 
 from msgspec.structs import replace
 
-from farmd.pods.state import PodState, altered, foreign, replaceable_at, settling
-from farmd.rollout import membership, target, verdict
-from farmd.rollout.model import Moves, Need, Plan, Side, Snapshot, Turn
+from farmd.pods.state import altered, foreign
+from farmd.rollout import faults, membership, target, verdict
+from farmd.rollout.model import Moves, Need, Plan, Snapshot, Turn
 from farmd.rollout.stages import Goal, goals, minimum, raised, turning_back
 from farmd.work.model import Ask, Blocked, frozen
 from store.policies import at_most
@@ -35,12 +35,12 @@ def decide(shot: Snapshot) -> Plan | Ask[Need]:
     if (held := _held(shot)) is not None:
         return _cure(shot, held) or _halted(shot, held)
     if wish == "revert" and not shot.back:
-        return _turn_back(shot, "a person reverted it")
+        return faults.turn_back(shot, "a person reverted it")
     if state is None:
         return _begin(shot)
     if state.phase == "halted":
         return _resumed(shot, state)
-    if (fault := _refuted(shot, state)) is not None:
+    if (fault := faults.refuted(shot, state, goal(shot).gates)) is not None:
         return fault
     if state.phase == "baking":
         return _baking(shot, state)
@@ -103,7 +103,7 @@ def _cure(shot: Snapshot, held: Blocked) -> Plan | None:
     """Mass ill health holds it forward only: the version that fails is reverted like any other (R19)."""
     if not held.frozen or not shot.curable or shot.state is None or shot.back:
         return None
-    fault = _refuted(shot, shot.state) or _fault(shot)
+    fault = faults.refuted(shot, shot.state, goal(shot).gates) or faults.fault(shot, complete(shot))
     return fault if fault is not None and fault.turn is not None and fault.turn.action == "back" else None
 
 
@@ -112,7 +112,7 @@ def _halted(shot: Snapshot, held: Blocked) -> Plan:
     state = shot.state
     due = [LOCK_LOOK_SECONDS] if held.code == "locked" else []
     if held.frozen and shot.curable and state is not None:
-        due.append(deadline(shot) - shot.now)
+        due.append(faults.deadline(shot) - shot.now)
     if state is None or state.phase != "moving":
         return Plan(blocked=held, after=min((left for left in due if left > 0), default=None))
     if held.frozen and shot.frozen_for < FROZEN_SECONDS:
@@ -159,10 +159,10 @@ def _baking(shot: Snapshot, state: RolloutState) -> Plan:
     """A stage was reached: give it time, and a person's word if it wants one."""
     if not _as_wanted(shot):
         return Plan(turn=Turn("take", _moves_on(shot, state.stage), "it was scaled"))
-    if (fault := _fault(shot)) is not None:
+    if (fault := faults.fault(shot, complete(shot))) is not None:
         return fault
-    if not _complete(shot):
-        return Plan(waiting=membership.waits(shot, goal(shot), floor(shot)), after=_due(shot))
+    if not complete(shot):
+        return Plan(waiting=membership.waits(shot, goal(shot), floor(shot)), after=faults.due(shot))
     if (waits := _gated(shot, state, goal(shot))) is not None:
         return waits
     if _last(shot):
@@ -181,7 +181,7 @@ def _gated(shot: Snapshot, state: RolloutState, reached: Goal) -> Plan | None:
     patience = shot.rollout.policy.progress_deadline
     limits = verdict.limits(reached.gates, shot.gates, state.reached, reached.bake, patience)
     if limits and limits[0][0] <= shot.now:
-        return _stuck(shot, state, limits[0][1])
+        return faults.stuck(shot, state, limits[0][1])
     due = [at - shot.now for at, _ in limits]
     if (rest := state.reached + reached.bake - shot.now) > 0:
         return Plan(waiting=f"{told} and rests", after=min([rest, *due]))
@@ -215,13 +215,17 @@ def _moving(shot: Snapshot, state: RolloutState) -> Plan | Ask[Need]:
     reached, found = _pushed(shot)
     if reached:
         return _passed(shot, state)
-    if (fault := _fault(shot)) is not None:
+    if (fault := faults.fault(shot, complete(shot))) is not None:
         return fault
     if isinstance(found, Need):
         return Ask(found)
     repairs = () if found.moves else _repairs(shot)
     return Plan(
-        moves=found, repairs=repairs, blocked=_short(shot, found), waiting=found.waiting, after=_due(shot)
+        moves=found,
+        repairs=repairs,
+        blocked=_short(shot, found),
+        waiting=found.waiting,
+        after=faults.due(shot),
     )
 
 
@@ -268,7 +272,7 @@ def _reached(shot: Snapshot) -> bool:
     source, target = shot.sides
     if source.placed > source.desired or target.placed != target.desired:
         return False
-    return _as_wanted(shot) and _complete(shot)
+    return _as_wanted(shot) and complete(shot)
 
 
 def _as_wanted(shot: Snapshot) -> bool:
@@ -279,103 +283,19 @@ def _as_wanted(shot: Snapshot) -> bool:
     return (shot.old.desired, shot.new.desired) == (wanted.old, wanted.new)
 
 
-def _complete(shot: Snapshot) -> bool:
+def complete(shot: Snapshot) -> bool:
     """Whether enough pods of the side that grows are available."""
     _, target = shot.sides
     if not (shot.back or shot.rollout.policy.require_healthy_end) and _last(shot):
         return True
-    return target.settled + target.waived + _tolerated(shot) >= target.desired
-
-
-def _tolerated(shot: Snapshot) -> int:
-    return at_most(shot.rollout.policy.tolerate, shot.rollout.replicas)
-
-
-# -- faults -------------------------------------------------------------------------------------
-def deadline(shot: Snapshot) -> float:
-    """When a rollout that makes no progress fails. Every change of its pods and each success is progress."""
-    _, target = shot.sides
-    began = shot.state.since if shot.state is not None else shot.now
-    newest = max((state.pod.record.at for state in target.pods.values()), default=0.0)
-    return max(began, newest, shot.risen) + shot.rollout.policy.progress_deadline
-
-
-def overdue_at(shot: Snapshot) -> float:
-    """When it fails unless it makes progress; 0: it waits for something else, or for nobody."""
-    state = shot.state
-    if state is None or state.phase == "halted" or (state.phase == "baking" and _complete(shot)):
-        return 0.0
-    return deadline(shot)
-
-
-def _fault(shot: Snapshot) -> Plan | None:
-    """The new version fails, or nothing goes on for too long."""
-    state, policy = shot.state, shot.rollout.policy
-    assert state is not None
-    _, target = shot.sides
-    if state.phase == "baking" and _complete(shot):
-        return None
-    over = policy.deadline and shot.now >= shot.rollout.at + policy.deadline and not shot.back
-    if shot.now < deadline(shot) and not over:
-        return None
-    limit = f"{policy.deadline:g} s in all" if over else f"{policy.progress_deadline:g} s without progress"
-    failing = _failing(target)
-    if failing:
-        return _failed(shot, state, f"{limit}: {failing}")
-    return _stuck(shot, state, f"{limit}: no pod that came is at fault")
-
-
-def _refuted(shot: Snapshot, state: RolloutState) -> Plan | None:
-    """A gate says that the new version is bad."""
-    cause = "" if shot.back else verdict.failed(goal(shot).gates, shot.gates)
-    return _failed(shot, state, cause) if cause else None
-
-
-def _failed(shot: Snapshot, state: RolloutState, cause: str) -> Plan:
-    """The new version is at fault."""
-    if shot.rollout.policy.on_failure == "revert" and not shot.back:
-        return _turn_back(shot, cause)
-    return _stuck(shot, state, cause)
-
-
-def _stuck(shot: Snapshot, state: RolloutState, cause: str) -> Plan:
-    cause = f"{state.cause}; on the way back: {cause}" if shot.back and state.cause else cause
-    halted = replace(
-        state, phase="halted", since=shot.now, cause=cause, resumed=shot.rollout.resumed, fault=True
-    )
-    return Plan(turn=Turn("halt", halted, cause), fault=cause)
-
-
-def _failing(side: Side) -> str:
-    """A pod of which its node says that it does not serve; what nobody knows of is no proof of failure."""
-    found = sorted(place for place, state in side.pods.items() if _acted(state) and not state.available)
-    if not found:
-        return ""
-    node, instance = found[0]
-    return f"{len(found)} of {side.desired} pods do not stay available, {node}/{instance} for one"
-
-
-def _acted(state: PodState) -> bool:
-    if state.absent or state.lost is not None or state.reality is None or state.intent is None:
-        return False
-    return state.reality.intent >= state.intent.index
-
-
-def _turn_back(shot: Snapshot, cause: str) -> Plan:
-    """Back to the old version, at once and for good."""
-    number = shot.state.stage if shot.state is not None else 0
-    switched = shot.state is not None and shot.state.switched
-    state = RolloutState(
-        phase="moving", back=True, stage=number, since=shot.now, cause=cause, switched=switched
-    )
-    return Plan(turn=Turn("back", state, cause), fault=cause if not shot.rollout.wish else "")
+    tolerated = at_most(shot.rollout.policy.tolerate, shot.rollout.replicas)
+    return target.settled + target.waived + tolerated >= target.desired
 
 
 def _end(shot: Snapshot, outcome: str, reason: str) -> Plan:
     return Plan(turn=Turn("end", shot.state, reason, outcome))  # type: ignore[arg-type]
 
 
-# -- the rest -----------------------------------------------------------------------------------
 def _repairs(shot: Snapshot) -> tuple[tuple[str, tuple[str, str]], ...]:
     """Pods whose intents were lost or altered: nobody else repairs them now."""
     found = []
@@ -383,16 +303,3 @@ def _repairs(shot: Snapshot) -> tuple[tuple[str, tuple[str, str]], ...]:
         assert side is not None
         found += [(side.rc.id, place) for place in altered(side.rc.id, side.pods)]
     return tuple(found[:20])
-
-
-def _due(shot: Snapshot) -> float:
-    """Seconds until time alone changes what there is to do."""
-    due = [deadline(shot)]
-    if shot.rollout.policy.deadline and not shot.back:
-        due.append(shot.rollout.at + shot.rollout.policy.deadline)
-    for side in shot.sides:
-        if (wait := settling(side.pods.values())) is not None:
-            due.append(shot.now + wait)
-        stops = (replaceable_at(state, side.rc.on_lost, side.stop_after) for state in side.pods.values())
-        due += [at for at in stops if at is not None]
-    return min(at for at in due if at > shot.now) - shot.now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from farmd.rollout import faults
 from farmd.rollout import plan as planning
 from farmd.rollout.model import Plan, Side, Snapshot, Turn
 from store.rollouts import GateStatus, RolloutStatus, SideStatus
@@ -29,7 +30,7 @@ def status(shot: Snapshot, plan: Plan, farm: str, since: float) -> RolloutStatus
         asks=plan.asks,
         back=shot.back,
         began=state.since if state is not None else 0.0,
-        due=planning.overdue_at(shot),
+        due=faults.overdue_at(shot, planning.complete(shot)),
         ailing=_ailing(shot.sides[1]),
         old=_side(shot.old),
         new=_side(shot.new),

@@ -1,0 +1,109 @@
+"""When a rollout fails, and what follows: it goes back, or halts until people say what to do: pure.
+
+What must never break: only a new version that is known to fail turns a rollout back. What nobody knows of,
+and a want of room, halt it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from farmd.pods.state import PodState, replaceable_at, settling
+from farmd.rollout import verdict
+from farmd.rollout.model import Plan, Side, Snapshot, Turn
+from store.gates import Gate
+from store.rollouts import RolloutState
+
+
+def deadline(shot: Snapshot) -> float:
+    """When a rollout that makes no progress fails. Every change of its pods and each success is progress."""
+    _, target = shot.sides
+    began = shot.state.since if shot.state is not None else shot.now
+    newest = max((state.pod.record.at for state in target.pods.values()), default=0.0)
+    return max(began, newest, shot.risen) + shot.rollout.policy.progress_deadline
+
+
+def overdue_at(shot: Snapshot, complete: bool) -> float:
+    """When it fails unless it makes progress; 0: it waits for something else, or for nobody."""
+    state = shot.state
+    if state is None or state.phase == "halted" or (state.phase == "baking" and complete):
+        return 0.0
+    return deadline(shot)
+
+
+def due(shot: Snapshot) -> float:
+    """Seconds until time alone changes what there is to do."""
+    times = [deadline(shot)]
+    if shot.rollout.policy.deadline and not shot.back:
+        times.append(shot.rollout.at + shot.rollout.policy.deadline)
+    for side in shot.sides:
+        if (wait := settling(side.pods.values())) is not None:
+            times.append(shot.now + wait)
+        stops = (replaceable_at(state, side.rc.on_lost, side.stop_after) for state in side.pods.values())
+        times += [at for at in stops if at is not None]
+    return min(at for at in times if at > shot.now) - shot.now
+
+
+def fault(shot: Snapshot, complete: bool) -> Plan | None:
+    """The new version fails, or nothing goes on for too long; ``complete``: all that came are available."""
+    state, policy = shot.state, shot.rollout.policy
+    assert state is not None
+    _, target = shot.sides
+    if state.phase == "baking" and complete:
+        return None
+    over = policy.deadline and shot.now >= shot.rollout.at + policy.deadline and not shot.back
+    if shot.now < deadline(shot) and not over:
+        return None
+    limit = f"{policy.deadline:g} s in all" if over else f"{policy.progress_deadline:g} s without progress"
+    failing = _failing(target)
+    if failing:
+        return failed(shot, state, f"{limit}: {failing}")
+    return stuck(shot, state, f"{limit}: no pod that came is at fault")
+
+
+def refuted(shot: Snapshot, state: RolloutState, gates: Sequence[Gate]) -> Plan | None:
+    """A gate says that the new version is bad."""
+    cause = "" if shot.back else verdict.failed(gates, shot.gates)
+    return failed(shot, state, cause) if cause else None
+
+
+def failed(shot: Snapshot, state: RolloutState, cause: str) -> Plan:
+    """The new version is at fault."""
+    if shot.rollout.policy.on_failure == "revert" and not shot.back:
+        return turn_back(shot, cause)
+    return stuck(shot, state, cause)
+
+
+def stuck(shot: Snapshot, state: RolloutState, cause: str) -> Plan:
+    cause = f"{state.cause}; on the way back: {cause}" if shot.back and state.cause else cause
+    halted = replace(
+        state, phase="halted", since=shot.now, cause=cause, resumed=shot.rollout.resumed, fault=True
+    )
+    return Plan(turn=Turn("halt", halted, cause), fault=cause)
+
+
+def _failing(side: Side) -> str:
+    """A pod of which its node says that it does not serve; what nobody knows of is no proof of failure."""
+    found = sorted(place for place, state in side.pods.items() if _acted(state) and not state.available)
+    if not found:
+        return ""
+    node, instance = found[0]
+    return f"{len(found)} of {side.desired} pods do not stay available, {node}/{instance} for one"
+
+
+def _acted(state: PodState) -> bool:
+    if state.absent or state.lost is not None or state.reality is None or state.intent is None:
+        return False
+    return state.reality.intent >= state.intent.index
+
+
+def turn_back(shot: Snapshot, cause: str) -> Plan:
+    """Back to the old version, at once and for good."""
+    number = shot.state.stage if shot.state is not None else 0
+    switched = shot.state is not None and shot.state.switched
+    state = RolloutState(
+        phase="moving", back=True, stage=number, since=shot.now, cause=cause, switched=switched
+    )
+    return Plan(turn=Turn("back", state, cause), fault=cause if not shot.rollout.wish else "")
