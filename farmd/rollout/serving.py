@@ -50,7 +50,12 @@ def switches(active: Sequence[str], gone: str, stays: str) -> list[str]:
 
 
 def begins(active: Sequence[str], old: str, new: str, policy: Policy) -> list[str]:
-    """Who serves while a rollout lasts; before a switch only the old version."""
+    """Who serves while a rollout lasts; before a switch only the old version.
+
+    Where the version that it goes to serves already, and the other does not, that stays so.
+    """
+    if new in active and old not in active:
+        return list(active)
     switches = policy.strategy == "blue-green"
     return _unique([*active, old]) if switches else beside(active, old, new)
 
@@ -59,7 +64,7 @@ def ends(active: Sequence[str], rollout: Rollout, outcome: Ending, stay: Iterabl
     """Who serves after the end; ``stay`` are the controllers that exist then."""
     old, new = sides(rollout)
     there = {reference(RCS.name, rc) for rc in stay}
-    if outcome == "done":
+    if outcome == "done" and new not in active:
         active = beside(active, old, new)
     elif outcome == "reverted" and not rollout.started_to:
         active = instead(active, new, old)
@@ -82,14 +87,14 @@ async def join(
 ) -> tuple[str, tuple[Operation, ...]]:
     """The service that a rollout switches, and the writes that let services name both versions.
 
-    That is the service of this ``name``, which is made where there is none, else the first that names the
-    old controller; empty: none does. ``pod`` is the new manifest where that may not be stored yet.
+    That is the service of this ``name``, which is made where there is none, else the first that names one of
+    the controllers; empty: none does. ``pod`` is the new manifest where that may not be stored yet.
 
     Raises:
         InputInvalid: the new version lacks a port that a service names; or there are too many services.
     """
     store, (old, ref) = ServiceStore(call.client, call.keys), sides(rollout)
-    found = naming(await store.list(), old)
+    found = naming(await store.list(), old, ref)
     named, index = await store.named(name) if name else (None, 0)
     found = [*([named] if named is not None else []), *(each for each in found if each.record.name != name)]
     if not found and not name:

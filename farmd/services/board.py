@@ -83,6 +83,9 @@ class Board:
         # Caches have no way to unsubscribe; while nobody asks nothing is done.
         caches.reality.subscribe(self._realities_changed)
         caches.agents.subscribe(lambda _: self._wake())
+        # After a restore of the store nothing that was read before counts (R15).
+        self._anew = Wake()
+        caches.on_forget(self._anew.set)
 
     async def answer(self, name: str, index: int, seconds: float) -> Answer:
         """The endpoints of a service, once their index is another one, or after so many seconds.
@@ -153,8 +156,11 @@ class Board:
         """
         running = asyncio.create_task(records.run(), name="services-records")
         try:
+            self._anew.clear()
             while self._asked or self._clock.mono() - self._last < LINGER_SECONDS:
-                await self._clock.sleep(LINGER_SECONDS)
+                if await wait(self._anew, self._clock, LINGER_SECONDS):
+                    self._anew.clear()
+                    await records.begin_anew()
         finally:
             self._records = self._following = None
             self._running.clear()

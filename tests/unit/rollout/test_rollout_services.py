@@ -35,6 +35,8 @@ GREEN = Policy(strategy="blue-green")
         (Policy(strategy="availability"), [OLDER], [OLDER, NEWER]),
         (GREEN, [OLDER], [OLDER]),
         (GREEN, [], [OLDER]),
+        (GREEN, [NEWER], [NEWER]),
+        (Policy(), [OTHER, NEWER], [OTHER, NEWER]),
     ],
 )
 def test_t1_both_versions_serve_but_before_a_switch_only_the_old_one(
@@ -50,6 +52,7 @@ def test_t1_both_versions_serve_but_before_a_switch_only_the_old_one(
         ("done", {}, [OLDER], [NEW], [NEWER]),
         ("done", {}, [OTHER, OLDER, NEWER], [NEW], [OTHER, NEWER]),
         ("done", {"policy": {"leave_old": True}}, [OLDER, NEWER], [OLD, NEW], [OLDER, NEWER]),
+        ("done", {"policy": {"leave_old": True}}, [NEWER], [OLD, NEW], [NEWER]),
         ("reverted", {}, [OLDER, NEWER], [OLD], [OLDER]),
         ("reverted", {}, [NEWER], [OLD], [OLDER]),
         ("reverted", {"created_new": False}, [OLDER, NEWER], [OLD, NEW], [OLDER]),
@@ -162,6 +165,20 @@ async def test_a_service_that_is_named_is_made_of_the_only_port() -> None:
         record: Service = (await ServiceStore(call.client, KEYS).get(begun.service)).record
         assert (record.name, record.port) == ("shop", "http")
         assert record.active == [f"rcs/{old}", f"rcs/{begun.new}"]
+
+
+async def test_the_way_back_from_an_aborted_blue_green_rollout_takes_its_service_along() -> None:
+    """Before the switch the service names the old version alone, which is to come back."""
+    async with person() as call:
+        old = await created(call)
+        await commit(call, await RC.create(call, RC.file.parse(document("second") | {"name": "green"}, "x")))
+        await commit(call, await commands.create(call, "public", "http", ["web"]))
+        back = await creation.toward(call, "green", "web", policy=GREEN, replicas=8)
+        await commit(call, back)
+        assert await actives(call) == {"public": [f"rcs/{old}"]}
+        stored, _ = await noun.live(call).named("green")
+        assert stored is not None
+        assert (await ServiceStore(call.client, KEYS).get(stored.record.service)).record.name == "public"
 
 
 async def test_one_service_that_does_not_decode_stops_no_rollout() -> None:

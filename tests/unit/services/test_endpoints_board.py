@@ -44,6 +44,7 @@ class Post:
     board: Board
     farm: Faulty
     rc: ReplicationController
+    caches: Caches
 
     def ask(self, index: int = 0, wait: float = 60.0, name: str = "web") -> asyncio.Task[Answer]:
         return asyncio.create_task(self.board.answer(name, index, wait))
@@ -85,7 +86,7 @@ async def post() -> AsyncIterator[Post]:
     board = Board(theirs, KEYS, caches, FleetIndex(caches, KEYS), clock, rng)
     running = asyncio.create_task(caches.run())
     await clock.advance(1.0)
-    yield Post(call, clock, board, farm, rc)
+    yield Post(call, clock, board, farm, rc, caches)
     await board.close()
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -139,6 +140,23 @@ async def test_no_such_service_is_said_also_to_those_who_wait_for_one_that_is_de
         await post.changed(waiting, 0.1)
     await service(post.call, "web", port="admin")
     assert [each.port for each in (await post.answer()).endpoints] == [21001]
+
+
+async def test_r15_after_a_restore_of_the_store_the_services_are_read_anew(post: Post) -> None:
+    first = await post.answer()
+    waiting = post.ask(first.index)
+    await post.clock.advance(0.1)
+
+    def whole_reads() -> int:
+        return sum("/services/" in each.path and ("consistent", "") in each.params for each in post.farm.sent)
+
+    before = whole_reads()
+    anew = asyncio.create_task(post.caches.begin_anew())
+    await post.clock.advance(5.0)
+    assert anew.done()
+    assert whole_reads() == before + 1
+    await pod(post.call, post.rc, "n1", port=20001, state="critical")
+    assert (await post.changed(waiting, 1.0)).endpoints == ()
 
 
 async def test_r18_doubt_takes_no_endpoint_away(post: Post) -> None:
