@@ -55,7 +55,8 @@ def _service(name: str, rows: list[PodRow], known: dict[str, ServiceSpec | None]
         Container(
             place=(row.node, row.instance),
             spec=known[row.manifest],
-            running=row.phase not in ENDED,
+            running=row.phase not in ENDED or row.healthy,
+            done=row.phase == "done",
             failing=row.health == "critical",
         )
         for row in rows

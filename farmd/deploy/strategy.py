@@ -37,15 +37,21 @@ from store.pods import Place
 class Container:
     """One pod of a service. ``spec``: what it was placed for; None if nobody can read that.
 
-    ``running``: nobody says that it ended. ``failing``: it runs and does not pass. ``mine``: placed by the
-    deployment that plans now, on its present turn.
+    ``running``: nobody says that it ended, or it is ``done`` for good and well. ``failing``: it runs and does
+    not pass. ``available``: as ``farmd.pods.state`` has it. ``mine``: placed by the deployment that plans,
+    on its present turn; then it is ``proven``, has ``failed`` for a reason, or has yet to show which
+    (``farmd.deploy.gate``).
     """
 
     place: Place
     spec: ServiceSpec | None
     running: bool = True
+    done: bool = False
     failing: bool = False
     mine: bool = False
+    available: bool = False
+    proven: bool = False
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,13 +272,13 @@ class _Planner:
         )
 
     def _holds_port(self, machine: str) -> bool:
-        """Whether a pod of the service has a port there that no second one can have."""
+        """Whether a pod of the service has, or will have, a port there that no second one can have."""
         if not any(port.published for port in self.spec.ports):
             return False
-        return any(
-            pod.running
-            and pod.place[0] == machine
-            and (pod.spec is None or port_spec.conflicting(self.spec.ports, pod.spec.ports))
+        planned = (getattr(each, "place", None) or (getattr(each, "machine", ""),) for each in self.changes)
+        return any(place[0] == machine for place in planned) or any(
+            pod.place[0] == machine
+            and (pod.spec is None or bool(port_spec.conflicting(self.spec.ports, pod.spec.ports)))
             for pod in self.service.containers
         )
 

@@ -63,6 +63,7 @@ def told(operations: Any) -> str:
         ("R12, absent", "A B C?", "A:u B:u C:u", spec(replicas=3), ""),
         ("R12, back", "A B C", "A:u,u B:u C:u", spec(replicas=3), "-A"),
         ("R13", "A", "A:x", spec(), "~A"),
+        ("a stopped pod holds its port", "A", "A:x", spec(replicas=2, ports="80:8080@host"), "!A"),
         ("R15", "A B C", "A:o B:o C:o", spec(replicas=5), "~A ~B ~C +A +B"),
         ("R16", "A", "A:o", spec(ports="80:8080@host"), "!A"),
         ("R17", "A", "A:x,o", spec(), "~A -A"),

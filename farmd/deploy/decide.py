@@ -1,0 +1,225 @@
+"""What a deployment does next: pure. Each cycle plans anew from what stands, with the planner of the preview.
+
+What must never break: as many pods stay available as were at the start, or as are wanted, less the pods that
+are replaced where they stand, which are at most ``parallelism``; a service that turned back never turns
+forward again; a freeze lets pods come and none go; and whoever plans next comes to the same end, because
+nothing is remembered but which pods are the deployment's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from farmd.deploy.model import ServiceSpec
+from farmd.deploy.operations import (
+    Operation,
+    RemoveContainerOperation,
+    ReplaceContainerOperation,
+    RunContainerOperation,
+    RunPreDeployOperation,
+    StopContainerOperation,
+)
+from farmd.deploy.operations import Plan as ServicePlan
+from farmd.deploy.strategy import Container, RollingStrategy, Service
+from scheduler.cluster import ClusterState
+from scheduler.errors import NoMachine
+from scheduler.rulesets import Machines
+from store.pods import Place
+
+AT_ONCE = 8
+UNPROVEN = 50
+
+Turn = Literal["", "back", "pause", "skip", "release"]
+Condition = Literal["started", "healthy", "completed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """One service of a deployment, and how far it is.
+
+    ``spec``: what it should be; None: gone. ``previous``: what it was, None: it was not there. ``service``
+    holds its pods, those of this turn as ``mine``. ``started``: how many pods were available when it was
+    taken. ``hook`` is the state of its hook: not run yet, running, done, or why it failed. ``altered``: pods
+    whose intent was lost or altered. ``held``: pods may come, and none may go. ``machines``: as for a plan.
+    """
+
+    service: Service
+    spec: ServiceSpec | None
+    previous: ServiceSpec | None = None
+    back: bool = False
+    released: bool = False
+    started: int = 0
+    hook: Literal["", "running", "done", "failed"] = ""
+    hook_failure: str = ""
+    recreate: bool = False
+    after: Mapping[str, Condition] = field(default_factory=dict)
+    altered: tuple[Place, ...] = ()
+    held: bool = False
+    machines: Machines | None = None
+
+    @property
+    def wanted(self) -> ServiceSpec | None:
+        """What it should be on this turn."""
+        return self.previous if self.back else self.spec
+
+    @property
+    def unproven(self) -> int:
+        """How many pods of this turn have yet to prove themselves."""
+        return sum(pod.mine and not pod.proven for pod in self.service.containers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A deployment at one moment. ``met``: conditions of services that are none of its goals."""
+
+    goals: Sequence[Goal]
+    state: ClusterState
+    paused: bool = False
+    met: frozenset[tuple[str, Condition]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What to do of one service now: changes of pods, or a turn; else what it waits for."""
+
+    service: str
+    operations: tuple[Operation, ...] = ()
+    repairs: tuple[Place, ...] = ()
+    turn: Turn = ""
+    reason: str = ""
+
+
+def decide(shot: Snapshot) -> tuple[Step, ...]:
+    """One step for each service that may go on now, at most eight of them."""
+    goals = {goal.service.name: goal for goal in shot.goals}
+    steps: list[Step] = []
+    for goal in shot.goals:
+        if goal.released or len(steps) == AT_ONCE:
+            continue
+        waits = _waits(goal, goals, shot.met) if not goal.back else ""
+        if waits is None:
+            steps.append(
+                Step(service=goal.service.name, turn="skip", reason="what it depends on was rolled back")
+            )
+        elif shot.paused:
+            steps.append(Step(service=goal.service.name, repairs=goal.altered, reason="paused"))
+        elif not waits:
+            steps.append(_step(goal, shot.state))
+    return tuple(steps)
+
+
+def _waits(goal: Goal, goals: Mapping[str, Goal], met: frozenset[tuple[str, Condition]]) -> str | None:
+    """What a goal that has not begun waits for; None: it will never come."""
+    if any(pod.mine for pod in goal.service.containers):
+        return ""
+    for name, condition in sorted(goal.after.items()):
+        other = goals.get(name)
+        if other is None:
+            if (name, condition) not in met:
+                return f"waits until {name} is {condition}"
+        elif other.back:
+            return None
+        elif not _is(other, condition):
+            return f"waits until {name} is {condition}"
+    return ""
+
+
+def _is(goal: Goal, condition: Condition) -> bool:
+    pods = goal.service.containers
+    if condition == "started":
+        return goal.released or (
+            bool(pods) and all(pod.running for pod in pods if pod.mine) and goal.hook != "running"
+        )
+    if condition == "healthy":
+        return goal.released
+    return bool(pods) and all(pod.done and pod.proven for pod in pods)
+
+
+def _step(goal: Goal, state: ClusterState) -> Step:
+    name = goal.service.name
+    if failure := _failure(goal):
+        pauses = goal.back or (goal.spec is not None and goal.spec.update.on_failure == "pause")
+        return Step(service=name, turn="pause" if pauses else "back", reason=failure, repairs=goal.altered)
+    try:
+        plan = _plan(goal, state)
+    except NoMachine as error:
+        return Step(service=name, repairs=goal.altered, reason=error.message)
+    hooks = [each for each in plan if isinstance(each, RunPreDeployOperation)]
+    if hooks and goal.hook != "done" and not goal.back:
+        waiting = "its hook runs" if goal.hook == "running" else ""
+        return Step(
+            service=name, operations=() if waiting else tuple(hooks), repairs=goal.altered, reason=waiting
+        )
+    operations = _allowed(goal, [each for each in plan if each not in hooks])
+    if operations or goal.altered:
+        return Step(service=name, operations=operations, repairs=goal.altered)
+    if len(plan) > len(hooks) or plan.short:
+        return Step(
+            service=name, reason="; ".join(plan.short) or "waits until its new pods have proven themselves"
+        )
+    if goal.unproven:
+        return Step(service=name, reason="waits until its new pods have proven themselves")
+    return Step(service=name, turn="release")
+
+
+def _failure(goal: Goal) -> str:
+    """Why this turn fails; empty if it does not."""
+    if goal.hook == "failed" and not goal.back:
+        return f"its hook failed: {goal.hook_failure}"
+    failed = [pod for pod in goal.service.containers if pod.mine and pod.failed]
+    return f"{'/'.join(failed[0].place)}: {failed[0].failed}" if failed else ""
+
+
+def _plan(goal: Goal, state: ClusterState) -> ServicePlan:
+    """What is left to do of this turn, if all went well."""
+    if goal.wanted is None:
+        gone = sorted(goal.service.containers, key=lambda pod: pod.place)
+        removals = tuple(RemoveContainerOperation(goal.service.id, pod.place) for pod in gone)
+        return ServicePlan(removals, goal.service.id, goal.service.name)
+    strategy = RollingStrategy(force_recreate=goal.recreate and not goal.back)
+    return strategy.plan(state, goal.service, goal.wanted, goal.machines)
+
+
+def _allowed(goal: Goal, operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """The part of a plan that may be done now."""
+    pods = {pod.place: pod for pod in goal.service.containers}
+    found: list[Operation] = []
+    replacements = [each for each in operations if isinstance(each, ReplaceContainerOperation)]
+    budget = (goal.wanted.update.parallelism if goal.wanted is not None else 1) - goal.unproven
+    lost = 0
+    for each in replacements[: max(0, budget)]:
+        if each.order == "start-first":
+            found.append(RunContainerOperation(each.service_id, each.spec, each.place[0]))
+        elif not goal.held:
+            stops = [
+                other
+                for other in operations
+                if isinstance(other, StopContainerOperation) and other.place[0] == each.place[0]
+            ]
+            found += [*stops, each]
+            lost += sum(pods[place].available for place in [each.place, *(other.place for other in stops)])
+    runs = [each for each in operations if isinstance(each, RunContainerOperation)]
+    if not replacements:
+        found += runs[: max(0, UNPROVEN - goal.unproven)]
+    if not goal.held:
+        found += _leaving(goal, operations, pods, lost)
+    return tuple(found)
+
+
+def _leaving(
+    goal: Goal, operations: Sequence[Operation], pods: Mapping[Place, Container], lost: int
+) -> list[Operation]:
+    """The pods that may go without falling below the floor."""
+    removals = [each for each in operations if isinstance(each, RemoveContainerOperation)]
+    runs = sum(isinstance(each, RunContainerOperation) for each in operations)
+    floor = min(goal.started, len(pods) - len(removals) + runs)
+    available = sum(pod.available for pod in pods.values()) - lost
+    found: list[Operation] = []
+    for each in removals:
+        costs = pods[each.place].available
+        if not costs or available > floor:
+            found.append(each)
+            available -= costs
+    return found
