@@ -13,6 +13,9 @@ from farmd.housekeeping.model import HousekeepingSettings
 from farmd.kinds import KINDS
 from farmd.observe.progress import Progress
 from farmd.process.wiring import build_farm
+from farmd.rollout.gates import Ask
+from farmd.rollout.verdict import Answer
+from store import gates
 from store.consul.client import ConsulClient
 from store.embedded.server import EmbeddedServer
 from store.errors import Conflict, Retry, StoreError
@@ -29,9 +32,23 @@ THAW_AFTER = 3.0
 OWN_TREES_PAUSE = 2.0
 
 
+def moody(seed: str) -> Ask:
+    """Gates that mostly pass, and now and then fail or say nothing."""
+    rng = random.Random(seed)
+
+    async def ask(_: gates.Gate) -> Answer:
+        (result,) = rng.choices(("pass", "fail", "none"), (7, 2, 1))
+        return Answer(result, "as it pleases")  # type: ignore[arg-type]
+
+    return ask
+
+
 @dataclass
 class VirtualFarm:
-    """One process named ``name``; every start is a new one with a new line, clock and randomness."""
+    """One process named ``name``; every start is a new one with a new line, clock and randomness.
+
+    ``ask`` answers for its gates; None: they are moody.
+    """
 
     name: str
     server: EmbeddedServer
@@ -42,6 +59,7 @@ class VirtualFarm:
     failures: list[str]
     selector: str = ""
     own_trees_pause: float = OWN_TREES_PAUSE
+    ask: Ask | None = None
     inbox: Inbox = field(default_factory=Inbox)
     farm: Farm | None = None
     task: asyncio.Task[None] | None = None
@@ -130,6 +148,7 @@ class VirtualFarm:
             thaw_after=THAW_AFTER,
             own_trees_pause=self.own_trees_pause,
             housekeeping=self.housekeeping,
+            ask=self.ask or moody(f"gates {self.name}/{self.starts}"),
         )
         try:
             await self.farm.run(self.stopping)

@@ -41,6 +41,11 @@ POLICIES: tuple[dict[str, Any], ...] = (
         "stages": [{"to": 1, "bake": 5}, {"to": "100%", "approve": True}],
     },
     {"progress_deadline": 15, "on_failure": "pause", "leave_old": True},
+    {
+        "progress_deadline": 20,
+        "stages": [{"to": 1, "bake": 3}, "100%"],
+        "gates": [{"name": "moody", "http": "http://moody/", "every": 1, "timeout": 1, "passes": 2}],
+    },
     {"progress_deadline": 20, "strategy": "availability", "ratio": 40},
     {"progress_deadline": 20, "strategy": "resourceutil", "ratio": 40},
     {"progress_deadline": 20, "strategy": "resourceutil", "minimum": 1, "stages": ["50%", "100%"]},
