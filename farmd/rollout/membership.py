@@ -24,6 +24,8 @@ from store.words import count_of
 # (R25).
 ROOM = 54
 IN_PLACE, ELSEWHERE, REMOVED, ADDED = 5, 9, 5, 4
+# How many pods behind those that leave now are looked at, in case that there is no other place for some.
+BEHIND = 30
 
 # In the order in which pods leave; what is missing leaves before all of them.
 CLASSES = ("lost", "idle", "must leave", "must leave", "serving", "unknown", "lost")
@@ -117,9 +119,11 @@ def shrunk(shot: Snapshot, count: int, stay: int, floor: int) -> Moves | Need:
 
 def _offered(shot: Snapshot, chosen: list[Move]) -> Moves | Need:
     """The moves with the places that they need, as far as these are known."""
-    standing = tuple(move.source for move in chosen if move.way == "take" and move.source is not None)
+    standing = [move.source for move in chosen if move.way == "take" and move.source is not None]
     if standing and "fit" in shot.unread:
-        return Need("fit", leaving=standing)
+        source, _ = shot.sides
+        others = [each.place for each in leaving(source, shot.now) if each.place is not None]
+        return Need("fit", leaving=tuple(dict.fromkeys(standing + others[: len(standing) + BEHIND])))
     return _placed(shot, chosen)
 
 
@@ -199,12 +203,16 @@ def _transferred(shot: Snapshot, stay: int, there: int, floor: int, headroom: in
     return chosen + [Move("grow")] * max(0, fresh)
 
 
-def _leaving(source: Side, shot: Snapshot) -> list[Leaving]:
-    """Who leaves. Missing pods for which there is no place hold up none that stand somewhere."""
-    found = leaving(source, shot.now)
-    if shot.offer.missing:
-        return found[max(0, source.missing - len(shot.offer.assignments)) :]
-    return found
+def _leaving(source: Side, shot: Snapshot) -> Iterator[Leaving]:
+    """Who leaves. Pods that need another place and find none hold up none whose place the target takes."""
+    places, known = len(shot.offer.assignments), "fit" not in shot.unread
+    for each in leaving(source, shot.now):
+        stays = each.place is not None and (each.place in shot.fit or not known)
+        if shot.offer.missing and not stays:
+            if not places:
+                continue
+            places -= 1
+        yield each
 
 
 def _refilled(target: Side, headroom: int, now: float) -> Iterator[Move]:

@@ -139,6 +139,18 @@ def test_without_room_nothing_moves_and_it_says_so() -> None:
     assert (plan.moves.moves, plan.blocked.code, plan.blocked.text) == ((), "no_room", "no room")  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("room", [[], ["f1"]])
+def test_w14_a_pod_that_has_no_other_place_holds_up_none_that_may_stay(room: list[str]) -> None:
+    pods = on(5)
+    pods["n003", POD] = pod(draining="gentle", retained=False)
+    world = World(rollout(5, 4), pods, free=list(room), unfit=frozenset({("n003", POD)}), state=moving())
+    moves = [(move.source, move.target.node) for move in world.decide().moves.moves]  # type: ignore[union-attr]
+    assert moves == ([(("n003", POD), "f1")] if room else [(("n000", POD), "n000")])
+    run(world)
+    assert (len(world.new), world.outcome) == ((5, "done") if room else (4, ""))
+    assert room or "no room" in world.decide().blocked.text  # type: ignore[union-attr]
+
+
 # -- what holds it, and faults -------------------------------------------------------------------
 def held(**fields: Any) -> Plan:
     world = World(rollout(3, 2, **fields.pop("said", {})), on(3))
