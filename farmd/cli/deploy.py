@@ -58,6 +58,12 @@ async def deploy(
     from farmd.deploy.reader import standing
 
     stands = await standing(invocation.client, invocation.keys, project.services)
+    if taken := sorted(stands.taken & project.services.keys()):
+        raise Conflict(
+            f"services.{taken[0]}: service/{taken[0]} serves for other owners; rename this one, or set"
+            " x-farmd.prefix at the top of the file",
+            field=f"services.{taken[0]}",
+        )
     wanted, plan = _planned(project, stands, recreate)
     _told(invocation, project.name, wanted, plan, stands)
     if detailed_exitcode and not plan.empty:

@@ -16,6 +16,7 @@ from store import manifests
 from store.errors import NotFound, RecordInvalid
 from store.keys import Keys
 from store.nodes import NodeStore, NodeVolume
+from store.services import ServiceStore
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -27,11 +28,15 @@ OWNER = "svc-"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The machines, their volumes, and the services that stand on them."""
+    """The machines, their volumes, and the services that stand on them.
+
+    ``taken`` are the names of services that people made for owners of their own.
+    """
 
     view: FleetView
     volumes: dict[str, dict[str, NodeVolume]]
     services: dict[str, Service]
+    taken: frozenset[str] = frozenset()
 
 
 async def standing(client: ConsulClient, keys: Keys, names: Collection[str]) -> Standing:
@@ -47,7 +52,9 @@ async def standing(client: ConsulClient, keys: Keys, names: Collection[str]) -> 
             found.setdefault(name, []).append(row)
             if row.manifest not in known:
                 known[row.manifest] = await _spec(client, keys, row)
-    return Standing(view, volumes, {name: _service(name, pods, known) for name, pods in found.items()})
+    services = {name: _service(name, pods, known) for name, pods in found.items()}
+    records = await ServiceStore(client, keys).list()
+    return Standing(view, volumes, services, frozenset(each.record.name for each in records.items))
 
 
 def _service(name: str, rows: list[PodRow], known: dict[str, ServiceSpec | None]) -> Service:

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from farmd.deploy import port_spec
-from farmd.deploy.manifest import mount_name
+from farmd.deploy.manifest import manifest_of, mount_name
 from farmd.deploy.model import ConfigSpec, FileMount, LogDriver, ServiceSpec
 from farmd.deploy.names import generate_service_name
 from farmd.deploy.plan import volume_defaults
 from farmd.deploy.validation import validate
+from scheduler.constraints import check_placement
+from scheduler.errors import PlacementInvalid
+from store import manifest_check
+from store.errors import InputInvalid
 from store.ports import Rng
 
 
@@ -33,13 +37,30 @@ class ServiceSpecResolver:
         validate(spec)
         found = _by_content(spec)
         container = found.container
-        return replace(
+        resolved = replace(
             found,
             name=spec.name or generate_service_name(container.image, self.rng),
             replicas=spec.replicas if spec.mode == "replicated" else 1,
             ports=sorted(spec.ports, key=port_spec.text),
             container=replace(container, log=container.log or LogDriver()),
         )
+        _check_manifest(resolved)
+        return resolved
+
+
+def _check_manifest(spec: ServiceSpec) -> None:
+    """Refuse what agents or the scheduler would refuse of its pods."""
+    manifest, where = manifest_of(spec), f"services.{spec.name}"
+    manifest_check.check(manifest, where)
+    for name in manifest.env:
+        if name.startswith("FARMD_"):
+            raise InputInvalid(
+                f"{where}: env: found {name!r}, expected a name that does not begin with 'FARMD_'"
+            )
+    try:
+        check_placement(manifest.placement, f"{where}: placement")
+    except PlacementInvalid as error:
+        raise InputInvalid(error.message, **error.fields) from error
 
 
 def _by_content(spec: ServiceSpec) -> ServiceSpec:

@@ -187,6 +187,13 @@ def test_variables_of_the_folder_and_warnings(farmctl: Farmctl, tmp_path: Path) 
     ]
 
 
+def test_a_service_of_other_owners_is_not_taken_over(farmctl: Farmctl, tmp_path: Path) -> None:
+    farmctl.ok("service", "create", "db", "--port", "http")
+    found = farmctl("deploy", "--dry-run", "-f", file(tmp_path))
+    assert found.code == 5
+    assert "services.db: service/db serves for other owners; rename this one" in found.err
+
+
 def test_without_a_dry_run_nothing_is_planned(farmctl: Farmctl, tmp_path: Path) -> None:
     found = farmctl("deploy", "-f", file(tmp_path))
     assert (found.code, found.out) == (2, "")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os.path
+import random
 import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 from farmd.compose.project import Project, read
 from farmd.deploy.model import ServiceSpec
+from farmd.deploy.resolver import ServiceSpecResolver
 from store.errors import InputInvalid
 
 
@@ -36,6 +38,12 @@ def project(
     given = dict(zip(names, map(textwrap.dedent, texts), strict=True))
     disk = Disk({**given, **{f"shop/{path}": text for path, text in (files or {}).items()}})
     return read(names, disk, env or {}, **{"name": "shop", **options})
+
+
+def resolved(found: Project) -> dict[str, ServiceSpec]:
+    """Its services as they would be planned."""
+    resolver = ServiceSpecResolver(random.Random(1))
+    return {name: resolver.resolve(spec) for name, spec in found.services.items()}
 
 
 def service(keys: str, more: str = "", **options: Any) -> ServiceSpec:

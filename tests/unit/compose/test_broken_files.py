@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from farmd.compose import schema
 from store.errors import InputInvalid
-from tests.unit.compose.disk import project
+from tests.unit.compose.disk import project, resolved
 
 DOCUMENTS: dict[str, tuple[str, str]] = {
     "empty": ("", "found no document"),
@@ -169,7 +169,7 @@ ANY = st.recursive(
 def test_no_document_ends_in_a_traceback(keys: dict[str, Any], top: dict[str, Any]) -> None:
     documents = [{"services": {"a": {"image": "x"} | keys, "b": keys}, **top}, {"services": {"a": keys}}]
     with contextlib.suppress(InputInvalid):
-        project(*map(yaml.safe_dump, documents))
+        resolved(project(*map(yaml.safe_dump, documents)))
 
 
 @given(st.text(alphabet="{}[]:,-!&*<| \nab'\"$%#?>@0=~", max_size=60))
@@ -178,3 +178,22 @@ def test_no_text_ends_in_a_traceback(text: str) -> None:
         project(text)
     with contextlib.suppress(InputInvalid):
         project(f"services:\n  a: {{image: x, {text}}}")
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ("sysctls: {Bad: 1}", "services.a: container.sysctls: found 'Bad'"),
+        ("volumes: ['/a:/x', '/b:/x/']", "services.a: mounts: found '/x/', expected a path of its own"),
+        ("devices: [/etc/passwd]", "services.a: container.devices[0].host: found '/etc/passwd'"),
+        ("mem_limit: 1m", "services.a: limits.memory: found 1048576"),
+        ("environment: {FARMD_X: 1}", "services.a: env: found 'FARMD_X'"),
+        ("healthcheck: {test: a, timeout: 40d, interval: 99999d}", "services.a: health.interval"),
+        ("stop_signal: SIGNO", "services.a: stop.signal: found 'NO'"),
+        ("x-farmd: {tolerations: [{key: ''}]}", "services.a: placement.tolerations[0]"),
+    ],
+)
+def test_what_no_agent_takes_is_refused_before_it_is_planned(keys: str, expected: str) -> None:
+    with pytest.raises(InputInvalid) as caught:
+        resolved(project(f"services: {{a: {{image: x, {keys}}}}}"))
+    assert expected in caught.value.message
