@@ -14,6 +14,7 @@ from farmd.cli.noun_edit import text_of
 from farmd.cli.options import command
 from farmd.cli.output import document, emit
 from store.errors import Conflict, InputInvalid
+from store.mistakes import nearest
 
 if TYPE_CHECKING:
     from farmd.compose.project import Project
@@ -26,7 +27,12 @@ CHANGES_ARE_DUE = 3
 @command("deploy")
 @click.argument("services", nargs=-1, metavar="[SERVICE]...")
 @click.option(
-    "-f", "--file", "paths", multiple=True, metavar="FILE", help="Compose file; later ones lie over it."
+    "-f",
+    "--file",
+    "paths",
+    multiple=True,
+    metavar="FILE",
+    help="Compose file, over which later ones lie, or a file with kind: service.",
 )
 @click.option(
     "-p", "--project-name", default="", metavar="NAME", help="Project; else the file's, or the folder's."
@@ -74,9 +80,14 @@ def _project(
     services: tuple[str, ...], paths: tuple[str, ...], name: str, profiles: tuple[str, ...]
 ) -> Project:
     from farmd.compose.disk import Disk, found, variables
-    from farmd.compose.project import read
+    from farmd.compose.project import Project, read
+    from farmd.deploy.spec_files import services_of
 
     files = found(paths, os.environ, Path())
+    if (own := services_of([(text_of(path), path) for path in files])) is not None:
+        if unknown := sorted(set(services) - own.keys()):
+            raise InputInvalid(f"deploy: found no service {unknown[0]!r}{nearest(unknown[0], sorted(own))}")
+        return Project(name="", services={name: own[name] for name in services or own})
     env = variables(os.environ, Path(files[0]).parent, text_of)
     chosen = profiles or tuple(filter(None, env.get("COMPOSE_PROFILES", "").split(",")))
     return read(files, Disk(text_of), env, name=name, profiles=chosen, services=services)
@@ -110,5 +121,5 @@ def _told(invocation: Invocation, name: str, wanted: Wanted, plan: ProjectPlan, 
         content = {"project": name, **preview.document(plan, wanted)}
         emit(invocation, document("DeploymentPlan", content))
         return
-    for line in preview.lines(f"project {name}", plan, wanted, len(stands.view)):
+    for line in preview.lines(f"project {name}" if name else "files", plan, wanted, len(stands.view)):
         click.echo(line)

@@ -194,6 +194,66 @@ def test_a_service_of_other_owners_is_not_taken_over(farmctl: Farmctl, tmp_path:
     assert "services.db: service/db serves for other owners; rename this one" in found.err
 
 
+WEB = """
+kind: service
+name: web
+replicas: 3
+container:
+  image: registry.example/web:1.5
+  env: {LOG_LEVEL: debug}
+  health: {type: http, port: tcp-8080, path: /healthz}
+  resources: {cpu: 500m, memory: 256Mi}
+ports: [80:8080@host]
+update: {parallelism: 2, monitor: 10s}
+---
+kind: service
+name: proxy
+mode: global
+container: {image: proxy}
+"""
+
+
+def test_a_file_of_the_house_is_planned_like_a_compose_file(farmctl: Farmctl, tmp_path: Path) -> None:
+    assert plan(farmctl, "-f", file(tmp_path, WEB)) == [
+        "files: 2 services on 3 machines",
+        "+ create service proxy (global)  proxy",
+        "    + run        on m1, on m2, on m3",
+        "+ create service web (3)  registry.example/web:1.5",
+        "    + run        on m1, on m2, on m3",
+        "6 runs",
+    ]
+    assert plan(farmctl, "-f", file(tmp_path, WEB), "web")[-1] == "3 runs"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "kind: service\nname: a\ncontainer: {imgae: x}",
+            "container.imgae: unknown key, did you mean 'image'?",
+        ),
+        ("kind: service\ncontainer: {image: x}", "name: missing, expected the name of the service"),
+        (
+            "kind: service\nname: a\ncontainer: {image: x}\nports: ['80:80']",
+            "expected 80:80@host, on each machine",
+        ),
+        ("kind: service\nname: a\ncontainer: {image: x}\nports: [x]", "ports[0]: container port: found 'x'"),
+        (
+            "kind: service\nname: a\ncontainer: {image: x}\n---\nkind: rc",
+            "kind: found 'rc', expected 'service'",
+        ),
+        (WEB + "---\nkind: service\nname: web\ncontainer: {image: x}", "name: found 'web' again"),
+    ],
+)
+def test_a_broken_file_of_the_house_is_refused_in_one_line(
+    farmctl: Farmctl, tmp_path: Path, text: str, message: str
+) -> None:
+    found = farmctl("deploy", "--dry-run", "-f", file(tmp_path, text))
+    assert (found.code, found.out) == (2, "")
+    assert message in found.err
+    assert len(found.err.splitlines()) == 1
+
+
 def test_without_a_dry_run_nothing_is_planned(farmctl: Farmctl, tmp_path: Path) -> None:
     found = farmctl("deploy", "-f", file(tmp_path))
     assert (found.code, found.out) == (2, "")
