@@ -48,15 +48,16 @@ class History:
         self._client = client
         self._keys = keys
 
-    async def read(self, name: str) -> list[tuple[Ended, Entry]]:
-        """The newest first; what does not decode is left out, the doctor reports it."""
+    async def read(self, name: str, broken: list[str] | None = None) -> list[tuple[Ended, Entry]]:
+        """The newest first; what does not decode is left out, with one line each in ``broken``."""
         page = await self._client.list(self._keys.history(name, ""), mode="consistent")
         found = []
         for entry in (Entry.of(raw) for raw in page.items if not is_sentinel(raw.key)):
             try:
                 found.append((codec.decode(Ended, entry.value, entry.key), entry))
-            except RecordInvalid:
-                continue
+            except RecordInvalid as error:
+                if broken is not None:
+                    broken.append(error.message)
         return sorted(found, key=lambda each: (-each[0].ended, each[0].id))
 
     def add(self, ended: Ended, known: Sequence[tuple[Ended, Entry]]) -> list[Operation]:

@@ -137,9 +137,10 @@ async def history(invocation: Invocation, name: str) -> None:
 
     async def read() -> Table:
         now = invocation.call.clock.now()
+        over, broken = await commands.past(invocation.call, name)
         return Table(
             kind="RolloutHistory",
-            rows=await commands.past(invocation.call, name),
+            rows=over,
             columns=(
                 Column("ENDED", lambda ended: f"{ago(now, ended.ended)} ago"),
                 Column("OUTCOME", lambda ended: ended.outcome),
@@ -150,6 +151,7 @@ async def history(invocation: Invocation, name: str) -> None:
             ),
             name=lambda ended: f"rollout/{ended.id}",
             plain=plain,
+            broken=broken,
             empty=f"no rollout of {name} is over",
         )
 

@@ -133,16 +133,18 @@ async def history(call: Call, name: str) -> list[Ended]:
     return [ended for ended, _ in await History(call.client, call.keys).read(name)]
 
 
-async def past(call: Call, name: str) -> list[Ended]:
-    """The history of a controller.
+async def past(call: Call, name: str) -> tuple[list[Ended], list[str]]:
+    """The history of a controller, and one line for each record that does not decode.
 
     Raises:
         NotFound: there is neither such a controller nor a history of that name.
     """
-    found = await history(call, name) if name and "/" not in name else []
-    if not found:
+    broken: list[str] = []
+    store = History(call.client, call.keys)
+    found = await store.read(name, broken) if name and "/" not in name else []
+    if not (found or broken):
         await noun.controller().records(call.client, call.keys).find(name)
-    return found
+    return [ended for ended, _ in found], broken
 
 
 async def _revert_ended(call: Call, target: str) -> Mutation:

@@ -278,7 +278,10 @@ async def test_words_in_the_wrong_phase_say_so() -> None:
                 await word(call, "old")
         with pytest.raises(NotFound, match="history knows no version to go back to"):
             await commands.revert(call, "old")
-        assert await commands.past(call, "old") == []
+        assert await commands.past(call, "old") == ([], [])
+        await call.client.put(KEYS.history("old", "aa"), b"{")
+        found, broken = await commands.past(call, "old")
+        assert (found, [line.split(":")[0] for line in broken]) == ([], ["farmd/history/old/aa"])
         with pytest.raises(NotFound, match="rc 'nobody' does not exist"):
             await commands.past(call, "nobody")
         found = await begun(call, Asked(rc="old", to="new"))
