@@ -89,8 +89,7 @@ def _failing(side: Side) -> str:
     found = sorted(place for place, state in side.pods.items() if _acted(state) and not state.available)
     if not found:
         return ""
-    node, instance = found[0]
-    return f"{len(found)} of {side.desired} pods do not stay available, {node}/{instance} for one"
+    return f"{len(found)} of {side.desired} pods do not stay available: {side.how(found[0])}"
 
 
 def _acted(state: PodState) -> bool:

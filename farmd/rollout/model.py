@@ -77,6 +77,18 @@ class Side:
         """The first of its pods that is not available."""
         return min((place for place, state in self.pods.items() if not state.available), default=None)
 
+    def how(self, place: Place) -> str:
+        """A pod that is not available, and how it is: ``n7/web starting``."""
+        state, name = self.pods[place], "/".join(place)
+        seen = state.reality
+        if state.absent or state.lost is not None:
+            return f"{name} on an absent node"
+        if seen is None or state.intent is None or seen.intent < state.intent.index:
+            return f"{name} starting"
+        if state.healthy:
+            return f"{name} settling"
+        return f"{name} not healthy" if seen.phase == "running" else f"{name} {seen.phase}"
+
     @property
     def settled(self) -> int:
         """Available pods that may stay, at most as many as it should have (p2: the old RC may label pods

@@ -39,18 +39,7 @@ def status(shot: Snapshot, plan: Plan, farm: str, since: float) -> RolloutStatus
 
 
 def _ailing(side: Side) -> str:
-    """The first pod that is not available yet, and how it is."""
-    if (place := side.ailing) is None:
-        return ""
-    state, name = side.pods[place], f"{place[0]}/{place[1]}"
-    seen = state.reality
-    if state.absent or state.lost is not None:
-        return f"{name} on an absent node"
-    if seen is None or state.intent is None or seen.intent < state.intent.index:
-        return f"{name} starting"
-    if state.healthy:
-        return f"{name} settling"
-    return f"{name} not healthy" if seen.phase == "running" else f"{name} {seen.phase}"
+    return side.how(side.ailing) if side.ailing is not None else ""
 
 
 def _side(side: Side) -> SideStatus:

@@ -200,7 +200,7 @@ def test_a_version_that_fails_until_its_deadline_is_reverted() -> None:
     turn = late(False).turn
     assert turn is not None
     assert (turn.action, turn.state.back) == ("back", True)  # type: ignore[union-attr]
-    assert "1 of 1 pods do not stay available, n000/web for one" in turn.reason
+    assert "1 of 1 pods do not stay available: n000/web not healthy" in turn.reason
 
 
 def test_it_may_be_left_to_people_instead() -> None:
