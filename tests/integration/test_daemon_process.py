@@ -223,6 +223,8 @@ def test_the_check_names_what_a_process_would_wait_for_or_end_at(tmp_path):
         token_file = "{tmp_path}/token"
         [scheduler]
         token_file = "{tmp_path}"
+        [rollouts]
+        prometheus_token_file = "{tmp_path}/none"
         [web]
         bind = "203.0.113.7"
         port_file = "{tmp_path}/none/port"
@@ -237,6 +239,8 @@ def test_the_check_names_what_a_process_would_wait_for_or_end_at(tmp_path):
         "farmd: CONSUL_CACERT: found '/none' (No such file or directory), expected a readable file",
         "farmd: store.token_file: found 2 lines in '…/token', expected a token alone on one line",
         "farmd: scheduler.token_file: found '…', which is no file, expected a readable file",
+        "farmd: rollouts.prometheus_token_file: found '…/none' (No such file or directory),"
+        " expected a readable file",
         "farmd: alerts.sinks[0].secret_file: found '…/none' (No such file or directory),"
         " expected a readable file",
         "farmd: web.bind: cannot listen on 203.0.113.7:0: Cannot assign requested address",

@@ -157,6 +157,15 @@ async def test_an_approval_does_not_outvote_a_gate_that_fails_while_people_wait(
         await rolling.whole(FIRST, 3)
 
 
+async def test_no_gate_is_asked_before_a_new_pod_is_available(rolling: Rolling, agents: Obedient) -> None:
+    server = Flapping()
+    agents.broken = {digest(SECOND)}
+    async with serving(server.answer) as url, farm_that_asks(rolling):
+        ended = await rolling.ended(await rolling.begin(2, gated(smoke(url), progress_deadline=3.0)))
+        assert (ended.outcome, "do not stay available" in ended.reason) == ("reverted", True)
+    assert server.asked == 0
+
+
 @pytest.mark.parametrize("way", ["hangs", "metadata"])
 async def test_a_gate_that_cannot_be_asked_holds_up_no_pod_and_no_other_gate(
     rolling: Rolling, agents: Obedient, way: str

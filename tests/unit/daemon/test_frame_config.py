@@ -125,6 +125,12 @@ def test_farmd_may_be_a_workload_of_an_agent():
         ("[scheduler]\ntimeout = 0\n", "timeout: found 0, expected a time above 0 and at most 60 s"),
         ("[scheduler]\nurl = 'http://h:99999'\n", 'scheduler.url: found "http://h:99999", expected http://'),
         ("[scheduler]\nurl = 'http://u:p@/x'\n", 'scheduler.url: found "http://[hidden]@/x", expected http'),
+        (
+            "[rollouts]\nprometheus_url = 'prom:9090'\n",
+            'rollouts.prometheus_url: found "prom:9090", expected',
+        ),
+        ("[rollouts]\nprometheus_url = 'http://p/?x'\n", "expected http:// or https:// without a query"),
+        ("[rollouts]\nprometheus = 'x'\n", "rollouts.prometheus: unknown key, did you mean"),
         ("[agent]\nnode = '..'\n", "agent.node: found '..', expected"),
         ("[agent]\nstate_dir = 'state'\n", 'agent.state_dir: found "state", expected an absolute path'),
         ("[agent]\nlabels = {'a b' = 'x'}\n", "agent.labels: found 'a b', expected a label key"),
