@@ -131,6 +131,9 @@ def reach(found: World, **fields: Any) -> Plan:
         plan = found.step(**fields)
         if found.outcome:
             return plan
+        if found.ending:
+            found.ending.clear()
+            continue
         if plan.turn is None and not plan.moves.moves:
             pods = [*found.old.values(), *found.new.values()]
             if all(state.reality is not None for state in pods):
@@ -277,3 +280,34 @@ def test_a_policy_that_no_pod_could_satisfy_is_refused() -> None:
     with pytest.raises(InputInvalid, match=r"rollout.stages\[0\].gates: found 'smok'"):
         check(rollout(4, 3, policy={"stages": [Stage(to="100%", gates=["smok"])]}), 0.0)
     check(rollout(4, 3, policy={"progress_deadline": 11.0}), 10.0)
+
+
+STRATEGIES = ["rolling", "availability", "resourceutil", "blue-green"]
+
+
+def strategic(strategy: str) -> World:
+    stages: list[Any] = ["100%"] if strategy == "blue-green" else [2, "100%"]
+    policy = {"strategy": strategy, "minimum": None, "stages": stages, "gates": [ERRORS], "keep_old": 60.0}
+    begun = rollout(4, 0, policy=policy, service="77aa")
+    return World(begun, on(4), free=[f"f{number}" for number in range(8)])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_each_strategy_waits_for_its_gates_and_goes_on(strategy: str) -> None:
+    found = strategic(strategy)
+    assert "gate errors passed 1 of 3" in reach(found, **says(PASS)).waiting
+    for _ in range(4):
+        reach(found, **says(PASS, PASS, PASS))
+        found.now += 61
+    assert (found.outcome, len(found.old), len(found.new)) == ("done", 0, 4)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_each_strategy_turns_back_where_a_gate_fails(strategy: str) -> None:
+    found = strategic(strategy)
+    reach(found, **says(PASS))
+    if strategy == "blue-green":
+        reach(found, **says(PASS, PASS, PASS))
+        assert found.state.switched  # type: ignore[union-attr]
+    reach(found, **says(FAIL, FAIL, FAIL))
+    assert (found.outcome, len(found.old), len(found.new)) == ("reverted", 4, 0)
