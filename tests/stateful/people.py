@@ -22,6 +22,7 @@ from farmd.replication import commands
 from farmd.replication.commands import RC
 from farmd.replication.spec import ControllerSpec
 from farmd.rollout import commands as rollouts
+from farmd.services import commands as services
 from store.daemonsets import DaemonSet
 from store.rcs import ReplicationController
 from tests.people import hello
@@ -49,6 +50,7 @@ POLICIES: tuple[dict[str, Any], ...] = (
     {"progress_deadline": 20, "strategy": "availability", "ratio": 40},
     {"progress_deadline": 20, "strategy": "resourceutil", "ratio": 40},
     {"progress_deadline": 20, "strategy": "resourceutil", "minimum": 1, "stages": ["50%", "100%"]},
+    {"progress_deadline": 20, "strategy": "blue-green", "keep_old": 8},
 )
 MOST_NODES = 7
 MIN_HEALTHY_TIME = 1.0
@@ -128,7 +130,8 @@ class People(RuleBasedStateMachine):
         self.created("rcs", lambda: RC.create(self.fleet.call, spec), extra)
 
     def _spec(self, **fields: Any) -> ControllerSpec:
-        return RC.file.parse(hello(min_healthy_time=MIN_HEALTHY_TIME, **fields), "test")
+        pod = {"pod_ports": {"http": {"port": 0}}}
+        return RC.file.parse(hello(min_healthy_time=MIN_HEALTHY_TIME, **pod, **fields), "test")
 
     @rule(number=which, replicas=counts)
     def set_replicas(self, number: int, replicas: int) -> None:
@@ -182,6 +185,8 @@ class People(RuleBasedStateMachine):
         if cpu is not None:
             file["pod"]["resources"] = {"cpu": cpu} if cpu else {}
         spec = RC.file.parse(file | {"rollout": policy}, "test")
+        if policy.get("strategy") == "blue-green":  # which switches a service
+            self.fleet.ask(lambda: services.create(self.fleet.call, f"of-{rc.name}", "http", [rc.name]))
         self.fleet.ask(lambda: RC.update(self.fleet.call, spec, now=False))
 
     def rollouts(self) -> list[str]:

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from farmd.rollout.stages import minimum
 from store.policies import Stage
 from tests.rollout_worlds import NEW, NOW, OLD, POD, World, on, pod, rollout
 
 
-def scaled(world: World, count: int, minimum: int) -> None:
-    policy = msgspec.structs.replace(world.rollout.policy, minimum=minimum)
+def scaled(world: World, count: int, floor: int | None) -> None:
+    policy = msgspec.structs.replace(world.rollout.policy, minimum=floor)
     world.rollout = msgspec.structs.replace(world.rollout, replicas=count, started_from=count, policy=policy)
 
 
@@ -33,15 +34,13 @@ def cycle(world: World) -> bool:
     serving = world.available()
     before = sum(state.available for pods in (world.old, world.new) for state in pods.values())
     plan = world.step()
-    floor = world.rollout.policy.minimum
-    assert isinstance(floor, int)
-    assert before - world.available() <= max(0, serving - floor)
+    assert before - world.available() <= max(0, serving - minimum(world.rollout))
     if plan.turn is not None or plan.moves.moves:
         return not world.outcome
     if world.state is not None and world.state.phase == "baking" and counts(world)[0] > len(world.old):
         lent(world)
         return True
-    if any(state.reality is None for state in world.new.values()):
+    if world.ending or any(state.reality is None for state in world.new.values()):
         world.settle()
         return True
     return False
@@ -110,11 +109,17 @@ def test_the_way_back_leads_to_the_scaled_number() -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_whenever_it_is_scaled_it_ends_with_so_many_and_keeps_the_floor(data: st.DataObject) -> None:
+    strategy = data.draw(st.sampled_from(["rolling", "availability", "resourceutil", "blue-green"]))
+
+    def floor(total: int) -> int | None:
+        return data.draw(st.integers(0, total - 1), "floor") if strategy == "rolling" else None
+
     total = data.draw(st.integers(1, 12), "replicas")
     parts: list[Any] = sorted(data.draw(st.sets(st.integers(1, total), max_size=3), "stages") | {total})
     rest = data.draw(st.sampled_from([0.0, 0.001]), "bake")
-    policy = {"stages": [Stage(to=part, bake=rest) for part in parts]}
-    world = World(rollout(total, data.draw(st.integers(0, total - 1), "floor"), policy=policy), on(total))
+    stages = [Stage(to=part, bake=rest) for part in parts]
+    policy = {"strategy": strategy, "stages": stages, "keep_old": 0.0, "minimum": floor(total)}
+    world = World(rollout(total, 0, policy=policy), on(total))
     world.free = [f"free{number}" for number in range(60)]
     for _ in range(data.draw(st.integers(1, 3), "scales")):
         for _ in range(data.draw(st.integers(0, 12), "cycles")):
@@ -123,7 +128,7 @@ def test_whenever_it_is_scaled_it_ends_with_so_many_and_keeps_the_floor(data: st
             if world.outcome:
                 return
         total = data.draw(st.integers(1, 16), "replicas then")
-        scaled(world, total, data.draw(st.integers(0, total - 1), "floor then"))
+        scaled(world, total, floor(total))
     for _ in range(50):
         run(world)
         if world.outcome:
