@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from farmd.rollout import commands
 from farmd.services import commands as service_commands
+from store.manifests import Manifest
 from store.policies import Policy, Stage
 from store.services import ServiceStore
+from tests.agents import agents_on, shell
 from tests.fleet import cluster_on, eventually, farm_on
 from tests.obedient import obedient
 from tests.rolling import FIRST, KINDS, SECOND, Rolling
@@ -139,3 +142,36 @@ async def test_blue_green_waits_for_a_word_before_the_switch(rolled: Rolling) ->
     await rolled.say(await commands.approve(rolled.call, "web"))
     assert (await rolled.ended(ident)).outcome == "done"
     assert shop.blue not in await shop.active()
+
+
+def noted(version: int, lives: Path) -> Manifest:
+    """A pod that notes its start, and its end half a second after it was told to stop."""
+    note = f"trap 'sleep 0.5; echo - >> {lives}; exit 0' TERM; echo + >> {lives}"
+    return shell(f"{note}; while :; do sleep 0.1; done # {version}")
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"), [(AVAILABLE, (4, 6)), (SPARING, (2, 4))], ids=["availability", "resourceutil"]
+)
+async def test_real_processes_are_never_fewer_than_the_floor_nor_more_than_the_ceiling(
+    consul_dev: str, tmp_path: Path, policy: Policy, expected: tuple[int, int]
+) -> None:
+    lives = tmp_path / "lives"
+    first, second = noted(1, lives), noted(2, lives)
+    async with agents_on(consul_dev, tmp_path) as rig:
+        rolling, nodes = Rolling(rig, consul_dev), ("n1", "n2", "n3", "n4")
+        for node in nodes:
+            await rig.agent(node)
+        async with farm_on(rig.client, "farm-1", keys=rig.keys, kinds=KINDS):
+            rolling.rc = await rig.create_rc("web", 4, manifest=first, min_healthy_time=0.0)
+            await rolling.placed(4)
+            for node in nodes:
+                await rig.until_running(first, node=node)
+            ident = await rolling.update(second, policy)
+            assert (await rolling.ended(ident)).outcome == "done"
+            await rolling.whole(second, 4)
+        running, seen = 0, list[int]()
+        for line in lives.read_text().split():
+            running += 1 if line == "+" else -1
+            seen.append(running)
+    assert (min(seen[4:]), max(seen)) == expected
