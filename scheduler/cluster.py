@@ -14,15 +14,22 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
+from scheduler.decide import allocation
 from scheduler.errors import NoMachine
 from scheduler.feasibility import TOLERANCE, room_reasons, standing_reasons
-from scheduler.model import FleetView, NodeView, Request
+from scheduler.fleet import owners
+from scheduler.model import FleetView, NodeView, PodView, Request
 from scheduler.requirement import Requirement, compile_request
 from scheduler.rulesets import Machines, RuleSets
 from store import codec
 from store.features import needed
 from store.manifests import PORT_RESOURCE, asked
 from store.nodes import NodeVolume
+
+PLANNED = "planned "
+"""Before the number of a pod that a plan placed, where pods have their instances: no instance begins so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,7 @@ class ClusterState:
         for name, load in self._load.items():
             self._levels[load] = self._levels.get(load, 0) | self._bits[name]
         self._used: dict[str, dict[str, float]] = {}
+        self._placed: dict[str, list[str]] = {}
         self._sets = RuleSets(view, self._bits)
         self._suitable: dict[object, Suitable] = {}
         self._scheduled: dict[str, Machines] = {}
@@ -125,8 +133,9 @@ class ClusterState:
             default=math.inf,
         )
 
-    def reserve(self, machine: str, amounts: Mapping[str, float]) -> None:
+    def reserve(self, machine: str, amounts: Mapping[str, float], owner: str = "") -> None:
         """Count one more pod of the plan on a machine."""
+        self._placed.setdefault(machine, []).append(owner)
         bit, load = self._bits[machine], self._load[machine]
         self._load[machine] = load + 1
         self._levels[load] ^= bit
@@ -142,6 +151,20 @@ class ClusterState:
             for name in self.listed(machines & self._levels[load]):
                 if not amounts or self.room(name, amounts) >= 1:
                     yield name
+
+    def best(self, request: Request, machines: Machines, count: int) -> list[str]:
+        """Machines for up to ``count`` more pods by all rules, also those across machines; some come twice.
+
+        Pods that the plan placed before are counted, for their load and for the rules.
+        """
+        view = dict(self.view)
+        for name, placed in self._placed.items():
+            node = view[name]
+            pods = {**node.pods, **{f"{PLANNED}{at}": PodView(owner) for at, owner in enumerate(placed)}}
+            used = self._used.get(name, node.used)
+            view[name] = msgspec.structs.replace(node, pods=pods, owners=owners(pods), used=used)
+        asked_of = msgspec.structs.replace(request, among=frozenset(self.listed(machines)))
+        return [place.node for place in allocation(asked_of, count, view).assignments]
 
     def no_machine(self, request: Request, service: str, machines: Machines = -1) -> NoMachine:
         """The error that no machine takes a service, with each machine's reasons; ``machines`` would."""

@@ -28,6 +28,7 @@ from farmd.deploy.operations import (
 from farmd.deploy.placing import request_of
 from farmd.deploy.plan import eval_container_spec_change
 from scheduler.cluster import ClusterState
+from scheduler.model import Request
 from scheduler.rulesets import Machines
 from store.manifests import asked
 from store.pods import Place
@@ -99,7 +100,8 @@ class RollingStrategy:
     ) -> Plan:
         """As ``Strategy``."""
         standing = service or Service(id=self.new_id, name=spec.name, mode=spec.mode)
-        planner = _Planner(state, standing, spec, self._status(spec), machines)
+        request = request_of(spec, standing.id)
+        planner = _Planner(state, standing, spec, self._status(spec), machines, request)
         planner.choose()
         (planner.everywhere if spec.mode == "global" else planner.replicated)()
         first = [*planner.changes, *planner.removals]
@@ -130,6 +132,7 @@ class _Planner:
     spec: ServiceSpec
     status: Callable[[Container], ContainerSpecStatus]
     machines: Machines | None
+    request: Request
     eligible: Machines = 0
     left: dict[str, list[Container]] = field(default_factory=dict)
     gone: list[Container] = field(default_factory=list)
@@ -140,8 +143,7 @@ class _Planner:
 
     def choose(self) -> None:
         """Tell the machines that may get pods, and the pods that may stay."""
-        request = request_of(self.spec, self.service.id)
-        suitable = self.state.suitable(request)
+        suitable, request = self.state.suitable(self.request), self.request
         having = -1
         for volume in self.spec.mounted():
             having &= self.state.having(volume.volume_name)
@@ -167,6 +169,7 @@ class _Planner:
     def replicated(self) -> None:
         """Go round the machines, those with pods first, until there are as many as wanted."""
         order, planned = self._order(), 0
+        across = _across(self.spec)
         while order and planned < self.spec.replicas:
             still = []
             for machine in order:
@@ -174,11 +177,14 @@ class _Planner:
                     break
                 if self.left.get(machine):
                     self._keep(self.left[machine].pop(0))
-                elif not self._run(machine):
+                elif across or not self._run(machine):
                     continue
                 planned += 1
                 still.append(machine)
             order = still
+        if across and planned < self.spec.replicas:
+            places = self.state.best(self.request, self.eligible, self.spec.replicas - planned)
+            planned += sum(map(self._run, places))
         if planned < self.spec.replicas:
             self.short.append(f"{self.spec.replicas - planned} of {self.spec.replicas} pods find no machine")
         self.changes.sort(key=lambda each: not _failing(each, self.service.containers))
@@ -223,6 +229,8 @@ class _Planner:
             return -fitting, -len(pods), self._load(machine), self.state.bit(machine)
 
         holders = sorted(self.left, key=rank)
+        if _across(self.spec):
+            return holders
         others = self.state.emptiest(self.eligible & ~self.state.bits(holders), self.amounts)
         missing = max(0, self.spec.replicas - len(holders))
         return holders + [name for _, name in zip(range(missing), others, strict=False)]
@@ -233,7 +241,7 @@ class _Planner:
             return False
         if 0 < self.spec.placement.max_per_node <= self._own(machine) or self._holds_port(machine):
             return False
-        self.state.reserve(machine, self.amounts)
+        self.state.reserve(machine, self.amounts, self.service.id)
         self.changes.append(RunContainerOperation(self.service.id, self.spec, machine))
         return True
 
@@ -294,6 +302,12 @@ class _Planner:
 
     def _wants_pods(self) -> bool:
         return self.spec.mode == "global" or self.spec.replicas > 0
+
+
+def _across(spec: ServiceSpec) -> bool:
+    """Whether rules or preferences of its placement compare machines with one another."""
+    said = spec.placement
+    return bool(said.affinity or said.anti_affinity or said.spread)
 
 
 def _failing(operation: Operation, containers: tuple[Container, ...]) -> bool:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from farmd.deploy.model import (
     BindOptions,
     Hook,
+    Placement,
     Resources,
     ServiceSpec,
     TmpfsOptions,
@@ -23,10 +24,12 @@ from farmd.deploy.model import (
     VolumeMount,
     VolumeSpec,
 )
-from farmd.deploy.operations import Names, ReplaceContainerOperation
+from farmd.deploy.operations import Names, ReplaceContainerOperation, RunContainerOperation
 from farmd.deploy.strategy import Container, RollingStrategy, Service
 from scheduler.cluster import ClusterState
 from scheduler.errors import NoMachine
+from scheduler.model import PodView
+from store.manifests import Spread
 from store.nodes import NodeVolume
 from tests.fleets import fleet
 from tests.unit.deploy.worlds import ID, applied, cluster, machine, plan, pods, spec
@@ -191,6 +194,39 @@ def test_a_hook_runs_once_before_the_first_pod_that_comes_or_changes(
     live: str, wanted: ServiceSpec, expected: str
 ) -> None:
     assert told(plan("A B", live, wanted)) == expected
+
+
+@pytest.mark.parametrize(
+    ("live", "replicas", "hard", "expected"),
+    [
+        ("", 4, False, {"a": 2, "b": 2}),
+        ("A:u", 4, False, {"a": 1, "b": 2}),
+        ("A:u C:u", 4, True, {"a": 0, "b": 2}),
+        ("A:o", 2, False, {"a": 0, "b": 1}),
+    ],
+)
+def test_pods_are_spread_as_their_placement_says(
+    live: str, replicas: int, hard: bool, expected: dict[str, int]
+) -> None:
+    zones = {"A": "a", "B": "a", "C": "a", "D": "b"}
+    wanted = spec(replicas=replicas, placement=Placement(spread=[Spread("zone", hard=hard, weight=100)]))
+    standing = pods(live, wanted)
+    view = fleet(
+        *(
+            machine(
+                name,
+                {"zone": zone},
+                pods={pod.place[1]: PodView(ID) for pod in standing if pod.place[0] == name},
+            )
+            for name, zone in zones.items()
+        )
+    )
+    service = Service(id=ID, name="web", containers=standing)
+    found = RollingStrategy(new_id=ID).plan(ClusterState(view), service, wanted)
+    runs = [each.machine for each in found if isinstance(each, RunContainerOperation)]
+    counted = {zone: sum(zones[name] == zone for name in runs) for zone in "ab"}
+    assert counted == expected
+    assert not found.short
 
 
 def test_volumes_leave_only_the_machines_that_have_them() -> None:

@@ -37,7 +37,7 @@ def spec(
         name="web",
         container=ContainerSpec(image=image, **inside),
         ports=[port_spec.parse(text) for text in ports.split()],
-        placement=Placement(machines=machines.split(), max_per_node=most),
+        placement=fields.pop("placement", Placement(machines=machines.split(), max_per_node=most)),
         **fields,
     )
 
