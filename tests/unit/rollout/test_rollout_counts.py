@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farmd.pods.state import PodState
 from farmd.rollout.counts import counts
+from farmd.rollout.model import Side
+from store.pods import Place
+from store.rollouts import RolloutState
+from tests.rollout_worlds import NEW, NOW, OLD, POD, World, controller, on, pod, rollout
 
 VECTORS = [
     ("would block 1", (1, 1, 2, 1, 3, 4), (0, 0)),
@@ -55,3 +60,33 @@ def test_p2s_properties(total: int, data: st.DataObject) -> None:
         assert new <= total
         assert steps <= 50
     assert counts(old, new, old, new, total, minimum, total) == (0, 0)
+
+
+COUNTED: list[tuple[str, dict[Place, PodState], tuple[int, int, int]]] = [
+    ("all pass", on(3), (3, 3, 0)),
+    ("all fail", on(3, healthy=False), (3, 0, 0)),
+    ("nobody knows", on(3, healthy=None), (3, 0, 0)),
+    ("one has another manifest", {**on(2), ("n9", POD): pod(NEW)}, (3, 2, 0)),
+    ("none is there", {}, (0, 0, 3)),
+    ("more than desired", on(5), (5, 3, 0)),
+]
+
+
+@pytest.mark.parametrize(("name", "pods", "expected"), COUNTED, ids=[row[0] for row in COUNTED])
+def test_p2s_counting(name: str, pods: dict[Place, PodState], expected: tuple[int, int, int]) -> None:
+    """Of three desired pods: how many stand, count as available, and are missing."""
+    side = Side(controller(OLD, 3), pods)
+    assert (side.placed, side.settled, side.missing) == expected
+
+
+STOPS = [(3, 0, False), (3, 2, False), (3, 3, True), (1, 0, False), (1, 1, True)]
+
+
+@pytest.mark.parametrize(("total", "count", "over"), STOPS)
+def test_p2s_end_is_when_all_pods_are_there(total: int, count: int, over: bool) -> None:
+    """p2 asks for no health in the end, which ``require_healthy_end: false`` does not either."""
+    begun = rollout(total, 0, began=0, policy={"require_healthy_end": False})
+    world = World(begun, {}, on(count, NEW, healthy=False), counts={OLD: 0, NEW: count})
+    world.state = RolloutState(phase="moving", since=NOW)
+    world.step()
+    assert world.outcome == ("done" if over else "")
