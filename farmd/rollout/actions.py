@@ -29,7 +29,6 @@ from store.operations import Operation
 from store.pods import Pod
 from store.rcs import ReplicationController, Reverted
 from store.rollouts import KIND, Ending, Rollout
-from store.services import ServiceStore
 from store.work import Work
 
 Known = Sequence[tuple[Ended, Entry]]
@@ -114,14 +113,13 @@ LOCKS: frozenset[Action] = frozenset({"take", "lock", "back"})
 
 
 def turn(
-    reading: Reading, change: Turn, context: Context, claim: Claim, services: serving.Found = ()
+    reading: Reading, change: Turn, context: Context, claim: Claim, services: serving.Changes = ()
 ) -> list[Write | Operation]:
     """A transition: the phase, and where it changes hands both controllers and their locks.
 
-    ``services`` are those that it switches.
+    ``services`` are what it changes of those.
     """
-    store, back = ServiceStore(context.client, context.keys), reading.snapshot.back
-    writes: list[Write | Operation] = [*serving.switched(store, services, reading.stored.record, back=back)]
+    writes: list[Write | Operation] = [*serving.written(context.client, context.keys, services)]
     if change.action != "lock":
         writes.append(_noted(reading, change, context))
     if change.action in LOCKS:
@@ -176,11 +174,11 @@ def goes(rollout: Rollout, outcome: Ending) -> str:
 
 
 def end(
-    reading: Reading, change: Turn, context: Context, known: Known, services: serving.Found = ()
+    reading: Reading, change: Turn, context: Context, known: Known, services: serving.Changes = ()
 ) -> list[Write | Operation]:
     """The rollout is over: its record goes, and the controllers that stay are managed by nobody.
 
-    ``known`` is the history of its controller, ``services`` are those that name one of the controllers.
+    ``known`` is the history of its controller, ``services`` are what it changes of those.
     Where the old controller goes, the new one that was made for the rollout takes its name.
     """
     rollout, records = reading.stored.record, reading.records
@@ -202,8 +200,7 @@ def end(
             writes.append(operations.create(context.keys.name(RCS.name, name), codec.encode(rc)))
         failed = _failed(reading, change, stored.record, context)
         writes.append(rewritten(stored, context, name=name, reverted=failed, **_free(stored.record)))
-    store = ServiceStore(context.client, context.keys)
-    writes += serving.ended(store, services, rollout, change.outcome, records.keys() - {going})
+    writes += serving.written(context.client, context.keys, services)
     ended = _ended(reading, change, _old(reading), context)
     return [*writes, *History(context.client, context.keys).add(ended, known)]
 

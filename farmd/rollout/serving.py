@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from farmd.commands.mutation import Call
+from farmd.rollout.model import Action
 from store import manifests
 from store.entry import Stored
 from store.errors import InputInvalid
@@ -24,9 +25,10 @@ from store.rollouts import Ending, Rollout
 from store.services import NOUN, Service, ServiceStore, naming, reference
 
 # They share the transaction of a rollout's end with everything that ends.
-MOST_SERVICES = 10
+MOST_SERVICES, MOST_CHANGED = 10, 30
 
-Found = Sequence[Stored[Service]]
+Changes = Sequence[tuple[Stored[Service], list[str]]]
+"""Services as they were read, and what they are to name."""
 
 
 # -- pure ---------------------------------------------------------------------------------------
@@ -139,33 +141,41 @@ def _only_port(name: str, manifest: Manifest) -> str:
 
 
 # -- while it lasts -----------------------------------------------------------------------------
-async def read(client: KeyReader, keys: Keys, rollout: Rollout) -> Found:
-    """The services that name one of the controllers, as they are now; what does not decode is left alone."""
-    listing = await ServiceStore(client, keys).list()
-    return naming(listing, *sides(rollout))
-
-
-async def to_switch(client: KeyReader, keys: Keys, rollout: Rollout) -> Found:
-    """The services to switch.
+async def to_turn(client: KeyReader, keys: Keys, rollout: Rollout, action: Action, *, back: bool) -> Changes:
+    """What a turn changes of services: a switch all, and a take those that were made since the beginning.
 
     Raises:
         NotFound, RecordInvalid: the rollout's own service is gone, so nothing can be switched.
     """
+    if action not in ("take", "switch"):
+        return []
+    (old, new), found = sides(rollout), await _found(client, keys, rollout)
+    if action == "take":
+        wanted = [(each, begins(each.record.active, old, new, rollout.policy)) for each in found]
+        return [(each, active) for each, active in wanted if active != each.record.active]
     own = await ServiceStore(client, keys).get(rollout.service)
-    found = await read(client, keys, rollout)
-    return [own, *(each for each in found if each.key != own.key)]
-
-
-def switched(store: ServiceStore, found: Found, rollout: Rollout, *, back: bool) -> list[Operation]:
-    """Let services name the other version in place of the one that they name."""
-    old, new = sides(rollout)
     gone, stays = (new, old) if back else (old, new)
-    return [store.activate(each, switches(each.record.active, gone, stays)) for each in found]
+    switching = [own, *(each for each in found if each.key != own.key)]
+    return [(each, switches(each.record.active, gone, stays)) for each in switching]
 
 
-def ended(
-    store: ServiceStore, found: Found, rollout: Rollout, outcome: Ending, stay: Iterable[str]
-) -> list[Operation]:
-    """Let services name the versions that stay."""
-    there = list(stay)
-    return [store.activate(each, ends(each.record.active, rollout, outcome, there)) for each in found]
+async def to_end(
+    client: KeyReader, keys: Keys, rollout: Rollout, outcome: Ending, stay: Iterable[str]
+) -> Changes:
+    """What the end changes of services; ``stay`` are the controllers that exist then."""
+    there, found = list(stay), await _found(client, keys, rollout)
+    return [(each, ends(each.record.active, rollout, outcome, there)) for each in found]
+
+
+async def _found(client: KeyReader, keys: Keys, rollout: Rollout) -> list[Stored[Service]]:
+    """The services that name one of the controllers, as they are now; what does not decode is left alone.
+
+    At most so many: people made more by hand, and the rollout is to end all the same.
+    """
+    return naming(await ServiceStore(client, keys).list(), *sides(rollout))[:MOST_CHANGED]
+
+
+def written(client: KeyReader, keys: Keys, changes: Changes) -> list[Operation]:
+    """The operations of changes, each at the index at which its service was read."""
+    store = ServiceStore(client, keys)
+    return [store.activate(stored, active) for stored, active in changes]

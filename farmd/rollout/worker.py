@@ -162,11 +162,10 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         context, rollout = self.context, reading.stored.record
         if turn.action == "end":
             return await self._end(reading, turn, plan)
-        services: serving.Found = ()
-        told = report.told(turn)
-        if turn.action == "switch":
-            services = await serving.to_switch(context.client, context.keys, rollout)
-            told |= {"services": ",".join(sorted(each.record.name for each in services))}
+        back, told = reading.snapshot.back, report.told(turn)
+        services = await serving.to_turn(context.client, context.keys, rollout, turn.action, back=back)
+        if services:
+            told |= {"services": ",".join(sorted(each.record.name for each, _ in services))}
         audit = self.audit(f"rollout.{turn.action}", turn.reason, name=rollout.name, after=told)
         writes = actions.turn(reading, turn, context, self.claim, services)
         await self.writer.commit(*self.stands(), *writes, audit)
@@ -201,7 +200,9 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         known = await History(self.context.client, self.context.keys).read(rollout.name)
         # The record is gone with the commit, and with it whoever could tell of the end after a crash.
         await self._tell_of_end(reading, turn, [ended.outcome for ended, _ in known[:1]])
-        services = await serving.read(self.context.client, self.context.keys, rollout)
+        stay = reading.records.keys() - {actions.goes(rollout, turn.outcome)}
+        client, keys = self.context.client, self.context.keys
+        services = await serving.to_end(client, keys, rollout, turn.outcome, stay)
         writes = actions.end(reading, turn, self.context, known, services)
         await self.writer.commit(*self.stands(), *writes, audit)
         self._time(reading.snapshot, turn, plan)

@@ -41,7 +41,7 @@ async def create(call: Call, name: str, port: str, owners: Sequence[str]) -> Mut
     Raises:
         InputInvalid: a name that cannot be one, an owner without that port.
         NotFound: an owner does not exist.
-        Conflict: another service has the name, or an owner is being deleted.
+        Conflict: another service has the name; or an owner is being deleted, or managed by a rollout.
     """
     valid_name(name, "name")
     valid_name(port, "port")
@@ -170,7 +170,7 @@ async def _owner(call: Call, ref: str, port: str) -> tuple[str, Stored[Any]]:
 
     Raises:
         InputInvalid: no such thing owns pods, or its pods have no such port.
-        NotFound: it does not exist. Conflict: it is being deleted.
+        NotFound: it does not exist. Conflict: it is being deleted, or a rollout manages it.
     """
     noun, slash, name = ref.rpartition("/")
     main = next(kind.family for kind in KINDS.values() if kind.main)
@@ -181,6 +181,10 @@ async def _owner(call: Call, ref: str, port: str) -> tuple[str, Stored[Any]]:
     stored = await overview.records_of(call.client, call.keys, FAMILIES[family]).find(name)
     if stored.record.deleting:
         raise Conflict(f"{title(family, stored.record.name)} is being deleted", id=stored.record.id)
+    if manager := getattr(stored.record, "managed_by", ""):
+        # Its pods go to another owner, which the service would not name.
+        text = f"{title(family, stored.record.name)} is managed by {manager}, wait until that is over"
+        raise Conflict(text, id=stored.record.id, managed_by=manager)
     manifest = await manifests.read(call.client, call.keys, stored.record.manifest)
     if port not in manifest.ports:
         known = ", ".join(sorted(manifest.ports)) or "none, because its pods have no ports"

@@ -11,11 +11,11 @@ from farmd.commands.mutation import commit
 from farmd.rollout import commands
 from farmd.services import commands as service_commands
 from store.policies import Policy
-from store.services import ServiceStore
+from store.services import Service, ServiceStore
 from tests.fleet import cluster_on, farm_on
 from tests.mortal import bury, mortal_farm
 from tests.obedient import obedient
-from tests.rolling import FIRST, KINDS, SECOND, Rolling
+from tests.rolling import FIRST, KINDS, SECOND, STAGED, Rolling
 
 GREEN = Policy(strategy="blue-green", progress_deadline=60.0, min_healthy_time=0.0, keep_old=0.5)
 KEPT = msgspec.structs.replace(GREEN, keep_old=600.0)
@@ -105,3 +105,22 @@ async def test_a_service_that_people_change_meanwhile_is_switched_as_it_is_then(
         assert (await shop.ended(ident)).outcome == "done"
     (rc,) = (await shop.controllers()).values()
     assert (await store.find("shop")).record.active == ["daemonsets/0a", f"rcs/{rc.id}"]
+
+
+async def test_t2_a_service_that_was_made_at_the_moment_of_the_beginning_names_both_versions(
+    shop: Rolling,
+) -> None:
+    """Its maker saw no rollout, and the rollout's no such service: neither transaction met the other."""
+    cluster, rc = shop.cluster, shop.rc
+    assert rc is not None
+    ident = await shop.update(SECOND, STAGED)
+    store = ServiceStore(shop.call.client, shop.call.keys)
+    late = Service(id="0abc", name="late", port="http", active=[f"rcs/{rc.id}"])
+    await shop.call.client.transaction(store.create(late))
+    async with farm_on(cluster.client, "first", keys=cluster.keys, kinds=KINDS):
+        await shop.status(ident, "waits for farmctl rollout approve web")
+        assert [len((await store.find(name)).record.active) for name in ("shop", "late")] == [2, 2]
+        await shop.say(await commands.approve(shop.call, "web"))
+        assert (await shop.ended(ident)).outcome == "done"
+    (rc,) = (await shop.controllers()).values()
+    assert [(await store.find(name)).record.active for name in ("shop", "late")] == [[f"rcs/{rc.id}"]] * 2

@@ -6,13 +6,15 @@ import msgspec
 import pytest
 
 from farmd.commands.mutation import commit
+from farmd.daemonset.commands import DAEMON_SET
 from farmd.services import commands
 from farmd.services.endpoints import serving
 from store import codec
 from store.errors import Conflict, InputInvalid, Locked, NotFound
+from store.rcs import ReplicationControllerStore
 from store.services import Service, ServiceStore
 from tests.people import KEYS, person, snapshot
-from tests.services import agent, controller, pod, service
+from tests.services import PORTS, agent, controller, pod, service
 
 
 async def test_a_service_names_owners_by_id_and_creating_an_equal_one_changes_nothing() -> None:
@@ -71,6 +73,27 @@ async def test_an_owner_that_goes_away_before_the_service_is_written_refuses_it(
         await call.client.delete(KEYS.record("rcs", rc.id))
         with pytest.raises(Conflict, match="changed since it was read"):
             await commit(call, late)
+
+
+async def test_a_controller_in_the_middle_of_a_rollout_gets_no_service_that_knows_only_half_of_it() -> None:
+    async with person() as call:
+        rc = await controller(call)
+        stored = await ReplicationControllerStore(call.client, KEYS).get(rc.id)
+        managed = msgspec.structs.replace(rc, managed_by="rollouts/0a")
+        await call.client.put(stored.key, codec.encode(managed))
+        with pytest.raises(Conflict, match="rc/web is managed by rollouts/0a, wait until that is over"):
+            await commands.create(call, "web", "http", ["web"])
+
+
+async def test_a_daemon_set_serves_as_a_controller_does() -> None:
+    async with person() as call:
+        document = {"name": "proxy", "pod": {"id": "proxy", "command": ["sleep", "9"], "ports": PORTS}}
+        made = await DAEMON_SET.create(call, DAEMON_SET.file.parse(document, "x"))
+        await commit(call, made)
+        ident = await service(call, "ds/proxy", name="proxy")
+        record = (await ServiceStore(call.client, KEYS).get(ident)).record
+        assert record.active == [f"daemonsets/{made.change.id}"]
+        assert (await commands.row(call, "proxy")).serving == ["daemonset/proxy"]
 
 
 async def test_r13_a_locked_service_stays_and_a_deleted_one_leaves_nothing() -> None:
