@@ -70,8 +70,8 @@ def compiled(spec: ServiceSpec) -> Compiled:
     )
 
 
-def manifest_of(spec: ServiceSpec) -> Manifest:
-    """The manifest of a service's pods."""
+def manifest_of(spec: ServiceSpec, placement: manifests.Placement | None = None) -> Manifest:
+    """The manifest of a service's pods; ``placement`` stands for its own, which asks for its volumes."""
     said, limits = spec.container, spec.container.resources
     return Manifest(
         id=spec.name,
@@ -98,7 +98,7 @@ def manifest_of(spec: ServiceSpec) -> Manifest:
         ],
         limits=Limits(memory=limits.memory, cpu=limits.cpu, pids=limits.pids),
         resources=_amounts(limits),
-        placement=_placement(spec),
+        placement=placement or _placement(spec),
     )
 
 

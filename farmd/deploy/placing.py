@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from farmd.deploy.manifest import manifest_of, placement_of
 from farmd.deploy.model import ServiceSpec
 from scheduler.model import Request
 from scheduler.volumes import Volume
 from store import selectors
-from store.manifests import Manifest
 
 ALL = selectors.parse("")
 
 
-def request_of(spec: ServiceSpec, owner: str, manifest: Manifest | None = None) -> Request:
+def request_of(spec: ServiceSpec, owner: str) -> Request:
     """One more pod of it. That its volumes lie on the machine is the plan's own to judge: it makes them."""
-    asked = replace(manifest or manifest_of(spec), placement=placement_of(spec))
     most = spec.placement.max_per_node or spec.replicas
-    return Request(manifest=asked, selector=ALL, owner=owner, numbered=True, replicas_per_node=max(1, most))
+    return Request(
+        manifest=manifest_of(spec, placement_of(spec)),
+        selector=ALL,
+        owner=owner,
+        numbered=True,
+        replicas_per_node=max(1, most),
+    )
 
 
 def volumes_of(spec: ServiceSpec, external: frozenset[str] = frozenset()) -> list[Volume]:
