@@ -10,7 +10,7 @@ import pytest
 from farmd.housekeeping.model import DEFAULTS
 from farmd.nodes import commands as node_commands
 from farmd.replication.commands import RC
-from farmd.rollout import commands
+from farmd.rollout import commands, scaling
 from store.rollouts import KIND, Rollout
 from tests.stateful.fleet import KEYS
 from tests.stateful.rolling import Rolling, worker
@@ -75,6 +75,20 @@ def test_r10_a_record_that_nobody_can_read_blocks_it_with_a_reason(rolling: Roll
     said = rolling.said(rollout.id)
     assert (said.state, key in said.reason) == ("blocked", True), said
     rolling.scene.mend(key)
+    rolling.whole("done")
+
+
+@pytest.mark.parametrize("count", [8, 3])
+def test_a_scale_of_a_held_canary_survives_the_farm_that_carries_it_out(rolling: Rolling, count: int) -> None:
+    rollout = rolling.begin(stages=[{"to": 1}, {"to": "100%", "approve": True}])
+    rolling.until(lambda: rolling.said(rollout.id).asks)
+    assert rolling.ask(lambda: scaling.scale(rolling.scene.call, "web", count)) is not None
+    rolling.scene.run(rolling.scene.farms[worker(rolling)].kill())
+    both = [count - 1, 1]
+    rolling.until(lambda: [len(rolling.scene.places(rc)) for rc in (rollout.old, rollout.new)] == both)
+    rolling.until(lambda: rolling.said(rollout.id).asks)
+    assert rolling.ask(lambda: commands.approve(rolling.scene.call, "web")) is not None
+    rolling.fields["replicas"] = count
     rolling.whole("done")
 
 
