@@ -142,9 +142,10 @@ class Watch:
             task = self._tasks.get(gate)
             if task is None:
                 self._standings[gate.name] = Standing(began=now, heard=now)
-                self._tasks[gate] = asyncio.create_task(self._run(gate), name=f"gate {gate.name}")
+                task = self._tasks[gate] = asyncio.create_task(self._run(gate), name=f"gate {gate.name}")
+                task.add_done_callback(lambda _: self._wake.set())
             elif task.done():
-                task.result()
+                task.result()  # a bug: the worker crashes of it, and is begun anew
         return dict(self._standings)
 
     @property
