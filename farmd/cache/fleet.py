@@ -187,10 +187,10 @@ class FleetIndex:
     # -- changes -------------------------------------------------------------------------------
     def _pods_changed(self, changed: set[str]) -> None:
         owners, went = set[str](), False
+        pods, broken = self._caches.pods.entries, self._caches.pods.broken
         for key in changed:
             owner, node, instance = self._keys.pod_parts(key)
-            place, stored = (node, instance), self._caches.pods.get(key)
-            error = self._caches.pods.broken.get(key)
+            place, stored, error = (node, instance), pods.get(key), broken.get(key)
             pod = stored.record if stored is not None else _NO_POD if error is not None else None
             self._fleet.set_pod(PodKey(owner, node, instance), pod)
             if stored is not None:
@@ -209,9 +209,9 @@ class FleetIndex:
 
     def _intents_changed(self, changed: set[str]) -> None:
         owners, went = set[str](), False
+        intents = self._caches.intent.entries
         for key in changed:
-            place = self._keys.intent_parts(key)
-            stored = self._caches.intent.get(key)
+            place, stored = self._keys.intent_parts(key), intents.get(key)
             owners.add(self._fleet.owner_at(*place))
             if stored is not None:
                 owners.add(stored.record.owner)
@@ -229,9 +229,9 @@ class FleetIndex:
             self._fleet.set_pod(PodKey(owner, *place), _NO_POD)
 
     def _realities_changed(self, changed: set[str]) -> None:
-        owners = set()
+        owners, realities = set[str](), self._caches.reality.entries
         for key in changed:
-            stored = self._caches.reality.get(key)
+            stored = realities.get(key)
             (self._failing.add if stored and fails(stored.record) else self._failing.discard)(key)
             at = (
                 self._fleet.owner_at(*self._keys.reality_parts(key))

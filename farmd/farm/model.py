@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from farmd import kinds
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True, gc=False):
     """One item of work: its record's ModifyIndex, labels and the features that it needs (R11).
 
     ``broken`` says why its record does not decode. One farm still owns such an item and reports it, and
@@ -18,7 +19,7 @@ class Item:
 
     id: str
     index: int
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = {}
     needs: tuple[str, ...] = ()
     broken: str = ""
 
