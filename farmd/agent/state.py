@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Set
 from pathlib import Path
 
@@ -67,6 +68,20 @@ class StateDirectory:
             yield self._identity(node)
         finally:
             os.close(self._lock)
+
+    def tried(self, node: str) -> None:
+        """Try what ``locked`` does, leave nothing behind, and disturb no agent that holds the lock.
+
+        Raises:
+            StateInvalid: as ``locked``.
+        """
+        folder = next(each for each in (self.root, *self.root.parents) if each.exists())
+        try:
+            with tempfile.TemporaryDirectory(prefix=".tried-", dir=folder) as made:
+                (Path(made) / "file").write_bytes(b"tried")
+        except OSError as error:
+            raise _invalid(folder, error) from error
+        self._identity(node)
 
     def _make_folder(self, folder: Path) -> None:
         self.root.mkdir(parents=True, exist_ok=True, mode=0o711)

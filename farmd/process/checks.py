@@ -50,9 +50,9 @@ def troubles(loaded: Loaded, env: Mapping[str, str]) -> list[str]:
     ]
     checks.append(partial(_can_listen, config.web.bind))
     if config.web.port_file:
-        checks.append(partial(_folder, "web.port_file", Path(config.web.port_file).parent, exists=True))
+        checks.append(partial(_folder, "web.port_file", Path(config.web.port_file).parent))
     if loaded.origin("agent.state_dir") != "default":  # a machine without an agent need not have it
-        checks.append(partial(_folder, "agent.state_dir", Path(config.agent.state_dir), exists=False))
+        checks.append(partial(_can_keep_state, Path(config.agent.state_dir), config.agent.node))
     return list(_failing(checks))
 
 
@@ -74,8 +74,16 @@ def _can_listen(bind: str) -> None:
         raise InputInvalid(str(error), field="web.bind") from error
 
 
-def _folder(key: str, path: Path, *, exists: bool) -> None:
-    """Refuse what is no folder; below its first parent that exists, where it need not exist itself."""
-    found = path if exists else next(each for each in (path, *path.parents) if each.exists())
-    if not found.is_dir():
-        raise InputInvalid(f"{key}: found {str(found)!r}, expected a folder that exists", field=key)
+def _folder(key: str, path: Path) -> None:
+    if not path.is_dir():
+        raise InputInvalid(f"{key}: found {str(path)!r}, expected a folder that exists", field=key)
+
+
+def _can_keep_state(path: Path, node: str) -> None:
+    from farmd.agent.errors import StateInvalid
+    from farmd.agent.state import StateDirectory
+
+    try:
+        StateDirectory(path).tried(node)
+    except StateInvalid as error:
+        raise InputInvalid(f"agent.{error.message}", field="agent.state_dir") from error

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -245,8 +246,30 @@ def test_the_check_names_what_a_process_would_wait_for_or_end_at(tmp_path):
         " expected a readable file",
         "farmd: web.bind: cannot listen on 203.0.113.7:0: Cannot assign requested address",
         "farmd: web.port_file: found '…/none', expected a folder that exists",
-        "farmd: agent.state_dir: found '…/token', expected a folder that exists",
+        "farmd: agent.state_dir: …/token: Not a directory, expected a directory that the agent can use",
     ]
+
+
+def test_the_check_tries_the_state_folder_as_an_agent_would_and_leaves_nothing_there(tmp_path):
+    def said(state: Path) -> tuple[int, list[str]]:
+        variables = {"FARMD_AGENT__STATE_DIR": str(state), "FARMD_AGENT__NODE": "n1"}
+        with Program("check-config", folder=tmp_path, **variables) as check:
+            return check.ends(), check.text.replace(str(tmp_path), "…").splitlines()
+
+    usable = "expected a directory that the agent can use"
+    assert said(Path("/proc/none/state")) == (
+        78,
+        [f"farmd: agent.state_dir: /proc: No such file or directory, {usable}"],
+    )
+    assert said(tmp_path / "new/state")[0] == 0
+    assert not (tmp_path / "new").exists()
+    (theirs := tmp_path / "theirs").mkdir()
+    (theirs / "agent.json").write_text('{"node":"n2"}')
+    assert said(theirs) == (
+        78,
+        ["farmd: agent.node: found 'n1', expected 'n2': …/theirs belongs to that node"],
+    )
+    assert [file.name for file in theirs.iterdir()] == ["agent.json"]
 
 
 def test_a_port_file_in_no_folder_ends_a_farm_with_one_line(start, tmp_path):
