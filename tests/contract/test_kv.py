@@ -146,6 +146,23 @@ async def test_keys_up_to_a_separator(face: Face, prefix: str, separator: str, e
     assert [key.removeprefix(face.prefix) for key in page.items] == expected
 
 
+async def test_keys_alone_tell_the_index_of_the_answer_with_values(face: Face) -> None:
+    async def indexes() -> tuple[int, int]:
+        keys = await face.client.keys(face.key("a"), separator="/", mode="consistent")
+        return keys.index, (await face.client.list(face.key("a"), mode="consistent")).index
+
+    seen = []
+    for number, name in enumerate(("a0/x", "a0/y", "a1", "a0/x")):
+        await face.client.put(face.key(name), b"%d" % number)
+        seen.append(await indexes())
+    await face.client.put(face.key("b"), b"1")
+    assert await indexes() == seen[-1]
+    await face.client.delete(face.key("a0/x"))
+    seen.append(await indexes())
+    assert all(of_keys == of_values for of_keys, of_values in seen)
+    assert len(set(seen)) == len(seen), "each change has an index of its own"
+
+
 async def test_raw_gives_the_value_alone(face: Face) -> None:
     await face.client.put(face.key("a"), b"\x00value")
     answer = await face.raw("GET", f"/v1/kv/{face.key('a')}", {"raw": ""})

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from store import codec
-from store.cache import LARGE, PAUSE_AN_ENTRY, PrefixCache
+from store import codec, operations
+from store.cache import COMPARED_ABOVE, LARGE, PAUSE_AN_ENTRY, PrefixCache
 from store.entry import Page, RawEntry
 from store.errors import NotRegistered, StoreError, StoreUnavailable
 from store.keys import Keys
@@ -39,7 +39,7 @@ class Late:
 
 
 class Client:
-    """The embedded server's client; answers to ``list`` can be kept on the way, or replaced."""
+    """The embedded server's client; answers can be kept on the way, those to ``list`` replaced."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.real = embedded_client(clock)
@@ -69,11 +69,16 @@ class Client:
             await late.arrive.wait()
         return page
 
-    async def keys(self, prefix: str) -> Page[str]:
+    async def keys(self, prefix: str, *, separator: str = "", mode: Mode = "default") -> Page[str]:
         self.lists.append((prefix, -1))
+        late = self.late.pop(0) if self.late else None
         if self.error is not None:
             raise self.error
-        return await self.real.keys(prefix)
+        page = await self.real.keys(prefix, separator=separator, mode=mode)
+        if late is not None:
+            late.taken.set()
+            await late.arrive.wait()
+        return page
 
 
 class World:
@@ -531,6 +536,41 @@ async def test_r15_a_cancelled_caller_takes_the_barrier_from_nobody(world: World
         assert first.cancelled()
 
 
+async def test_r15_a_barrier_reads_the_values_of_many_records_only_if_one_changed() -> None:
+    """A take-over would otherwise read all pods of the fleet again, in each farm."""
+    world, whole = await unsharded(COMPARED_ABOVE + 9)
+    tree = KEYS.tree("rcs")
+    async with world.running():
+
+        async def asked() -> list[tuple[str, int]]:
+            """What a barrier asks for; no answer of the parked query comes first."""
+            world.client.lists.clear()
+            await world.cache.barrier()
+            return [each for each in world.client.lists if each[1] <= 0]
+
+        keys_alone, values_too = [(tree, -1)], [(tree, -1), (tree, 0)]
+        assert await asked() == keys_alone
+        await world.client.real.put(key(whole[0]), codec.encode(Thing(7)))
+        assert await asked() == values_too
+        assert world.seen[whole[0]] == 7
+        assert await asked() == keys_alone
+        await world.client.real.delete(key(whole[1]))
+        assert await asked() == values_too
+        assert whole[1] not in world.seen
+        index = (await world.client.real.transaction([operations.put(key(whole[2]), b"{}")]))[0].modify_index
+        world.cache.wrote(key(whole[2]), Thing(3), index)
+        assert await asked() == values_too, "what this process wrote is not proven by its own copy"
+
+
+async def test_r20_a_barrier_of_many_records_without_their_sentinel_raises() -> None:
+    world, _ = await unsharded(COMPARED_ABOVE + 9)
+    async with world.running():
+        await world.client.real.delete(KEYS.sentinel(KEYS.tree("rcs")))
+        for _ in range(2):
+            with pytest.raises(NotRegistered):
+                await world.cache.barrier()
+
+
 async def test_r23_the_more_an_answer_holds_the_longer_until_the_next(world: World) -> None:
     """A thousand agents that come back make a thousand answers, each with all of them."""
     for name in names(LARGE):
@@ -558,6 +598,15 @@ def names(count: int) -> list[str]:
 async def sharded(count: int) -> tuple[World, list[str]]:
     world = World()
     await world.set_up(sharded=True)
+    whole = names(count)
+    for name in whole:
+        await world.client.real.put(key(name), codec.encode(Thing(0)))
+    return world, whole
+
+
+async def unsharded(count: int) -> tuple[World, list[str]]:
+    world = World()
+    await world.set_up(pause=3600.0)
     whole = names(count)
     for name in whole:
         await world.client.real.put(key(name), codec.encode(Thing(0)))
