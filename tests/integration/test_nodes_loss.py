@@ -137,27 +137,27 @@ async def test_r21_a_flapping_agent_is_never_given_up(fleet: Fleet) -> None:
 
 
 async def test_r21_a_restart_of_the_farms_begins_the_grace_anew(fleet: Fleet) -> None:
-    await fleet.start("a", lost_after=3.0)
+    await fleet.start("a", lost_after=8.0)
     await fleet.cluster.lose_agents("n1")
     await fleet.passed(2.0)
     await fleet.farms.pop("a").close()
     restarted = CLOCK.now()
-    await fleet.start("b", lost_after=3.0)
+    await fleet.start("b", lost_after=8.0)
     await eventually(lambda: fleet.lost("n1"), what="the verdict")
     work = await fleet.work("n1")
-    assert work.lost_since >= restarted + 3.0
+    assert work.lost_since >= restarted + 8.0
     assert work.absent_since >= restarted
 
 
 async def test_r18_a_mass_loss_is_the_networks_and_gives_nobody_up(fleet: Fleet) -> None:
-    await fleet.start("a", "b", lost_after=1.5)
+    await fleet.start("a", "b", lost_after=5.0)  # the freeze comes sooner, even on a busy machine
     await fleet.cluster.lose_agents("n1", "n2", "n3", "n4")
 
     async def frozen() -> bool:
         return await fleet.cluster.client.read(fleet.cluster.keys.failsafe("nodes")) is not None
 
     await eventually(frozen, what="the freeze")
-    await fleet.passed(3.0)
+    await fleet.passed(7.0)
     assert await fleet.verdicts() == []
     await fleet.cluster.keep_present({"n2": None, "n3": None, "n4": None})
     await eventually(lambda: fleet.lost("n1"), what="the verdict after the thaw")
