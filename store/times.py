@@ -22,6 +22,15 @@ def rfc3339(at: float, timespec: str = "seconds") -> str:
     return text.replace("+00:00", "Z")
 
 
+def seconds_of(text: str) -> float:
+    """A time such as ``2026-01-02T03:04:05.123456789Z`` as seconds since the epoch.
+
+    Raises:
+        ValueError: no such text.
+    """
+    return datetime.fromisoformat(text).timestamp()
+
+
 def plain(value: Any) -> Any:
     """Plain data for JSON: every field, also those at their defaults, and times as RFC 3339 or null."""
     if isinstance(value, msgspec.Struct):

@@ -16,7 +16,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from farmd.agent.agent import Agent
-from farmd.agent.model import AgentConfig, Identity
+from farmd.agent.model import AgentConfig, ContainerConfig, Identity
 from farmd.agent.state import StateDirectory
 from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
@@ -97,6 +97,7 @@ class Agents(Cluster):
 
     address: str = ""
     root: Path = Path()
+    container: ContainerConfig | None = None
     running: list[Running] = field(default_factory=list)
 
     async def agent(self, node: str = "n1", *, wait: bool = True, consul: str = "", **config: Any) -> Running:
@@ -111,7 +112,8 @@ class Agents(Cluster):
             "port_range": pod_ports(),
         }
         agent = Agent(
-            AgentConfig(**(settings | {"retry_unusable": 0.2} | config)),
+            container=self.container,
+            config=AgentConfig(**(settings | {"retry_unusable": 0.2} | config)),
             client=client,
             keys=self.keys,
             clock=CLOCK,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 import structlog
 
@@ -18,7 +19,7 @@ from farmd.agent.intents import Intents
 from farmd.agent.lifecycle import Lifecycle
 from farmd.agent.link import Link
 from farmd.agent.manifests import Manifests
-from farmd.agent.model import AgentConfig
+from farmd.agent.model import AgentConfig, ContainerConfig
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
 from farmd.agent.reality import RealityWriter
@@ -42,8 +43,10 @@ QUIET_LOOK_SECONDS = 0.05
 
 
 class Agent:
-    """One node's agent. Workloads get only a few variables of ``environ``; ``runtimes`` are those besides
-    processes."""
+    """One node's agent. Workloads get only a few variables of ``environ``.
+
+    ``container``: the engine for containers, if the node has one; ``runtimes`` are still others.
+    """
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class Agent:
         recorder: Recorder,
         progress: Progress,
         environ: Mapping[str, str],
+        container: ContainerConfig | None = None,
         runtimes: Sequence[Runtime] = (),
     ) -> None:
         valid_segment(config.node, "node")
@@ -66,7 +70,11 @@ class Agent:
         self._wake = wake = asyncio.Event()
         self._checker = Checker(config.check_host)
         self._contact = contact = Contact(clock, self.state, config.session_ttl / 2)
-        self._runtimes = Runtimes(Processes(self.state, config.node, environ, clock), *runtimes)
+        processes = Processes(self.state, config.node, environ, clock)
+        containers = (
+            [] if container is None else [_containers(container, self.state, config, clock, recorder)]
+        )
+        self._runtimes = Runtimes(processes, *containers, *runtimes)
         manifests = Manifests(client, keys, self.state)
         ports = PortRange(*config.port_range, rng)
         self.pods = Pods(state=self.state, manifests=manifests, clock=clock, recorder=recorder)
@@ -139,6 +147,12 @@ class Agent:
             reports=self._reality.tell,
         )
 
+    def _woken(self) -> None:
+        """Act on what a runtime learnt, and announce what it can do now."""
+        self._wake.set()
+        if self._link.features_changed:
+            self._link.doubt()
+
     def _doubt(self) -> None:
         """Check this node's own records, because the store may have been restored from a snapshot."""
         self._link.doubt()
@@ -182,7 +196,10 @@ class Agent:
             asyncio.create_task(self._kept_up("link", self._link.run)),
             asyncio.create_task(self._kept_up("intents", self._intents.run)),
             asyncio.create_task(self._kept_up("reality", self._reality.run)),
-            *(asyncio.create_task(self._kept_up(each.name, each.run)) for each in self._runtimes),
+            *(
+                asyncio.create_task(self._kept_up(each.name, partial(each.run, self._woken)))
+                for each in self._runtimes
+            ),
         ]
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -215,3 +232,12 @@ class Agent:
                     raise
                 log.exception("agent.loop_failed", loop=name)
                 await self._clock.sleep(RESTART_LOOP_SECONDS)
+
+
+def _containers(
+    container: ContainerConfig, state: StateDirectory, config: AgentConfig, clock: Clock, recorder: Recorder
+) -> Runtime:
+    """The runtime of containers, imported only where there is an engine."""
+    from farmd.agent.runtimes.container import Containers
+
+    return Containers(container, state=state, node=config.node, clock=clock, recorder=recorder)

@@ -66,6 +66,11 @@ class Link:
         """The id of the session that holds the presence."""
         return self.identity.session
 
+    @property
+    def features_changed(self) -> bool:
+        """Whether the presence says something else than what the agent can do now."""
+        return self._announced.features != self.features()
+
     def doubt(self) -> None:
         """Check the presence at once, because another part found that it may not be this agent's."""
         self._doubt.set()
@@ -198,7 +203,7 @@ class Link:
     async def _stay_present(self, session: str) -> None:
         """Announce this agent again when its presence was deleted or overwritten."""
         try:
-            if self._announced.features != self.features():
+            if self.features_changed:
                 await self._announce(session)
             elif not await presence.stands(self.client, self._key, self._announced, session):
                 log.warning("agent.presence_lost", node=self.config.node)

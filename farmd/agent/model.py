@@ -45,6 +45,17 @@ class AgentConfig:
     stop_workloads_on_exit: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerConfig:
+    """The URL of the engine, what containers may have besides the usual (``allow``), a file with credentials
+    of registries (or empty), and the folder of the secrets that manifests name."""
+
+    engine: str
+    allow: tuple[str, ...] = ()
+    registry_auth: str = ""
+    secrets_dir: Path = Path("/etc/farmd/secrets")
+
+
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One instance, as the agent keeps it on disk.
 

@@ -19,7 +19,6 @@ from farmd.agent.manifests import Manifests
 from farmd.agent.model import Record, Wanted
 from farmd.agent.pod import Pod
 from farmd.agent.state import StateDirectory
-from farmd.agent.strays import UNKNOWN
 from store.ports import Clock, Recorder
 
 log = structlog.get_logger()
@@ -77,10 +76,10 @@ class Pods:
     def any_workloads(self, cluster: str) -> bool:
         """Whether this node runs a pod of its cluster, or has the record of a pod that it should run.
 
-        A process whose record is lost does not count where the cluster's id is lost, too (empty).
+        A workload whose record is lost does not count where the cluster's id is lost, too (empty).
         """
         counted = [pod for pod in self._pods.values() if pod.stored or pod.identity is not None]
-        return any(cluster or pod.record.manifest != UNKNOWN for pod in counted)
+        return any(cluster or pod.record.intent for pod in counted)
 
     def acted_on(self, indexes: Mapping[str, int]) -> bool:
         """Whether one of these intents, by instance, is the very one that this node acted on."""

@@ -27,6 +27,7 @@ from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
 from farmd.agent.preparation import Preparation
 from farmd.agent.runtimes.choice import Runtimes
+from farmd.agent.runtimes.port import Runtime
 from farmd.agent.shim import trouble
 from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
@@ -59,6 +60,7 @@ class Supervisor:
     progress: Progress
     wake: asyncio.Event
     reports: Callable[[Mapping[str, Reality]], None]
+    _clearing: set[str] = field(default_factory=set, init=False)
     _halting: bool = field(default=False, init=False)
     _restore_at: float = field(default=0.0, init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
@@ -68,7 +70,12 @@ class Supervisor:
         known = self.state.known()
         for runtime in self.runtimes:
             await runtime.look()
-        lost = {stray.instance: stray for runtime in self.runtimes for stray in runtime.strays()}
+        lost = {
+            stray.instance: stray
+            for runtime in self.runtimes
+            for stray in runtime.strays()
+            if runtime.lives(stray)
+        }
         for instance in sorted({*known, *lost}):
             try:
                 self._adopt(instance, lost.get(instance))
@@ -104,8 +111,6 @@ class Supervisor:
             self.ports.remember(pod.instance, identity.ports)
             self.lifecycle.adopted(pod, identity)
             return
-        if identity is not None and not pod.record.start:
-            pod.change(running=identity.manifest, start=identity.start, started=identity.started)
         if pod.record.start:
             self.lifecycle.ended(pod)
 
@@ -135,9 +140,7 @@ class Supervisor:
         if now >= self._restore_at:
             self.state.restore()
             self._restore_at = now + LOOK_AGAIN
-        for stray in [stray for runtime in self.runtimes for stray in runtime.strays()]:
-            if self.pods.get(stray.instance) is None:
-                self._adopt(stray.instance, stray)
+        self._find_strays()
         for pod in self.pods:
             until = min(until, self._look(pod, now, isolated))
         if any(pod.may_be_cut_off for pod in self.pods):
@@ -147,6 +150,29 @@ class Supervisor:
             self._restore_at = min(self._restore_at, now + LOOK_OFTEN)
         self._report(now)
         return min(until, self._restore_at)
+
+    def _find_strays(self) -> None:
+        """Adopt the workloads whose records are lost, and clear up what is left of those that ended."""
+        for runtime in self.runtimes:
+            for stray in runtime.strays():
+                if self.pods.get(stray.instance) is not None:
+                    continue
+                if runtime.lives(stray):
+                    self._adopt(stray.instance, stray)
+                elif stray.instance not in self._clearing:
+                    self._clearing.add(stray.instance)
+                    task = asyncio.create_task(self._clear(runtime, stray.instance))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
+
+    async def _clear(self, runtime: Runtime, instance: str) -> None:
+        try:
+            await runtime.remove(instance)
+            log.info("pod.remains_removed", instance=instance)
+        except AgentError as error:
+            log.warning("pod.remains_not_removed", instance=instance, reason=error.message)
+        finally:
+            self._clearing.discard(instance)
 
     def _look(self, pod: Pod, now: float, isolated: float) -> float:
         """One pod's part of a round, and its error boundary: an error stops no other pod."""

@@ -29,7 +29,7 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
     """Titles and lines."""
     restart = manifest.restart
     told = [
-        ("Command", shlex.join([*manifest.command, *manifest.args])),
+        ("Command", shlex.join([*manifest.command, *manifest.args]) or "the image's own"),
         ("Health check", _check(manifest.health)),
         (
             "Restart",
@@ -42,6 +42,10 @@ def facts(manifest: Manifest) -> list[tuple[str, str]]:
             pairs({name: f"{amount:.12g}" for name, amount in manifest.resources.items()}) or "none",
         ),
     ]
+    if manifest.container is not None:
+        told.insert(0, ("Image", manifest.container.image))
+    if restart.policy != "always":
+        told.append(("Restart policy", restart.policy))
     if manifest.ports:
         told.append(("Ports", pairs({name: port.port or "any" for name, port in manifest.ports.items()})))
     if manifest.env:

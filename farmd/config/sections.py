@@ -22,6 +22,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from farmd.config.fields import Labels, Seconds, Section, Texts, as_value_error, http_url, tabled
 from farmd.kinds import KINDS
 from store.consul.environment import FORMS, Address
+from store.features import ALLOWABLE
 from store.keys import valid_name, valid_segment
 from store.mistakes import nearest
 from store.selectors import parse as parse_selector
@@ -173,6 +174,44 @@ class AgentSection(Section):
         False, description="Stop all pods when the agent stops (for trials)."
     )
     ttl: Seconds = Field(15.0, ge=10, le=60, description="Time to live of the session, in seconds.")
+    engine: str = Field(
+        "",
+        description="Docker-compatible API for containers; empty: this node runs none.",
+        json_schema_extra=_form("unix:///PATH, or http(s)://HOST:PORT"),
+    )
+    registry_auth: str = Field(
+        "", description="File with credentials of registries, as `~/.docker/config.json`; read at each pull."
+    )
+    secrets_dir: str = Field(
+        "/etc/farmd/secrets", description="Folder with the files that `secrets` in manifests name."
+    )
+    allow: Texts = Field(
+        default_factory=list,
+        description="What containers may have besides the usual; a folder allows binds of all below it.",
+        json_schema_extra=_form(f"a list of {', '.join(ALLOWABLE)} and absolute paths"),
+    )
+
+    @field_validator("engine")
+    @classmethod
+    def _engine(cls, value: str) -> str:
+        if value and not re.fullmatch(r"unix:///[^\0]+|https?://[^\s/]+/?", value):
+            raise ValueError("expected unix:///PATH, http://HOST:PORT or https://HOST:PORT")
+        return value
+
+    @field_validator("registry_auth", "secrets_dir")
+    @classmethod
+    def _absolute(cls, value: str) -> str:
+        if value and not value.startswith("/"):
+            raise ValueError("expected an absolute path")
+        return value
+
+    @field_validator("allow")
+    @classmethod
+    def _allow(cls, value: list[str]) -> list[str]:
+        for each in value:
+            if each not in ALLOWABLE and (not each.startswith("/") or ".." in each.split("/")):
+                raise ValueError(f"found {each!r}, expected {', '.join(ALLOWABLE)} or an absolute path")
+        return value
 
     @field_validator("node")
     @classmethod

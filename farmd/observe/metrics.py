@@ -200,6 +200,19 @@ def table() -> tuple[Metric, ...]:
             {"event": ("started", "exited", "restarted", "stopped", "killed", "adopted", "refused")},
         ),
         Metric(
+            "farmd_runtime_up",
+            "gauge",
+            "Whether the runtime tells what runs on this node: 1, or 0 while it does not answer.",
+            {"runtime": ("container",)},
+        ),
+        Metric(
+            "farmd_image_pull_duration_seconds",
+            "histogram",
+            "Time of one pull of an image.",
+            {"result": ("ok", "failed")},
+            CYCLE_SECONDS,
+        ),
+        Metric(
             "farmd_health_checks_total",
             "counter",
             "Health checks of pods.",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from farmd.agent import http as agent_http
 from farmd.agent.agent import Agent
-from farmd.agent.model import AgentConfig
+from farmd.agent.model import AgentConfig, ContainerConfig
 from farmd.process.services import Built, Dependencies
 
 
@@ -26,8 +26,15 @@ def build_agent(dependencies: Dependencies) -> Built:
         session_ttl=section.ttl,
         stop_workloads_on_exit=section.stop_workloads_on_exit,
     )
+    container = ContainerConfig(
+        engine=section.engine,
+        allow=tuple(section.allow),
+        registry_auth=section.registry_auth,
+        secrets_dir=Path(section.secrets_dir),
+    )
     agent = Agent(
         config,
+        container=container if section.engine else None,
         client=dependencies.client,
         keys=dependencies.keys,
         clock=dependencies.clock,

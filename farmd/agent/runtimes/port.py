@@ -65,8 +65,8 @@ class Runtime(Protocol):
     async def look(self) -> None:
         """Learn what runs; without an answer ``doubt`` says why. Called before anything is started."""
 
-    async def run(self) -> None:
-        """Keep learning what runs; never returns."""
+    async def run(self, wake: Callable[[], None]) -> None:
+        """Keep learning what runs, and call ``wake`` at each change; never returns."""
 
     def preflight(self, manifest: Manifest) -> None:
         """Refuse a manifest that cannot run on this node, before a running workload is stopped for it.

@@ -81,8 +81,9 @@ class Processes:
                 return
             await self._clock.sleep(0.02)
 
-    async def run(self) -> None:
+    async def run(self, wake: Callable[[], None]) -> None:
         """Wait for ever: the kernel tells of every end."""
+        del wake
         await asyncio.Event().wait()
 
     def preflight(self, manifest: Manifest) -> None:

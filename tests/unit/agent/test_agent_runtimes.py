@@ -53,7 +53,7 @@ class Toy:
 
     async def look(self) -> None: ...
 
-    async def run(self) -> None:
+    async def run(self, wake: Callable[[], None]) -> None:
         await asyncio.Event().wait()
 
     async def close(self) -> None: ...

@@ -220,3 +220,8 @@ def test_r11_what_farmd_itself_needs_of_the_owners_of_a_record_survives_its_file
     managed = msgspec.structs.replace(stands, needs=["gpu", "numbered.1", "rollouts.1"], numbered=True)
     edited = RC.file.build(RC.file.parse(hello(needs=["tpu"]), "web.yaml"), "00aa", "f" * 64, managed)
     assert (edited.needs, edited.numbered) == (["tpu", "numbered.1", "rollouts.1"], True)
+
+
+def test_the_example_of_a_container_is_a_controller() -> None:
+    [parsed] = RC.file.parse_all(((EXAMPLES / "container.yaml").read_text(), "container.yaml"))
+    assert parsed.pod.runtime == "container"

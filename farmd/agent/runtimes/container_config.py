@@ -1,0 +1,195 @@
+"""Translates a manifest into the Docker API's words. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from farmd.agent.environment import port_variable
+from farmd.agent.model import Identity
+from farmd.agent.runtimes.port import Launch
+from store.containers import Mount
+from store.manifests import Manifest
+
+NODE = "farmd.node"
+KEPT_LOG_BYTES = 16 * 1024 * 1024
+
+Bind = tuple[str, str]
+"""(path on the node, path in the container), read-only."""
+
+
+def name_of(node: str, instance: str) -> str:
+    """The one name of a node's instance; names of nodes and instances have no ``..``."""
+    return f"farmd..{node}..{instance}".replace("~", "..")
+
+
+def labels(node: str, launch: Launch) -> dict[str, str]:
+    """What tells of a start even where all of the agent's records are lost."""
+    logs = launch.manifest.logs
+    return {
+        NODE: node,
+        "farmd.instance": launch.instance,
+        "farmd.manifest": launch.sha,
+        "farmd.start": launch.start,
+        "farmd.started": repr(launch.started),
+        "farmd.restart": str(launch.restart),
+        "farmd.ports": json.dumps(dict(launch.ports)),
+        "farmd.logs": f"{logs.max_bytes} {logs.keep}",
+    }
+
+
+def identity(found: Mapping[str, str], handle: str, pid: int) -> Identity:
+    """The identity of a start, from its container's labels.
+
+    Raises:
+        KeyError, ValueError: the labels are not those of an agent.
+    """
+    return Identity(
+        instance=found["farmd.instance"],
+        manifest=found["farmd.manifest"],
+        start=found["farmd.start"],
+        started=float(found["farmd.started"]),
+        restart=int(found["farmd.restart"]),
+        ports=json.loads(found["farmd.ports"]),
+        runtime="container",
+        handle=handle,
+        pid=pid,
+    )
+
+
+def environment(manifest: Manifest, node: str, instance: str, ports: Mapping[str, int]) -> dict[str, str]:
+    """The manifest's variables and farmd's own; the image has the others.
+
+    A port is the one on which the container must listen.
+    """
+    inner = {name: _inner(manifest, name, number) for name, number in ports.items()}
+    own = {"FARMD_NODE": node, "FARMD_INSTANCE": instance}
+    return {**manifest.env, **own, **{port_variable(name): str(port) for name, port in inner.items()}}
+
+
+def _inner(manifest: Manifest, name: str, number: int) -> int:
+    return manifest.ports[name].container or number
+
+
+def create_body(node: str, launch: Launch, binds: Sequence[Bind]) -> dict[str, Any]:
+    """The body of the request that makes the container."""
+    manifest, container = launch.manifest, launch.manifest.container
+    assert container is not None
+    variables = environment(manifest, node, launch.instance, launch.ports)
+    published = container.network not in ("host", "none")
+    ports = {
+        f"{_inner(manifest, name, number)}/{manifest.ports[name].protocol}": [{"HostPort": str(number)}]
+        for name, number in launch.ports.items()
+        if published and name in manifest.ports
+    }
+    body: dict[str, Any] = {
+        "Image": container.image,
+        "Cmd": [*manifest.command, *manifest.args] or None,
+        "Entrypoint": container.entrypoint or None,
+        "Env": [f"{name}={value}" for name, value in variables.items()],
+        "User": manifest.user,
+        "WorkingDir": manifest.working_directory,
+        "Hostname": container.hostname,
+        "Labels": {**container.labels, **labels(node, launch)},
+        # The agent checks health, and the image's own check would only cost.
+        "Healthcheck": {"Test": ["NONE"]},
+        "ExposedPorts": {port: {} for port in ports},
+        "HostConfig": _host(launch, ports, binds),
+    }
+    first = next(iter(container.networks), "")
+    if first:
+        aliases = {"Aliases": container.networks[first]}
+        body["NetworkingConfig"] = {"EndpointsConfig": {first: aliases}}
+    return {key: value for key, value in body.items() if value not in (None, "", [], {})}
+
+
+def _host(launch: Launch, ports: Mapping[str, Any], binds: Sequence[Bind]) -> dict[str, Any]:
+    manifest, container = launch.manifest, launch.manifest.container
+    assert container is not None
+    limits = manifest.limits
+    mounts = [_mount(mount) for mount in manifest.mounts]
+    mounts += [{"Type": "bind", "Source": here, "Target": there, "ReadOnly": True} for here, there in binds]
+    limited = {name: (number, number) for name, number in manifest.ulimits.items()}
+    limited |= {name: (limit.soft, limit.hard) for name, limit in container.ulimits.items()}
+    host: dict[str, Any] = {
+        "PortBindings": dict(ports),
+        "NetworkMode": container.network or next(iter(container.networks), ""),
+        "Mounts": mounts,
+        "Memory": limits.memory,
+        # Without this a container could use as much swap again.
+        "MemorySwap": limits.memory,
+        "NanoCpus": round(limits.cpu * 1e9),
+        "PidsLimit": limits.pids,
+        "Init": container.init,
+        "GroupAdd": container.groups,
+        "ReadonlyRootfs": container.read_only,
+        "Privileged": container.privileged,
+        "PidMode": container.pid,
+        "Dns": container.dns,
+        "DnsSearch": container.dns_search,
+        "DnsOptions": container.dns_options,
+        "ExtraHosts": [f"{name}:{address}" for name, address in container.hosts.items()],
+        "CapAdd": container.cap_add,
+        "CapDrop": container.cap_drop,
+        "Sysctls": container.sysctls,
+        "SecurityOpt": container.security_options,
+        "ShmSize": container.shared_memory,
+        "Devices": [
+            {
+                "PathOnHost": each.host,
+                "PathInContainer": each.container or each.host,
+                "CgroupPermissions": each.permissions,
+            }
+            for each in container.devices
+        ],
+        "DeviceRequests": [
+            {
+                "Driver": each.driver,
+                "Count": each.count,
+                "DeviceIDs": each.device_ids or None,
+                "Capabilities": each.capabilities or [["gpu"]],
+                "Options": each.options,
+            }
+            for each in container.device_reservations
+        ],
+        "Ulimits": [{"Name": name, "Soft": soft, "Hard": hard} for name, (soft, hard) in limited.items()],
+        # The agent copies the output into its own files; the engine keeps what the agent has yet to read.
+        "LogConfig": {"Type": "json-file", "Config": {"max-size": str(KEPT_LOG_BYTES)}},
+    }
+    return {key: value for key, value in host.items() if value not in (None, "", 0, False, [], {})}
+
+
+def _mount(mount: Mount) -> dict[str, Any]:
+    made: dict[str, Any] = {"Type": mount.type, "Target": mount.target, "ReadOnly": mount.read_only}
+    if mount.source:
+        made["Source"] = mount.source
+    if mount.type == "bind" and mount.propagation:
+        made["BindOptions"] = {"Propagation": mount.propagation}
+    if mount.type == "tmpfs" and (mount.size or mount.mode):
+        sizes = {"SizeBytes": mount.size, "Mode": mount.mode}
+        made["TmpfsOptions"] = {key: value for key, value in sizes.items() if value}
+    if mount.type == "volume" and (mount.no_copy or mount.subpath):
+        made["VolumeOptions"] = {"NoCopy": mount.no_copy, "Subpath": mount.subpath}
+    return made
+
+
+def registry_auth(config: str, image: str) -> dict[str, str] | None:
+    """The credentials for an image's registry in a file like ``~/.docker/config.json``; None without any.
+
+    Raises:
+        ValueError: the text is no such file.
+    """
+    from store.images import parse
+
+    registry = parse(image).registry
+    names = {registry, f"https://{registry}", f"https://{registry}/v1/", f"https://index.{registry}/v1/"}
+    for name, entry in json.loads(config).get("auths", {}).items():
+        if name.rstrip("/") in {each.rstrip("/") for each in names}:
+            if entry.get("identitytoken"):
+                return {"identitytoken": entry["identitytoken"], "serveraddress": registry}
+            text = base64.b64decode(entry.get("auth", "")).decode()
+            user, _, password = text.partition(":")
+            return {"username": user, "password": password, "serveraddress": registry}
+    return None

@@ -1,0 +1,131 @@
+"""Copies the output of containers into the same log files that processes have.
+
+The engine keeps the output while no agent runs. How far it was copied is on disk, so the next agent goes on
+there; after a crash of the agent a few lines may stand twice. Engines tell the time of a line in full seconds
+or finer, so the position is a time and the number of lines that had it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from farmd.agent.errors import StartFailed
+from farmd.agent.files import write_atomically
+from farmd.agent.runtimes.engine import Engine
+from farmd.agent.shim import Log
+from store.ports import Clock
+
+log = structlog.get_logger()
+
+RETRY_SECONDS = 0.2
+DRAIN_SECONDS = 5.0
+SAVE_SECONDS = 1.0
+POSITION = "container.position"
+
+
+class Position(msgspec.Struct):
+    """How far the output of a start was copied: ``lines`` lines of the time ``at``, and all before."""
+
+    start: str
+    at: str = ""
+    lines: int = 0
+
+
+class ContainerLogs:
+    """The copies under way, by container."""
+
+    def __init__(self, engine: Engine, clock: Clock, alive: Callable[[str], bool]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._alive = alive
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def follow(self, container: str, start: str, folder: Path, sizes: tuple[int, int]) -> None:
+        """Copy all output of a container, the output to come included, unless that is under way."""
+        if container not in self._tasks:
+            copying = self._copy(container, start, folder, sizes)
+            self._tasks[container] = asyncio.create_task(copying)
+
+    def forget(self, known: set[str]) -> None:
+        """Forget the copies of containers that are gone."""
+        for container in self._tasks.keys() - known:
+            self._tasks.pop(container).cancel()
+
+    async def drained(self, container: str) -> None:
+        """Wait until all output of an ended container is copied, for a while at most."""
+        task = self._tasks.get(container)
+        if task is not None:
+            await asyncio.wait([task], timeout=DRAIN_SECONDS)
+
+    async def close(self) -> None:
+        """Stop copying; the next agent goes on."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _copy(self, container: str, start: str, folder: Path, sizes: tuple[int, int]) -> None:
+        place = folder.parent / POSITION
+        position = _load(place, start)
+        output = Log(str(folder), sizes[0], sizes[1], start)
+        if not position.at:
+            output.begin()
+        ended, said = False, ""
+        while not ended:
+            ended = not self._alive(container)
+            try:
+                await self._read(container, position, output, place)
+            except StartFailed as error:
+                if said != error.message:
+                    said = error.message
+                    log.info("container.log_broken", container=container[:12], reason=said)
+                ended = False
+            if not ended:
+                await self._clock.sleep(RETRY_SECONDS)
+
+    async def _read(self, container: str, position: Position, output: Log, place: Path) -> None:
+        pieces = self._engine.logs(container, _since(position.at))
+        before, seen, saved = position.at, 0, self._clock.mono()
+        try:
+            async with contextlib.aclosing(self._engine.stream(pieces)) as told:
+                async for piece in told:
+                    for line in piece.splitlines(keepends=True):
+                        time, _, text = line.partition(b" ")
+                        at = time.decode("ascii", "replace")
+                        seen += at == before
+                        if at < before or (at == before and seen <= position.lines):
+                            continue
+                        position.lines = position.lines + 1 if at == position.at else 1
+                        position.at = at
+                        output.write(text)
+                    if self._clock.mono() >= saved + SAVE_SECONDS:
+                        _save(place, position)
+                        saved = self._clock.mono()
+        finally:
+            _save(place, position)
+
+
+def _save(place: Path, position: Position) -> None:
+    with contextlib.suppress(OSError):
+        write_atomically(place, msgspec.json.encode(position), sync=False)
+
+
+def _since(at: str) -> int:
+    """A line's time as whole seconds since the epoch; 0 for the beginning."""
+    if not at.endswith("Z"):
+        return 0
+    return int(datetime.datetime.fromisoformat(at[:19] + "+00:00").timestamp())
+
+
+def _load(place: Path, start: str) -> Position:
+    try:
+        found = msgspec.json.decode(place.read_bytes(), type=Position)
+    except (OSError, msgspec.DecodeError):
+        return Position(start)
+    return found if found.start == start else Position(start)

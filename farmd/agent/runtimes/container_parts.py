@@ -1,0 +1,86 @@
+"""Gets what a container needs on its node before it is made: the image, volumes, networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from farmd.agent.errors import StartFailed
+from farmd.agent.runtimes import container_config
+from farmd.agent.runtimes.engine import Engine, EngineRefused
+from store.manifests import Manifest
+from store.ports import Clock, Recorder
+
+
+class Parts:
+    """Gets them through the engine; ``credentials`` is a file, read at each pull, or empty."""
+
+    def __init__(self, engine: Engine, credentials: str, clock: Clock, recorder: Recorder) -> None:
+        self._engine = engine
+        self._credentials = credentials
+        self._clock = clock
+        self._recorder = recorder
+
+    async def get(self, manifest: Manifest) -> None:
+        """Get what is missing.
+
+        Raises:
+            StartFailed: with the reason for people.
+        """
+        assert manifest.container is not None
+        await self._image(manifest)
+        docker, ask = self._engine.docker, self._engine.ask
+        for name in {mount.source for mount in manifest.mounts if mount.type == "volume"}:
+            await self._volume(name, manifest)
+        for name in manifest.container.networks:
+            try:
+                await ask(docker.networks.get(name))
+            except EngineRefused:
+                body = {"Name": name, "Driver": "bridge", "CheckDuplicate": True}
+                await ask(docker.networks.create(body))
+
+    async def _image(self, manifest: Manifest) -> None:
+        container = manifest.container
+        assert container is not None
+        image, docker = container.image, self._engine.docker
+        try:
+            await self._engine.ask(docker.images.inspect(image))
+            here = True
+        except EngineRefused:
+            here = False
+        if container.pull == "never" and not here:
+            raise StartFailed(f"container.image: {image} is not on this node, and container.pull is never")
+        if here and (container.pull != "always" or "@sha256:" in image):
+            return
+        began = self._clock.mono()
+        result = "failed"
+        try:
+            await self._engine.pull(image, self._auth(image), container.platform)
+            result = "ok"
+        except StartFailed as error:
+            raise StartFailed(f"container.image: {image} cannot be pulled: {error.message}") from error
+        finally:
+            took = self._clock.mono() - began
+            self._recorder.observe("farmd_image_pull_duration_seconds", took, result=result)
+
+    def _auth(self, image: str) -> Mapping[str, str] | None:
+        if not self._credentials:
+            return None
+        try:
+            text = Path(self._credentials).read_text(encoding="utf-8")
+            return container_config.registry_auth(text, image)
+        except (OSError, ValueError, AttributeError) as error:
+            # Never the content: it holds passwords.
+            raise StartFailed(f"agent.registry_auth: {self._credentials} cannot be read") from error
+
+    async def _volume(self, name: str, manifest: Manifest) -> None:
+        docker, ask = self._engine.docker, self._engine.ask
+        try:
+            await ask(docker.volumes.get(name))
+        except EngineRefused:
+            wanted = manifest.volumes.get(name)
+            body: dict[str, Any] = {"Name": name}
+            if wanted is not None:
+                body |= {"Driver": wanted.driver, "DriverOpts": wanted.options, "Labels": wanted.labels}
+            await ask(docker.volumes.create(body))

@@ -1,0 +1,51 @@
+"""What an engine says of one container, in the agent's words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from farmd.agent.model import LOST, Identity
+from farmd.agent.runtimes import container_config
+from store.reality import Exit
+from store.times import seconds_of
+
+LIVE = frozenset({"running", "paused", "restarting", "stopping"})
+ENDED = frozenset({"exited", "stopped", "dead", "removing"})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One container, as the engine described it."""
+
+    state: str
+    identity: Identity
+    sizes: tuple[int, int]
+    exit: Exit | None = None
+    why: str = ""
+
+
+def described(found: Mapping[str, Any]) -> Seen:
+    """What an engine's description says of a container that an agent made.
+
+    Raises:
+        KeyError, ValueError: an agent did not make it.
+    """
+    state, labels = found["State"], found["Config"]["Labels"]
+    status = str(state["Status"]).lower()
+    identity = container_config.identity(labels, str(found["Id"]), int(state.get("Pid") or 0))
+    max_bytes, _, keep = labels["farmd.logs"].partition(" ")
+    sizes = int(max_bytes), int(keep)
+    if status in LIVE:
+        return Seen(status, identity, sizes)
+    if str(state.get("StartedAt", "")).startswith("0001") or status == "initialized":
+        return Seen(status, identity, sizes)  # made, and never started
+    if status not in ENDED:
+        why = "the node was restarted while it ran"
+        return Seen(status, identity, sizes, Exit(seconds_of(state["StartedAt"]), LOST), why)
+    code = int(state["ExitCode"])
+    end = Exit(seconds_of(state["FinishedAt"]), 128 - code if 128 < code <= 192 else code)
+    limit = found.get("HostConfig", {}).get("Memory") or 0
+    why = f"out of memory: its limit is {limit / 2**20:.0f} MiB" if state.get("OOMKilled") else ""
+    return Seen(status, identity, sizes, end, why)

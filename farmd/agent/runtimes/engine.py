@@ -1,0 +1,163 @@
+"""A container engine's Docker API (Docker, podman), asked so that nothing waits for it for ever.
+
+aiodocker is imported when the first engine is made, so that an agent without one pays nothing. Status codes
+are not interpreted: engines differ in them, so callers look at what is there afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Awaitable, Mapping
+from typing import Any, TypeVar
+
+import aiohttp
+
+from farmd.agent.errors import StartFailed
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 20.0
+PULL_SILENCE_SECONDS = 120.0
+ENDLESS = aiohttp.ClientTimeout(total=None)
+NO_CONNECTION = 900  # what aiodocker says in place of a status code
+
+
+class EngineSilent(StartFailed):
+    """The engine did not answer, so nobody knows what it did."""
+
+    code = "engine_silent"
+
+
+class EngineRefused(StartFailed):
+    """The engine answered that it did not do what it was asked."""
+
+    code = "engine_refused"
+
+
+class Engine:
+    """The engine at a URL such as ``unix:///run/podman/podman.sock``."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._docker: Any = None
+
+    @property
+    def docker(self) -> Any:
+        """The client, an ``aiodocker.Docker``; every use goes through ``ask`` or ``stream``.
+
+        Raises:
+            EngineSilent: aiodocker is not installed.
+        """
+        if self._docker is None:
+            try:
+                import aiodocker
+            except ImportError as error:
+                raise EngineSilent("agent.engine needs aiodocker: pip install 'farmd[containers]'") from error
+            # With a URL the environment's DOCKER_HOST and contexts do not count.
+            self._docker = aiodocker.Docker(url=self.url)
+        return self._docker
+
+    async def ask(self, what: Awaitable[T], seconds: float = ANSWER_SECONDS) -> T:
+        """Await one answer.
+
+        Raises:
+            EngineSilent: there was none in time, so the outcome is unknown.
+            EngineRefused: the answer was an error.
+        """
+        with self._translated():
+            async with asyncio.timeout(seconds):
+                return await what
+
+    async def stream(
+        self, what: AsyncGenerator[T, None], silence: float | None = None
+    ) -> AsyncGenerator[T, None]:
+        """Pass on what comes, with at most ``silence`` seconds between two pieces; the caller closes it.
+
+        Raises:
+            EngineSilent: the connection broke, or nothing came for too long.
+            EngineRefused: an error came.
+        """
+        with self._translated():
+            async with contextlib.aclosing(what):
+                while True:
+                    try:
+                        async with asyncio.timeout(silence):
+                            piece = await anext(what)
+                    except StopAsyncIteration:
+                        return
+                    yield piece
+
+    @contextlib.contextmanager
+    def _translated(self) -> Any:
+        import aiodocker
+
+        try:
+            yield
+        except TimeoutError as error:
+            raise EngineSilent(f"the container engine at {self.url} does not answer") from error
+        except aiodocker.DockerError as error:
+            if error.status >= NO_CONNECTION:
+                raise EngineSilent(f"the container engine at {self.url} does not answer") from error
+            raise EngineRefused(_one_line(error.message)) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise EngineSilent(f"the container engine at {self.url} does not answer: {error}") from error
+
+    async def listed(self, label: str) -> list[Mapping[str, Any]]:
+        """All containers with a label, also those that ended."""
+        found = await self.ask(self.docker.containers.list(all=True, filters={"label": [label]}))
+        return [each._container for each in found]
+
+    async def inspected(self, container: str) -> Mapping[str, Any]:
+        """All about one container."""
+        return await self.ask(self.docker.containers.container(container).show())
+
+    async def logs(self, container: str, since: int) -> AsyncGenerator[bytes, None]:
+        """The output of a container and what follows, a line or a part of one at a time, each with its time.
+
+        aiodocker's own streams leave a connection open that broke, so the answer is read here.
+        """
+        asked = {"stdout": "1", "stderr": "1", "follow": "1", "timestamps": "1", "since": str(since)}
+        query = self.docker._query(f"containers/{container}/logs", params=asked, timeout=ENDLESS)
+        async with query as response, response:
+            while True:
+                try:
+                    head = await response.content.readexactly(8)
+                    yield await response.content.readexactly(int.from_bytes(head[4:], "big"))
+                except asyncio.IncompleteReadError:
+                    return
+
+    async def events(self, label: str) -> AsyncGenerator[bytes, None]:
+        """What happens to containers with a label, one line each."""
+        filters = json.dumps({"type": ["container"], "label": [label]})
+        query = self.docker._query("events", params={"filters": filters}, timeout=ENDLESS)
+        async with query as response, response:
+            async for line in response.content:
+                yield line
+
+    async def pull(self, image: str, auth: Mapping[str, str] | None, platform: str) -> None:
+        """Pull an image.
+
+        Raises:
+            EngineSilent: nothing came for too long.
+            EngineRefused: the registry or the engine refused, or the disk is full.
+        """
+        pieces = self.docker.images.pull(
+            image, auth=dict(auth) if auth else None, platform=platform or None, stream=True
+        )
+        async with contextlib.aclosing(self.stream(pieces, PULL_SILENCE_SECONDS)) as told:
+            async for piece in told:
+                if "error" in piece:
+                    raise EngineRefused(_one_line(str(piece["error"])))
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        if self._docker is not None:
+            await self._docker.close()
+            self._docker = None
+
+
+def _one_line(message: object) -> str:
+    text = " ".join(str(message).split())
+    return text[:400] or "the container engine gave no reason"

@@ -1,0 +1,154 @@
+"""A container engine of the tests' own: podman with runc, with a network, limits and storage in one folder.
+
+Podman has to be installed, because networks and limits need root and the system's own parts. Images are made
+from busybox; nothing is pulled from a registry.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+from tests import reaper
+from tests.containers import answers
+
+IMAGE = "localhost/busybox:test"
+PARTS = {"podman": "podman", "runc": "runc", "iptables": "iptables", "busybox": "busybox-static"}
+START_SECONDS = 30.0
+
+_CONFIG = """\
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+
+
+class EngineMissing(Exception):
+    """Podman cannot run here; the message says in one line how to get it."""
+
+
+class PodmanEngine:
+    """``podman system service`` on a socket; ends with the ``with`` block, with all its containers."""
+
+    def __init__(self) -> None:
+        missing = [package for name, package in PARTS.items() if shutil.which(name, path=_path()) is None]
+        if missing or os.geteuid() != 0:
+            what = (
+                f"run as root: apt-get install --no-install-recommends {' '.join(missing or PARTS.values())}"
+            )
+            raise EngineMissing(f"the tests of containers need podman with runc: {what}")
+        self._folder = Path(tempfile.mkdtemp(prefix="farmd-engine-"))
+        (self._folder / "containers.conf").write_text(_CONFIG)
+        (self._folder / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
+        self._environment = {
+            "PATH": _path(),
+            "HOME": str(self._folder),
+            "CONTAINERS_CONF": str(self._folder / "containers.conf"),
+            "TMPDIR": str(self._folder),
+        }
+        storage = ["--root", "root", "--runroot", "run", "--tmpdir", "tmp", "--storage-driver", "vfs"]
+        words = [str(self._folder / word) if word in {"root", "run", "tmp"} else word for word in storage]
+        self._command = ["podman", *words]
+        self.url = f"unix://{self._folder}/api.sock"
+        self._service: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> PodmanEngine:
+        try:
+            self.run("import", "-q", "-", IMAGE, given=_busybox())
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.run("rm", "--all", "--force", "--time", "0")
+        subprocess.run(
+            ["umount", "-l", str(self._folder / "root/vfs")], check=False, capture_output=True, timeout=30
+        )
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start the API service."""
+        (self._folder / "api.sock").unlink(missing_ok=True)
+        with (self._folder / "podman.log").open("ab") as log:
+            self._service = subprocess.Popen(
+                [*self._command, "system", "service", "--time", "0", self.url],
+                env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        reaper.started(self._service.pid)
+        deadline = time.monotonic() + START_SECONDS
+        while (reason := answers(self.url)) is not None:
+            assert time.monotonic() < deadline, f"podman's service: {reason}"
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """SIGKILL the API service; its containers go on."""
+        if self._service is not None:
+            self._service.kill()
+            self._service.wait()
+            reaper.reaped(self._service.pid)
+            self._service = None
+
+    def pause(self) -> None:
+        """Stop answering, as an engine that hangs."""
+        assert self._service is not None
+        self._service.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Answer again."""
+        assert self._service is not None
+        self._service.send_signal(signal.SIGCONT)
+
+    def run(self, *words: str, given: bytes = b"") -> str:
+        """Run a podman command; its output."""
+        done = subprocess.run(
+            [*self._command, *words], input=given, env=self._environment, capture_output=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode().strip()
+
+    def names(self) -> list[str]:
+        """The names of all containers."""
+        return sorted(self.run("ps", "--all", "--format", "{{.Names}}").split())
+
+
+def _path() -> str:
+    return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+
+def _busybox() -> bytes:
+    """A root folder of busybox alone, as a tar archive."""
+    binary = shutil.which("busybox", path=_path())
+    assert binary is not None
+    names = subprocess.run([binary, "--list"], check=True, capture_output=True, text=True).stdout.split()
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as packed:
+        packed.add(binary, "bin/busybox")
+        for name in names:
+            link = tarfile.TarInfo(f"bin/{name}")
+            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+            if name != "busybox":
+                packed.addfile(link)
+        for folder, mode in {"tmp": 0o1777, "etc": 0o755, "proc": 0o755, "dev": 0o755, "sys": 0o755}.items():
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, mode
+            packed.addfile(entry)
+        users = b"root:x:0:0:root:/:/bin/sh\nweb:x:1234:1234:web:/tmp:/bin/sh\n"
+        file = tarfile.TarInfo("etc/passwd")
+        file.size = len(users)
+        packed.addfile(file, io.BytesIO(users))
+    return archive.getvalue()

@@ -1,0 +1,230 @@
+"""What every runtime does alike: one suite, on real processes and on real containers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from store.containers import Container
+from store.manifests import HealthCheck, Logs, Manifest, Port, Restart, Stop
+from tests.agents import FAST, Agents, Running, alive, kill, sha_of
+from tests.engine import IMAGE
+from tests.fleet import eventually
+
+pytestmark = pytest.mark.xdist_group("containers")
+
+Make = Callable[..., Manifest]
+SERVE = "cd /tmp; mkdir $$; cd $$; echo $FARMD_INSTANCE > index.html; exec busybox httpd -fp $FARMD_PORT_HTTP"
+WAITS = "while :; do sleep 0.05; done"
+
+
+@pytest.fixture(params=["process", "container"])
+def make(request: pytest.FixtureRequest) -> Make:
+    """Makes manifests of shell scripts for one runtime."""
+
+    def made(script: str, **fields: Any) -> Manifest:
+        given: dict[str, Any] = {
+            "id": "web",
+            "command": ["/bin/sh", "-c", script],
+            "restart": FAST,
+            "stop": Stop(grace=0.2),
+            "runtime": request.param,
+        }
+        if request.param == "container":
+            given["container"] = Container(image=IMAGE, pull="never")
+        return Manifest(**(given | fields))
+
+    return made
+
+
+async def logged(running: Running, text: str) -> str:
+    """The log of the instance, once the text is in it."""
+    path = running.state.logs("web") / "current.log"
+
+    async def found() -> str:
+        return path.read_text() if path.exists() and text in path.read_text() else ""
+
+    return str(await eventually(found, what=f"{text!r} in the log"))
+
+
+async def test_it_starts_is_healthy_answers_and_leaves_nothing(rig: Agents, make: Make, engine: Any) -> None:
+    await rig.agent()
+    check = HealthCheck(type="http", port="http", interval=0.1, failures=50)
+    manifest = make(SERVE, ports={"http": Port()}, health=check)
+    index = await rig.want(manifest)
+    reality = await rig.until(lambda r: r.health.state == "passing")
+    assert (reality.manifest, reality.intent, reality.phase) == (sha_of(manifest), index, "running")
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(f"http://127.0.0.1:{reality.ports['http']}/index.html") as answer,
+    ):
+        assert await answer.text() == "web\n"
+    await rig.unwant()
+    await rig.until_gone()
+    assert not alive(reality)
+    assert list((rig.root / "n1" / "instances").iterdir()) == []
+    assert engine.names() == []
+
+
+async def test_its_environment_is_what_its_manifest_says(rig: Agents, make: Make) -> None:
+    running = await rig.agent()
+    await rig.want(make(f"env; echo end; {WAITS}", env={"COLOUR": "blue"}, ports={"http-admin": Port()}))
+    text = await logged(running, "end")
+    port = (await rig.until(lambda r: r.phase == "running")).ports["http-admin"]
+    wanted = {"COLOUR=blue", "FARMD_NODE=n1", "FARMD_INSTANCE=web", f"FARMD_PORT_HTTP_ADMIN={port}"}
+    assert wanted <= set(text.splitlines())
+    assert "CONSUL" not in text
+
+
+async def test_a_killed_one_is_started_again_and_its_end_is_told(rig: Agents, make: Make) -> None:
+    await rig.agent()
+    await rig.want(make(WAITS))
+    first = await rig.until(lambda r: r.phase == "running")
+    kill(first)
+    second = await rig.until(lambda r: r.restarts == 1 and r.phase == "running")
+    assert [end.code for end in second.exits] == [-9]
+    assert second.started > first.started
+
+
+async def test_one_that_ends_backs_off_with_its_reason(rig: Agents, make: Make) -> None:
+    await rig.agent()
+    await rig.want(make("exit 3", restart=Restart(initial=600, maximum=600)))
+    backing = await rig.until(lambda r: r.phase == "backoff")
+    assert ([end.code for end in backing.exits], backing.reason[:18]) == ([3], "exited with code 3")
+
+
+async def test_one_that_may_end_is_done(rig: Agents, make: Make) -> None:
+    await rig.agent()
+    await rig.want(make("exit 0", restart=Restart(policy="never")))
+    done = await rig.until(lambda r: r.phase == "done")
+    assert (done.health.state, [end.code for end in done.exits]) == ("passing", [0])
+
+
+async def test_r26_the_next_agent_adopts_it_and_its_output_goes_on(rig: Agents, make: Make) -> None:
+    first = await rig.agent()
+    await rig.want(make(f"echo one; trap 'echo two' USR1; {WAITS}"))
+    before = await rig.until(lambda r: r.phase == "running")
+    await logged(first, "one")
+    await first.crash()
+    os.kill(before.pid, signal.SIGUSR1)
+    again = await rig.agent()
+    text = await logged(again, "two")
+    after = await rig.until(lambda r: r.phase == "running")
+    assert (after.started, after.pid, text) == (before.started, before.pid, "one\ntwo\n")
+
+
+async def test_r26_an_end_while_no_agent_ran_is_recorded(rig: Agents, make: Make) -> None:
+    first = await rig.agent()
+    hour = Restart(initial=3600, maximum=3600)
+    await rig.want(make(f"trap 'echo bye; exit 7' USR1; echo up; {WAITS}", restart=hour))
+    before = await rig.until(lambda r: r.phase == "running")
+    await logged(first, "up")
+    await first.crash()
+    os.kill(before.pid, signal.SIGUSR1)
+
+    async def ended() -> bool:
+        return not alive(before)
+
+    await eventually(ended, what="the end")
+    again = await rig.agent()
+    told = await rig.until(lambda r: r.phase == "backoff")
+    assert [end.code for end in told.exits] == [7]
+    assert await logged(again, "bye") == "up\nbye\n"
+
+
+async def test_r26_one_whose_records_are_lost_is_kept_and_not_started_twice(rig: Agents, make: Make) -> None:
+    first = await rig.agent()
+    manifest = make(WAITS)
+    await rig.want(manifest)
+    before = await rig.until(lambda r: r.phase == "running")
+    await first.crash()
+    shutil.rmtree(rig.root / "n1" / "instances" / "web", ignore_errors=True)
+    await rig.agent()
+    told = await rig.until(lambda r: r.manifest == sha_of(manifest) and r.phase == "running" and r.intent)
+    assert told.pid == before.pid or not alive(before)
+
+
+async def test_another_manifest_replaces_it_and_keeps_the_port(rig: Agents, make: Make) -> None:
+    await rig.agent()
+    old, new = (make(WAITS, ports={"http": Port()}, env={"V": version}) for version in "12")
+    await rig.want(old)
+    before = await rig.until(lambda r: r.phase == "running")
+    index = await rig.want(new)
+    after = await rig.until(lambda r: r.manifest == sha_of(new) and r.phase == "running")
+    assert not alive(before)
+    assert (after.ports, after.intent, after.restarts) == (before.ports, index, 0)
+
+
+async def test_a_stop_is_graceful_first(rig: Agents, make: Make) -> None:
+    running = await rig.agent()
+    await rig.want(make(f"trap 'echo polite; exit 0' TERM; echo up; {WAITS}", stop=Stop(grace=60)))
+    await logged(running, "up")
+    other = make("exec sleep 1000")
+    await rig.want(other)
+    reality = await rig.until_running(other)
+    assert reality.exits[-1].code == 0
+    assert "polite" in await logged(running, "polite")
+
+
+async def test_a_stubborn_one_is_killed_after_its_grace(rig: Agents, make: Make) -> None:
+    running = await rig.agent()
+    await rig.want(make(f"trap '' TERM; echo up; {WAITS}", stop=Stop(grace=0.3)))
+    before = await rig.until(lambda r: r.phase == "running")
+    await logged(running, "up")
+    await rig.unwant()
+    await rig.until_gone()
+    assert not alive(before)
+
+
+async def test_a_check_runs_beside_it(rig: Agents, make: Make) -> None:
+    await rig.agent()
+    inside = ["/bin/sh", "-c", "test -e /tmp/well-$FARMD_PORT_HTTP"]
+    check = HealthCheck(type="command", command=inside, interval=0.1, timeout=5, failures=1)
+    script = f"trap 'rm /tmp/well-$FARMD_PORT_HTTP' USR1; touch /tmp/well-$FARMD_PORT_HTTP; {WAITS}"
+    await rig.want(make(script, health=check, ports={"http": Port()}))
+    well = await rig.until(lambda r: r.health.state == "passing")
+    os.kill(well.pid, signal.SIGUSR1)
+    ill = await rig.until(lambda r: r.health.state == "critical")
+    assert (ill.health.reason, ill.started) == ("exit code 1", well.started)
+
+
+async def test_it_runs_as_its_user(rig: Agents, make: Make) -> None:
+    running = await rig.agent()
+    manifest = make(f"id -u; {WAITS}")
+    user = "web" if manifest.runtime == "container" else "nobody"
+    await rig.want(make(f"id -u; {WAITS}", user=user, working_directory="/tmp"))
+    assert await logged(running, "\n") == ("1234\n" if user == "web" else "65534\n")
+
+
+async def test_r28_a_restart_is_one_new_start(rig: Agents, make: Make) -> None:
+    await rig.agent()
+    manifest = make(WAITS)
+    await rig.want(manifest)
+    before = await rig.until(lambda r: r.phase == "running")
+    await rig.want(manifest, restart=1)
+    after = await rig.until(lambda r: r.restart == 1 and r.phase == "running")
+    assert (after.started > before.started, after.restarts, alive(before)) == (True, 0, False)
+
+
+async def test_what_cannot_start_says_why(rig: Agents, make: Make) -> None:
+    await rig.agent()
+    await rig.want(make("", command=["/no/such/program"]))
+    failed = await rig.until(lambda r: r.phase == "failed" and r.reason)
+    assert "no such file or directory" in failed.reason.lower()
+    assert "\n" not in failed.reason
+
+
+async def test_its_log_is_limited(rig: Agents, make: Make) -> None:
+    running = await rig.agent()
+    script = f"i=0; while [ $i -lt 400 ]; do echo line $i; i=$((i+1)); done; echo end; {WAITS}"
+    await rig.want(make(script, logs=Logs(1024, 2)))
+    await logged(running, "end")
+    files = sorted(path.name for path in running.state.logs("web").glob("current.log*"))
+    assert files == ["current.log", "current.log.1", "current.log.2"]
+    assert all(path.stat().st_size <= 1024 for path in running.state.logs("web").glob("current.log*"))
