@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from farmd.nodes import commands as node_commands
 from farmd.replication.commands import RC
 from farmd.rollout import commands
@@ -95,11 +97,13 @@ def test_r14_a_move_that_was_under_way_is_ended_before_the_first_pod_goes(scene:
     assert node not in {node for _, node, _ in scene.sight.pods}
 
 
+@pytest.mark.parametrize("deadline", [20, 60])
 def test_r19_a_version_that_fails_on_most_nodes_is_reverted_although_that_freezes_all_else(
-    scene: Scene,
+    scene: Scene, deadline: int
 ) -> None:
+    """Also after the freeze has halted it."""
     rolling = Rolling(scene, 24)
-    rollout = rolling.begin(stages=["100%"], minimum=0, min_healthy_time=5, progress_deadline=20)
+    rollout = rolling.begin(stages=["100%"], minimum=0, min_healthy_time=5, progress_deadline=deadline)
     for agent in scene.agents.values():
         agent.lives[rollout.to_manifest] = 0.0
     rolling.until(lambda: len(scene.places(rollout.new)) > 12)
