@@ -113,7 +113,9 @@ class People:
         free = {
             name: rc
             for name, rc in dump.rcs.items()
-            if rc.replicas_desired and not (rc.managed_by or rc.deleting or self._bad(dump, rc))
+            if rc.name in (*CONTROLLERS, MANY)
+            and rc.replicas_desired
+            and not (rc.managed_by or rc.deleting or self._bad(dump, rc))
         }
         many = [rc for rc in free.values() if rc.name == MANY]
         if not free:
@@ -126,10 +128,14 @@ class People:
 
     async def say(self, dump: Dump) -> bool:
         """A word about a rollout that is under way."""
-        found = live(dump)
-        if found:
-            await self._commit(words.said(self._fleet.call, self._one(found), self._rng, self._counts))
-        return bool(found)
+        found = {each.id: each for each in live(dump).values() if each.old in dump.rcs}
+        if not found:
+            return False
+        rollout = self._one(found)
+        many = rollout.name == MANY
+        most = MANY_PODS if many else self._most(dump.rcs[rollout.old].node_selector)
+        await self._commit(words.said(self._fleet.call, rollout, most, self._rng, self._counts))
+        return True
 
     # -- owners of pods ------------------------------------------------------------------------
     async def create(self, dump: Dump) -> bool:

@@ -28,12 +28,13 @@ def policy(total: int, rng: random.Random) -> dict[str, Any]:
     return {"minimum": minimum, "stages": rng.choice(STAGES), "progress_deadline": 30}
 
 
-async def said(call: Call, rollout: Rollout, rng: random.Random, counts: Counter[str]) -> Mutation:
-    """One word about a rollout."""
+async def said(call: Call, rollout: Rollout, most: int, rng: random.Random, counts: Counter[str]) -> Mutation:
+    """One word about a rollout of a controller for which there is room for ``most`` pods."""
     word = rng.choice(WORDS)
     counts[f"say {word}"] += 1
     if word == "scale":
-        return await scale(call, rollout.name, max(1, rollout.replicas + rng.randint(-2, 2)))
+        replicas = max(1, min(most, rollout.replicas + rng.randint(-2, 2)))
+        return await scale(call, rollout.name, replicas)
     more = {"everything": True} if word == "approve" else {}
     mutation: Mutation = await getattr(commands, word)(call, rollout.name, **more)
     return mutation
