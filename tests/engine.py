@@ -30,6 +30,8 @@ default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
+[network]
+network_config_dir = "{folder}/networks"
 """
 
 
@@ -48,7 +50,7 @@ class PodmanEngine:
             )
             raise EngineMissing(f"the tests of containers need podman with runc: {what}")
         self._folder = Path(tempfile.mkdtemp(prefix="farmd-engine-"))
-        (self._folder / "containers.conf").write_text(_CONFIG)
+        (self._folder / "containers.conf").write_text(_CONFIG.format(folder=self._folder))
         (self._folder / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
         self._environment = {
             "PATH": _path(),
