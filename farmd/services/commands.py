@@ -23,6 +23,7 @@ from store.families import FAMILIES, ROLLOUTS, owners, owns_pods
 from store.keys import is_sentinel, valid_name
 from store.named import NamedRecords, Owner
 from store.nodes import Agent
+from store.operations import Operation
 from store.rollouts import Rollout
 from store.services import KIND, NOUN, Service, ServiceStore, reference
 
@@ -67,6 +68,8 @@ async def delete(call: Call, target: str) -> Mutation:
     """
     store = ServiceStore(call.client, call.keys)
     stored = await store.find(target)
+    # A rollout that begins after the rollouts were read writes the record of an owner.
+    there = [await _as_it_is(call, ref) for ref in stored.record.active if owns_pods(ref.partition("/")[0])]
     rollouts = await NamedRecords(call.client, call.keys, ROLLOUTS.name, Rollout, ROLLOUTS.name).list()
     for each in rollouts.items:
         if each.record.service == stored.record.id:
@@ -78,7 +81,15 @@ async def delete(call: Call, target: str) -> Mutation:
     held = await guard(call, KIND, stored.record.id, f"{NOUN} {stored.record.name!r}")
     before, after = {"exists": True, **held.before}, {"exists": False, **held.after}
     change = _change(stored.record, "delete", before=before, after=after, destructive=True)
-    return Mutation(change, (*held.operations, *store.delete(stored)))
+    return Mutation(change, (*held.operations, *there, *store.delete(stored)))
+
+
+async def _as_it_is(call: Call, ref: str) -> Operation:
+    """A check that an owner is as it is now, or still gone."""
+    family, _, owner = ref.partition("/")
+    key = call.keys.record(family, owner)
+    entry = await call.client.read(key)
+    return operations.check_index(key, entry.modify_index) if entry else operations.check_not_exists(key)
 
 
 async def rows(call: Call) -> tuple[list[ServiceRow], list[str]]:

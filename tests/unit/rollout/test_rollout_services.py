@@ -141,6 +141,19 @@ async def test_r12_a_service_that_changed_meanwhile_refuses_the_beginning() -> N
         assert await snapshot(call) == before
 
 
+async def test_r13_a_service_that_a_rollout_uses_meanwhile_is_not_deleted() -> None:
+    """A blue-green rollout leaves its service as it is until the switch."""
+    async with person() as call:
+        await created(call, rollout={"strategy": "blue-green"})
+        await commit(call, await commands.create(call, "public", "http", ["web"]))
+        late = await commands.delete(call, "public")
+        await commit(call, await update(call, rollout={"strategy": "blue-green"}))
+        before = await snapshot(call)
+        with pytest.raises(Conflict, match="changed since it was read"):
+            await commit(call, late)
+        assert await snapshot(call) == before
+
+
 async def test_a_version_without_the_port_of_a_service_is_refused() -> None:
     async with person() as call:
         await created(call)
