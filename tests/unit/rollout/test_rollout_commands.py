@@ -51,6 +51,15 @@ def policy(**fields: Any) -> dict[str, Any]:
     return {"rollout": {"strategy": "availability", **fields}}
 
 
+async def test_all_stages_are_approved_also_before_a_farm_told_of_the_first_one() -> None:
+    stages = [{"to": 1, "approve": True}, {"to": "50%", "approve": True}, {"to": "100%", "approve": True}]
+    async with person() as call:
+        await created(call)
+        await commit(call, await update(call, rollout={"stages": stages}))
+        await commit(call, await commands.approve(call, "web", everything=True))
+        assert (await rollout(call)).approved == len(stages)
+
+
 @pytest.mark.parametrize(("port", "numbered"), [(0, True), (8080, False)], ids=["any port", "a fixed port"])
 async def test_pods_of_both_versions_may_stand_on_one_node_unless_a_port_is_fixed(
     port: int, numbered: bool
