@@ -17,7 +17,7 @@ from farmd.pods.changes import Change, NodeChanges, Note, removal, repair, reser
 from farmd.rollout import serving
 from farmd.rollout.model import Action, Moves, Plan, Turn
 from farmd.rollout.noun import ROLLOUT, controller
-from farmd.rollout.reader import Reading
+from farmd.rollout.reader import Reading, of_rollout
 from farmd.work.context import Context
 from scheduler.model import Request
 from store import codec, operations
@@ -157,12 +157,9 @@ def _locked(reading: Reading, context: Context, claim: Claim) -> list[Operation]
 
 
 def _freed(reading: Reading) -> list[Operation]:
-    rollout = reading.stored.record
-    return [
-        operations.delete_cas(lock.key, lock.modify_index)
-        for lock in reading.locks.values()
-        if Holder.parse(lock.value).id == rollout.id
-    ]
+    item = reading.stored.record.id
+    found = [lock for lock in reading.locks.values() if of_rollout(lock, item)]
+    return [operations.delete_cas(lock.key, lock.modify_index) for lock in found]
 
 
 # -- the end ------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ class Phases:
 
     def see(self, rollout: str, phase: str) -> None:
         """A rollout is in this phase; ``""``: no worker of this farm works on it any more."""
+        if phase == self._now.get(rollout, ""):
+            return
         if phase:
             self._now[rollout] = phase
         else:

@@ -72,8 +72,8 @@ class Reader:
         work = context.caches.work.get(context.keys.work(KIND, self._item))
         state = work.record.rollout if work is not None else None
         records, locks = await self._records(rollout)
-        ours = [lock for lock in locks.values() if _ours(lock, self._item)]
-        others = [Holder.parse(lock.value) for lock in locks.values() if not _ours(lock, self._item)]
+        ours = [lock for lock in locks.values() if of_rollout(lock, self._item)]
+        others = [Holder.parse(lock.value) for lock in locks.values() if not of_rollout(lock, self._item)]
         held = len(ours) == 2 and all(lock.session == self._session for lock in ours)
         moving = state is not None and state.phase == "moving"
         busy = await self._busy(rollout) if moving and held else ""
@@ -233,6 +233,7 @@ class Reader:
         return pods.request(rc, await self._context.manifests.of(rc))
 
 
-def _ours(lock: Entry, item: str) -> bool:
+def of_rollout(lock: Entry, item: str) -> bool:
+    """Whether a mutation lock belongs to this rollout, under whatever claim."""
     holder = Holder.parse(lock.value)
     return (holder.kind, holder.id) == (KIND, item)
