@@ -1,4 +1,4 @@
-"""The endpoints of services, for those who route: kept while somebody asks, and told when they change.
+"""The endpoints of services, for routers: kept while somebody asks, and told when they change.
 
 One task a service that is asked for follows the pods of its owners in the farm's caches, for all who wait;
 one parked query follows the services' records (R23). Half a minute after the last question both end. What
@@ -184,6 +184,7 @@ class _Asked:
         forget: Callable[[str], None],
     ) -> None:
         self._name = name
+        self._key = ""
         self._records = records
         self.sightings = sightings
         self._clock = clock
@@ -258,18 +259,23 @@ class _Asked:
         return after
 
     def _service(self) -> Service | None:
-        """The record of that name.
+        """The record of that name; it is searched for only where it is not under the key of before.
 
         Raises:
             Doubt: its absence is not proven.
         """
-        named = (each.record for each in self._records.entries.values() if each.record.name == self._name)
-        found = next(named, None)
-        if found is None and (doubt := self._records.doubt):
+        found = self._records.get(self._key)
+        if found is None or found.record.name != self._name:
+            named = (each for each in self._records.entries.values() if each.record.name == self._name)
+            found = next(named, None)
+        if found is not None:
+            self._key = found.key
+            return found.record
+        if doubt := self._records.doubt:
             raise Doubt(doubt)
-        if found is None and self._records.broken:
+        if self._records.broken:
             raise Doubt(next(iter(self._records.broken.values())).message)
-        return found
+        return None
 
     def _tell(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
