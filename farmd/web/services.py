@@ -1,4 +1,4 @@
-"""The route of those who route: ``GET /v1/services/{name}/endpoints?index=N&wait=30s`` on a farm.
+"""The HTTP route for routers: ``GET /v1/services/{name}/endpoints?index=N&wait=30s`` on a farm.
 
 With the index of an earlier answer the request waits until the endpoints are others, like Consul's blocking
 queries; at the end of the wait they are answered as they are. The index of equal endpoints is equal on every
