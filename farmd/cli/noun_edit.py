@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -188,12 +188,18 @@ def specs_of(noun: Noun[Any, Any], paths: Sequence[str]) -> list[Any]:
 
 
 def text_of(path: str) -> str:
-    """The text of a file or of stdin."""
+    """The text of a file or of stdin, of which no more is read than a file may have."""
+    from farmd.commands.documents import MAX_BYTES
+
     try:
-        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        return raw.decode("utf-8")
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InputInvalid(f"{path}: cannot be read: {error.strerror}", source=path) from error
+    if len(raw) > MAX_BYTES:
+        raise InputInvalid(f"{path}: found more than {MAX_BYTES} bytes, expected fewer", source=path)
+    try:
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputInvalid(f"{path}: found bytes that are no UTF-8, expected text", source=path) from error
 

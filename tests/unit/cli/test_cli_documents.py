@@ -7,6 +7,7 @@ import time
 import pytest
 import yaml
 
+from farmd.cli.noun_edit import text_of
 from farmd.cli.output import as_yaml
 from farmd.commands import documents
 from store.errors import InputInvalid
@@ -113,3 +114,8 @@ def test_honest_aliases_and_merges_work() -> None:
         "mine": {"x": 1, "y": 2},
         "same": {"x": 1},
     }
+
+
+def test_a_file_without_an_end_is_refused() -> None:
+    with pytest.raises(InputInvalid, match="/dev/zero: found more than 1048576 bytes, expected fewer"):
+        text_of("/dev/zero")
