@@ -15,6 +15,7 @@ import sys
 from dataclasses import dataclass
 
 from store.errors import InputInvalid
+from store.mistakes import shown
 
 HEX_DIGITS = "0123456789abcdef"
 SENTINEL = ".present"
@@ -27,7 +28,7 @@ _INSTANCE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?(~[0-9]+)
 def _checked(pattern: re.Pattern[str], field: str, value: str, expected: str) -> str:
     # A name with the ending of a sentinel would be taken for one.
     if not pattern.fullmatch(value) or ".." in value or value.endswith(SENTINEL):
-        raise InputInvalid(f"{field}: found {value!r}, expected {expected}", field=field, found=value)
+        raise InputInvalid(f"{field}: found {shown(value)}, expected {expected}", field=field, found=value)
     return value
 
 

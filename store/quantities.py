@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import msgspec
 
 from store.errors import InputInvalid
+from store.mistakes import shown
 
 _NUMBER = r"\d{1,19}(?:\.\d{1,19})?"
 _TIMES = {
@@ -41,7 +42,7 @@ def seconds(text: str) -> float:
         return float(text)
     parts = found.groups() if (found := _DURATION.fullmatch(text)) else ()
     if not any(parts):
-        raise InputInvalid(f"found {text!r}, expected a time such as 90, 500ms, 5m, 1h30m or 2d")
+        raise InputInvalid(f"found {shown(text)}, expected a time such as 90, 500ms, 5m, 1h30m or 2d")
     sizes = zip(parts, _TIMES.values(), strict=True)
     return float(sum(Fraction(number) * size for number, size in sizes if number))
 
@@ -57,7 +58,7 @@ def amount(text: str) -> float:
 
 def _exact(text: str) -> Fraction:
     if (found := _AMOUNT.fullmatch(text)) is None:
-        raise InputInvalid(f"found {text!r}, expected an amount such as 2, 500m, 64Mi or 1.5Gi")
+        raise InputInvalid(f"found {shown(text)}, expected an amount such as 2, 500m, 64Mi or 1.5Gi")
     return Fraction(found[1]) * _AMOUNTS[found[2]]
 
 
@@ -68,7 +69,7 @@ def whole(text: str) -> int:
         InputInvalid: not such a text, or not a whole number.
     """
     if (found := _exact(text)).denominator != 1:
-        raise InputInvalid(f"found {text!r}, expected a whole number such as 4096 or 64Mi")
+        raise InputInvalid(f"found {shown(text)}, expected a whole number such as 4096 or 64Mi")
     return int(found)
 
 

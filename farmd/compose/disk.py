@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
-from dotenv import dotenv_values
-
+from farmd.compose.env_file import pairs
 from store.errors import InputInvalid
 
 NAMES = ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml")
@@ -57,5 +55,5 @@ def variables(env: Mapping[str, str], folder: Path, text: Callable[[str], str]) 
     path = folder / ".env"
     if env.get("COMPOSE_DISABLE_ENV_FILE", "").lower() in ("1", "true") or not path.is_file():
         return dict(env)
-    pairs = dotenv_values(stream=StringIO(text(str(path))), interpolate=False)
-    return {key: value or "" for key, value in pairs.items()} | dict(env)
+    found = pairs(text(str(path)), str(path))
+    return {key: value or "" for key, value in found.items()} | dict(env)

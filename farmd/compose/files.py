@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from io import StringIO
-
-from dotenv import dotenv_values
 
 from farmd.compose import schema
+from farmd.compose.env_file import pairs
 from farmd.compose.errors import refuse
 from farmd.compose.load import Files
 from farmd.compose.scalars import word
@@ -36,8 +34,10 @@ def environment(said: schema.Service, around: Surroundings) -> dict[str, str]:
         path = file.path if file.path.startswith("/") else f"{around.folder}/{file.path}"
         if not file.required and not around.files.exists(path):
             continue
-        pairs = dotenv_values(stream=StringIO(around.files.read(path)), interpolate=False)
-        found |= {key: around.env.get(key, "") if value is None else value for key, value in pairs.items()}
+        said_there = pairs(around.files.read(path), path)
+        found |= {
+            key: around.env.get(key, "") if value is None else value for key, value in said_there.items()
+        }
     for key, value in said.environment.items():
         if value is not None:
             found[key] = word(value)

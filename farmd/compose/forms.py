@@ -34,6 +34,9 @@ def _service(value: Any, name: str, source: str) -> Any:
     if not isinstance(value, dict):
         raise InputInvalid(f"{source}: services.{name}: found {shown(value)}, expected a mapping with image")
     result = _without_nothing(value)
+    if "image" not in result:
+        where = f"{source}: services.{name}.image"
+        raise InputInvalid(f"{where}: missing, expected an image: none is built here", field=where)
     for key, each in result.items():
         where = f"{source}: services.{name}.{key}"
         plain = normal(key, each, (*path, key))

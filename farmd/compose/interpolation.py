@@ -14,6 +14,7 @@ from store.mistakes import shown
 
 _NAME = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _OPERATOR = re.compile(r":?[-?+]")
+_BRACE = re.compile(r"\$\$|\$\{|\}")
 DEEPEST = 20
 
 
@@ -40,20 +41,18 @@ class Interpolation:
             return value.map(lambda each: self.document(each, path))
         return value
 
-    def text(self, template: str, path: str, depth: int = 0) -> str:
+    def text(self, template: str, path: str) -> str:
         """One value."""
         if "$" not in template:
             return template
-        if depth > DEEPEST:
-            raise InputInvalid(f"{path}: found variables in more than {DEEPEST} levels, expected fewer")
         parts, at = [], 0
         while (start := template.find("$", at)) >= 0:
             parts.append(template[at:start])
-            replacement, at = self._one(template, start + 1, path, depth)
+            replacement, at = self._one(template, start + 1, path)
             parts.append(replacement)
         return "".join([*parts, template[at:]])
 
-    def _one(self, template: str, at: int, path: str, depth: int) -> tuple[str, int]:
+    def _one(self, template: str, at: int, path: str) -> tuple[str, int]:
         """What stands for the variable behind the ``$`` before ``at``, and where the text goes on."""
         if template.startswith("$", at):
             return "$", at + 1
@@ -63,7 +62,7 @@ class Interpolation:
             raise _invalid(template, path)
         if not braced:
             return self._value(name[0]), name.end()
-        end = _closing(template, name.end())
+        end = _closing(template, name.end(), path)
         if end < 0:
             raise _invalid(template, path)
         rest = template[name.end() : end]
@@ -72,19 +71,19 @@ class Interpolation:
             if rest:
                 raise _invalid(template, path)
             return self._value(name[0]), end + 1
-        return self._chosen(name[0], operator[0], rest[operator.end() :], path, depth), end + 1
+        return self._chosen(name[0], operator[0], rest[operator.end() :], path), end + 1
 
-    def _chosen(self, name: str, operator: str, word: str, path: str, depth: int) -> str:
+    def _chosen(self, name: str, operator: str, word: str, path: str) -> str:
         value = self._env.get(name)
         given = bool(value) if operator.startswith(":") else value is not None
         if operator.endswith("+"):
-            return self.text(word, path, depth + 1) if given else ""
+            return self.text(word, path) if given else ""
         if given:
             return value or ""
         if operator.endswith("?"):
-            why = self.text(word, path, depth + 1)
+            why = self.text(word, path)
             raise InputInvalid(f"{path}: variable {name} has no value{': ' if why else ''}{why}", field=path)
-        return self.text(word, path, depth + 1)
+        return self.text(word, path)
 
     def _value(self, name: str) -> str:
         if name not in self._env:
@@ -92,19 +91,21 @@ class Interpolation:
         return self._env.get(name, "")
 
 
-def _closing(template: str, at: int) -> int:
-    """Where the brace ends that is open at ``at``; -1: nowhere."""
+def _closing(template: str, at: int, path: str) -> int:
+    """Where the brace ends that is open at ``at``; -1: nowhere.
+
+    The levels within are counted here, so a text costs at most ``DEEPEST`` passes.
+    """
     depth = 0
-    while at < len(template):
-        if template.startswith("$$", at):
-            at += 1
-        elif template.startswith("${", at):
-            depth += 1
-        elif template[at] == "}":
+    for found in _BRACE.finditer(template, at):
+        if found[0] == "}":
             if not depth:
-                return at
+                return found.start()
             depth -= 1
-        at += 1
+        elif found[0] == "${":
+            depth += 1
+            if depth > DEEPEST:
+                raise InputInvalid(f"{path}: found variables in more than {DEEPEST} levels, expected fewer")
     return -1
 
 

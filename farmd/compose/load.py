@@ -24,6 +24,8 @@ from store.errors import InputInvalid
 from store.mistakes import nearest, shown
 
 Document = dict[str, Any]
+LONGEST_CHAIN = 64
+"""How many services may extend one another in a row."""
 
 
 class Files(Protocol):
@@ -100,7 +102,10 @@ class _Loading:
             for source, each in parsed:
                 _check_mapping(each, source)
                 _check_keys(each, source)
-                result = merged(result, self.interpolation.document(each, ""))
+                try:
+                    result = merged(result, self.interpolation.document(each, ""))
+                except InputInvalid as error:
+                    raise InputInvalid(f"{source}: {error.message}", **error.fields) from error
             self.read[path] = result
         return self.read[path]
 
@@ -109,6 +114,11 @@ class _Loading:
         if (path, name) in way:
             circle = " -> ".join(service for _, service in (*way, (path, name)))
             raise InputInvalid(f"{path}: services.{name}.extends: goes in a circle: {circle}")
+        if len(way) == LONGEST_CHAIN:
+            raise InputInvalid(
+                f"{path}: services.{way[0][1]}.extends: found more than {LONGEST_CHAIN} services"
+                " in one chain, expected fewer"
+            )
         service = self.raw(path).get("services", {}).get(name)
         if not isinstance(service, dict) or "extends" not in service:
             return service
@@ -167,7 +177,9 @@ def _check_keys(value: Any, source: str, path: str = "") -> None:
     elif isinstance(value, dict):
         for key, each in value.items():
             if not isinstance(key, str):
-                raise InputInvalid(f"{source}: {path or 'document'}: found the key {key!r}, expected text")
+                raise InputInvalid(
+                    f"{source}: {path or 'document'}: found the key {shown(key)}, expected text"
+                )
             _check_keys(each, source, f"{path}.{key}".lstrip("."))
     elif isinstance(value, list):
         for at, each in enumerate(value):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,7 @@ from store.errors import InputInvalid
 from store.keys import valid_name
 from store.mistakes import nearest, shown
 
+LONGEST_CIRCLE = 10
 CONDITIONS = {
     "service_started": "started",
     "service_healthy": "healthy",
@@ -151,19 +153,16 @@ def _before(key: str, document: schema.Project, source: str) -> dict[str, str]:
 
 
 def _check_circle(after: Mapping[str, Mapping[str, str]], source: str) -> None:
-    done: set[str] = set()
-
-    def visit(name: str, way: tuple[str, ...]) -> None:
-        if name in way:
-            circle = " -> ".join((*way[way.index(name) :], name))
-            raise InputInvalid(f"{source}: depends_on goes in a circle: {circle}", field="depends_on")
-        if name not in done:
-            for other in sorted(after[name]):
-                visit(other, (*way, name))
-            done.add(name)
-
-    for name in sorted(after):
-        visit(name, ())
+    try:
+        TopologicalSorter(after).prepare()
+    except CycleError as error:
+        names = error.args[1][:0:-1]  # backwards: each needs the next; the last is the first again
+        first = names.index(min(names))
+        circle = [*names[first:], *names[:first], names[first]]
+        told = circle if len(circle) <= LONGEST_CIRCLE else [*circle[:LONGEST_CIRCLE], "…"]
+        raise InputInvalid(
+            f"{source}: depends_on goes in a circle: {' -> '.join(told)}", field="depends_on"
+        ) from error
 
 
 def _together(document: schema.Project, specs: Mapping[str, ServiceSpec]) -> bool:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from store.errors import InputInvalid
+from store.mistakes import shown
 
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(b|k|kb|m|mb|g|gb|t|tb)?", re.IGNORECASE)
 _POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -18,31 +19,31 @@ _POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 def size(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise InputInvalid(f"found {text!r}, expected a size such as 64m or 1.5g")
+        raise InputInvalid(f"found {shown(text)}, expected a size such as 64m or 1.5g")
     return int(float(found[1]) * 1024 ** _POWERS[(found[2] or "").lower()[:1]])
 
 
 def count(text: str) -> int:
     if not re.fullmatch(r"-?\d{1,18}", text):
-        raise InputInvalid(f"found {text!r}, expected a whole number")
+        raise InputInvalid(f"found {shown(text)}, expected a whole number")
     return int(text)
 
 
 def _number(text: str) -> float:
     if not re.fullmatch(r"\d{1,15}(\.\d{1,9})?", text):
-        raise InputInvalid(f"found {text!r}, expected a number such as 0.5")
+        raise InputInvalid(f"found {shown(text)}, expected a number such as 0.5")
     return float(text)
 
 
 def _flag(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise InputInvalid(f"found {text!r}, expected true or false")
+        raise InputInvalid(f"found {shown(text)}, expected true or false")
     return text.lower() == "true"
 
 
 def file_mode(text: str) -> int:
     if not re.fullmatch(r"(0o?)?[0-7]{1,4}", text):
-        raise InputInvalid(f"found {text!r}, expected a mode such as 0440")
+        raise InputInvalid(f"found {shown(text)}, expected a mode such as 0440")
     return int(text.removeprefix("0o"), 8)
 
 
@@ -50,7 +51,7 @@ def _split(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise InputInvalid(f"found {text!r}, expected words with closed quotes") from error
+        raise InputInvalid(f"found {shown(text)}, expected words with closed quotes") from error
 
 
 def _reads(parse: Callable[[str], object]) -> msgspec.Meta:

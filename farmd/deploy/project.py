@@ -84,15 +84,14 @@ def plan_project(
 def ordered(services: Mapping[str, object], after: Mapping[str, Collection[str]]) -> list[str]:
     """The services, each behind those that it needs, else in the order of their names; without circles."""
     found: dict[str, None] = {}
-
-    def visit(name: str) -> None:
-        if name not in found and name in services:
-            for other in sorted(after.get(name, ())):
-                visit(other)
+    waiting = sorted(services, reverse=True)
+    while waiting:
+        name = waiting.pop()
+        missing = [other for other in after.get(name, ()) if other in services and other not in found]
+        if missing and name not in found:
+            waiting += [name, *sorted(missing, reverse=True)]
+        else:
             found[name] = None
-
-    for name in sorted(services):
-        visit(name)
     return list(found)
 
 

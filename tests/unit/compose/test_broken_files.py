@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farmd.compose import schema
+from farmd.deploy.project import ordered
 from store.errors import InputInvalid
 from tests.unit.compose.disk import project, resolved
 
@@ -27,12 +28,25 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
     "services a list": ("services: [a]", "services: found a list, expected at least one service"),
     "service a text": ("services: {a: nginx}", "services.a: found 'nginx', expected a mapping with image"),
     "no image": ("services: {a: {command: x}}", "services.a.image: missing"),
-    "build alone": ("services: {a: {build: .}}", "services.a.image: missing"),
+    "build alone": ("services: {a: {build: .}}", "a.image: missing, expected an image: none is built here"),
     "bad image": ("services: {a: {image: 'A B'}}", "services.a: image: found 'A B', expected an image"),
     "bad name": ("services: {A_b: {image: x}}", "services: found 'A_b', expected 1 to 63"),
     "unset": (
         "services: {a: {image: 'x:${TAG:?tell the version}'}}",
         "services.a.image: variable TAG has no value: tell the version",
+    ),
+    "unset in a file": ("services: {a: {image: '${TAG?}'}}", "shop/0.yaml: services.a.image: variable TAG"),
+    "deep template": (
+        "services: {a: {image: '" + "${A:-" * 90_000 + "}" * 90_000 + "'}}",
+        "services.a.image: found variables in more than 20 levels",
+    ),
+    "long number": (f"services: {{a: {{image: x, mem_limit: '{'9' * 999}g'}}}}", "9…, expected a size"),
+    "long time": (f"services: {{a: {{image: x, stop_grace_period: '{'9' * 999}h'}}}}", "9…, expected a time"),
+    "long name": (f"services: {{{'a' * 999}: {{image: x}}}}", "a…, expected 1 to 63"),
+    "nothing as key": ("services: {~: {image: x}}", "found the key nothing, expected text"),
+    "long chain of extends": (
+        "services: {s0: {image: x}" + "".join(f", s{n}: {{extends: s{n - 1}}}" for n in range(1, 1500)) + "}",
+        "extends: found more than 64 services in one chain",
     ),
     "bad template": ("services: {a: {image: '${}'}}", "services.a.image: found '${}', expected variables"),
     "circle": ("services: {a: {image: x, depends_on: [b]}, b: {image: x, depends_on: [a]}}", "a -> b -> a"),
@@ -43,6 +57,12 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
     "condition": (
         "services: {a: {image: x, depends_on: {b: {condition: healthy}}}, b: {image: x}}",
         "condition: found 'healthy', did you mean 'service_healthy'?",
+    ),
+    "long circle": (
+        "services: {"
+        + ", ".join(f"s{n}: {{image: x, depends_on: [s{(n + 1) % 3000}]}}" for n in range(3000))
+        + "}",
+        "depends_on goes in a circle: ",
     ),
     "extends circle": ("services: {a: {extends: b}, b: {extends: a}}", "goes in a circle: a -> b -> a"),
     "extends nothing": ("services: {a: {extends: webb}, web: {image: x}}", "did you mean 'web'?"),
@@ -197,3 +217,16 @@ def test_what_no_agent_takes_is_refused_before_it_is_planned(keys: str, expected
     with pytest.raises(InputInvalid) as caught:
         resolved(project(f"services: {{a: {{image: x, {keys}}}}}"))
     assert expected in caught.value.message
+
+
+def test_a_line_of_a_file_of_variables_that_cannot_be_read_is_named() -> None:
+    files = {"bad.env": "A=1\nB C D\n"}
+    with pytest.raises(InputInvalid) as caught:
+        project("services: {a: {image: x, env_file: bad.env}}", files=files)
+    assert caught.value.message == ("shop/0.yaml: shop/bad.env: line 2: found 'B C D', expected NAME=value")
+
+
+def test_a_long_chain_of_dependencies_is_planned_from_its_end() -> None:
+    chain = ", ".join(f"s{n:04}: {{image: x, depends_on: [s{n + 1:04}]}}" for n in range(3000))
+    found = project(f"services: {{{chain}, s3000: {{image: x}}}}")
+    assert ordered(found.services, found.after) == sorted(found.services, reverse=True)
