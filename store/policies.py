@@ -72,14 +72,19 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.strategy in ("availability", "blue-green")
 
 
+def staged(stage: Stage | int | str) -> Stage:
+    """A stage, however short people wrote it."""
+    return stage if isinstance(stage, Stage) else Stage(to=stage)
+
+
 def check_gates(policy: Policy, path: str) -> None:
     """Refuse gates that could never be asked, or never pass; ``path`` is the field of the policy.
 
     Raises:
         InputInvalid: naming the field, what was found and what was expected.
     """
-    stages = [stage.gates if isinstance(stage, Stage) else () for stage in policy.stages]
-    gates.check(policy.gates, stages, policy.progress_deadline, path)
+    stages = map(staged, policy.stages)
+    gates.check(policy.gates, [stage.gates for stage in stages], policy.progress_deadline, path)
 
 
 def at_least(part: int | str, whole: int) -> int:

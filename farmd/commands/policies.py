@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from farmd.commands.specs import check_seconds
 from store.errors import InputInvalid
-from store.policies import Policy, Stage, check_gates
+from store.policies import Policy, check_gates, staged
 
 MOST_STAGES = 20
 _TIMES = ("progress_deadline", "deadline", "keep_old")
@@ -32,7 +32,7 @@ def check_policy(policy: Policy, path: str) -> None:
 
 
 def _check_stages(policy: Policy, path: str) -> None:
-    stages = [stage if isinstance(stage, Stage) else Stage(to=stage) for stage in policy.stages]
+    stages = [staged(stage) for stage in policy.stages]
     if len(stages) > MOST_STAGES:
         _refuse(f"{path}.stages", f"{len(stages)}", f"at most {MOST_STAGES}")
     for number, stage in enumerate(stages):

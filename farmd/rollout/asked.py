@@ -17,11 +17,11 @@ from farmd.commands.specs import File
 from farmd.rollout.creation import begin, toward
 from farmd.rollout.noun import controller
 from farmd.rollout.ru import from_p2, is_p2
-from farmd.rollout.stages import staged, stages
+from farmd.rollout.stages import stages
 from store import codec
 from store.errors import InputInvalid
 from store.manifests import Manifest
-from store.policies import Policy, Stage
+from store.policies import Policy, Stage, staged
 from store.rcs import ReplicationController
 from store.rollouts import Rollout
 

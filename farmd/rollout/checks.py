@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from farmd.commands.policies import check_policy
-from farmd.rollout.stages import minimum, staged
+from farmd.rollout.stages import minimum
 from store.errors import InputInvalid
-from store.policies import Policy, at_least
+from store.policies import Policy, at_least, staged
 from store.rollouts import Rollout
 
 

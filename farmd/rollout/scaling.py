@@ -10,9 +10,9 @@ from farmd.rollout import noun
 from farmd.rollout.checks import check_floor
 from farmd.rollout.commands import live, phase
 from farmd.rollout.creation import floored
-from farmd.rollout.stages import minimum, staged
+from farmd.rollout.stages import minimum
 from store.errors import Conflict, NotFound
-from store.policies import Policy
+from store.policies import Policy, staged
 from store.rcs import ReplicationController
 from store.rollouts import KIND, Rollout
 

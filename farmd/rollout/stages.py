@@ -10,7 +10,7 @@ import msgspec
 
 from farmd.rollout.progressive import paced
 from store.gates import Gate
-from store.policies import Policy, Stage, at_least, at_most
+from store.policies import Policy, Stage, at_least, at_most, staged
 from store.rollouts import Rollout
 
 
@@ -51,11 +51,6 @@ def minimum(rollout: Rollout) -> int:
             after - before for before, after in pairwise([rollout.started_to, *steps(rollout)])
         )
     return total - 1
-
-
-def staged(stage: Stage | int | str) -> Stage:
-    """A stage, however short people wrote it."""
-    return stage if isinstance(stage, Stage) else Stage(to=stage)
 
 
 def stages(policy: Policy) -> list[Stage]:
