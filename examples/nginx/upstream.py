@@ -8,6 +8,7 @@ pods is available, the last upstream stays. It needs nothing but Python.
 """
 
 import argparse
+import http.client
 import itertools
 import json
 import os
@@ -74,7 +75,13 @@ def main():
                 subprocess.run(shlex.split(told.reload), check=True)
             say(f"{len(endpoints)} endpoints" if endpoints else "no endpoints, the last ones stay")
             index = now
-        except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            http.client.HTTPException,
+            subprocess.SubprocessError,
+        ) as error:
             say(f"{farm}: {error}")
             farm = next(farms)
             time.sleep(PAUSE_SECONDS)
