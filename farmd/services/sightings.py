@@ -40,12 +40,15 @@ class Doubt(FarmdError):
 
 
 class Running:
-    """Which instances run for which owner, as agents say; empty until it is filled."""
+    """Which instances run for which owner, as agents say; empty until it is filled.
+
+    Of a reality that does not decode, what it said before stays (R22).
+    """
 
     def __init__(self, caches: Caches, keys: Keys) -> None:
         self._reality = caches.reality
         self._keys = keys
-        self._owners: dict[str, str] = {}
+        self._said: dict[str, Glance] = {}
         self._of: dict[str, set[str]] = {}
 
     def fill(self) -> None:
@@ -54,26 +57,29 @@ class Running:
 
     def clear(self) -> None:
         """Know nothing any more."""
-        self._owners.clear()
+        self._said.clear()
         self._of.clear()
 
     def changed(self, keys: Iterable[str]) -> set[str]:
         """Take in the realities that changed; the owners that this concerns."""
         found = set[str]()
-        for key in keys:
-            before, stored = self._owners.pop(key, ""), self._reality.get(key)
-            self._of.get(before, set()).discard(key)
+        for key in set(keys).difference(self._reality.broken):
+            before, stored = self._said.pop(key, None), self._reality.get(key)
+            if before is not None:
+                self._of[before.owner].discard(key)
+                found.add(before.owner)
             if stored is not None:
-                self._owners[key] = stored.record.owner
+                self._said[key] = stored.record
                 self._of.setdefault(stored.record.owner, set()).add(key)
-            found |= {before, self._owners.get(key, "")}
+                found.add(stored.record.owner)
         return found
 
     def of(self, owner: str) -> dict[Place, Glance]:
         """What runs for an owner."""
-        seen = {key: self._reality.get(key) for key in self._of.get(owner, ())}
         return {
-            self._keys.reality_parts(key): stored.record for key, stored in seen.items() if stored is not None
+            self._keys.reality_parts(key): self._said[key]
+            for key in self._of.get(owner, ())
+            if self._reality.holds(key)
         }
 
 
@@ -154,8 +160,8 @@ class Sightings:
         """A pod by what its agent says; it counts for the intent that the agent acted on."""
         node, manifest = place[0], glance.manifest
         known, key = self._fleet.intent(place), self._keys.intent(*place)
-        intent: Stored[Intent] | None = known
-        if known is None and not self._caches.intent.knows(key, glance.intent):
+        intents, intent = self._caches.intent, known
+        if known is None and (key in intents.broken or not intents.knows(key, glance.intent)):
             intent = Stored(key, Intent(manifest, owner.id), glance.intent, b"")
         return PodState(
             Stored(key, Pod(manifest), glance.intent, b""),

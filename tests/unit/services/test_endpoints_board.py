@@ -330,3 +330,19 @@ async def test_a_port_that_cannot_be_read_is_read_again(post: Post) -> None:
     assert not asked.done()
     post.farm.before = None
     assert len((await post.changed(asked, 2.0)).endpoints) == 1
+
+
+@pytest.mark.parametrize("key", [KEYS.reality("n1", "hello"), KEYS.intent("n1", "hello")])
+async def test_r22_what_is_said_of_a_pod_and_does_not_decode_takes_no_endpoint_away(
+    post: Post, key: str
+) -> None:
+    assert await post.nodes() == ["n1"]
+    before = await post.call.client.read(key)
+    assert before is not None
+    await post.call.client.put(key, b"{")
+    await pod(post.call, post.rc, "n2", port=20002)
+    await post.clock.advance(12.0)
+    assert await post.nodes() == ["n1", "n2"]
+    await post.call.client.delete(key)
+    await post.clock.advance(2.0)
+    assert await post.nodes() == ["n2"]
