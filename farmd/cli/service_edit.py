@@ -27,7 +27,7 @@ async def create(invocation: Invocation, name: str, port: str, owners: tuple[str
 @command("delete", mutates=True)
 @targets(NOUN, objects(KIND))
 async def delete(invocation: Invocation, names: tuple[str, ...]) -> None:
-    """Delete services; the pods stay, but those who route find none of them any more."""
+    """Delete services; the pods stay, but routers do not find them any more."""
     prepared = [await commands.delete(invocation.call, name) for name in names]
     # A name and an id may mean the same service.
     await apply(invocation, list({mutation.change.id: mutation for mutation in prepared}.values()))

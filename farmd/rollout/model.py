@@ -118,9 +118,9 @@ class Snapshot:
     """One rollout at one moment; ``old`` or ``new`` None: that controller is gone.
 
     ``frozen`` is the evidence of a freeze that holds it, for ``frozen_for`` seconds now; ``curable``: it
-    is mass ill health, which holds no way back. ``locked`` is who
-    else holds a mutation lock, ``locks`` whether this claim's session holds both. ``busy``: a worker of one
-    of the controllers has a move to end first. ``risen``: when this worker last saw progress (seconds since
+    is mass ill health, which holds no way back. ``locked`` names another holder of a mutation lock, ``locks``
+    is whether this claim's session holds both. ``busy`` says what a worker of one of the controllers has to
+    end first. ``risen``: when this worker last saw progress (seconds since
     the epoch). ``now``: likewise. ``gates`` is what gates said, by their names. ``fit`` are places of the
     source that the target may take over in place.
     """

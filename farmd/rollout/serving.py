@@ -1,4 +1,4 @@
-"""The services of a rollout: whose pods those who route find while it lasts, and after it.
+"""The services of a rollout: whose pods routers find while it lasts, and after it.
 
 Old and new serve side by side from its beginning to its end; in a blue-green rollout the new version serves
 once the old one does not, by one write. What must never break: a service always names an owner that serves,
