@@ -9,6 +9,7 @@ lot, and a pod stays on a machine that only takes no new ones.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -140,6 +141,8 @@ class _Planner:
     removals: list[Operation] = field(default_factory=list)
     short: list[str] = field(default_factory=list)
     amounts: dict[str, float] = field(default_factory=dict)
+    own: Counter[str] = field(default_factory=Counter)
+    """How many pods of the service each machine will have by the plan so far."""
 
     def choose(self) -> None:
         """Tell the machines that may get pods, and the pods that may stay."""
@@ -155,6 +158,7 @@ class _Planner:
             waits = self.spec.on_lost == "wait" and self._lost(machine)
             if waits or self.state.bit(machine) & retained:
                 self.left.setdefault(machine, []).append(pod)
+                self.own[machine] += 1
             else:
                 self.gone.append(pod)
         for pods in self.left.values():
@@ -187,7 +191,8 @@ class _Planner:
             planned += sum(map(self._run, places))
         if planned < self.spec.replicas:
             self.short.append(f"{self.spec.replicas - planned} of {self.spec.replicas} pods find no machine")
-        self.changes.sort(key=lambda each: not _failing(each, self.service.containers))
+        failing = {pod.place for pod in self.service.containers if pod.failing}
+        self.changes.sort(key=lambda each: getattr(each, "place", None) not in failing)
         self._remove([pod for pods in self.left.values() for pod in pods])
 
     def everywhere(self) -> None:
@@ -239,9 +244,10 @@ class _Planner:
         """Plan one more pod on a machine, if it may take one."""
         if not self.state.bit(machine) & self.eligible or not self._has_room(machine):
             return False
-        if 0 < self.spec.placement.max_per_node <= self._own(machine) or self._holds_port(machine):
+        if 0 < self.spec.placement.max_per_node <= self.own[machine] or self._holds_port(machine):
             return False
         self.state.reserve(machine, self.amounts, self.service.id)
+        self.own[machine] += 1
         self.changes.append(RunContainerOperation(self.service.id, self.spec, machine))
         return True
 
@@ -272,13 +278,6 @@ class _Planner:
         self.gone = []
         self.removals += [RemoveContainerOperation(self.service.id, pod.place) for pod in leaving]
 
-    def _own(self, machine: str) -> int:
-        """How many pods of the service the machine will have by the plan so far."""
-        standing = sum(pod.place[0] == machine for pod in self.service.containers if pod not in self.gone)
-        return standing + sum(
-            isinstance(op, RunContainerOperation) and op.machine == machine for op in self.changes
-        )
-
     def _holds_port(self, machine: str) -> bool:
         """Whether a pod of the service has, or will have, a port there that no second one can have."""
         if not any(port.published for port in self.spec.ports):
@@ -308,9 +307,3 @@ def _across(spec: ServiceSpec) -> bool:
     """Whether rules or preferences of its placement compare machines with one another."""
     said = spec.placement
     return bool(said.affinity or said.anti_affinity or said.spread)
-
-
-def _failing(operation: Operation, containers: tuple[Container, ...]) -> bool:
-    return isinstance(operation, ReplaceContainerOperation) and any(
-        pod.failing and pod.place == operation.place for pod in containers
-    )

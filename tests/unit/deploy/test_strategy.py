@@ -7,6 +7,7 @@ no room for both decides the order before the file does.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -328,3 +329,10 @@ def test_a_replicated_plan_ends_with_as_many_pods_as_wanted_or_says_why(
         standing = {pod.place for pod in service.containers}
         fresh = [pod.place[0] for pod in after if pod.place not in standing]
         assert all(held.count(machine) == 1 for machine in fresh)
+
+
+def test_a_plan_of_very_many_pods_keeps_the_limit_of_each_machine() -> None:
+    planned = plan("A B C", "", spec(replicas=100_000, most=30_000))
+    placed = Counter(each.machine for each in planned if isinstance(each, RunContainerOperation))
+    assert placed == {"A": 30_000, "B": 30_000, "C": 30_000}
+    assert planned.short == ("10000 of 100000 pods find no machine",)
