@@ -50,10 +50,14 @@ class ControllerRules:
         )
 
     def _counted(self, moment: Moment, rc: ReplicationController) -> Iterable[str]:
-        """Removals end at the desired count and so do additions; a move may stand on both feet."""
+        """Removals end at the desired count and so do additions; a move may stand on both feet.
+
+        While it does, another pod may have gone by a forced drain: one foot goes all the same, and what is
+        missing then is placed next.
+        """
         before, gone = len(self._look.standing(rc.id)), len({p for p in moment.gone if p[0] == rc.id})
         after = before - gone + len({p for p in moment.added if p[0] == rc.id})
-        pair = any(audit.action == "transfer.finish" for audit in moment.audits)
+        pair = any(audit.action in ("transfer.finish", "transfer.rollback") for audit in moment.audits)
         if gone and after < min(before - pair, rc.replicas_desired) and not self._forced(moment):
             yield f"{rc.name}: from {before} to {after} pods, desired are {rc.replicas_desired}"
         work = self._look.at(Work, self._keys.work("rcs", rc.id))
