@@ -167,10 +167,13 @@ class ClusterState:
         return [place.node for place in allocation(asked_of, count, view).assignments]
 
     def no_machine(self, request: Request, service: str, machines: Machines = -1) -> NoMachine:
-        """The error that no machine takes a service, with each machine's reasons; ``machines`` would."""
+        """The error that no machine takes a service, with the reasons; ``machines`` would.
+
+        Machines with the same reasons are told together: the message is kept in records, too.
+        """
         requirement = compile_request(request)
         amounts = asked(request.manifest)
-        told = []
+        alike: dict[str, list[str]] = {}
         for name in sorted(self.view):
             node = self.view[name]
             reasons = [each.text for each in standing_reasons(requirement, node)]
@@ -179,7 +182,12 @@ class ClusterState:
                 reasons.append("what is left of it goes to other services of this plan")
             if not reasons and not machines & self._bits[name]:
                 reasons.append("has not the volumes that the service mounts")
-            told += [f"{name}: {', '.join(reasons)}"] if reasons else []
+            if reasons:
+                alike.setdefault(", ".join(reasons), []).append(name)
+        told = [
+            f"{first}{f' and {len(others)} more' if others else ''}: {why}"
+            for why, (first, *others) in alike.items()
+        ]
         why = "; ".join(told) or "there are no machines"
         return NoMachine(f"services.{service}: no machine can take it: {why}", service=service)
 

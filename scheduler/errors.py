@@ -49,7 +49,7 @@ class ReservationContended(SchedulerError):
 
 
 class NoMachine(SchedulerError):
-    """The rules of a service leave no machine; names each machine's reasons."""
+    """The rules of a service leave no machine; names the reasons of all machines."""
 
     code = "no_machine"
 

@@ -91,6 +91,15 @@ def test_no_machine_names_each_machines_reasons() -> None:
     )
 
 
+def test_no_machine_tells_a_reason_once_for_all_machines_that_share_it() -> None:
+    state = ClusterState(fleet(*(node(f"m{at}", cordoned=at != 7) for at in range(1000))))
+    told = str(state.no_machine(request(), "web", machines=0))
+    assert told == (
+        "services.web: no machine can take it: m0 and 998 more: closed to new pods;"
+        " m7: has not the volumes that the service mounts"
+    )
+
+
 def test_a_volume_of_a_machine_that_nobody_sees_is_known() -> None:
     state = ClusterState(fleet(node("m1")), {"gone": {"data": NodeVolume()}})
     assert list(state.listed(state.having("data"))) == ["gone"]
