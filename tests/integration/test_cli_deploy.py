@@ -156,7 +156,7 @@ def test_a_volume_on_a_machine_that_is_absent_is_not_made_anew(farmctl: Farmctl,
         (
             "services: {web: {image: x, privileged: true}}",
             5,
-            "m1: the node's agent does not allow 'privileged'",
+            "m1 and 2 more: the node's agent does not allow 'privileged'",
         ),
         (
             "services: {web: {image: '${V:?tell the version}'}}",
