@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,13 +85,14 @@ def _project(
     from farmd.deploy.spec_files import services_of
 
     files = found(paths, os.environ, Path())
-    if (own := services_of([(text_of(path), path) for path in files])) is not None:
+    text = cache(text_of)  # stdin can be read once
+    if (own := services_of([(text(path), path) for path in files])) is not None:
         if unknown := sorted(set(services) - own.keys()):
             raise InputInvalid(f"deploy: found no service {unknown[0]!r}{nearest(unknown[0], sorted(own))}")
         return Project(name="", services={name: own[name] for name in services or own})
-    env = variables(os.environ, Path(files[0]).parent, text_of)
+    env = variables(os.environ, Path(files[0]).parent, text)
     chosen = profiles or tuple(filter(None, env.get("COMPOSE_PROFILES", "").split(",")))
-    return read(files, Disk(text_of), env, name=name, profiles=chosen, services=services)
+    return read(files, Disk(text), env, name=name, profiles=chosen, services=services)
 
 
 def _planned(project: Project, stands: Standing, recreate: bool) -> tuple[Wanted, ProjectPlan]:

@@ -258,3 +258,8 @@ def test_without_a_dry_run_nothing_is_planned(farmctl: Farmctl, tmp_path: Path) 
     found = farmctl("deploy", "-f", file(tmp_path))
     assert (found.code, found.out) == (2, "")
     assert "found no --dry-run, expected it" in found.err
+
+
+def test_files_come_from_stdin_as_from_a_folder(farmctl: Farmctl) -> None:
+    told = farmctl.ok("deploy", "--dry-run", "-f", "-", stdin=SHOP).out
+    assert told.startswith("project shop: 2 services")
