@@ -69,6 +69,7 @@ def main():
         try:
             now, endpoints = asked(farm, told.service, index)
             if now == index:
+                time.sleep(PAUSE_SECONDS)  # a proxy in between may answer at once
                 continue
             if endpoints:
                 written(told.output, rendered(told.service, endpoints))

@@ -10,6 +10,7 @@ import msgspec
 
 from farmd.doctor.model import Finding, Removal
 from farmd.doctor.survey import Survey
+from farmd.kinds import freed
 from store import codec
 from store.entry import Entry
 from store.errors import RecordInvalid
@@ -74,8 +75,7 @@ def _managed(survey: Survey) -> Iterator[Finding]:
             manager = survey.keys.record(kind, item)
             if not named(kind) or manager in survey.trees[kind]:
                 continue
-            changes = {"managed_by": "", "taken": False, "hands": record.hands + record.taken}
-            value = codec.rewrite(msgspec.structs.replace(record, **changes), entry.value)
+            value = codec.rewrite(msgspec.structs.replace(record, **freed(record)), entry.value)
             writes = ((entry.key, entry.modify_index, value),)
             yield Finding(
                 "managed-by-nobody",

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from farmd.farm.writer import Write
-from farmd.kinds import KINDS
+from farmd.kinds import freed
 from farmd.pods.changes import Change, NodeChanges, Note, removal, repair, reservations, wanted
 from farmd.rollout import serving
 from farmd.rollout.model import Action, Moves, Plan, Turn
@@ -196,7 +196,7 @@ def end(
             name = rollout.name
             writes.append(operations.create(context.keys.name(RCS.name, name), codec.encode(rc)))
         failed = _failed(reading, change, stored.record, context)
-        writes.append(rewritten(stored, context, name=name, reverted=failed, **_free(stored.record)))
+        writes.append(rewritten(stored, context, name=name, reverted=failed, **freed(stored.record)))
     writes += serving.written(context.client, context.keys, services)
     ended = _ended(reading, change, _old(reading), context)
     return [*writes, *History(context.client, context.keys).add(ended, known)]
@@ -231,12 +231,6 @@ def _failed(reading: Reading, change: Turn, rc: ReplicationController, context: 
         reason=change.reason,
         at=context.clock.now(),
     )
-
-
-def _free(rc: ReplicationController) -> dict[str, object]:
-    """The fields of a controller that is nobody's but its own."""
-    needs = [need for need in rc.needs if need not in KINDS[KIND].features]
-    return {"managed_by": "", "taken": False, "hands": rc.hands + rc.taken, "needs": needs}
 
 
 def _ended(reading: Reading, change: Turn, old: ReplicationController, context: Context) -> Ended:

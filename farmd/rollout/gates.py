@@ -26,7 +26,7 @@ from store.errors import CredentialInvalid
 from store.gates import Gate
 from store.ports import Clock, Recorder
 
-AT_ONCE, OF_ONE_HOST = 64, 8
+AT_ONCE, OF_ONE_HOST, OF_PROMETHEUS = 64, 8, 32
 MOST_BYTES = 64 * 1024
 LONGEST_TEXT = 200
 # The status names each gate's last answer; while verdicts stay the same, it need not be the very last one.
@@ -58,7 +58,8 @@ class Asker:
             return Answer("none", "this farm knows no Prometheus: rollouts.prometheus_url is not set")
         host = urlsplit(gate.http or self._prometheus).netloc
         # A host that hangs keeps no gate of others waiting.
-        slots = self._hosts.setdefault(host, asyncio.Semaphore(OF_ONE_HOST))
+        most = OF_ONE_HOST if gate.http else OF_PROMETHEUS  # which all rollouts share
+        slots = self._hosts.setdefault(host, asyncio.Semaphore(most))
         async with slots, self._slots:
             try:
                 async with asyncio.timeout(gate.timeout):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from farmd.commands.mutation import Call, commit
 from farmd.doctor import fixes
 from farmd.doctor.examine import examine
+from farmd.replication.commands import RC
 from store import codec
 from store.audit import Audit, AuditReader, Filter
 from store.checkpoint import replayed
@@ -314,3 +316,19 @@ async def test_a_service_forgets_owners_that_are_gone_and_keeps_the_others() -> 
         await call.client.transaction(store.create(Service(id="0f", name="shop", port="http", active=active)))
         await fix(call, "service-of-nobody")
         assert (await store.get("0f")).record.active == active[1:]
+
+
+async def test_r11_a_controller_whose_manager_is_gone_is_owned_by_farms_of_every_version_again() -> None:
+    async with person() as call:
+        stored = await RC.records(call.client, KEYS).get(await created(call))
+        managed = {"managed_by": f"rollouts/{GONE}", "taken": True, "needs": ["gpu", "rollouts.1"]}
+        held = msgspec.structs.replace(stored.record, **managed)
+        await call.client.transaction([RC.records(call.client, KEYS).replace(stored, held)])
+        await fix(call, "managed-by-nobody")
+        freed = (await RC.records(call.client, KEYS).get(stored.record.id)).record
+        assert (freed.managed_by, freed.taken, freed.hands, freed.needs) == (
+            "",
+            False,
+            held.hands + 1,
+            ["gpu"],
+        )
