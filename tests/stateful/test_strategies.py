@@ -91,7 +91,7 @@ def fallen(policy: dict[str, Any], fate: str, back: bool, k: int) -> bool:
 def test_a_version_that_fails_goes_back_by_itself(scene: Scene, policy: dict[str, Any]) -> None:
     rolling = served(scene)
     rollout = rolling.begin(progress_deadline=12, **policy)
-    while not (rolling.state and rolling.state.back):
+    while not (rolling.ended or (rolling.state and rolling.state.back)):
         for node, instance in scene.places(rollout.new):
             scene.agents[node].ail(instance, sick=True)
         scene.advance(0.25)
