@@ -47,6 +47,8 @@ def test_w17_a_forced_drain_is_a_persons_word_and_spends_no_budget(scene: Scene)
     for number in range(240):
         scene.rc(name=f"rc-{number}", replicas=1, pod_id=f"p{number}")
         scene.advance(0.1)
+    scene.advance(1.0)
+    assert len(scene.sight.pods) == 240
     leaving = sum(node != "n2" for _, node, _ in scene.sight.pods)
     assert leaving > 150
     scene.agents["n2"].delay = 2.0
