@@ -84,7 +84,7 @@ async def test_w11_orphans_are_found_and_removed_on_request_only(consul_dev: str
     assert await cluster.client.read(cluster.keys.pod(GONE, "n1", "old")) is not None
 
     done = farmctl.ok("doctor", "--fix", GONE, "-y", "--reason", "deleted by hand")
-    assert f"pods/{GONE} removed" in done.out
+    assert f"pod/{GONE} removed" in done.out
     assert await cluster.client.read(cluster.keys.pod(GONE, "n1", "old")) is None
     assert await cluster.client.read(cluster.keys.intent("n1", "old")) is None
     (record,) = farmctl.ok("audit", "list", "--action", "doctor.remove", "-o", "json").json["items"]
