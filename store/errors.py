@@ -148,6 +148,15 @@ class InputInvalid(StoreError):
     code = "input_invalid"
 
 
+def refuse(field: str, found: str, expected: str) -> None:
+    """Refuse a field of a person's input.
+
+    Raises:
+        InputInvalid: always.
+    """
+    raise InputInvalid(f"{field}: found {found}, expected {expected}", field=field)
+
+
 class NotFound(StoreError):
     """The named object does not exist."""
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from store.addresses import refusal
-from store.errors import InputInvalid
+from store.errors import InputInvalid, refuse
 from store.mistakes import nearest, shown
 from store.quantities import Seconds
 
@@ -62,11 +62,11 @@ def check(gates: Sequence[Gate], stages: Iterable[Sequence[str]], deadline: floa
     """
     names = [gate.name for gate in gates]
     if len(gates) > MOST_GATES:
-        _refuse(f"{path}.gates", f"{len(gates)}", f"at most {MOST_GATES}")
+        refuse(f"{path}.gates", f"{len(gates)}", f"at most {MOST_GATES}")
     for number, gate in enumerate(gates):
         _check(gate, f"{path}.gates[{number}]", deadline)
         if gate.name in names[:number]:
-            _refuse(f"{path}.gates[{number}].name", f"{gate.name!r} again", "a name for each gate")
+            refuse(f"{path}.gates[{number}].name", f"{gate.name!r} again", "a name for each gate")
     for number, named in enumerate(stages):
         for name in named:
             if name not in names:
@@ -77,24 +77,24 @@ def check(gates: Sequence[Gate], stages: Iterable[Sequence[str]], deadline: floa
 
 def _check(gate: Gate, path: str, deadline: float) -> None:
     if not _NAME.fullmatch(gate.name):
-        _refuse(f"{path}.name", shown(gate.name), "up to 63 lower-case letters, digits and '-'")
+        refuse(f"{path}.name", shown(gate.name), "up to 63 lower-case letters, digits and '-'")
     if bool(gate.http) == bool(gate.prometheus):
-        _refuse(
+        refuse(
             path, "both http and prometheus" if gate.http else "neither http nor prometheus", "one of them"
         )
     strange = ("max", "min") if gate.http else ("expect",)
     for field in strange:
         if getattr(gate, field) is not None:
-            _refuse(f"{path}.{field}", f"{field} beside {gate.type}", f"no {field}")
+            refuse(f"{path}.{field}", f"{field} beside {gate.type}", f"no {field}")
     if gate.http:
         _check_url(gate.http, f"{path}.http")
     else:
         _check_query(gate, path)
     if gate.timeout > gate.every:
-        _refuse(f"{path}.timeout", f"{gate.timeout:g} s", f"at most every, which is {gate.every:g} s")
+        refuse(f"{path}.timeout", f"{gate.timeout:g} s", f"at most every, which is {gate.every:g} s")
     if (least := (gate.passes - 1) * gate.every) >= deadline:
         found = f"{gate.passes}, one every {gate.every:g} s, which take {least:g} s"
-        _refuse(f"{path}.passes", found, f"less than progress_deadline, which is {deadline:g} s")
+        refuse(f"{path}.passes", found, f"less than progress_deadline, which is {deadline:g} s")
 
 
 def _check_url(url: str, path: str) -> None:
@@ -109,25 +109,21 @@ def _check_url(url: str, path: str) -> None:
         or len(url) > LONGEST
         or any(c.isspace() or not c.isprintable() for c in url)
     ):
-        _refuse(path, shown(url), f"http:// or https:// and a host, {LONGEST} characters at most")
+        refuse(path, shown(url), f"http:// or https:// and a host, {LONGEST} characters at most")
         return
     if parts.username is not None or parts.password is not None:
-        _refuse(path, "an address with a user or password", "none, because everybody may read records")
+        refuse(path, "an address with a user or password", "none, because everybody may read records")
     if why := refusal(parts.hostname or ""):
-        _refuse(path, shown(url), f"another address: {why}")
+        refuse(path, shown(url), f"another address: {why}")
 
 
 def _check_query(gate: Gate, path: str) -> None:
     if not gate.prometheus.strip() or len(gate.prometheus) > LONGEST:
-        _refuse(f"{path}.prometheus", f"{len(gate.prometheus)} characters", f"a query of 1 to {LONGEST}")
+        refuse(f"{path}.prometheus", f"{len(gate.prometheus)} characters", f"a query of 1 to {LONGEST}")
     for field, limit in (("max", gate.max), ("min", gate.min)):
         if limit is not None and not math.isfinite(limit):
-            _refuse(f"{path}.{field}", shown(limit), "a finite number")
+            refuse(f"{path}.{field}", shown(limit), "a finite number")
     if gate.max is None and gate.min is None:
-        _refuse(path, "neither max nor min", "one of them, or both")
+        refuse(path, "neither max nor min", "one of them, or both")
     if gate.max is not None and gate.min is not None and gate.max < gate.min:
-        _refuse(f"{path}.max", f"{gate.max:g}", f"at least min, which is {gate.min:g}")
-
-
-def _refuse(field: str, found: str, expected: str) -> None:
-    raise InputInvalid(f"{field}: found {found}, expected {expected}", field=field)
+        refuse(f"{path}.max", f"{gate.max:g}", f"at least min, which is {gate.min:g}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from farmd.commands.specs import check_seconds
-from store.errors import InputInvalid
+from store.errors import refuse
 from store.policies import Policy, check_gates, staged
 
 MOST_STAGES = 20
@@ -26,7 +26,7 @@ def check_policy(policy: Policy, path: str) -> None:
     if policy.min_healthy_time is not None:
         check_seconds(policy.min_healthy_time, f"{path}.min_healthy_time")
     if policy.ratio is not None and policy.stages:
-        _refuse(f"{path}.ratio", f"{policy.ratio} beside stages", "one of both")
+        refuse(f"{path}.ratio", f"{policy.ratio} beside stages", "one of both")
     _check_stages(policy, path)
     check_gates(policy, path)
 
@@ -34,23 +34,19 @@ def check_policy(policy: Policy, path: str) -> None:
 def _check_stages(policy: Policy, path: str) -> None:
     stages = [staged(stage) for stage in policy.stages]
     if len(stages) > MOST_STAGES:
-        _refuse(f"{path}.stages", f"{len(stages)}", f"at most {MOST_STAGES}")
+        refuse(f"{path}.stages", f"{len(stages)}", f"at most {MOST_STAGES}")
     for number, stage in enumerate(stages):
         check_seconds(stage.bake, f"{path}.stages[{number}].bake")
     for number, (before, after) in enumerate(pairwise(stage.to for stage in stages), 1):
         if type(before) is type(after) and _size(after) < _size(before):
-            _refuse(f"{path}.stages[{number}].to", f"{after} after {before}", "a rising number of replicas")
+            refuse(f"{path}.stages[{number}].to", f"{after} after {before}", "a rising number of replicas")
     if stages and isinstance(stages[-1].to, str) and stages[-1].to != "100%":
-        _refuse(f"{path}.stages[{len(stages) - 1}].to", stages[-1].to, "100%, which is all")
+        refuse(f"{path}.stages[{len(stages) - 1}].to", stages[-1].to, "100%, which is all")
     rests = sum(stage.bake for stage in stages) + policy.keep_old * (policy.strategy == "blue-green")
     if 0 < policy.deadline < rests:
         found = f"{policy.deadline:g} s, and {rests:g} s of rests"
-        _refuse(f"{path}.deadline", found, "more than all rests together")
+        refuse(f"{path}.deadline", found, "more than all rests together")
 
 
 def _size(part: int | str) -> int:
     return part if isinstance(part, int) else int(part.removesuffix("%"))
-
-
-def _refuse(field: str, found: str, expected: str) -> None:
-    raise InputInvalid(f"{field}: found {found}, expected {expected}", field=field)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from farmd.commands.policies import check_policy
 from farmd.rollout.stages import minimum
-from store.errors import InputInvalid
+from store.errors import refuse
 from store.policies import Policy, at_least, staged
 from store.rollouts import Rollout
 
@@ -56,4 +56,4 @@ def check_floor(rollout: Rollout) -> None:
 
 
 def _refuse(field: str, found: str, expected: str) -> None:
-    raise InputInvalid(f"rollout.{field}: found {found}, expected {expected}", field=f"rollout.{field}")
+    refuse(f"rollout.{field}", found, expected)
