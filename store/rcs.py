@@ -53,6 +53,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     ``numbered``: pods are named ``<pod>~<n>``, so that those of two versions can stand on one node.
     ``rollout`` is how a new version comes to its pods; None: by the defaults. ``reverted`` is the last
     version that failed, until another one is rolled out.
+    ``part_of``: what it is the owner of pods for, as ``services/<id>``; then other edits are refused.
     ``deleting`` is set when a cascading delete is asked for; the count is 0 then.
     ``max_unavailable_percent``: 1 to 100 where ``max_unavailable`` is a share of the count, else 0.
     ``created``: 0 in records of earlier versions.
@@ -85,6 +86,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     created: Time = 0.0
     max_unavailable_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     restart: Annotated[int, msgspec.Meta(ge=0)] = 0
+    part_of: str = ""
 
     @property
     def unavailable_limit(self) -> int:

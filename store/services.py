@@ -2,11 +2,14 @@
 
 Those who route ask for the endpoints of a service: the address and the port of each available pod of its
 ``active`` owners. A rollout changes ``active`` with the owners themselves, in one transaction.
+
+A service with a ``mode`` was deployed: it has one owner, which is a part of it, and every change of it is a
+deployment (``store.deployments``).
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -16,23 +19,96 @@ from store.keys import Keys
 from store.named import Listing, NamedRecords
 from store.operations import Operation
 from store.ports import KeyReader
+from store.quantities import Seconds
 from store.times import Time
 
 KIND = "services"
 NOUN = "service"
 
+Mode = Literal["replicated", "global"]
+Order = Literal["", "start-first", "stop-first"]
+OnFailure = Literal["rollback", "pause"]
+
+
+class UpdateConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How a change comes to the pods. An empty ``order``: start-first, unless both cannot run at once.
+
+    ``monitor``: seconds that a new pod without a check must run; None: the house's.
+    """
+
+    order: Order = ""
+    parallelism: Annotated[int, msgspec.Meta(ge=1, le=50)] = 1
+    delay: Seconds = 0.0
+    monitor: Seconds | None = None
+    min_healthy_time: Seconds = 0.0
+    deadline: Seconds = 600.0
+    on_failure: OnFailure = "rollback"
+
+
+class Hook(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A command that must end well before the first pod changes; None: as the container's."""
+
+    command: list[str]
+    env: dict[str, str] = {}
+    privileged: bool | None = None
+    user: str = ""
+    timeout: Seconds = 300.0
+
+
+class Version(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """All that a service should be: the digest of its pods' manifest, and what no pod knows of.
+
+    ``image`` is for people. ``labels`` are the service's own.
+    """
+
+    manifest: Annotated[str, msgspec.Meta(min_length=1)]
+    image: str = ""
+    mode: Mode = "replicated"
+    replicas: Annotated[int, msgspec.Meta(ge=0)] = 1
+    labels: dict[str, str] = {}
+    max_per_node: Annotated[int, msgspec.Meta(ge=0)] = 0
+    update: UpdateConfig = UpdateConfig()
+    pre_deploy: Hook | None = None
+    on_lost: Literal["replace", "wait"] = "replace"
+    unhealthy_after: Seconds = 300.0
+
+
+class Revision(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a deployment made of a service; a failed one has the ``reason``. ``at``: in seconds since the
+    epoch.
+    """
+
+    number: Annotated[int, msgspec.Meta(ge=1)]
+    version: Version
+    deployment: str = ""
+    result: Literal["done", "reverted"] = "done"
+    reason: str = ""
+    at: Time = 0.0
+    by: str = ""
+
 
 class Service(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """``port`` is the name of a port in the manifests of ``active``, which are owners of pods as
-    ``<family>/<id>``. ``labels`` are the service's own. ``created``: seconds since the epoch.
+    ``<family>/<id>``; empty: the pods have none. ``labels`` are the service's own. ``created``: seconds since
+    the epoch.
+
+    Of a service that was deployed ``mode`` never changes and ``project`` is what it was deployed with;
+    ``version`` is the last one that was released, as ``revision``, and ``history`` has the newest first.
+    ``deployment`` is the id of the one that changes it now: nobody else may while that one exists.
     """
 
     id: str
     name: str
-    port: Annotated[str, msgspec.Meta(min_length=1)]
+    port: str = ""
     active: list[str] = []
     labels: dict[str, str] = {}
     created: Time = 0.0
+    project: str = ""
+    mode: Mode | Literal[""] = ""
+    version: Version | None = None
+    revision: Annotated[int, msgspec.Meta(ge=0)] = 0
+    history: list[Revision] = []
+    deployment: str = ""
 
 
 def reference(family: str, owner: str) -> str:

@@ -19,15 +19,14 @@ from farmd.deploy.model import (
     LOG_DRIVER,
     ConfigSpec,
     ContainerSpec,
-    Hook,
     LogDriver,
     PortSpec,
     ServiceSpec,
-    UpdateConfig,
 )
 from store.errors import InputInvalid
 from store.manifests import HealthCheck, Restart, Stop
 from store.mistakes import nearest, shown
+from store.services import Hook, UpdateConfig
 
 _PULL = {
     "": "missing",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from farmd.deploy.model import (
@@ -16,15 +15,12 @@ from farmd.deploy.model import (
     ConfigSpec,
     ContainerSpec,
     FileMount,
-    Hook,
     LogDriver,
-    Mode,
     Placement,
     PortSpec,
     Resources,
     ServiceSpec,
     TmpfsOptions,
-    UpdateConfig,
     VolumeDriver,
     VolumeMount,
     VolumeOptions,
@@ -32,8 +28,8 @@ from farmd.deploy.model import (
 )
 from store import manifests
 from store.containers import Container, File, Limits, Mount, Secret, Volume
-from store.manifests import Constraint, Logs, Manifest, Port
-from store.quantities import Seconds
+from store.manifests import Constraint, Logs, Manifest, Port, canonical, digest
+from store.services import Version
 
 NODE = "node"
 VOLUME = "volume/"
@@ -41,27 +37,15 @@ _SAME = tuple(name for name in Container.__struct_fields__ if name in ContainerS
 _DEVICES = ("shared_memory", "devices", "device_reservations", "ulimits")
 
 
-class Compiled(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A service as it is kept: the manifest, and what no pod knows of."""
-
-    manifest: Manifest
-    labels: dict[str, str] = {}
-    mode: Mode = "replicated"
-    replicas: int = 1
-    max_per_node: int = 0
-    update: UpdateConfig = UpdateConfig()
-    pre_deploy: Hook | None = None
-    on_lost: str = "replace"
-    unhealthy_after: Seconds = 300.0
-
-
-def compiled(spec: ServiceSpec) -> Compiled:
-    """A resolved spec as it is kept."""
-    return Compiled(
-        manifest=manifest_of(spec),
-        labels=spec.labels,
+def compiled(spec: ServiceSpec) -> tuple[Manifest, Version]:
+    """A resolved spec as it is kept: what its pods run, and what no pod knows of."""
+    manifest = manifest_of(spec)
+    return manifest, Version(
+        manifest=digest(canonical(manifest)),
+        image=spec.container.image,
         mode=spec.mode,
         replicas=spec.replicas,
+        labels=spec.labels,
         max_per_node=spec.placement.max_per_node,
         update=spec.update,
         pre_deploy=spec.pre_deploy,
@@ -102,9 +86,8 @@ def manifest_of(spec: ServiceSpec, placement: manifests.Placement | None = None)
     )
 
 
-def spec_of(kept: Compiled) -> ServiceSpec:
+def spec_of(manifest: Manifest, kept: Version) -> ServiceSpec:
     """The resolved spec of a service that is kept."""
-    manifest = kept.manifest
     container = manifest.container or Container(image="")
     amounts = manifest.resources
     return ServiceSpec(
@@ -152,7 +135,7 @@ def spec_of(kept: Compiled) -> ServiceSpec:
         configs=[ConfigSpec(name=each.path, content=each.content) for each in manifest.files],
         update=kept.update,
         pre_deploy=kept.pre_deploy,
-        on_lost="wait" if kept.on_lost == "wait" else "replace",
+        on_lost=kept.on_lost,
         unhealthy_after=kept.unhealthy_after,
     )  # fmt: skip
 

@@ -16,9 +16,8 @@ from store import manifests
 from store.containers import Device, DeviceReservation, Ulimit
 from store.manifests import HealthCheck, Restart, Stop
 from store.quantities import Amount, Seconds, Whole
+from store.services import Hook, Mode, UpdateConfig
 
-Mode = Literal["replicated", "global"]
-Order = Literal["", "start-first", "stop-first"]
 PullPolicy = Literal["always", "missing", "never"]
 
 Propagation = Literal["", "private", "rprivate", "shared", "rshared", "slave", "rslave"]
@@ -190,31 +189,6 @@ class Placement(manifests.Placement, frozen=True, omit_defaults=True, kw_only=Tr
 
     machines: list[str] = msgspec.field(default_factory=list)
     max_per_node: int = 0
-
-
-class UpdateConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How a change comes to the pods. An empty ``order``: start-first, unless both cannot run at once.
-
-    ``monitor``: seconds that a new pod without a check must run; None: the house's.
-    """
-
-    order: Order = ""
-    parallelism: Annotated[int, msgspec.Meta(ge=1, le=50)] = 1
-    delay: Seconds = 0.0
-    monitor: Seconds | None = None
-    min_healthy_time: Seconds = 0.0
-    deadline: Seconds = 600.0
-    on_failure: Literal["rollback", "pause"] = "rollback"
-
-
-class Hook(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A command that must end well before the first pod changes; None: as the container's."""
-
-    command: list[str]
-    env: dict[str, str] = {}
-    privileged: bool | None = None
-    user: str = ""
-    timeout: Seconds = 300.0
 
 
 class ServiceSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

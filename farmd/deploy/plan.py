@@ -17,11 +17,11 @@ from farmd.deploy.model import (
     LogDriver,
     Resources,
     ServiceSpec,
-    UpdateConfig,
     VolumeDriver,
     VolumeOptions,
     VolumeSpec,
 )
+from store.services import UpdateConfig
 
 
 def eval_container_spec_change(current: ServiceSpec, new: ServiceSpec) -> ContainerSpecStatus:

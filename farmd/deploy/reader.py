@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farmd.commands import fleet
-from farmd.deploy.manifest import Compiled, spec_of
-from farmd.deploy.model import Mode, ServiceSpec
+from farmd.deploy.manifest import spec_of
+from farmd.deploy.model import ServiceSpec
 from farmd.deploy.strategy import Container, Service
 from farmd.overview import PodRow
 from scheduler.model import FleetView
@@ -16,7 +16,7 @@ from store import manifests
 from store.errors import NotFound, RecordInvalid
 from store.keys import Keys
 from store.nodes import NodeStore, NodeVolume
-from store.services import ServiceStore
+from store.services import Mode, ServiceStore, Version
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -82,4 +82,4 @@ async def _spec(client: ConsulClient, keys: Keys, row: PodRow) -> ServiceSpec | 
         manifest = await manifests.read(client, keys, row.manifest)
     except (NotFound, RecordInvalid):
         return None
-    return spec_of(Compiled(manifest=manifest, mode=_mode(row)))
+    return spec_of(manifest, Version(manifest=row.manifest, mode=_mode(row)))

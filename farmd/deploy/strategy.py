@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from farmd.deploy import port_spec
-from farmd.deploy.model import ContainerSpecStatus, Mode, ServiceSpec
+from farmd.deploy.model import ContainerSpecStatus, ServiceSpec
 from farmd.deploy.operations import (
     Operation,
     Plan,
@@ -33,6 +33,7 @@ from scheduler.model import Request
 from scheduler.rulesets import Machines
 from store.manifests import asked
 from store.pods import Place
+from store.services import Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,7 +106,7 @@ def test_a_public_file_is_read_whole(name: str) -> None:
     found = loaded(name)
     assert found.warnings == ()
     for spec in resolved(found).values():
-        assert spec_of(compiled(spec)) == spec
+        assert spec_of(*compiled(spec)) == spec
 
 
 def test_a_file_that_lies_beside_a_folder_says_what_to_change() -> None:

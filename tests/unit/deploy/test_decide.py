@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
 from farmd.deploy.decide import Goal, Snapshot, Step, decide
-from farmd.deploy.model import Hook, Resources, ServiceSpec, UpdateConfig
+from farmd.deploy.model import Resources, ServiceSpec
 from farmd.deploy.operations import (
     RemoveContainerOperation,
     ReplaceContainerOperation,
@@ -25,6 +25,7 @@ from farmd.deploy.operations import (
 from farmd.deploy.strategy import Container, RollingStrategy, Service
 from scheduler.cluster import ClusterState
 from store.pods import Place
+from store.services import Hook, UpdateConfig
 from tests.unit.deploy.worlds import ID, cluster, old, spec
 
 BAD = "web:bad"

@@ -141,10 +141,10 @@ def resolved(spec: ServiceSpec) -> ServiceSpec:
 @given(specs)
 def test_a_resolved_spec_comes_back_from_its_manifest(spec: ServiceSpec) -> None:
     wanted = resolved(spec)
-    kept = compiled(wanted)
-    again = codec.decode(Manifest, codec.encode(kept.manifest), "x")
-    assert again == kept.manifest
-    assert spec_of(kept) == wanted
+    manifest, version = compiled(wanted)
+    again = codec.decode(Manifest, codec.encode(manifest), "x")
+    assert again == manifest
+    assert spec_of(manifest, version) == wanted
 
 
 @given(specs)
@@ -152,7 +152,7 @@ def test_resolving_is_idempotent_and_changes_no_pod(spec: ServiceSpec) -> None:
     wanted = resolved(spec)
     assert resolved(wanted) == wanted
     if spec.container.pull != "always":
-        assert eval_container_spec_change(spec_of(compiled(wanted)), wanted) == "up-to-date"
+        assert eval_container_spec_change(spec_of(*compiled(wanted)), wanted) == "up-to-date"
 
 
 def full() -> ServiceSpec:

@@ -1,0 +1,130 @@
+"""Deployments: what people want several services to become, and how far a farm has come with it.
+
+The record holds the goal and what people say; no list of steps is stored, because each cycle plans anew from
+what stands. The worker deletes the record at its end and keeps its own state in ``work/deployments/<id>``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from store.services import Version
+from store.status import ItemStatus
+from store.times import Time
+
+KIND = "deployments"
+# What a farm must know (R11) to carry out a deployment, or to own what one manages or a service's owner.
+DEPLOYED = "deploy.1"
+DEPLOYMENT_LABEL = "deployment"
+SERVICE_LABEL = "service_id"
+MAX_GOALS = 200
+
+Condition = Literal["started", "healthy", "completed"]
+Ending = Literal["done", "reverted", "stale", "abandoned"]
+
+
+class Goal(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One service: ``owner``, as ``<family>/<id>``, is that of its pods, whose id is chosen at the submit.
+
+    ``wanted``: what it should become; None: gone. ``previous``: what it was released as, and goes back to;
+    None: it was not there. ``recreate``: also pods that are as wanted are replaced. ``after``: services, by
+    name, which must have come so far first. ``superseded``: the id of the deployment that took it over.
+    """
+
+    service: str
+    name: str
+    owner: str
+    wanted: Version | None = None
+    previous: Version | None = None
+    recreate: bool = False
+    after: dict[str, Condition] = {}
+    superseded: str = ""
+
+
+class Deployment(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Services on their way to their goals.
+
+    ``project``: what its services belong to; with ``together`` they stand on one machine. ``external`` are
+    volumes that must exist. ``fingerprint`` is the plan that a person saw. ``ask`` is what people say now;
+    after a failure that pauses it goes on once ``resumed``, how often they said so, is above its state's.
+    ``draft``: the submit is not complete. ``atomic``: one failure turns all goals back. ``at``: seconds since
+    the epoch.
+    """
+
+    id: str
+    name: str
+    goals: Annotated[list[Goal], msgspec.Meta(max_length=MAX_GOALS)]
+    project: str = ""
+    together: bool = False
+    external: list[str] = []
+    fingerprint: str = ""
+    ask: Literal["run", "pause", "rollback"] = "run"
+    resumed: Annotated[int, msgspec.Meta(ge=0)] = 0
+    draft: bool = False
+    atomic: bool = False
+    by: str = ""
+    reason: str = ""
+    at: Time = 0.0
+    labels: dict[str, str] = {}
+    needs: list[str] = []
+    deleting: bool = False
+
+
+class GoalState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How far one goal is; without it nothing was touched.
+
+    ``started``: how many pods were available when it was taken. ``back``: it goes back, for good, because of
+    ``failure``. ``hook`` is the place of the hook's one run, as ``<node>/<instance>``, and ``hooked`` when it
+    ended well. ``since``: when the phase began (seconds since the epoch).
+    """
+
+    phase: Literal["taken", "released"]
+    started: Annotated[int, msgspec.Meta(ge=0)] = 0
+    back: bool = False
+    failure: str = ""
+    hook: str = ""
+    hooked: bool = False
+    since: Time = 0.0
+
+
+class DeploymentState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How far a deployment is; ``goals`` by the id of the service.
+
+    ``begun``: the world was as the person saw it. ``halted``: why it waits for a person's word, which is a
+    count of ``resumed`` above this one.
+    """
+
+    begun: bool = False
+    goals: dict[str, GoalState] = {}
+    halted: str = ""
+    resumed: int = 0
+
+
+class ServiceProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One goal for people: of ``wanted`` pods so many stand as wanted (``placed``) and have proven
+    themselves; ``outdated`` are to be replaced or removed. ``reason``: what it waits for, or why it failed.
+    """
+
+    name: str
+    phase: str = "waiting"
+    back: bool = False
+    wanted: int = 0
+    placed: int = 0
+    proven: int = 0
+    outdated: int = 0
+    reason: str = ""
+
+
+class DeploymentStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
+    """What people are told of a deployment."""
+
+    phase: str = "pending"
+    services: tuple[ServiceProgress, ...] = ()
+
+    @property
+    def progress(self) -> str:
+        """The phase, and how many services are over."""
+        over = sum(each.phase == "released" for each in self.services)
+        return f"{self.phase}, {over} of {len(self.services)} services" if self.services else self.phase
