@@ -199,12 +199,13 @@ def write_identity(directory: str, spec: dict[str, Any], pid: int) -> None:
         boot = file.read().strip()
     me = os.getpid()
     ports = ",".join(f'"{name}":{port}' for name, port in spec["ports"].items())
-    restarts = spec.get("restart", 0)  # an agent that still runs an earlier version does not pass it
+    # An agent that still runs an earlier version does not pass these two.
+    restarts, runtime = spec.get("restart", 0), spec.get("runtime", "process")
     text = (
         f'{{"boot":"{boot}","shim":{me},"shim_ticks":{ticks(me)},"pid":{pid},"ticks":{ticks(pid)},'
         f'"instance":"{spec["instance"]}","manifest":"{spec["manifest"]}",'
         f'"start":"{spec["start"]}","started":{spec["started"]!r},"ports":{{{ports}}},'
-        f'"restart":{restarts}}}\n'
+        f'"restart":{restarts},"runtime":"{runtime}"}}\n'
     )
     path = directory + "/" + IDENTITY
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
