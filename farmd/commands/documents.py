@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from farmd.commands import scalars
 from store.errors import InputInvalid
+
+if TYPE_CHECKING:
+    from yaml import SafeLoader
+else:  # libyaml's parser, many times faster, where PyYAML was built with it
+    SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 MAX_BYTES = 1024 * 1024
 MAX_NODES = 100_000
@@ -85,7 +90,7 @@ def _check_size(text: str) -> None:
 
     anchors: dict[str, int] = {}
     open_nodes: list[tuple[str | None, int]] = [(None, 0)]
-    for event in yaml.parse(text, yaml.SafeLoader):
+    for event in yaml.parse(text, SafeLoader):
         anchor, size = None, 0
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in anchors:
@@ -109,7 +114,7 @@ def _check_size(text: str) -> None:
             raise refuse(f"more than {MAX_DEPTH} levels", "fewer")
 
 
-class Loader(yaml.SafeLoader):
+class Loader(SafeLoader):
     """The safe loader, which reads scalars as in YAML 1.2 and refuses a duplicate key in a mapping."""
 
     yaml_implicit_resolvers = scalars.RESOLVERS
