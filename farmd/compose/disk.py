@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from farmd.compose.env_file import pairs
+from farmd.compose.env_file import read_into
 from store.errors import InputInvalid
 
-NAMES = ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml")
+NAMES = ("compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml")
+OVERRIDES = tuple(
+    f"{stem}.override.{ending}" for stem in ("compose", "docker-compose") for ending in ("yml", "yaml")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +35,26 @@ class Disk:
 
 
 def found(given: Sequence[str], env: Mapping[str, str], folder: Path) -> list[str]:
-    """The compose files: those that are given, those of ``COMPOSE_FILE``, or those of the folder.
+    """The compose files: those that are given, those of ``COMPOSE_FILE``, or those of the folder or the
+    nearest above it.
 
     Raises:
-        InputInvalid: none is given, and the folder has none.
+        InputInvalid: none is given, and there are none.
     """
     if given:
         return list(given)
-    if named := env.get("COMPOSE_FILE", ""):
-        return named.split(env.get("COMPOSE_PATH_SEPARATOR", ":"))
-    for name in NAMES:
-        if (folder / name).is_file():
-            stem, _, ending = name.rpartition(".")
-            others = [folder / f"{stem}.override.{each}" for each in ("yaml", "yml")]
-            over = [str(each) for each in others if each.is_file()][:1]
-            return [str(folder / f"{stem}.{ending}"), *over]
-    raise InputInvalid(f"found no {NAMES[0]} in {folder}, expected one there or -f FILE", field="file")
+    known = variables(env, folder, lambda path: Path(path).read_text("utf-8", "replace"))
+    if named := known.get("COMPOSE_FILE", ""):
+        return named.split(known.get("COMPOSE_PATH_SEPARATOR", ":"))
+    for place in (folder, *folder.resolve().parents):
+        if files := _first(place, NAMES):
+            return [*files, *_first(place, OVERRIDES)]
+    where = folder.resolve()
+    raise InputInvalid(f"found no {NAMES[0]} in {where} or above, expected one or -f FILE", field="file")
+
+
+def _first(folder: Path, names: Sequence[str]) -> list[str]:
+    return [str(folder / name) for name in names if (folder / name).is_file()][:1]
 
 
 def variables(env: Mapping[str, str], folder: Path, text: Callable[[str], str]) -> dict[str, str]:
@@ -55,5 +62,6 @@ def variables(env: Mapping[str, str], folder: Path, text: Callable[[str], str]) 
     path = folder / ".env"
     if env.get("COMPOSE_DISABLE_ENV_FILE", "").lower() in ("1", "true") or not path.is_file():
         return dict(env)
-    found = pairs(text(str(path)), str(path))
-    return {key: value or "" for key, value in found.items()} | dict(env)
+    found: dict[str, str] = {}
+    read_into(found, text(str(path)), str(path), env)
+    return found | dict(env)

@@ -1,27 +1,99 @@
-"""Files of variables, such as ``.env``: one ``NAME=value`` a line, in the forms that dotenv knows."""
+"""Files of variables, such as ``.env``, in the forms that compose reads.
+
+A line is ``NAME=value``, ``NAME: value``, or a name alone, which takes the caller's value. Variables in a
+value are replaced, but not between single quotes: the caller's come first, then those of the lines before. In
+a file with ``format: raw`` values are taken as they stand.
+"""
 
 from __future__ import annotations
 
-from io import StringIO
+import re
+from collections import ChainMap
+from collections.abc import Mapping
 
-from dotenv.parser import parse_stream
-
+from farmd.compose.interpolation import Interpolation
 from store.errors import InputInvalid
 from store.mistakes import shown
 
+_BETWEEN = re.compile(r"(?:\s+|#[^\n]*)*")
+_NAME = re.compile(r"(?:export[^\S\n]+)?([\w.\[\]-]+)[^\S\n]*(?:([=:])[^\S\n]*|(?=\n|\Z))")
+_QUOTED = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\"""", re.DOTALL)
+_LINE = re.compile(r"[^\n]*")
+_REST = re.compile(r"[^\S\n]*(?:#[^\n]*)?(?=\n|\Z)")
+_ESCAPE = re.compile(r'\\(0[0-7]{3}|[abfnrtv$"\\])')
+_ESCAPES = dict(zip('abfnrtv$"\\', (*"\a\b\f\n\r\t\v", "$$", '"', "\\"), strict=True))
 
-def pairs(text: str, source: str) -> dict[str, str | None]:
-    """The variables of a file; a name without ``=`` has None.
+
+def read_into(found: dict[str, str], text: str, source: str, given: Mapping[str, str]) -> set[str]:
+    """Add the variables of a file to those of the files before; ``given`` are the caller's.
+
+    Returns the names that stand in its values and have no value.
 
     Raises:
         InputInvalid: naming the line that cannot be read.
     """
-    found: dict[str, str | None] = {}
-    for each in parse_stream(StringIO(text)):
-        if each.error:
-            written = each.original.string
-            line = each.original.line + len(written) - len(written.lstrip("\n"))
-            raise InputInvalid(f"{source}: line {line}: found {shown(written.strip())}, expected NAME=value")
-        if each.key is not None:
-            found[each.key] = each.value
-    return found
+    text = text.removeprefix("\ufeff")
+    interpolation = Interpolation(ChainMap(dict(given), found))
+    at, line = 0, 1
+    while (start := _end(_BETWEEN, text, at)) < len(text):
+        line += text.count("\n", at, start)
+        where = f"{source}: line {line}"
+        at = start
+        name = _NAME.match(text, at)
+        if name is None:
+            raise _refused(where, text[at : _end(_LINE, text, at)], "NAME=value")
+        if name[2]:
+            found[name[1]], at = _value(text, name.end(), where, interpolation)
+        else:
+            _inherit(found, name[1], given)
+            at = name.end()
+        line += text.count("\n", start, at)
+    return interpolation.unset
+
+
+def read_raw_into(found: dict[str, str], text: str, source: str, given: Mapping[str, str]) -> None:
+    """The same for a file with ``format: raw``: each value is the rest of its line."""
+    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
+        name, equals, value = line.lstrip().partition("=")
+        if not line.strip() or name.startswith("#"):
+            continue
+        if not name or len(name.split()) > 1 or name != name.strip():
+            raise _refused(f"{source}: line {number}", line, "NAME=value")
+        if equals:
+            found[name] = value
+        else:
+            _inherit(found, name, given)
+
+
+def _inherit(found: dict[str, str], name: str, given: Mapping[str, str]) -> None:
+    if name in given:
+        found[name] = given[name]
+
+
+def _value(text: str, at: int, where: str, interpolation: Interpolation) -> tuple[str, int]:
+    """The value that begins at a place, and where it ends."""
+    end = _end(_LINE, text, at)
+    if not text.startswith(("'", '"'), at):
+        return interpolation.text(text[at:end].partition(" #")[0].rstrip(), where), end
+    quoted = _QUOTED.match(text, at)
+    if quoted is None:
+        raise _refused(where, text[at:end], "a closing quote")
+    if not _REST.match(text, quoted.end()):
+        raise _refused(where, text[at:end], "nothing behind the closing quote")
+    if quoted[2] is None:
+        return quoted[1].replace("\\'", "'"), quoted.end()
+    return interpolation.text(_ESCAPE.sub(_escaped, quoted[2]), where), quoted.end()
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return _ESCAPES[found[1]] if found[1] in _ESCAPES else chr(int(found[1], 8))
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Where a pattern ends that matches at any place, if only nothing."""
+    found = pattern.match(text, at)
+    return found.end() if found else at
+
+
+def _refused(where: str, found: str, expected: str) -> InputInvalid:
+    return InputInvalid(f"{where}: found {shown(found.strip())}, expected {expected}")

@@ -6,10 +6,10 @@ No secret is read here: its file lies on the machines.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from farmd.compose import schema
-from farmd.compose.env_file import pairs
+from farmd.compose.env_file import read_into, read_raw_into
 from farmd.compose.errors import refuse
 from farmd.compose.load import Files
 from farmd.compose.scalars import word
@@ -18,32 +18,54 @@ from farmd.deploy.model import ConfigSpec, FileMount
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a service's keys refer to: the document, its project's name and folder, files and variables."""
+    """What a service's keys refer to: the document, its project's name and folder, files and variables.
+
+    ``warnings``: what people should know of the keys that were read.
+    """
 
     document: schema.Project
     project: str
     folder: str
     files: Files
     env: Mapping[str, str]
+    warnings: list[str] = field(default_factory=list)
 
 
-def environment(said: schema.Service, around: Surroundings) -> dict[str, str]:
+def environment(where: str, said: schema.Service, around: Surroundings) -> dict[str, str]:
     """Variables of the files, under those of the service; one without a value is taken from the caller's."""
+    own = {
+        key: around.env.get(key) if value is None else word(value) for key, value in said.environment.items()
+    }
+    given = {key: value for key, value in own.items() if value is not None} | dict(around.env)
     found: dict[str, str] = {}
-    for file in said.env_file:
+    for at, file in enumerate(said.env_file):
         path = file.path if file.path.startswith("/") else f"{around.folder}/{file.path}"
-        if not file.required and not around.files.exists(path):
-            continue
-        said_there = pairs(around.files.read(path), path)
-        found |= {
-            key: around.env.get(key, "") if value is None else value for key, value in said_there.items()
-        }
-    for key, value in said.environment.items():
-        if value is not None:
-            found[key] = word(value)
-        elif key in around.env:
-            found[key] = around.env[key]
+        if file.required or around.files.exists(path):
+            _read_env_file(f"{where}.env_file[{at}]", file, path, found, given, around)
+    for key, value in own.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = value
     return found
+
+
+def _read_env_file(
+    where: str,
+    file: schema.EnvFile,
+    path: str,
+    found: dict[str, str],
+    given: Mapping[str, str],
+    around: Surroundings,
+) -> None:
+    text = around.files.read(path)
+    if file.format == "raw":
+        read_raw_into(found, text, path, given)
+    elif file.format:
+        refuse(f"{where}.format", file.format, "raw, or none")
+    else:
+        unset = sorted(read_into(found, text, path, given))
+        around.warnings.extend(f"{path}: variable {name} is not set, so it is empty" for name in unset)
 
 
 def configs_of(

@@ -93,7 +93,7 @@ def read(
             volume_name(project, key, volume) for key, volume in document.volumes.items() if volume.external
         ),
         together=_together(document, specs),
-        warnings=loaded.warnings,
+        warnings=(*loaded.warnings, *around.warnings),
     )
 
 

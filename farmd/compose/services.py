@@ -54,7 +54,7 @@ def service_spec(name: str, said: schema.Service, around: Surroundings) -> Servi
         image=said.image,
         command=[word(each) for each in said.command],
         entrypoint=[word(each) for each in said.entrypoint],
-        env=environment(said, around),
+        env=environment(where, said, around),
         user=word(said.user),
         groups=[word(each) for each in said.group_add],
         working_directory=said.working_dir,

@@ -219,13 +219,6 @@ def test_what_no_agent_takes_is_refused_before_it_is_planned(keys: str, expected
     assert expected in caught.value.message
 
 
-def test_a_line_of_a_file_of_variables_that_cannot_be_read_is_named() -> None:
-    files = {"bad.env": "A=1\nB C D\n"}
-    with pytest.raises(InputInvalid) as caught:
-        project("services: {a: {image: x, env_file: bad.env}}", files=files)
-    assert caught.value.message == ("shop/0.yaml: shop/bad.env: line 2: found 'B C D', expected NAME=value")
-
-
 def test_a_long_chain_of_dependencies_is_planned_from_its_end() -> None:
     chain = ", ".join(f"s{n:04}: {{image: x, depends_on: [s{n + 1:04}]}}" for n in range(3000))
     found = project(f"services: {{{chain}, s3000: {{image: x}}}}")

@@ -351,18 +351,6 @@ def test_configs_and_secrets() -> None:
     ]
 
 
-def test_env_files_lie_under_the_environment_and_are_taken_as_they_are() -> None:
-    found = service(
-        """
-        env_file: [a.env, {path: b.env}, {path: none.env, required: false}]
-        environment: {B: own, D: }
-        """,
-        files={"a.env": "A=1\nB='x y'\nE=$A\n# note\nexport F=\"q\"\n", "b.env": "A=2\nG\n"},
-        env={"D": "d", "G": "g"},
-    )
-    assert found.container.env == {"A": "2", "B": "own", "D": "d", "E": "$A", "F": "q", "G": "g"}
-
-
 def test_extends_takes_what_another_service_says() -> None:
     found = project(
         """
