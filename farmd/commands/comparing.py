@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from farmd.commands import bodies, difference
+from farmd.commands.edits import S
 from farmd.commands.mutation import Call, Change, Mutation
-from farmd.commands.noun import Noun, S
+from farmd.commands.noun import Noun
 from farmd.commands.placing import T
 from store import operations
 from store.entry import Stored

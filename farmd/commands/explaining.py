@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from farmd.commands import fleet
 from farmd.commands.bodies import manifest_of
-from farmd.commands.noun import Noun, S
+from farmd.commands.edits import S
+from farmd.commands.noun import Noun
 from farmd.commands.placing import T
 from scheduler.decide import explanation
 from scheduler.model import Explanation

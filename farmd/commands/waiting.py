@@ -15,8 +15,9 @@ import msgspec
 
 from farmd import overview
 from farmd.commands.bodies import manifest_of
+from farmd.commands.edits import S
 from farmd.commands.mutation import Call
-from farmd.commands.noun import Noun, S
+from farmd.commands.noun import Noun
 from farmd.commands.placing import T
 from farmd.runtime.errors import WaitTimeout
 from store.errors import Conflict, NotFound

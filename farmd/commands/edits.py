@@ -1,0 +1,190 @@
+"""What the commands of named records are made of: finding a record, guarding it, changing or removing it.
+
+A kind describes its records in one ``farmd.commands.noun.Noun``, which adds the commands. What must never
+break: every edit names the version of the record that it was read at and respects its mutation lock (R13),
+and what a rollout manages is left alone (R14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from farmd.commands import bodies, difference
+from farmd.commands.forecast import forecast
+from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, guard
+from farmd.commands.outlook import Outlook
+from farmd.commands.placing import Placing, T
+from farmd.commands.remains import move_room
+from farmd.commands.specs import Document, File
+from farmd.kinds import KINDS, KindOfWork
+from store import operations
+from store.entry import Stored
+from store.errors import Conflict, NotFound
+from store.keys import Keys
+from store.manifests import Manifest
+from store.named import NamedRecords
+from store.operations import Operation
+
+if TYPE_CHECKING:
+    from store.consul.client import ConsulClient
+
+
+S = TypeVar("S", bound=Document)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edits(Generic[S, T]):
+    """The description of the records that people name by one noun, such as ``rc``.
+
+    Attributes:
+        kind: the kind of work; its words are in ``farmd.kinds``.
+        document: what JSON calls one.
+        file: how people write one.
+        pods: what is particular to owners of pods; None for other kinds.
+        told: the fields that the audit and people are told of a new one.
+        facts: what ``describe`` tells of a record and its status beside what all records have; of an owner
+            of pods, its counts first.
+        membership: fields that only the rollout changes that manages a record (R14).
+        other_ways: commands beside ``update`` that change one, as the end of a hint.
+    """
+
+    kind: str
+    document: str
+    file: File[S, T]
+    pods: Placing[T] | None = None
+    told: Callable[[T], Mapping[str, Scalar]] = lambda _: {}
+    facts: Callable[[T, Any], Sequence[tuple[str, str]]] = lambda *_: ()
+    membership: frozenset[str] = frozenset()
+    other_ways: str = ""
+
+    @property
+    def words(self) -> KindOfWork:
+        return KINDS[self.kind]
+
+    def records(self, client: ConsulClient, keys: Keys) -> NamedRecords[T]:
+        """The records in the store."""
+        return NamedRecords(client, keys, self.kind, self.file.record, self.words.noun)
+
+    async def editable(
+        self, call: Call, target: str, *, membership: bool = False, by_name: bool = False
+    ) -> tuple[Stored[T], Guard]:
+        """A record by name, id or beginning of an id (``by_name``: by its whole name only), and its guard.
+
+        Raises:
+            NotFound: there is none. Ambiguous: several fit.
+            Conflict: it is being deleted or locked; or managed, where it is about the ``membership``.
+        """
+        stored = await self.find(call, target, by_name=by_name)
+        record = stored.record
+        if membership:
+            self.refuse_managed(record)
+        if record.deleting:
+            noun = self.words.noun
+            raise Conflict(
+                f"{noun} {record.name!r} is being deleted",
+                id=record.id,
+                hint=f"a farm finishes it; farmctl {noun} describe {record.name} tells how far it is",
+            )
+        return stored, await self.guard(call, record)
+
+    async def guard(self, call: Call, record: T) -> Guard:
+        """The operations that respect a record's mutation lock (R13).
+
+        Raises:
+            Locked: somebody holds it.
+        """
+        return await guard(call, self.kind, record.id, f"{self.words.noun} {record.name!r}")
+
+    def edit(
+        self,
+        call: Call,
+        stored: Stored[T],
+        wanted: T,
+        held: Guard,
+        action: str,
+        *,
+        destructive: bool = False,
+        details: tuple[str, ...] = (),
+        extra: tuple[Operation, ...] = (),
+        anew: bool = False,
+        pod: Manifest | None = None,
+    ) -> Mutation:
+        """Replace a record if it differs, or if ``anew``. ``action`` is the verb, such as ``enable``.
+
+        ``pod`` is its manifest where that may not be stored yet.
+        """
+        record = stored.record
+        before, after = difference.fields(record, wanted, self.file.names)
+        for name in ("deleting", "restart"):
+            old, new = getattr(record, name, 0), getattr(wanted, name, 0)
+            if old != new:
+                before, after = {**before, name: old}, {**after, name: new}
+        shrinks = self.pods is not None and self.pods.shrinks(record, wanted)
+        sha = bodies.manifest_of(wanted)
+        change = self.change(
+            record,
+            action,
+            before={**before, **held.before},
+            after={**after, **held.after},
+            details=details,
+            destructive=destructive or shrinks or bool(held.before),
+            manifest="" if sha == bodies.manifest_of(record) else sha,
+        )
+        if wanted == record and not anew:
+            return Mutation(change)
+        replacement = self.records(call.client, call.keys).replace(stored, wanted)
+        outlook = self.outlook(call, wanted, pod)
+        return Mutation(change, (*held.operations, *extra, replacement), outlook)
+
+    def outlook(self, call: Call, wanted: T, pod: Manifest | None) -> Callable[[], Awaitable[Outlook]] | None:
+        return partial(forecast, call, self.pods, wanted, pod) if self.pods is not None else None
+
+    async def removal(self, call: Call, stored: Stored[T], held: Guard) -> Mutation:
+        """Delete a record that wants no pods and has none, and give back the room that it holds without a
+        pod.
+
+        After that no worker can give the room back. A write that a worker makes at this moment fails, because
+        the record is gone (R12).
+        """
+        room = await move_room(call, self.kind, stored.record.id)
+        change = self.change(
+            stored.record,
+            "delete",
+            before={"exists": True, **held.before, **({"reservations": 1} if room else {})},
+            after={"exists": False, **held.after, **({"reservations": 0} if room else {})},
+            destructive=True,
+        )
+        gone = self.records(call.client, call.keys).delete(stored)
+        past = (
+            [operations.delete_tree(call.keys.history(stored.record.name, ""))] if self.words.gradual else []
+        )
+        return Mutation(change, (*held.operations, *gone, *room, *past))
+
+    def change(self, record: T, action: str, **fields: Any) -> Change:
+        return Change(self.kind, record.id, record.name, f"{self.words.noun}.{action}", **fields)
+
+    async def find(self, call: Call, target: str, *, by_name: bool = False) -> Stored[T]:
+        records, noun = self.records(call.client, call.keys), self.words.noun
+        if not by_name:
+            return await records.find(target)
+        named, _ = await records.named(target)
+        if named is None:
+            hint = f"farmctl {noun} create makes it"
+            raise NotFound(f"{noun} {target!r} does not exist", kind=self.kind, id=target, hint=hint)
+        return named
+
+    def refuse_managed(self, record: T) -> None:
+        if manager := getattr(record, "managed_by", ""):
+            one, (family, _, ident) = f"{self.words.noun} {record.name!r}", manager.partition("/")
+            noun = KINDS[family].noun if family in KINDS else ""
+            raise Conflict(
+                f"{one} is managed by {manager}, which alone changes its count and manifest",
+                id=record.id,
+                managed_by=manager,
+                hint=f"farmctl {noun} describe {ident} tells how far it is; change or end it instead"
+                if noun
+                else f"change or end {manager} instead",
+            )
