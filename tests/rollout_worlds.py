@@ -8,7 +8,7 @@ from typing import Any
 
 from farmd.pods.state import PodState
 from farmd.rollout import plan as planning
-from farmd.rollout.model import Move, Need, Offer, Plan, Side, Snapshot
+from farmd.rollout.model import FACTS, Move, Need, Offer, Plan, Side, Snapshot
 from farmd.work.model import Ask
 from scheduler.model import Assignment
 from store.entry import Stored
@@ -107,7 +107,7 @@ class World:
             "locks": True,
             "risen": self.risen,
             "now": self.now,
-            "unread": frozenset({"fit", "places"}),
+            "unread": FACTS,
         }
         return Snapshot(**(told | fields))
 
@@ -126,9 +126,9 @@ class World:
             return dataclasses.replace(shot, fit=frozenset(need.leaving) - self.unfit, unread=unread)
         places = tuple(Assignment(node, POD) for node in self.free[: need.count])
         missing = need.count - len(places)
-        return dataclasses.replace(
-            shot, offer=Offer(places, missing, "no room" if missing else ""), unread=unread
-        )
+        offer = Offer(places, missing, "no room" if missing else "")
+        name = "homes" if need.fact == "homes" else "offer"
+        return dataclasses.replace(shot, unread=unread, **{name: offer})
 
     def step(self, **fields: Any) -> Plan:
         plan = self.decide(**fields)
@@ -157,7 +157,8 @@ class World:
             place = (move.target.node, move.target.instance)
             if place[0] in self.free:
                 self.free.remove(place[0])
-            sides[target][place] = pod(target, healthy=None, at=self.now)
+            comes = source if move.way == "restore" else target
+            sides[comes][place] = pod(comes, healthy=None, at=self.now)
 
     def settle(self, healthy: bool = True) -> None:
         """Every agent acts, and each new pod passes its check, or fails it."""

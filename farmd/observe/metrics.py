@@ -165,8 +165,9 @@ def table() -> tuple[Metric, ...]:
         Metric(
             "farmd_rollout_moves_total",
             "counter",
-            "Pods that rollouts moved: taken over, dropped, added, placed again, or trimmed after a scale.",
-            {"way": ("take", "drop", "grow", "refill", "trim")},
+            "Pods that rollouts moved: taken over, dropped, added, placed again (refill: of the version that "
+            "grows, restore: of the other), or trimmed after a scale.",
+            {"way": ("take", "drop", "grow", "refill", "restore", "trim")},
         ),
         Metric(
             "farmd_rollout_step_duration_seconds",

@@ -45,7 +45,8 @@ def unit(reading: Reading, plan: Plan, request: Request, context: Context) -> No
 
 def _moved(reading: Reading, moves: Moves, request: Request, context: Context) -> list[Change]:
     source, target = reading.snapshot.sides
-    pod = Pod(manifest=target.rc.manifest, labels=dict(request.labels), at=context.clock.now())
+    comes = source if moves.restores else target
+    pod = Pod(manifest=comes.rc.manifest, labels=dict(request.labels), at=context.clock.now())
     changes = list[Change]()
     for move in moves.moves:
         owner = target if move.way in ("refill", "trim") else source
@@ -59,7 +60,7 @@ def _moved(reading: Reading, moves: Moves, request: Request, context: Context) -
             changes.append(removal(move.source, state, owner.rc.id))
         if move.target is not None:
             place = (move.target.node, move.target.instance)
-            changes.append(Change("place", *place, pod, wanted(target.rc), owner=target.rc.id))
+            changes.append(Change("place", *place, pod, wanted(comes.rc), owner=comes.rc.id))
     return changes
 
 

@@ -7,7 +7,7 @@ available pods above the floor, neither count passes its goal, and both counts c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -82,10 +82,26 @@ def costly(shot: Snapshot, moves: Moves) -> bool:
 def plan(shot: Snapshot, goal: Goal, floor: int) -> Moves | Need:
     """The moves of one transaction, or the fact that they rest on."""
     chosen = _chosen(shot, goal, floor)
-    if not chosen:
-        short = _short(shot)
-        return Moves(waiting=short or waits(shot, goal, floor), short=short)
-    return _offered(shot, chosen)
+    found = _offered(shot, chosen) if chosen else Moves(short=_short(shot))
+    return restored(shot, found, goal, floor)
+
+
+def restored(shot: Snapshot, found: Moves | Need, goal: Goal, floor: int) -> Moves | Need:
+    """What was found, or if that moves nothing: pods of the source that the stage does not take, and that are
+    missing or must leave their nodes, get other places. Says what is waited for where nothing moves."""
+    if isinstance(found, Need) or found.moves:
+        return found
+    source, target = shot.sides
+    staying = leaving(source, shot.now)[max(0, source.desired - (goal.new if shot.back else goal.old)) :]
+    alone = shot.rollout.policy.strategy == "blue-green"  # the service names this version only
+    headroom = source.settled - floor + (0 if alone else target.settled)
+    chosen = list(_replaced("restore", source, staying, headroom, shot.now))
+    if chosen and "homes" in shot.unread:
+        return Need("homes", len(chosen), tuple(move.source for move in chosen if move.source is not None))
+    homes = zip(chosen, shot.homes.assignments, strict=False)
+    moves = tuple(Move(move.way, move.source, place) for move, place in homes)[: ROOM // ELSEWHERE]
+    short = found.short or (shot.homes.why if shot.homes.missing else "")
+    return Moves(moves, waiting=short or ("" if moves else waits(shot, goal, floor)), short=short)
 
 
 def grown(shot: Snapshot, count: int, stay: int, floor: int) -> Moves | Need:
@@ -97,20 +113,23 @@ def grown(shot: Snapshot, count: int, stay: int, floor: int) -> Moves | Need:
     headroom = source.settled + target.settled - floor
     if target.desired > count:
         return _offered(shot, list(_less("trim", target, target.desired - count, headroom, shot.now)))
-    chosen = [*_refilled(target, headroom, shot.now), *[Move("grow")] * (count - target.desired)]
+    chosen = [*_refilled(shot, headroom), *[Move("grow")] * (count - target.desired)]
     idle = [each for each in leaving(source, shot.now) if shot.back and not each.cost]
     return _offered(shot, chosen + [Move("drop", each.place) for each in idle[: source.desired - stay]])
 
 
 def shrunk(shot: Snapshot, count: int, stay: int, floor: int) -> Moves | Need:
-    """Pods that leave the source until it has ``count``, as far as the floor permits; on the way back those
-    that serve nobody until only ``stay`` are left."""
+    """Pods that leave the source until it has ``count``, as far as the floor permits. Those that must leave
+    their nodes, and on the way back those that serve nobody, do so until only ``stay`` are left."""
     source, target = shot.sides
     if source.desired < stay:
         return Moves((Move("raise"),) * (stay - source.desired))
     headroom, chosen = source.settled + target.settled - floor, list[Move]()
     for each in leaving(source, shot.now):
-        least = stay if shot.back and not each.cost else count
+        early = (shot.back and not each.cost) or (
+            each.place is not None and _goes(source, each.place, shot.now)
+        )
+        least = stay if early else count
         if source.desired - len(chosen) > least and each.cost <= max(0, headroom):
             headroom -= each.cost
             chosen.append(Move("drop", each.place))
@@ -156,7 +175,7 @@ def _short(shot: Snapshot) -> str:
 
 
 def _chosen(shot: Snapshot, goal: Goal, floor: int) -> list[Move]:
-    """What should move now, before anything is known of places."""
+    """What should move now of those that the stage is about, before anything is known of places."""
     source, target = shot.sides
     stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)
     headroom = source.settled + target.settled - floor
@@ -164,7 +183,7 @@ def _chosen(shot: Snapshot, goal: Goal, floor: int) -> list[Move]:
         return [Move("raise")] * (stay - source.desired)
     if target.desired > there:
         return list(_less("trim", target, target.desired - there, headroom, shot.now))
-    moves = list(_refilled(target, headroom, shot.now))
+    moves = list(_refilled(shot, headroom))
     headroom -= sum(_class(target, target.pods[move.source], shot.now)[1] for move in moves if move.source)
     if target.desired < there:
         return moves + _transferred(shot, stay, there, floor, headroom)
@@ -215,21 +234,28 @@ def _leaving(source: Side, shot: Snapshot) -> Iterator[Leaving]:
         yield each
 
 
-def _refilled(target: Side, headroom: int, now: float) -> Iterator[Move]:
-    """Pods that the target should have and lacks, those whose nodes are given up, and those that a drain asks
-    to leave while the others keep the floor."""
-    for place, state in sorted(target.pods.items()):
-        if state.foreign(target.rc.id):
-            continue
-        gone, cost = (
-            target.replaceable(state, now) or state.draining == "forced",
-            _class(target, state, now)[1],
-        )
-        if gone or (state.draining and cost <= max(0, headroom)):
-            headroom -= cost
-            yield Move("refill", place)
-    for _ in range(target.missing):
-        yield Move("refill")
+def _goes(side: Side, place: Place, now: float) -> bool:
+    """Whether a pod must leave its node, whatever the stage is about."""
+    state = side.pods[place]
+    return bool(state.draining) or side.replaceable(state, now)
+
+
+def _refilled(shot: Snapshot, headroom: int) -> Iterator[Move]:
+    _, target = shot.sides
+    return _replaced("refill", target, leaving(target, shot.now), headroom, shot.now)
+
+
+def _replaced(
+    way: Literal["refill", "restore"], side: Side, pods: Iterable[Leaving], headroom: int, now: float
+) -> Iterator[Move]:
+    """Of these pods those that the side lacks, those whose nodes are given up, and those that a drain asks to
+    leave while the others keep the floor."""
+    for each in pods:
+        state = side.pods[each.place] if each.place is not None else None
+        gone = state is None or side.replaceable(state, now) or state.draining == "forced"
+        if gone or (state is not None and state.draining and each.cost <= max(0, headroom)):
+            headroom -= each.cost
+            yield Move(way, each.place)
 
 
 def waits(shot: Snapshot, goal: Goal, floor: int) -> str:

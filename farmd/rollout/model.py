@@ -18,8 +18,10 @@ from store.pods import Place
 from store.rcs import ReplicationController
 from store.rollouts import Ending, Rollout, RolloutState
 
-Fact = Literal["fit", "places"]
-"""Which nodes may keep a pod of the target in place of one of the source; places for other pods."""
+Fact = Literal["fit", "places", "homes"]
+"""Which nodes may keep a pod of the target in place of one of the source; places for other pods of the
+target; places for pods of the source."""
+FACTS: frozenset[Fact] = frozenset({"fit", "places", "homes"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ class Snapshot:
     is whether this claim's session holds both. ``busy`` says what a worker of one of the controllers has to
     end first. ``risen``: when this worker last saw progress (seconds since
     the epoch). ``now``: likewise. ``gates`` is what gates said, by their names. ``fit`` are places of the
-    source that the target may take over in place.
+    source that the target may take over in place, ``offer`` places for the target's pods, ``homes`` for those
+    of the source.
     """
 
     rollout: Rollout
@@ -140,6 +143,7 @@ class Snapshot:
     gates: Standings = field(default_factory=dict)
     fit: frozenset[Place] = frozenset()
     offer: Offer = Offer()
+    homes: Offer = Offer()
     unread: frozenset[Fact] = frozenset()
 
     @property
@@ -161,12 +165,12 @@ class Move:
 
     ``take``: the target gets a pod for one of the source's; without a place the source had only the count
     of it. ``drop``: a pod of the source goes. ``grow``: the target gets one more. ``refill``: the target
-    gets a pod that it lacks, or one in place of its own on a node that is given up; no count changes. After
-    a scale: ``trim``: a pod of the target goes. ``raise``: the source is to have one more, which its own
-    worker places once the controllers are lent.
+    gets a pod that it lacks, or one in place of its own on a node that is given up; no count changes.
+    ``restore``: the same for the source. After a scale: ``trim``: a pod of the target goes. ``raise``: the
+    source is to have one more.
     """
 
-    way: Literal["take", "drop", "grow", "refill", "trim", "raise"]
+    way: Literal["take", "drop", "grow", "refill", "restore", "trim", "raise"]
     source: Place | None = None
     target: Assignment | None = None
 
@@ -184,6 +188,11 @@ class Moves:
     moves: tuple[Move, ...] = ()
     waiting: str = ""
     short: str = ""
+
+    @property
+    def restores(self) -> bool:
+        """Whether the pods that come are the source's; no other move is beside these."""
+        return any(move.way == "restore" for move in self.moves)
 
     @property
     def removed(self) -> int:

@@ -7,16 +7,15 @@ here and rewrites the very bytes, so that fields of newer versions survive.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from farmd.failsafe.guard import FailsafeGuard
 from farmd.pods.state import PodState, observed
 from farmd.rollout import fitting
-from farmd.rollout.model import Need, Offer, Side, Snapshot
+from farmd.rollout.model import FACTS, Need, Offer, Side, Snapshot
 from farmd.rollout.noun import controller
 from farmd.work.context import Context
 from scheduler.model import FleetView, Request
@@ -95,7 +94,7 @@ class Reader:
             busy=busy,
             risen=self._progress(state, old if back else new),
             now=context.clock.now(),
-            unread=frozenset({"fit", "places"}),
+            unread=FACTS,
         )
         return Reading(stored=stored, work=work, snapshot=snapshot, records=records, locks=locks)
 
@@ -210,21 +209,22 @@ class Reader:
             guard.look()  # before anything moves the evidence is looked at, not only once a second (R19)
         shot, view = reading.snapshot, self._context.fleet.view()
         if (frozen := self._frozen(reading.stored.index, shot.back)) is not None:
-            return dataclasses.replace(reading, snapshot=dataclasses.replace(shot, frozen=frozen))
+            return replace(reading, snapshot=replace(shot, frozen=frozen))
         source, target = shot.sides
-        request, scheduler = await self.request(target.rc), self._context.scheduler
+        comes = source if need.fact == "homes" else target
+        request, scheduler = await self.request(comes.rc), self._context.scheduler
         unread = shot.unread - {need.fact}
         if need.fact == "fit":
             asked = fitting.question(request, source.rc.id, need.leaving)
             answer = await scheduler.eligible_nodes(asked, view)
             fit = fitting.places(asked, answer, view)
-            shot = dataclasses.replace(shot, fit=fit, unread=unread)
+            shot = replace(shot, fit=fit, unread=unread)
         else:
             elsewhere = msgspec.structs.replace(request, leaving=frozenset(need.leaving))
             found = await scheduler.allocate_nodes(elsewhere, need.count, view)
-            offer = Offer(found.assignments, found.missing, found.why)
-            shot = dataclasses.replace(shot, offer=offer, unread=unread)
-        return dataclasses.replace(reading, snapshot=shot, view=view)
+            offer, shot = Offer(found.assignments, found.missing, found.why), replace(shot, unread=unread)
+            shot = replace(shot, homes=offer) if need.fact == "homes" else replace(shot, offer=offer)
+        return replace(reading, snapshot=shot, view=view)
 
     async def request(self, rc: ReplicationController) -> Request:
         """What the scheduler is asked for pods of a controller."""

@@ -16,7 +16,7 @@ import msgspec
 from farmd.pods.state import PodState
 from farmd.rollout import plan as planning
 from farmd.rollout.membership import ADDED, ELSEWHERE, IN_PLACE, REMOVED, ROOM
-from farmd.rollout.model import Need, Offer, Plan, Side, Snapshot
+from farmd.rollout.model import FACTS, Need, Offer, Plan, Side, Snapshot
 from farmd.rollout.stages import minimum
 from farmd.rollout.verdict import passed
 from farmd.work.model import Ask
@@ -174,7 +174,7 @@ def _places(rollout: Rollout, new: ReplicationController, elsewhere: int, most: 
 
 def _decided(shot: Snapshot, unfit: frozenset[Place], round_: int) -> Plan:
     """The plan, with the answers of a scheduler that always has another node."""
-    shot = dataclasses.replace(shot, unread=frozenset({"fit", "places"}))
+    shot = dataclasses.replace(shot, unread=FACTS)
     found = planning.decide(shot)
     while isinstance(found, Ask):
         need: Need = found.need

@@ -6,7 +6,7 @@ go until it has a count is decided in ``membership``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -31,10 +31,8 @@ def carried_out(shot: Snapshot, goal: Goal, floor: int, healthy: bool) -> tuple[
     strategy = new_rollout_strategy(controllers)[rollout.rollout_strategy]
     up, down = retrieve_revs_up_down(rollout.stage_target_revisions)
     rollout, ready = strategy.reconcile(rollout, up, down)
-    done, found = ready and concluded(rollout).stage_ready is True, controllers.planned
-    if isinstance(found, Need) or found.moves or found.short:
-        return done, found
-    return done, replace(found, waiting=membership.waits(shot, goal, floor))
+    done = ready and concluded(rollout).stage_ready is True
+    return done, membership.restored(shot, controllers.planned, goal, floor)
 
 
 def orchestrator(shot: Snapshot, goal: Goal, floor: int) -> RolloutOrchestrator:

@@ -132,10 +132,10 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         if membership.costly(snapshot.snapshot, plan.moves) and await self._reader.refresh(snapshot.snapshot):
             return Outcome("after", 0.0, "how the pods are was read anew")
         context, rollout = self.context, snapshot.stored.record
-        _, target = snapshot.snapshot.sides
+        source, target = snapshot.snapshot.sides
         arriving = [(m.target.node, m.target.instance) for m in plan.moves.moves if m.target is not None]
         with context.fleet.expecting(self.claim.item, arriving):
-            request = await self._reader.request(target.rc)
+            request = await self._reader.request((source if plan.moves.restores else target).rc)
             found = await context.placement.execute(
                 [actions.unit(snapshot, plan, request, context)],
                 Subject(KIND, rollout.id, rollout.name, context.actor, snapshot.stored, self._why(snapshot)),

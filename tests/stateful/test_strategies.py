@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from farmd.housekeeping.model import DEFAULTS
+from farmd.nodes import commands as node_commands
 from farmd.rollout import commands
 from farmd.services import commands as service_commands
 from store.rollouts import Rollout
@@ -100,6 +102,36 @@ def test_a_version_that_fails_goes_back_by_itself(scene: Scene, policy: dict[str
         for instance in list(agent.sick):  # old pods come to the same places
             agent.ail(instance, sick=False)
     rolling.whole("reverted")
+
+
+STAYING = [POLICIES[2], POLICIES[4], POLICIES[5], {"strategy": "rolling", "stages": [2, "100%"]}]
+
+
+@pytest.mark.parametrize("policy", STAYING, ids=lambda policy: policy["strategy"])
+def test_r14_in_a_stage_that_waits_old_pods_leave_a_lost_and_a_drained_node(
+    scene: Scene, policy: dict[str, Any]
+) -> None:
+    rolling = served(scene)
+    for agent in scene.agents.values():
+        agent.delay = 90.0  # of the new pods; the old ones run
+    rollout = rolling.begin(**{**policy, "progress_deadline": 600})
+    whole = policy["strategy"] == "blue-green"
+    counts = (6, 6) if whole else (6, 2) if policy["strategy"] == "availability" else (4, 2)
+    rolling.until(lambda: tuple(len(scene.places(rc)) for rc in (rollout.old, rollout.new)) == counts)
+    lost, drained = sorted(
+        {node for node, _ in scene.places(rollout.old)} - {node for node, _ in scene.places(rollout.new)}
+        or {node for node, _ in scene.places(rollout.old)}
+    )[-2:]
+    scene.run(scene.agents[lost].die(at_once=True))
+    assert rolling.ask(lambda: node_commands.drain(dataclasses.replace(scene.call, force=True), drained, 5.0))
+    rolling.until(lambda: not {lost, drained} & {node for _, node, _ in scene.sight.pods}, 80.0)
+    assert rolling.state is not None
+    assert (rolling.state.phase, rolling.state.stage, rolling.ended) == ("moving", 0, [])
+    assert len(scene.places(rollout.old)) == (4 if policy["strategy"] == "availability" else counts[0])
+    for agent in scene.agents.values():
+        agent.delay = 0.2
+    rolling.until(lambda: rolling.ended, 400.0)
+    rolling.whole("done")
 
 
 def test_r14_a_drained_and_a_lost_node_leave_a_rollout_of_both_versions(scene: Scene) -> None:

@@ -164,6 +164,17 @@ def test_a_new_pod_that_is_lost_is_placed_again_before_old_ones_go() -> None:
 
 
 # -- whole runs ---------------------------------------------------------------------------------
+AILMENTS: list[dict[str, Any]] = [
+    {},
+    {},
+    {},
+    {"healthy": False},
+    {"absent": True},
+    {"lost": NOW - 100, "absent": True},
+    {"draining": "gentle", "retained": False},
+]
+
+
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
     strategy = draw(st.sampled_from(STRATEGIES))
@@ -177,9 +188,7 @@ def worlds(draw: st.DrawFn) -> World:
         policy["stages"] = [*sorted(parts), "100%"]
     made = world(total, strategy, began=began, keep_old=0.0, **policy)
     for place in made.old:
-        kind = draw(st.sampled_from(["good", "good", "good", "sick", "absent"]))
-        if kind != "good":
-            made.old[place] = pod(healthy=kind != "sick", absent=kind == "absent")
+        made.old[place] = pod(**draw(st.sampled_from(AILMENTS)))
     return made
 
 
@@ -231,6 +240,8 @@ def test_whole_runs_keep_floor_and_ceiling_and_end_once(world: World, data: st.D
             world.now += plan.after if state.phase == "baking" and plan.after else 0.0
             world.settle(data.draw(st.booleans()) if step < 40 else True)
             world.old = {p: pod(OLD) for p in world.old}
+            if world.old and step < 40 and data.draw(st.booleans()):
+                world.old[max(world.old)] = pod(**data.draw(st.sampled_from(AILMENTS)))
             if step >= 40:
                 world.new = {p: pod(NEW) for p in world.new}
             if not said and data.draw(st.integers(0, 9)) == 0:
