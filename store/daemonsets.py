@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from store.keys import Keys
-from store.named import NamedRecords
+from store.named import NamedRecords, stays
 from store.ports import KeyReader
 from store.quantities import Share
 from store.times import Time
@@ -70,7 +70,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     @property
     def stays(self) -> str:
         """Why its worker removes no pod from a node; empty if it does."""
-        return "disabled, so its pods stay" if self.disabled else ""
+        return stays(self)
 
     def floor(self, desired: int) -> int:
         """How many pods must stay healthy on ``desired`` nodes."""

@@ -75,12 +75,30 @@ class Owner(Named, Protocol):
         """Whether a cascading delete is under way."""
 
     @property
+    def managed_by(self) -> str:
+        """What alone changes its membership, as ``<family>/<id>``; empty: nothing does (R14)."""
+
+    @property
+    def taken(self) -> bool:
+        """Whether its manager is the only writer of its pods."""
+
+    @property
+    def hands(self) -> int:
+        """How often ``taken`` changed."""
+
+    @property
     def count(self) -> int | None:
         """How many pods it asks for; None: one on every eligible node, so pods never move."""
 
     @property
     def stays(self) -> str:
         """Why its worker removes no pod from a node, as text for people; empty if it does."""
+
+
+def stays(owner: Owner) -> str:
+    """Why the worker of an owner removes no pod from a node, as text for people; empty if it does."""
+    taken = f"taken by {owner.managed_by}" if owner.taken else ""
+    return "disabled, so its pods stay" if owner.disabled else taken
 
 
 T = TypeVar("T", bound=Named)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from store.keys import Keys
-from store.named import NamedRecords
+from store.named import NamedRecords, stays
 from store.policies import Policy
 from store.ports import KeyReader
 from store.times import Time
@@ -114,8 +114,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     @property
     def stays(self) -> str:
         """Why its worker removes no pod from a node; empty if it does."""
-        taken = f"taken by {self.managed_by}" if self.taken else ""
-        return "disabled, so its pods stay" if self.disabled else taken
+        return stays(self)
 
 
 # Most RCs have these fields empty and share one object, which is safe: no record is changed in place.

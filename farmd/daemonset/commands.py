@@ -21,6 +21,7 @@ def _facts(daemonset: DaemonSet, status: Status | None) -> list[tuple[str, str]]
         ("Nodes", counts),
         ("Stay healthy", "all but one" if daemonset.min_health is None else str(daemonset.min_health)),
         availability(daemonset.min_healthy_time),
+        ("Managed by", daemonset.managed_by or "nobody"),
         ("Pace", f"{rate}, at most {count_of(daemonset.max_in_progress, 'node')} at a time"),
     ]
 
@@ -40,4 +41,5 @@ DAEMON_SET: Noun[DaemonSetSpec, DaemonSet] = Noun(
     ),
     told=lambda daemonset: {"node_selector": daemonset.node_selector or "every node"},
     facts=_facts,
+    membership=frozenset({"manifest", "node_selector"}),
 )

@@ -41,6 +41,8 @@ class Rivals:
             rival
             for rival in rivals
             if rival is not None and rival.record.wants_pods and _age(rival) < _age(stored)
+            # Numbered instances have names of their own.
+            if not (rival.record.numbered or stored.record.numbered)
         ]
         return sorted(elders, key=_age)
 

@@ -12,11 +12,13 @@ from typing import Any
 
 import msgspec
 
+from farmd.pods.state import PodState
 from scheduler.model import EVICTING, FleetView, Request
 from scheduler.protocol import Scheduler
 from store.daemonsets import DAEMON_SET_ID_LABEL, DaemonSet
 from store.labels import POD_ID_LABEL
 from store.manifests import Manifest
+from store.pods import Place
 from store.selectors import parse
 
 # A pod stays on a node that is given up: it may still run there, and belongs there when the node returns.
@@ -31,6 +33,7 @@ def request(daemonset: DaemonSet, manifest: Manifest) -> Request:
         selector=parse(daemonset.node_selector),
         owner=daemonset.id,
         labels=labels,
+        numbered=daemonset.numbered,
     )
 
 
@@ -89,6 +92,25 @@ class Verdicts:
     def refused(self) -> Mapping[str, int]:
         """How many nodes have each reason against them."""
         return Counter(code for codes in self._codes.values() for code in codes)
+
+
+def one_a_node(daemonset: DaemonSet, pods: Mapping[Place, PodState]) -> dict[Place, PodState]:
+    """The pods, of which at most one a node may stay: one that serves first.
+
+    A manager that replaced pods side by side may leave two on a node (R14).
+    """
+    wanted = daemonset.manifest, daemonset.restart
+
+    def order(place: Place) -> tuple[bool, bool, bool, Place]:
+        state = pods[place]
+        return not state.available, not state.healthy, state.outdated(*wanted), place
+
+    seen, found = set[str](), dict(pods)
+    for place in sorted((place for place in pods if pods[place].retained), key=order):
+        if place[0] in seen:
+            found[place] = msgspec.structs.replace(pods[place], retained=False)
+        seen.add(place[0])
+    return found
 
 
 def across_nodes(request: Request) -> bool:

@@ -4,7 +4,8 @@ Pods leave nodes that may not keep them, missing pods are added, intents repaire
 place; new nodes come before new manifests, and both follow the record's pace. What must never break: where no
 node is eligible nothing is removed, because that is far more often a mistake than a wish (a drain is a
 person's command on its node, and does remove). During a freeze nothing is removed or replaced that no person
-asked for since (R18). A disabled daemon set changes nothing; one that is being deleted removes every pod.
+asked for since (R18). A disabled daemon set changes nothing, and neither does one that is taken (R14); one
+that is being deleted removes every pod, unless its manager does.
 While an older daemon set claims the same nodes nothing is added or replaced.
 """
 
@@ -31,7 +32,7 @@ def decide(snapshot: Snapshot) -> Plan | Ask[Need]:
     daemonset = snapshot.daemonset
     if daemonset.deleting:
         plan = _delete(snapshot)
-    elif daemonset.disabled:
+    elif daemonset.disabled or daemonset.taken:
         return Plan()
     elif (need := _missing(snapshot)) is not None:
         return Ask(need)
@@ -88,6 +89,8 @@ def _converge(snapshot: Snapshot) -> Plan:
 
 def _delete(snapshot: Snapshot) -> Plan:
     """Remove all pods, then delete the record once no node runs one of them any more."""
+    if (managed := owned.managed(snapshot.daemonset)) is not None:
+        return Plan(blocked=managed)
     if snapshot.held_back:
         return Plan(blocked=frozen(snapshot.frozen or ""))
     if snapshot.pods:
@@ -197,9 +200,7 @@ def _why(snapshot: Snapshot, plan: Plan) -> str:
     """The reason of the plan's changes, in one line for the audit."""
     drained = sum(bool(snapshot.pods[place].draining) for place in plan.removals)
     left = len(plan.removals) - drained
-    gone = (
-        "it is being deleted" if snapshot.daemonset.deleting else f"{count_of(left, 'node')} may not have it"
-    )
+    gone = "it is being deleted" if snapshot.daemonset.deleting else f"{count_of(left, 'pod')} may not stay"
     reasons = [
         f"{count_of(len(snapshot.vacant), 'node')} should have it" if plan.additions else "",
         f"{count_of(drained, 'node')} drained" if drained else "",

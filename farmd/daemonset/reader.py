@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from farmd.daemonset.contention import Contention, Rivals
-from farmd.daemonset.eligibility import Verdicts, across_nodes
+from farmd.daemonset.eligibility import Verdicts, across_nodes, one_a_node
 from farmd.daemonset.model import Need, Snapshot
 from farmd.pods.state import PodState
 from farmd.work.owner import OwnerKind
@@ -75,6 +75,8 @@ class Reader(OwnerReader[Reading]):
             return self._unwanted(stored, snapshot, view)
         snapshot = await self._judged(stored, snapshot, request, view)
         pods = {place: self._judgement(place[0], state) for place, state in self.pods(daemonset).items()}
+        if daemonset.numbered:
+            pods = one_a_node(daemonset, pods)
         vacant = self._verdicts.eligible() - {node for node, _ in pods}
         snapshot = dataclasses.replace(snapshot, pods=pods, vacant=tuple(sorted(vacant)))
         return Reading(stored, snapshot, view, request)

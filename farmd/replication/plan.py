@@ -16,7 +16,7 @@ from farmd.pods.state import PodState, altered, cramped, foreign
 from farmd.replication import healing, reasons, transfer
 from farmd.replication.model import Need, Plan, Snapshot, Step
 from farmd.work import owned
-from farmd.work.model import Ask, Blocked, frozen
+from farmd.work.model import Ask, frozen
 from farmd.work.model import blocked as told
 from scheduler.model import Assignment
 from store.pods import Place
@@ -76,8 +76,7 @@ def _ending(snapshot: Snapshot, plan: Plan) -> Plan:
     rc = snapshot.rc
     if snapshot.pods or rc.replicas_desired or snapshot.transfer is not None or not plan.empty:
         return plan
-    if rc.managed_by:
-        managed = Blocked("managed", f"{rc.managed_by} manages it, and alone ends it")
+    if (managed := owned.managed(rc)) is not None:
         return dataclasses.replace(plan, blocked=managed)
     if snapshot.held_back:
         return dataclasses.replace(plan, blocked=frozen(snapshot.frozen or ""))

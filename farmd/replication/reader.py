@@ -44,24 +44,18 @@ class Reading:
 class Reader(OwnerReader[Reading]):
     """Reads for one RC under one claim. ``wake`` is set when its turn to move a pod may have come."""
 
-    __slots__ = ("_hands", "_judged", "_leaving", "_moves", "_wake")
+    __slots__ = ("_judged", "_leaving", "_moves", "_wake")
 
     def __init__(self, kind: OwnerKind, item: str, moves: Moves, wake: Wake) -> None:
         super().__init__(kind, item)
         self._moves = moves
         self._wake = wake
-        self._hands = 0
         self._judged: Any = None
         self._leaving: Collection[Place] = ()
 
     async def read(self, stored: Stored[ReplicationController]) -> Reading:
         """The RC and its fleet; facts that are needed only sometimes are left to ``answer``."""
         context, rc = self.context, stored.record
-        if rc.hands != self._hands:
-            # Its manager changed pods of it, of which this farm hears later (R14).
-            await context.caches.pods.barrier([context.keys.pods(self.item)])
-            await context.placement.reread_intents(context.fleet.pods(self.item).keys())
-            self._hands = rc.hands
         work = context.caches.work.get(context.keys.work("rcs", self.item))
         pods, known = self.pods(rc), work.record if work is not None else Work()
         snapshot = Snapshot(

@@ -129,9 +129,13 @@ class NamedWorker(Worker[S, P]):
             return await self.unreadable(stored, "the record")
         if stored is None:
             return await self.gone()
+        await self.freshen(stored.record)
         if (broken := self.broken()) is not None:
             return await self.unreadable(broken, "what lies beside the record")
         return await self.look(stored)
+
+    async def freshen(self, record: Any) -> None:
+        """Called before each snapshot, to read anew what the record says that others changed."""
 
     def broken(self) -> RecordInvalid | None:
         """The error of a record beside this one that does not decode."""

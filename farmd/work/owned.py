@@ -68,6 +68,13 @@ class OwnerPlan(PodPlan):
         return not (self.changes_pods or self.ends or self.contended)
 
 
+def managed(record: Owner) -> Blocked | None:
+    """Why a worker does not end an owner that is being deleted; None: nothing manages it (R14)."""
+    if not record.managed_by:
+        return None
+    return Blocked("managed", f"{record.managed_by} manages it, and alone ends it")
+
+
 def why_replaced(record: Owner, plan: PodPlan, pods: Mapping[Place, PodState]) -> str:
     """Why pods are replaced in place, in one line for the audit; empty if none is."""
     found = {pods[place].outdated(record.manifest) for place in plan.replacements}

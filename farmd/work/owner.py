@@ -68,11 +68,17 @@ class OwnerKind(NamedKind):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
+        self.hands: dict[str, int] = {}
         self.spending = Spending(context.fleet, self.name, context.budget(), self.guard)
 
     async def barrier(self, items: Sequence[str]) -> None:
-        """Read the records, their pods, and the small trees that their plans rest on (R15)."""
+        """Read the records, their pods, and the small trees that their plans rest on (R15).
+
+        ``hands`` are those of the records that were known before, so the pods are at least as new (R14).
+        """
         caches, keys = self.context.caches, self.context.keys
+        known = [self.tree.get(keys.record(self.name, item)) for item in items]
+        self.hands.update({stored.record.id: stored.record.hands for stored in known if stored is not None})
         await caches.pods.barrier([keys.pods(item) for item in items])
         for tree in (caches.nodes, caches.agents, caches.reserved, caches.work):
             await tree.barrier()
@@ -82,7 +88,7 @@ class OwnerKind(NamedKind):
 class OwnerWorker(NamedWorker[R, P]):
     """Keeps one owner's pods as its record says."""
 
-    __slots__ = ("_began", "reader")
+    __slots__ = ("_began", "_hands", "reader")
 
     kind: OwnerKind
 
@@ -92,6 +98,7 @@ class OwnerWorker(NamedWorker[R, P]):
         super().__init__(kind, claim, session, wake)
         self.reader = reader
         self._began = self.context.clock.mono()
+        self._hands = kind.hands.pop(claim.item, 0)
 
     # -- what a kind says ------------------------------------------------------------------------
     @abstractmethod
@@ -129,6 +136,17 @@ class OwnerWorker(NamedWorker[R, P]):
         """The reading of the owner and its pods."""
         self.kind.spending.settle(self.claim.item)
         return await super().read()
+
+    async def freshen(self, record: Any) -> None:
+        """Read the pods and their intents where the owner's manager changed pods since the last plan (R14).
+
+        Farms hear of a changed record at once, and of the pods that others changed some seconds later.
+        """
+        context, item = self.context, self.claim.item
+        if record.hands != self._hands:
+            await context.caches.pods.barrier([context.keys.pods(item)])
+            await context.placement.reread_intents(context.fleet.pods(item).keys())
+            self._hands = record.hands
 
     async def look(self, stored: Stored[Any]) -> R:
         """The reading, from the kind's reader."""

@@ -40,8 +40,8 @@ class Scene(Fleet):
     def places(self, rc: str) -> list[tuple[str, str]]:
         return sorted(self.sight.pods_of(rc))
 
-    def status(self, rc: str) -> Status:
-        entry = self.read(KEYS.status("rcs", rc))
+    def status(self, owner: str, kind: str = "rcs") -> Status:
+        entry = self.read(KEYS.status(kind, owner))
         assert entry is not None
         return codec.decode(Status, entry.value, entry.key)
 
