@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 if TYPE_CHECKING:
     from store.operations import Operation
@@ -148,13 +148,15 @@ class InputInvalid(StoreError):
     code = "input_invalid"
 
 
-def refuse(field: str, found: str, expected: str) -> None:
+def refuse(where: str, found: str, expected: str, *, field: str = "") -> NoReturn:
     """Refuse a field of a person's input.
+
+    ``where`` names the field; if it also names the file, ``field`` is the field alone.
 
     Raises:
         InputInvalid: always.
     """
-    raise InputInvalid(f"{field}: found {found}, expected {expected}", field=field)
+    raise InputInvalid(f"{where}: found {found}, expected {expected}", field=field or where)
 
 
 class NotFound(StoreError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from store.errors import InputInvalid
+from store.errors import refuse
 from store.mistakes import shown
 
 LONGEST = 255
@@ -52,11 +52,7 @@ def parse(text: str, field: str = "image") -> Reference:
     """
     found = _REFERENCE.fullmatch(text) if len(text) <= LONGEST + 80 else None
     if found is None:
-        raise InputInvalid(
-            f"{field}: found {shown(text)}, expected an image such as postgres:16 or"
-            " registry.example/team/web:1.4",
-            field=field,
-        )
+        refuse(field, shown(text), "an image such as postgres:16 or registry.example/team/web:1.4")
     host, path = found["host"] or "", found["path"]
     if host and not (set(host) & set(".:[") or host == "localhost" or host != host.lower()):
         host, path = "", f"{host}/{path}"
@@ -65,8 +61,5 @@ def parse(text: str, field: str = "image") -> Reference:
     if host == REGISTRY and "/" not in path:
         path = f"library/{path}"
     if len(host) + len(path) > LONGEST:
-        raise InputInvalid(
-            f"{field}: found a name of {len(host) + len(path)} characters, expected at most {LONGEST}",
-            field=field,
-        )
+        refuse(field, f"a name of {len(host) + len(path)} characters", f"at most {LONGEST}")
     return Reference(host, path, found["tag"] or "", found["digest"] or "")

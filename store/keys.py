@@ -14,7 +14,7 @@ import re
 import sys
 from dataclasses import dataclass
 
-from store.errors import InputInvalid
+from store.errors import refuse
 from store.mistakes import shown
 
 HEX_DIGITS = "0123456789abcdef"
@@ -28,7 +28,7 @@ _INSTANCE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?(~[0-9]+)
 def _checked(pattern: re.Pattern[str], field: str, value: str, expected: str) -> str:
     # A name with the ending of a sentinel would be taken for one.
     if not pattern.fullmatch(value) or ".." in value or value.endswith(SENTINEL):
-        raise InputInvalid(f"{field}: found {shown(value)}, expected {expected}", field=field, found=value)
+        refuse(field, shown(value), expected)
     return value
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from store import codec, container_check
 from store.container_check import Mistake
-from store.errors import InputInvalid
+from store.errors import InputInvalid, refuse
 from store.keys import valid_name, valid_segment
 from store.manifests import MAX_MANIFEST_BYTES, HealthCheck, Manifest, canonical
 from store.mistakes import shown
@@ -48,9 +48,7 @@ def check(manifest: Manifest, source: str, within: str = "") -> None:
     for name in manifest.ports:
         valid_name(name, f"{source}: {within}ports")
     for field, found, expected in _mistakes(manifest):
-        raise InputInvalid(
-            f"{source}: {within}{field}: found {shown(found)}, expected {expected}", field=within + field
-        )
+        refuse(f"{source}: {within}{field}", shown(found), expected, field=within + field)
 
 
 def _check_size(manifest: Manifest, where: str) -> None:
@@ -61,9 +59,7 @@ def _check_size(manifest: Manifest, where: str) -> None:
             f"{where}: found a value that JSON cannot hold ({error})", field="manifest"
         ) from error
     if size > MAX_MANIFEST_BYTES:
-        raise InputInvalid(
-            f"{where}: found {size} bytes, expected at most {MAX_MANIFEST_BYTES}", field="manifest"
-        )
+        refuse(where, f"{size} bytes", f"at most {MAX_MANIFEST_BYTES}", field="manifest")
 
 
 def _mistakes(manifest: Manifest) -> Iterator[Mistake]:

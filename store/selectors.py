@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from store.errors import InputInvalid
+from store.errors import InputInvalid, refuse
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _DOMAIN_PART = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -114,7 +114,7 @@ def valid_key(key: str, field: str) -> str:
         good = good and len(domain) <= 253 and all(_DOMAIN_PART.fullmatch(p) for p in domain.split("."))
     if not good:
         expected = "a label key: at most 63 letters, digits, '-', '_', '.', after an optional domain and '/'"
-        raise InputInvalid(f"{field}: found {key!r}, expected {expected}", field=field, found=key)
+        refuse(field, repr(key), expected)
     return key
 
 
@@ -126,7 +126,7 @@ def valid_value(value: str, field: str) -> str:
     """
     if value and not _NAME.fullmatch(value):
         expected = "a label value: at most 63 letters, digits, '-', '_', '.', not at the ends, or nothing"
-        raise InputInvalid(f"{field}: found {value!r}, expected {expected}", field=field, found=value)
+        refuse(field, repr(value), expected)
     return value
 
 
@@ -224,6 +224,5 @@ class _Parser:
         return InputInvalid(
             f"{self._field}: position {token.position}: found {found}, expected {expected}",
             field=self._field,
-            found=token.text,
             position=token.position,
         )

@@ -11,7 +11,7 @@ from farmd.commands.mutation import Call
 from farmd.commands.placing import Record
 from farmd.commands.specs import Document
 from store import manifests
-from store.errors import InputInvalid, NotFound, RecordInvalid
+from store.errors import NotFound, RecordInvalid, refuse
 from store.manifests import Manifest
 from store.operations import Operation
 
@@ -34,10 +34,7 @@ def ensured(call: Call, spec: Document) -> tuple[str, tuple[Operation, ...]]:
 def refuse_other_pod(before: Record, wanted: Record) -> None:
     found, expected = getattr(wanted, "pod_id", ""), getattr(before, "pod_id", "")
     if found != expected:
-        raise InputInvalid(
-            f"{wanted.name}: pod.id: found {found!r}, expected {expected!r}, which its pods bear",
-            field="pod.id",
-        )
+        refuse(f"{wanted.name}: pod.id", repr(found), f"{expected!r}, which its pods bear", field="pod.id")
 
 
 async def body_lost(call: Call, record: Record) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from store.errors import InputInvalid
+from store import errors
 from store.mistakes import shown
 
 
@@ -14,4 +14,4 @@ def refuse(field: str, found: object, expected: str) -> NoReturn:
     Raises:
         InputInvalid: always; it names the field, what was found and what was expected.
     """
-    raise InputInvalid(f"{field}: found {shown(found)}, expected {expected}", field=field)
+    errors.refuse(field, shown(found), expected)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import NoReturn
 
 from farmd.deploy.model import PortSpec
-from store.errors import InputInvalid
+from store.errors import InputInvalid, refuse
 
 PROTOCOLS = ("tcp", "udp", "http", "https")
 MODES = ("ingress", "host")
@@ -180,4 +180,4 @@ def _bracketed(address: str) -> str:
 
 
 def _refuse(what: str, found: object, expected: str) -> NoReturn:
-    raise InputInvalid(f"{what}: found {found!r}, expected {expected}", field=what)
+    refuse(what, repr(found), expected)

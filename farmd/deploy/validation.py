@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from farmd.deploy import port_spec
 from farmd.deploy.model import LOG_DRIVER, FileMount, PortSpec, ServiceSpec, VolumeSpec
 from store import images
-from store.errors import InputInvalid
+from store.errors import InputInvalid, refuse
 from store.keys import valid_name
 from store.mistakes import shown
 
@@ -39,7 +39,7 @@ def validate(spec: ServiceSpec) -> None:
 
 
 def _refuse(where: str, field: str, found: object, expected: str) -> None:
-    raise InputInvalid(f"{where}: {field}: found {shown(found)}, expected {expected}", field=field)
+    refuse(f"{where}: {field}", shown(found), expected, field=field)
 
 
 def _log(spec: ServiceSpec) -> Iterator[Mistake]:

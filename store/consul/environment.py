@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from store.credentials import content, invalid
-from store.errors import InputInvalid
+from store.errors import refuse
 
 DEFAULT_ADDRESS = "127.0.0.1:8500"
 FORMS = "host:port, [ipv6]:port, http://…, https://… or unix:///path"
@@ -121,12 +121,12 @@ def _parse(text: str, variable: str, wants_tls: bool) -> dict[str, str]:
     if not separator:
         scheme, rest = "http", text
     if scheme not in ("http", "https", "unix"):
-        raise _bad(variable, shown, FORMS)
+        refuse(variable, repr(shown), FORMS)
     if scheme == "unix":
         if not rest.startswith("/"):
-            raise _bad(variable, shown, "unix:// and an absolute path")
+            refuse(variable, repr(shown), "unix:// and an absolute path")
         if wants_tls:  # without an error the data would be sent unencrypted
-            raise _bad("CONSUL_HTTP_SSL", "true", "false beside a unix socket")
+            refuse("CONSUL_HTTP_SSL", "'true'", "false beside a unix socket")
         return {"scheme": "http", "host": "localhost", "port": "80", "path": "", "unix_path": rest}
     scheme = "https" if wants_tls else scheme
     if rest.count(":") > 1 and not rest.startswith("[") and "@" not in rest:  # a bare IPv6 address
@@ -135,10 +135,10 @@ def _parse(text: str, variable: str, wants_tls: bool) -> dict[str, str]:
     try:
         url = urlsplit(f"{scheme}://{rest}")
         host, port = url.hostname or "", url.port or _DEFAULT_PORTS[scheme]
-    except ValueError as error:
-        raise _bad(variable, shown, FORMS) from error
+    except ValueError:
+        refuse(variable, repr(shown), FORMS)
     if not host or any(c.isspace() for c in rest) or url.username is not None or url.query or url.fragment:
-        raise _bad(variable, shown, FORMS)
+        refuse(variable, repr(shown), FORMS)
     return {"scheme": scheme, "host": host, "port": str(port), "path": url.path.rstrip("/"), "unix_path": ""}
 
 
@@ -146,10 +146,7 @@ def _tls(env: Mapping[str, str]) -> Tls:
     certificate, key = env.get("CONSUL_CLIENT_CERT", ""), env.get("CONSUL_CLIENT_KEY", "")
     if bool(certificate) != bool(key):
         missing = "CONSUL_CLIENT_KEY" if certificate else "CONSUL_CLIENT_CERT"
-        raise InputInvalid(
-            f"{missing}: found nothing, expected a path, because certificate and key belong together",
-            field=missing,
-        )
+        refuse(missing, "nothing", "a path, because certificate and key belong together")
     return Tls(
         verify=_boolean(env, "CONSUL_HTTP_SSL_VERIFY", default=True),
         ca_file=env.get("CONSUL_CACERT", ""),
@@ -168,7 +165,7 @@ def _auth(text: str) -> tuple[str, str] | None:
 def _header(env: Mapping[str, str], name: str) -> str:
     found = env.get(name, "")
     if not (found.isascii() and found.isprintable()):
-        raise _bad(name, found, "printable ASCII")
+        refuse(name, repr(found), "printable ASCII")
     return found
 
 
@@ -177,7 +174,7 @@ def _boolean(env: Mapping[str, str], name: str, *, default: bool) -> bool:
     if found is None or found == "":
         return default
     if found not in _TRUE | _FALSE:
-        raise _bad(name, found, "true or false")
+        refuse(name, repr(found), "true or false")
     return found in _TRUE
 
 
@@ -193,7 +190,3 @@ def _load(variable: str, path: str, load: Callable[[], object]) -> None:
 def _encrypted() -> str:
     """Refuse an encrypted key; without this OpenSSL would ask for a password on the terminal."""
     raise ValueError("its key is encrypted")
-
-
-def _bad(variable: str, found: str, expected: str) -> InputInvalid:
-    return InputInvalid(f"{variable}: found {found!r}, expected {expected}", field=variable, found=found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from store.credentials import CredentialFiles, is_token, token
-from store.errors import InputInvalid
+from store.errors import refuse
 
 
 def token_source(env: Mapping[str, str]) -> Callable[[], str] | None:
@@ -19,8 +19,5 @@ def token_source(env: Mapping[str, str]) -> Callable[[], str] | None:
     if path:
         return CredentialFiles([path], lambda: token("CONSUL_HTTP_TOKEN_FILE", path))
     if given and not is_token(given.encode(errors="surrogateescape")):
-        raise InputInvalid(
-            "CONSUL_HTTP_TOKEN: found characters that no token may have, expected one token on one line",
-            field="CONSUL_HTTP_TOKEN",
-        )
+        refuse("CONSUL_HTTP_TOKEN", "characters that no token may have", "one token on one line")
     return (lambda: given) if given else None
