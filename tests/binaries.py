@@ -43,6 +43,7 @@ PACKAGED = {
     "consul": Packaged("consul", "usr/bin/consul", "version", "bullseye"),
     "nginx": Packaged("nginx", "usr/sbin/nginx", "-v"),
     "prometheus": Packaged("prometheus", "usr/bin/prometheus", "--version"),
+    "docker-registry": Packaged("docker-registry", "usr/bin/docker-registry", "--version"),
     "promtool": Packaged("prometheus", "usr/bin/promtool", "--version"),
 }
 

@@ -62,9 +62,10 @@ class Farmctl:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment of each run, free of the tester's own Consul settings."""
+        """The environment of each run, free of the tester's own settings; registries elsewhere are absent."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("CONSUL_", "FARMCTL_", "FARMD_"))}
         where = {"CONSUL_HTTP_ADDR": self.address, "FARMD_STORE__PREFIX": self.prefix}
+        where |= {"https_proxy": "http://127.0.0.1:1", "no_proxy": "", "DOCKER_CONFIG": "/nonexistent"}
         return {**kept, **where, "PYTHONPATH": str(self.tree), "TERM": "xterm"}
 
     def start(self, *arguments: str, **kwargs: Any) -> subprocess.Popen[str]:

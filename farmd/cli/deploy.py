@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from store.mistakes import nearest
 
 if TYPE_CHECKING:
     from farmd.compose.project import Project
+    from farmd.deploy.model import ServiceSpec
     from farmd.deploy.project import ProjectPlan, Wanted
     from farmd.deploy.reader import Standing
 
@@ -54,8 +56,9 @@ async def deploy(
 ) -> None:
     """Show what a compose file would change, service by service and machine by machine.
 
-    Without -f the files are found as compose finds them. The plan is made from the machines as they are now;
-    --dry-run is needed, because this version plans alone.
+    Images are pinned to the digests that their registries serve now. Without -f the files are found as
+    compose finds them. The plan is made from the machines as they are now; --dry-run is needed, because this
+    version plans alone.
     """
     if not dry_run:
         raise InputInvalid("deploy: found no --dry-run, expected it: this version plans and changes nothing")
@@ -71,7 +74,10 @@ async def deploy(
             " x-farmd.prefix at the top of the file",
             field=f"services.{taken[0]}",
         )
-    wanted, plan = _planned(project, stands, recreate)
+    specs, warnings = await _pinned(project, stands)
+    wanted, plan = _planned(project, specs, stands, recreate)
+    for warning in warnings:
+        invocation.say(f"warning: {warning}")
     _told(invocation, project.name, wanted, plan, stands)
     if detailed_exitcode and not plan.empty:
         raise click.exceptions.Exit(CHANGES_ARE_DUE)
@@ -95,7 +101,17 @@ def _project(
     return read(files, Disk(text), env, name=name, profiles=chosen, services=services)
 
 
-def _planned(project: Project, stands: Standing, recreate: bool) -> tuple[Wanted, ProjectPlan]:
+async def _pinned(project: Project, stands: Standing) -> tuple[dict[str, ServiceSpec], list[str]]:
+    from farmd.deploy.images import pinned
+    from farmd.deploy.registry import registries
+
+    async with registries(os.environ) as client:
+        return await pinned(project.services, client, stands.services)
+
+
+def _planned(
+    project: Project, specs: Mapping[str, ServiceSpec], stands: Standing, recreate: bool
+) -> tuple[Wanted, ProjectPlan]:
     from farmd.deploy.project import Wanted, plan_project
     from farmd.deploy.resolver import ServiceSpecResolver
     from farmd.deploy.strategy import RollingStrategy
@@ -104,7 +120,7 @@ def _planned(project: Project, stands: Standing, recreate: bool) -> tuple[Wanted
 
     resolver = ServiceSpecResolver(secrets.SystemRandom())
     wanted = Wanted(
-        services={name: resolver.resolve(spec) for name, spec in project.services.items()},
+        services={name: resolver.resolve(spec) for name, spec in specs.items()},
         after={name: list(before) for name, before in project.after.items()},
         external=project.external,
         together=project.name if project.together else "",

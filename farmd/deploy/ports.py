@@ -8,11 +8,26 @@ from farmd.deploy.model import ServiceSpec, VolumeSpec
 from store.pods import Place
 
 
+class NoDigest(Exception):
+    """Nobody knows the digest of an image; the message says why, and holds no part of a login.
+
+    ``absent``: the registry answered that it has no such image.
+    """
+
+    def __init__(self, message: str, *, absent: bool = False) -> None:
+        super().__init__(message)
+        self.absent = absent
+
+
 class ImageResolverClient(Protocol):
     """Knows which digest a registry serves for a tag."""
 
-    async def digest(self, image: str) -> str | None:
-        """``sha256:…``; None if the registry gives no answer."""
+    async def digest(self, image: str) -> str:
+        """``sha256:…``.
+
+        Raises:
+            NoDigest: the registry tells none.
+        """
 
 
 class NameResolver(Protocol):

@@ -14,12 +14,14 @@ from farmd.deploy.manifest import manifest_of
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.resolver import ServiceSpecResolver
 from store import codec, manifests
+from store.images import parse
 from store.keys import Keys
 from store.nodes import Agent, Node, NodeVolume
 from store.pods import Pod
 from store.rcs import ReplicationController
 from store.reality import Health, Reality
 from tests.farmctl import Farmctl, in_cluster, put
+from tests.registry import Registry
 
 SHOP = """
 name: shop
@@ -63,6 +65,12 @@ def file(folder: Path, text: str = SHOP) -> str:
 def resolved(path: str, name: str) -> ServiceSpec:
     found = read([path], Disk(lambda each: Path(each).read_text()), {}).services[name]
     return ServiceSpecResolver(random.Random(1)).resolve(found)
+
+
+def unpinned(image: str) -> str:
+    """What is said of an image whose registry cannot be reached."""
+    why = f"{parse(image).registry} cannot be asked: Connect call failed ('127.0.0.1', 1)"
+    return f"warning: {image}: not pinned to a digest: {why}"
 
 
 def stands(farmctl: Farmctl, spec: ServiceSpec, *places: str, sick: str = "") -> None:
@@ -114,7 +122,8 @@ def test_a_change_names_what_is_other_and_no_value_of_the_environment(
     stands(farmctl, db, "m2")
     stands(farmctl, before, "m1", "m2", "m3", sick="m3")
     found = farmctl("deploy", "--dry-run", "--detailed-exitcode", "-f", path)
-    assert (found.code, found.err) == (3, "")
+    assert found.code == 3
+    assert found.err.splitlines() == [unpinned("postgres:16"), unpinned("registry.example/web:1.5")]
     assert found.out.splitlines() == [
         "project shop: 2 services on 3 machines",
         "~ update service web (3)  registry.example/web:1.4 -> :1.5; env: changes LOG_LEVEL, SECRET",
@@ -184,6 +193,7 @@ def test_variables_of_the_folder_and_warnings(farmctl: Farmctl, tmp_path: Path) 
     assert found.err.splitlines() == [
         "warning: variable NONE is not set, so it is empty",
         "warning: services.web.container_name is ignored: pods are named after their service",
+        unpinned("x:7"),
     ]
 
 
@@ -263,3 +273,25 @@ def test_without_a_dry_run_nothing_is_planned(farmctl: Farmctl, tmp_path: Path) 
 def test_files_come_from_stdin_as_from_a_folder(farmctl: Farmctl) -> None:
     told = farmctl.ok("deploy", "--dry-run", "-f", "-", stdin=SHOP).out
     assert told.startswith("project shop: 2 services")
+
+
+def test_a_plan_names_the_image_that_the_registry_serves_now(farmctl: Farmctl, tmp_path: Path) -> None:
+    with Registry(tmp_path) as registry:
+        image, digest = f"{registry.host}/web:1", registry.push("web", "1", b"old")
+        path = file(tmp_path, f"{{name: blog, services: {{web: {{image: '{image}'}}}}}}")
+        found = farmctl.ok("deploy", "--dry-run", "-f", path)
+        assert (found.out.splitlines()[1], found.err) == (
+            f"+ create service web (1)  {image}@{digest}", "",
+        )  # fmt: skip
+        spec = resolved(path, "web")
+        stands(farmctl, replace(spec, container=replace(spec.container, image=f"{image}@{digest}")), "m1")
+        found = farmctl.ok("deploy", "--dry-run", "-f", path)
+        assert "all services are as their files say" in found.out
+        moved = registry.push("web", "1", b"new")
+        found = farmctl.ok("deploy", "--dry-run", "-f", path)
+        assert f"{image}@{digest} -> {image}@{moved}" in found.out
+    found = farmctl.ok("deploy", "--dry-run", "-f", path)
+    assert "all services are as their files say" in found.out
+    assert (
+        f"warning: {image}: stays at the digest that runs now: {registry.host} cannot be asked" in found.err
+    )

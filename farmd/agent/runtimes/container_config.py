@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from farmd.agent.environment import port_variable
 from farmd.agent.model import Identity
 from farmd.agent.runtimes.port import Launch
+from store import images, registries
 from store.containers import Mount
 from store.manifests import Manifest
 
@@ -176,20 +176,15 @@ def _mount(mount: Mount) -> dict[str, Any]:
 
 
 def registry_auth(config: str, image: str) -> dict[str, str] | None:
-    """The credentials for an image's registry in a file like ``~/.docker/config.json``; None without any.
+    """The login for an image's registry in a file like ``~/.docker/config.json``; None without any.
 
     Raises:
         ValueError: the text is no such file.
     """
-    from store.images import parse
-
-    registry = parse(image).registry
-    names = {registry, f"https://{registry}", f"https://{registry}/v1/", f"https://index.{registry}/v1/"}
-    for name, entry in json.loads(config).get("auths", {}).items():
-        if name.rstrip("/") in {each.rstrip("/") for each in names}:
-            if entry.get("identitytoken"):
-                return {"identitytoken": entry["identitytoken"], "serveraddress": registry}
-            text = base64.b64decode(entry.get("auth", "")).decode()
-            user, _, password = text.partition(":")
-            return {"username": user, "password": password, "serveraddress": registry}
-    return None
+    registry = images.parse(image).registry
+    found = registries.login(config, registry)
+    if found is None:
+        return None
+    if found.identity_token:
+        return {"identitytoken": found.identity_token, "serveraddress": registry}
+    return {"username": found.user, "password": found.password, "serveraddress": registry}

@@ -70,7 +70,7 @@ class Parts:
         try:
             text = Path(self._credentials).read_text(encoding="utf-8")
             return container_config.registry_auth(text, image)
-        except (OSError, ValueError, AttributeError) as error:
+        except (OSError, ValueError) as error:
             # Never the content: it holds passwords.
             raise StartFailed(f"agent.registry_auth: {self._credentials} cannot be read") from error
 

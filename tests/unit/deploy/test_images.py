@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.deploy.images import ImageDigestResolver
+from farmd.deploy.images import ImageDigestResolver, pinned
+from farmd.deploy.model import ContainerSpec, ServiceSpec
 from farmd.deploy.names import generate_service_name
+from farmd.deploy.ports import NoDigest
+from farmd.deploy.strategy import Container, Service
 from store import images
 from store.errors import InputInvalid
 from store.keys import valid_name
 
 DIGEST = "sha256:" + "0a" * 32
+OTHER = "sha256:" + "0b" * 32
 
 
 @pytest.mark.parametrize(
@@ -87,25 +92,92 @@ def test_a_generated_name_is_one_that_a_service_may_have(image: str, start: str)
 
 
 class Registry:
-    def __init__(self, digest: str | None) -> None:
-        self.answer = digest
+    """Serves one digest for all tags, or refuses; it notes what it was asked for."""
 
-    async def digest(self, image: str) -> str | None:
+    def __init__(self, digest: str = DIGEST, refusal: NoDigest | None = None) -> None:
+        self.answer, self.refusal = digest, refusal
+        self.asked: list[str] = []
+        self.under_way, self.most = 0, 0
+
+    async def digest(self, image: str) -> str:
+        self.asked.append(image)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0)
+        self.under_way -= 1
+        if self.refusal is not None:
+            raise self.refusal
         return self.answer
 
 
+def service(image: str, policy: str = "missing", name: str = "web") -> ServiceSpec:
+    return ServiceSpec(name=name, container=ContainerSpec(image=image, pull=policy))  # type: ignore[arg-type]
+
+
+def running(*images: str) -> Service:
+    pods = (Container(place=("m1", f"web~{at}"), spec=service(image)) for at, image in enumerate(images))
+    return Service(id="s1", name="web", containers=tuple(pods))
+
+
 @pytest.mark.parametrize(
-    ("image", "policy", "served", "expected"),
+    ("image", "policy", "expected"),
     [
-        ("web:1", "always", DIGEST, (f"web:1@{DIGEST}", "missing")),
-        ("web:1", "missing", DIGEST, (f"web:1@{DIGEST}", "missing")),
-        ("web:1", "never", DIGEST, ("web:1", "never")),
-        ("web:1", "always", None, ("web:1", "always")),
-        (f"web@{DIGEST}", "always", None, (f"web@{DIGEST}", "missing")),
+        ("web:1", "always", (f"web:1@{DIGEST}", "missing")),
+        ("web:1", "missing", (f"web:1@{DIGEST}", "missing")),
+        (f"web@{DIGEST}", "always", (f"web@{DIGEST}", "missing")),
+        (f"web@{DIGEST}", "never", (f"web@{DIGEST}", "never")),
     ],
 )
 async def test_a_tag_is_pinned_to_what_its_registry_serves(
-    image: str, policy: str, served: str | None, expected: tuple[str, str]
+    image: str, policy: str, expected: tuple[str, str]
 ) -> None:
-    resolver = ImageDigestResolver(Registry(served))
+    resolver = ImageDigestResolver(Registry())
     assert await resolver.resolve(image, policy) == expected  # type: ignore[arg-type]
+
+
+async def test_each_image_is_asked_for_once_and_few_at_once() -> None:
+    registry = Registry()
+    specs = {f"s{at}": service(f"web:{at // 2}") for at in range(60)}
+    found, warnings = await pinned(specs, registry, {})
+    assert (sorted(registry.asked), warnings) == (sorted(f"web:{at}" for at in range(30)), [])
+    assert registry.most == 8
+    assert {name: spec.container.image for name, spec in found.items()} == {
+        name: f"{spec.container.image}@{DIGEST}" for name, spec in specs.items()
+    }
+
+
+@pytest.mark.parametrize("policy", ["missing", "always"])
+async def test_without_an_answer_an_image_stays_as_it_is_and_one_warning_says_why(policy: str) -> None:
+    specs = {name: service(f"{name}:1", policy) for name in "edcba"}
+    found, warnings = await pinned(specs, Registry(refusal=NoDigest("r.example is away")), {})
+    assert found == specs
+    assert warnings == ["a:1, b:1, c:1 and 2 more: not pinned to a digest: r.example is away"]
+
+
+async def test_without_an_answer_what_runs_under_the_tag_stays_pinned() -> None:
+    """Else a registry that is away would have all pods replaced."""
+    registry = Registry(refusal=NoDigest("r.example is away"))
+    stands = {"web": running("web:1", f"web:1@{DIGEST}", f"web:1@{DIGEST}", f"web:1@{OTHER}", f"x@{OTHER}")}
+    found, warnings = await pinned({"web": service("web:1", "always")}, registry, stands)
+    assert found == {"web": service(f"web:1@{DIGEST}")}
+    assert warnings == ["web:1: stays at the digest that runs now: r.example is away"]
+    found, _ = await pinned({"web": service("web:2")}, registry, stands)
+    assert found == {"web": service("web:2")}
+
+
+async def test_an_image_that_is_never_pulled_is_not_asked_for() -> None:
+    registry = Registry()
+    specs = {"web": service("web:1", "never")}
+    found, warnings = await pinned(specs, registry, {"web": running(f"web:1@{DIGEST}")})
+    assert (found, registry.asked) == (specs, [])
+    assert warnings == [
+        "web:1: not pinned to a digest: pull is never, so each machine runs the image that it has"
+    ]
+
+
+async def test_an_image_that_no_registry_has_is_refused_only_where_it_must_be_pulled() -> None:
+    registry = Registry(refusal=NoDigest("r.example has no image r.example/web:1", absent=True))
+    _, warnings = await pinned({"web": service("r.example/web:1")}, registry, {})
+    assert warnings == ["r.example/web:1: not pinned to a digest: r.example has no image r.example/web:1"]
+    with pytest.raises(InputInvalid, match=r"^services.web: container.image: r.example has no image"):
+        await pinned({"web": service("r.example/web:1", "always"), "db": service("db:1")}, registry, {})
