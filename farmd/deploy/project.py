@@ -6,15 +6,18 @@ no two services count on the same room, and no volume is planned that another se
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from farmd.deploy.model import ServiceSpec
-from farmd.deploy.operations import CreateVolumeOperation, Plan
+from farmd.deploy.operations import CreateVolumeOperation, Plan, RemoveContainerOperation
 from farmd.deploy.placing import request_of, volumes_of
 from farmd.deploy.strategy import RollingStrategy, Service
 from scheduler.cluster import ClusterState
-from scheduler.volumes import VolumeScheduler, VolumeUser
+from scheduler.volumes import Schedule, VolumeScheduler, VolumeUser
+from store.deployments import Condition
 from store.errors import Conflict
 
 
@@ -22,22 +25,29 @@ from store.errors import Conflict
 class Wanted:
     """Services to deploy, resolved, by name.
 
-    ``after``: for each those that it needs first. ``external``: volumes that must exist. ``together``: the
-    project whose services stand on one machine; empty: they may spread.
+    ``after``: for each those that it needs first, and how far these must be. ``external``: volumes that must
+    exist. ``together``: the project whose services stand on one machine; empty: they may spread.
+    ``removed``: services, by name, that are to go.
     """
 
     services: Mapping[str, ServiceSpec]
-    after: Mapping[str, Collection[str]] = field(default_factory=dict)
+    after: Mapping[str, Mapping[str, Condition]] = field(default_factory=dict)
     external: frozenset[str] = frozenset()
     together: str = ""
+    removed: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectPlan:
-    """Volumes to make, then a plan for each service, in order; ``standing``: the services as they are."""
+    """Volumes to make, then a plan for each service, in order, those that are to go last.
+
+    ``specs`` is what was planned: what was wanted, with what the machines decide. ``standing``: the services
+    as they are.
+    """
 
     volumes: tuple[CreateVolumeOperation, ...] = ()
     services: tuple[Plan, ...] = ()
+    specs: Mapping[str, ServiceSpec] = field(default_factory=dict)
     standing: Mapping[str, Service] = field(default_factory=dict)
 
     @property
@@ -49,7 +59,7 @@ class ProjectPlan:
 def plan_project(
     state: ClusterState, wanted: Wanted, standing: Mapping[str, Service], strategy: RollingStrategy
 ) -> ProjectPlan:
-    """Plan the services of a project.
+    """Plan the services of a project; ``standing`` may have others of it, beside which they stand together.
 
     Raises:
         Conflict: a service that stands in the other mode.
@@ -64,21 +74,29 @@ def plan_project(
             )
     names = ordered(wanted.services, wanted.after)
     pinned = [name for name in names if wanted.together or wanted.services[name].mounted()]
-    users = [_user(wanted, name, standing.get(name)) for name in pinned]
+    users = [_user(wanted, name, standing) for name in pinned]
     schedule = VolumeScheduler(state, users).schedule()
-    known = {each.volume_name: each for spec in wanted.services.values() for each in spec.mounted()}
+    specs = {name: _fixed(wanted, name, schedule, state) for name in names}
+    known = {each.volume_name: each for spec in specs.values() for each in spec.mounted()}
     volumes = [
         CreateVolumeOperation(machine, known[volume.name])
         for machine, made in schedule.create.items()
         for volume in made
     ]
     plans = [
-        strategy.plan(state, standing.get(name), wanted.services[name], schedule.machines.get(name))
-        for name in names
+        strategy.plan(state, standing.get(name), specs[name], schedule.machines.get(name)) for name in names
     ]
-    return ProjectPlan(
-        tuple(volumes), tuple(plans), {name: standing[name] for name in names if name in standing}
-    )
+    gone = [standing[name] for name in sorted(wanted.removed) if name in standing]
+    plans += [removal(service) for service in gone]
+    there = {name: standing[name] for name in (*names, *wanted.removed) if name in standing}
+    return ProjectPlan(tuple(volumes), tuple(plans), specs, there)
+
+
+def removal(service: Service) -> Plan:
+    """The plan that takes a service away."""
+    places = sorted(pod.place for pod in service.containers)
+    operations = tuple(RemoveContainerOperation(service.id, place) for place in places)
+    return Plan(operations, service.id, service.name)
 
 
 def ordered(services: Mapping[str, object], after: Mapping[str, Collection[str]]) -> list[str]:
@@ -95,14 +113,30 @@ def ordered(services: Mapping[str, object], after: Mapping[str, Collection[str]]
     return list(found)
 
 
-def _user(wanted: Wanted, name: str, standing: Service | None) -> VolumeUser:
-    spec = wanted.services[name]
-    machines: Sequence[str] = [pod.place[0] for pod in standing.containers] if standing is not None else []
+def _user(wanted: Wanted, name: str, standing: Mapping[str, Service]) -> VolumeUser:
+    spec, service = wanted.services[name], standing.get(name)
+    together = "" if spec.mode == "global" else wanted.together
+    near = {name, *(standing.keys() - wanted.services.keys() - {*wanted.removed} if together else ())}
     return VolumeUser(
         service=name,
-        request=request_of(spec, standing.id if standing is not None else ""),
+        request=request_of(spec, service.id if service is not None else ""),
         volumes=volumes_of(spec, wanted.external),
         everywhere=spec.mode == "global",
-        together="" if spec.mode == "global" else wanted.together,
-        standing=machines,
+        together=together,
+        standing=[
+            pod.place[0] for each in sorted(near) if each in standing for pod in standing[each].containers
+        ],
     )
+
+
+def _fixed(wanted: Wanted, name: str, schedule: Schedule, state: ClusterState) -> ServiceSpec:
+    """A spec with the machine on which its project stands together.
+
+    Pods that are bound to a machine by that, or by a volume, wait for it when it is lost.
+    """
+    spec = wanted.services[name]
+    together = wanted.together and spec.mode == "replicated"
+    if together:
+        machines = list(state.listed(schedule.machines[name]))
+        spec = replace(spec, placement=replace(spec.placement, machines=machines))
+    return replace(spec, on_lost="wait") if together or spec.mounted() else spec
