@@ -121,7 +121,7 @@ def _planned(
     resolver = ServiceSpecResolver(secrets.SystemRandom())
     wanted = Wanted(
         services={name: resolver.resolve(spec) for name, spec in specs.items()},
-        after={name: list(before) for name, before in project.after.items()},
+        after=project.after,
         external=project.external,
         together=project.name if project.together else "",
     )

@@ -22,12 +22,13 @@ from farmd.compose.services import service_spec
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.validation import validate
 from store import codec
+from store.deployments import Condition
 from store.errors import InputInvalid
 from store.keys import valid_name
 from store.mistakes import nearest, shown
 
 LONGEST_CIRCLE = 10
-CONDITIONS = {
+CONDITIONS: dict[str, Condition] = {
     "service_started": "started",
     "service_healthy": "healthy",
     "service_completed_successfully": "completed",
@@ -45,7 +46,7 @@ class Project:
 
     name: str
     services: Mapping[str, ServiceSpec]
-    after: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    after: Mapping[str, Mapping[str, Condition]] = field(default_factory=dict)
     external: frozenset[str] = frozenset()
     together: bool = False
     warnings: tuple[str, ...] = ()
@@ -131,8 +132,8 @@ def _named(given: str, folder: str, source: str) -> str:
     return plain[:63].strip("-")
 
 
-def _before(key: str, document: schema.Project, source: str) -> dict[str, str]:
-    found = {}
+def _before(key: str, document: schema.Project, source: str) -> dict[str, Condition]:
+    found: dict[str, Condition] = {}
     for other, dependency in document.services[key].depends_on.items():
         field_ = f"services.{key}.depends_on.{other}"
         if dependency.condition not in CONDITIONS:
