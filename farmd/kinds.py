@@ -136,6 +136,15 @@ KINDS: dict[str, KindOfWork] = {
 OTHER_NOUNS = {"pods": "pod", "services": "service"}
 
 
+# How people change a record of such a family, whose parts they must leave alone.
+_WAYS = {"services": "farmctl service scale|rollback|delete {name}, or farmctl deploy"}
+
+
+def ways(family: str, name: str) -> str:
+    """The commands that change what a part belongs to; empty: this version knows none."""
+    return _WAYS.get(family, "").format(name=name)
+
+
 def load(path: str) -> Any:
     """Import what an entry names."""
     module, _, attribute = path.partition(":")

@@ -64,6 +64,7 @@ class Family(Generic[T]):
         owner_label: the label of pods that holds the id of their owner; empty: its records own no pods.
         claimed: it is a kind of work: ``locks/``, ``work/`` and ``status/`` hold keys of its items.
         status: the type of the status of such an item.
+        leaves: the fields of a part of one of its records that others may change, too (R14).
         named: people name its records: ``names/<family>/`` holds the id for each name.
     """
 
@@ -83,6 +84,7 @@ class Family(Generic[T]):
     claimed: bool = False
     status: type[ItemStatus] = Status
     named: bool = False
+    leaves: frozenset[str] = frozenset()
 
     @property
     def sharded(self) -> bool:
@@ -116,7 +118,9 @@ ROLLOUTS: Family[Rollout] = Family(
     named=True,
 )
 # Later versions keep manifests in a service, so this version looks for references there, too.
-SERVICES: Family[Service] = Family(name="services", record=Service, refers=1, younger=True, named=True)
+SERVICES: Family[Service] = Family(
+    name="services", record=Service, refers=1, younger=True, named=True, leaves=frozenset({"restart"})
+)
 RCS: Family[ReplicationController] = Family(
     name="rcs",
     record=ReplicationController,

@@ -11,7 +11,8 @@ from farmd.commands.mutation import Scalar
 from store.manifests import Manifest
 
 # Fields that no file contains.
-_IDENTITY = {"id", "name", "managed_by", "deleting", "restart", "created", "taken", "hands", "numbered"}
+_IDENTITY = {"id", "name", "created", "deleting", "restart", "managed_by", "taken", "hands", "numbered"}
+_IDENTITY |= {"part_of"}
 _SECRET = {"env"}
 _SHORT = 80
 

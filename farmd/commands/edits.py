@@ -7,7 +7,7 @@ and what a rollout manages is left alone (R14).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -16,6 +16,7 @@ from farmd.commands import bodies, difference
 from farmd.commands.forecast import forecast
 from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, guard
 from farmd.commands.outlook import Outlook
+from farmd.commands.parts import refuse_part
 from farmd.commands.placing import Placing, T
 from farmd.commands.remains import move_room
 from farmd.commands.specs import Document, File
@@ -69,16 +70,26 @@ class Edits(Generic[S, T]):
         return NamedRecords(client, keys, self.kind, self.file.record, self.words.noun)
 
     async def editable(
-        self, call: Call, target: str, *, membership: bool = False, by_name: bool = False
+        self,
+        call: Call,
+        target: str,
+        *,
+        membership: bool = False,
+        by_name: bool = False,
+        fields: Collection[str] | None = None,
     ) -> tuple[Stored[T], Guard]:
         """A record by name, id or beginning of an id (``by_name``: by its whole name only), and its guard.
 
+        ``fields`` are those that the edit changes; None: any.
+
         Raises:
             NotFound: there is none. Ambiguous: several fit.
-            Conflict: it is being deleted or locked; or managed, where it is about the ``membership``.
+            Conflict: it is being deleted or locked; managed, where it is about the ``membership``; or a part
+                of something that alone changes such fields.
         """
         stored = await self.find(call, target, by_name=by_name)
         record = stored.record
+        await refuse_part(call, self.kind, record, fields)
         if membership:
             self.refuse_managed(record)
         if record.deleting:

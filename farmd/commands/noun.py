@@ -15,6 +15,7 @@ from farmd.commands import bodies, difference
 from farmd.commands.difference import word
 from farmd.commands.edits import Edits, S
 from farmd.commands.mutation import Call, Mutation, commit, registered
+from farmd.commands.parts import refuse_part
 from farmd.commands.placing import T
 from farmd.commands.remains import pods_left, processes_left
 from farmd.commands.specs import changed
@@ -117,7 +118,7 @@ class Noun(Edits[S, T]):
             Conflict: a rollout manages it (R14), it is being deleted, or it is locked (R13).
         """
         assert self.pods is not None
-        stored, held = await self.editable(call, target, membership=True)
+        stored, held = await self.editable(call, target, membership=True, fields={"restart"})
         owner: Owner = stored.record  # type: ignore[assignment]
         pods = (await overview.pods(call.client, call.keys, owner)).placed
         wanted = changed(stored.record, restart=max([owner.restart, *(pod.restart for pod in pods)]) + 1)
@@ -151,10 +152,11 @@ class Noun(Edits[S, T]):
         ``cascade``.
 
         Raises:
-            Conflict: pods remain and ``cascade`` is not set; a rollout manages it; it is locked.
+            Conflict: pods remain and ``cascade`` is not set; it is a part, managed, or locked.
         """
         stored = await self.find(call, target)
         record, pods = stored.record, 0
+        await refuse_part(call, self.kind, record)
         held = await self.guard(call, record)
         self.refuse_managed(record)
         if self.pods is not None:
@@ -184,6 +186,7 @@ class Noun(Edits[S, T]):
         before, after = difference.fields(record, wanted, self.file.names)
         if not before:
             return Mutation(self.change(record, "create"))
+        await refuse_part(call, self.kind, record)
         names = [f"{name} ({word(before[name])} -> {word(after[name])})" for name in after if name != "pod"]
         if "pod" in after:
             names += [line.partition(":")[0] for line in await bodies.pod_lines(call, record, spec)]

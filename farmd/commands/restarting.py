@@ -46,6 +46,7 @@ async def restart(call: Call, node: str, instance: str) -> Restart:
         NotFound: there is no such pod, or its owner does not exist.
         RecordInvalid: its intent does not decode.
         Locked: somebody holds the mutation lock of its owner (R13).
+        Conflict: something else is the only writer of its pods now (R14).
     """
     pod, key = f"{node}/{instance}", call.keys.intent(node, instance)
     entry = await call.client.read(key)
@@ -54,6 +55,9 @@ async def restart(call: Call, node: str, instance: str) -> Restart:
     stored = codec.stored(Intent, entry)
     kind, owner = await _owner(call, pod, stored.record.owner)
     held = await guard(call, kind, owner.id, title(kind, owner.name))
+    if owner.taken:
+        text = f"{title(kind, owner.name)} is taken by {owner.managed_by}, which alone changes its pods now"
+        raise Conflict(text, id=owner.id, managed_by=owner.managed_by, hint="wait until that is over")
     before = stored.record.restart
     counter = max(before + 1, await _acted(call, node, instance) + 1, owner.restart)
     intent = msgspec.structs.replace(stored.record, restart=counter)

@@ -14,6 +14,7 @@ import msgspec
 from farmd import overview
 from farmd.commands.difference import fields
 from farmd.commands.mutation import Call, Change, Mutation, guard, registered
+from farmd.commands.parts import refuse_part
 from farmd.kinds import KINDS, family_of, title
 from farmd.services.endpoints import Endpoint, Sighting, host
 from store import codec, manifests, operations
@@ -181,7 +182,7 @@ async def _owner(call: Call, ref: str, port: str) -> tuple[str, Stored[Any]]:
 
     Raises:
         InputInvalid: no such thing owns pods, or its pods have no such port.
-        NotFound: it does not exist. Conflict: it is being deleted, or a rollout manages it.
+        NotFound: it does not exist. Conflict: it is being deleted, a rollout manages it, or it is a part.
     """
     noun, slash, name = ref.rpartition("/")
     main = next(kind.family for kind in KINDS.values() if kind.main)
@@ -192,6 +193,7 @@ async def _owner(call: Call, ref: str, port: str) -> tuple[str, Stored[Any]]:
     stored = await overview.records_of(call.client, call.keys, FAMILIES[family]).find(name)
     if stored.record.deleting:
         raise Conflict(f"{title(family, stored.record.name)} is being deleted", id=stored.record.id)
+    await refuse_part(call, family, stored.record)  # it has its service, which ends with it
     if manager := getattr(stored.record, "managed_by", ""):
         # Its pods go to another owner, which the service would not name.
         text = f"{title(family, stored.record.name)} is managed by {manager}, wait until that is over"

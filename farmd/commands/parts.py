@@ -1,0 +1,47 @@
+"""Parts: records that belong to another one, such as the owner of a service's pods.
+
+Whoever changes the whole changes its parts with it. What a person changed in a part would be lost with the
+next change of the whole, or fail it (R14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from farmd.kinds import title, ways
+from store.errors import Conflict, NotFound
+from store.families import FAMILIES
+from store.named import Named, NamedRecords
+
+if TYPE_CHECKING:
+    from farmd.commands.mutation import Call
+
+
+async def refuse_part(call: Call, kind: str, record: Any, fields: Collection[str] | None = None) -> None:
+    """Refuse an edit of a part. ``fields`` are those that it changes; None: any.
+
+    Raises:
+        Conflict: the record is part of another one, which does not leave these fields to others.
+    """
+    family, _, item = getattr(record, "part_of", "").partition("/")
+    left = FAMILIES[family].leaves if family in FAMILIES else frozenset()
+    if not family or (fields is not None and left.issuperset(fields)):
+        return
+    try:
+        name = await _name(call, family, item)
+    except NotFound:
+        way = f"farmctl doctor --fix {kind}/{record.id} frees it"
+        text = f"{title(family, item)}, which does not exist; {way}"
+    else:
+        text = title(family, name) + (f"; change that: {way}" if (way := ways(family, name)) else "")
+    raise Conflict(f"{title(kind, record.name)} is part of {text}", id=record.id, part_of=record.part_of)
+
+
+async def _name(call: Call, family: str, item: str) -> str:
+    """The name of the whole; its id where this version does not know such a family."""
+    known = FAMILIES.get(family)
+    if known is None or known.record is None or not known.named:
+        return item
+    whole: NamedRecords[Named] = NamedRecords(call.client, call.keys, family, known.record, family)
+    return (await whole.get(item)).record.name
