@@ -7,6 +7,7 @@ key_prefix "farmd/rcs/" { policy = "write" }
 key_prefix "farmd/daemonsets/" { policy = "write" }
 key_prefix "farmd/services/" { policy = "write" }
 key_prefix "farmd/rollouts/" { policy = "write" }
+key_prefix "farmd/deployments/" { policy = "write" }
 key_prefix "farmd/history/" { policy = "write" }
 key_prefix "farmd/names/" { policy = "write" }
 key_prefix "farmd/manifests/" { policy = "write" }

@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from store import codec
 from store.daemonsets import DAEMON_SET_ID_LABEL, DaemonSet
+from store.deployments import DEPLOYMENT_LABEL, SERVICE_LABEL, Deployment, DeploymentStatus
 from store.entry import Entry
 from store.errors import RecordInvalid
 from store.failsafe import Failsafe
@@ -107,6 +108,16 @@ class Family(Generic[T]):
         return self.watched != "no" and self.record is not None
 
 
+DEPLOYMENTS: Family[Deployment] = Family(
+    name="deployments",
+    record=Deployment,
+    watched="whole",
+    refers=1,
+    younger=True,
+    claimed=True,
+    status=DeploymentStatus,
+    named=True,
+)
 ROLLOUTS: Family[Rollout] = Family(
     name="rollouts",
     record=Rollout,
@@ -117,7 +128,6 @@ ROLLOUTS: Family[Rollout] = Family(
     status=RolloutStatus,
     named=True,
 )
-# Later versions keep manifests in a service, so this version looks for references there, too.
 SERVICES: Family[Service] = Family(
     name="services", record=Service, refers=1, younger=True, named=True, leaves=frozenset({"restart"})
 )
@@ -181,22 +191,8 @@ FAILSAFE: Family[Failsafe] = Family(name="failsafe", record=Failsafe, watched="w
 FAMILIES: dict[str, Family[Any]] = {
     family.name: family
     for family in (
-        *(
-            ROLLOUTS,
-            SERVICES,
-            HISTORY,
-            RCS,
-            DAEMONSETS,
-            PODS,
-            INTENT,
-            REALITY,
-            NODES,
-            AGENTS,
-            RESERVED,
-            FARMS,
-            FAILSAFE,
-            WORK,
-        ),
+        *(DEPLOYMENTS, ROLLOUTS, SERVICES, HISTORY, RCS, DAEMONSETS, PODS, INTENT, REALITY),
+        *(NODES, AGENTS, RESERVED, FARMS, FAILSAFE, WORK),
         Family(name="locks", watched="whole"),
         Family(name="names", record=str, parts=2),
         Family(name="status", record=ItemStatus, parts=2),
@@ -236,7 +232,8 @@ def named(name: str) -> bool:
 
 def reserved_labels() -> frozenset[str]:
     """Labels of pods that farmd sets and people may not choose."""
-    return RESERVED_LABELS | {family.owner_label for family in owners()}
+    own = {family.owner_label for family in owners()}
+    return RESERVED_LABELS | own | {DEPLOYMENT_LABEL, SERVICE_LABEL}
 
 
 def claimed() -> tuple[Family[Any], ...]:

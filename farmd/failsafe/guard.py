@@ -26,6 +26,8 @@ from store.watch import WAIT_SECONDS
 log = structlog.get_logger()
 
 TICK_SECONDS = 1.0
+# How the evidence of mass ill health begins.
+HEALTH = "health"
 THAW_AFTER = 2 * WAIT_SECONDS
 
 
@@ -184,3 +186,17 @@ class FailsafeGuard:
         # The farm that recorded it first fires the alert; this read shows all earlier records.
         await self.cache.barrier()
         self.alerts.recorded(evidence)
+
+
+def holding(guards: Sequence[FailsafeGuard], index: int, *, back: bool) -> str | None:
+    """The evidence that holds a change of a version; None: it may go on.
+
+    A record of that ModifyIndex that changed after the freeze carries a person's command. To go ``back`` from
+    the version that fails is the cure of mass ill health (R19).
+    """
+    for guard in guards:
+        evidence = guard.frozen()
+        cure = back and evidence is not None and evidence.startswith(HEALTH)
+        if evidence is not None and not cure and not guard.commanded(index):
+            return evidence
+    return None

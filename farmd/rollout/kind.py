@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farmd.rollout.following import Following
 from farmd.rollout.gates import Ask, unasked
 from farmd.rollout.noun import ROLLOUT
 from farmd.rollout.phases import Phases
 from farmd.rollout.worker import RolloutWorker
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
+from farmd.work.following import Following
 from farmd.work.named import NamedKind
 from store.families import RCS
 from store.locks import Claim
@@ -26,7 +26,7 @@ class Rollouts(NamedKind):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._following = Following(context.fleet, context.caches.tree(RCS))
+        self._following = Following(context.fleet, [context.caches.tree(RCS)])
         self._phases = Phases(context.recorder)
         self._ask: Ask = context.sections.get(KIND, unasked)
         # A freeze of the controllers holds their rollouts, too.

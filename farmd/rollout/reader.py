@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from farmd.failsafe.guard import FailsafeGuard
+from farmd.failsafe.guard import FailsafeGuard, holding
 from farmd.pods.state import PodState, observed
 from farmd.rollout import fitting
 from farmd.rollout.model import FACTS, Need, Offer, Side, Snapshot
 from farmd.rollout.noun import controller
+from farmd.work import taken
 from farmd.work.context import Context
 from scheduler.model import FleetView, Request
 from store.entry import Entry, Stored
@@ -27,7 +28,6 @@ from store.rcs import ReplicationController
 from store.rollouts import KIND, Rollout, RolloutState
 from store.work import Work
 
-HEALTH = "health"
 REALITY_SECONDS = 2.0
 
 
@@ -121,18 +121,9 @@ class Reader:
         """What a worker of one of the controllers has to end first; its pods are read after that (R14)."""
         if self._steady:
             return ""
-        caches, keys = self._context.caches, self._context.keys
-        await caches.work.barrier()
-        for rc in (rollout.old, rollout.new):
-            work = caches.work.get(keys.work(RCS.name, rc))
-            if work is not None and work.record.transfer is not None:
-                return f"waiting until a move of {'/'.join(work.record.transfer.old)} is ended"
-        await caches.pods.barrier([keys.pods(rc) for rc in (rollout.old, rollout.new)])
-        fleet = self._context.fleet
-        standing = [*fleet.pods(rollout.old), *fleet.pods(rollout.new)]
-        await self._context.placement.reread_intents(standing)
-        self._steady = True
-        return ""
+        waits = await taken.moving(self._context, RCS.name, (rollout.old, rollout.new))
+        self._steady = not waits
+        return waits
 
     async def _side(self, rollout: Rollout, stored: Stored[ReplicationController] | None) -> Side | None:
         if stored is None:
@@ -167,12 +158,7 @@ class Reader:
 
     def _frozen(self, index: int, back: bool) -> str | None:
         """Why nothing may move. To revert the version that fails is the cure of mass ill health (R19)."""
-        for guard in self._guards:
-            evidence = guard.frozen()
-            cure = back and evidence is not None and evidence.startswith(HEALTH)
-            if evidence is not None and not cure and not guard.commanded(index):
-                return evidence
-        return None
+        return holding(self._guards, index, back=back)
 
     def _frozen_for(self, frozen: str | None) -> float:
         now = self._context.clock.mono()

@@ -9,13 +9,13 @@ from farmd.pods.placement import Subject
 from farmd.rollout import actions, membership, report, serving
 from farmd.rollout import plan as planning
 from farmd.rollout.alarms import Alarms
-from farmd.rollout.following import Following
 from farmd.rollout.gates import Ask, Watch
 from farmd.rollout.model import Need, Plan, Snapshot, Turn
 from farmd.rollout.phases import Phases
 from farmd.rollout.reader import Reader, Reading
 from farmd.runtime.wake import Wake
 from farmd.work import model
+from farmd.work.following import Following
 from farmd.work.model import Outcome
 from farmd.work.named import NamedKind, NamedWorker
 from store.entry import Stored

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from store import codec
 from store.audit import Audit
 from store.daemonsets import DaemonSet
+from store.deployments import Deployment
 from store.entry import Entry
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
@@ -24,6 +25,7 @@ from store.nodes import Node, Reserved
 from store.pods import Pod
 from store.rcs import ReplicationController
 from store.selectors import parse
+from store.services import Service
 from store.work import Work
 
 T = TypeVar("T")
@@ -71,6 +73,13 @@ class Dump:
     def owners(self) -> dict[str, ReplicationController | DaemonSet]:
         """Everything that may own pods, by id."""
         return {**self.rcs, **self.daemonsets}
+
+    @cached_property
+    def held(self) -> dict[str, Service]:
+        """Services that a deployment changes, which own the pods of their hooks, by id."""
+        live = self.tree("deployments", Deployment)
+        found = [service for _, service in self.tree("services", Service).values()]
+        return {each.id: each for each in found if self.keys.record("deployments", each.deployment) in live}
 
     @cached_property
     def audits(self) -> list[tuple[int, Audit]]:
@@ -139,7 +148,8 @@ def one_owner_a_place(dump: Dump) -> Iterable[str]:
     """No instance of a node belongs to two owners; none belongs to nobody."""
     owners = Counter((node, instance) for _, node, instance in dump.pods)
     yield from (f"{place} has {count} owners" for place, count in owners.items() if count > 1)
-    yield from (f"{key} has no controller" for key in dump.pods if key[0] not in dump.owners)
+    known = {**dump.owners, **dump.held}
+    yield from (f"{key} has no owner" for key in dump.pods if key[0] not in known)
 
 
 def pods_and_intents_agree(dump: Dump) -> Iterable[str]:

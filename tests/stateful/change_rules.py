@@ -11,7 +11,8 @@ from store.locks import Holder
 from store.work import Work
 from tests.stateful.moment import Look, Moment
 
-OWNED = ("rcs", "nodes", "daemonsets", "manifests", "rollouts")
+OWNED = ("rcs", "nodes", "daemonsets", "manifests", "rollouts", "deployments")
+MANAGING = ("rollouts", "deployments")
 
 
 def changes(look: Look, moment: Moment) -> Iterable[str]:
@@ -64,8 +65,8 @@ def _told(look: Look, moment: Moment, audit: Audit) -> Iterable[str]:
 
 
 def _owner(look: Look, audit: Audit, place: tuple[str, str]) -> str:
-    """Whose pod was changed; a rollout changes those of two controllers."""
-    if audit.kind != "rollouts":
+    """Whose pod was changed; a rollout or a deployment changes those of several owners."""
+    if audit.kind not in MANAGING:
         return audit.id
     return next(o for o in look.owners() if look.kv.get(look.keys.pod(o, *place)) is not None)
 
@@ -90,7 +91,7 @@ def _counting(look: Look, moment: Moment) -> Iterable[str]:
 def _thawed(look: Look, moment: Moment, audit: Audit) -> Iterable[str]:
     """While frozen nothing is removed, moved or replaced, but by a person's command (R18).
 
-    Mass ill health holds no rollout that goes back (R19).
+    Mass ill health holds nothing that goes back (R19).
     """
     key = look.keys.failsafe(audit.kind)
     pair, record = moment.before[key], moment.before[look.keys.record(audit.kind, audit.id)]
@@ -102,6 +103,8 @@ def _thawed(look: Look, moment: Moment, audit: Audit) -> Iterable[str]:
         return
     work = look.at(Work, look.keys.work(audit.kind, audit.id))
     back = work is not None and work.rollout is not None and work.rollout.back
+    if work is not None and work.deployment is not None:
+        back = any(goal.back for goal in work.deployment.goals.values())
     if back and freeze is not None and freeze.evidence.startswith("health"):
         return
     touched = sorted(moment.gone | moment.changed)

@@ -16,6 +16,7 @@ def unfinished(sight: Sight, now: float) -> list[str]:
     found = [line for rc in sight.rcs.values() for line in _rc(sight, rc)]
     found += daemonset_goals.unfinished(sight)
     found += [f"the rollout {each.name} is under way" for each in sight.rollouts.values()]
+    found += [f"the deployment {each.name} is under way" for each in sight.deployments.values()]
     owners = {owner for owner, _, _ in sight.pods} | {i.owner for i in sight.intents.values() if i}
     found += [f"orphans of {owner}" for owner in sorted(owners - sight.dump.owners.keys())]
     found += [f"the freeze of {key} lasts" for key in sight.under("failsafe")]

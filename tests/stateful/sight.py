@@ -14,6 +14,7 @@ from functools import cached_property
 import msgspec
 
 from store.daemonsets import DaemonSet
+from store.deployments import Deployment
 from store.entry import Entry
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
@@ -24,6 +25,7 @@ from store.rcs import ReplicationController
 from store.reality import Reality, passes
 from store.rollouts import Rollout
 from store.selectors import parse
+from store.services import Service
 from store.status import Status
 from store.work import Work
 from tests.fault.invariants import Dump, fenced_out_stays_out, names_are_unique, one_owner_a_place
@@ -65,6 +67,14 @@ class Sight:
     @cached_property
     def rollouts(self) -> dict[str, Rollout]:
         return {each.id: each for _, each in self.dump.tree("rollouts", Rollout).values()}
+
+    @cached_property
+    def deployments(self) -> dict[str, Deployment]:
+        return {each.id: each for _, each in self.dump.tree("deployments", Deployment).values()}
+
+    @cached_property
+    def services(self) -> dict[str, Service]:
+        return {each.name: each for _, each in self.dump.tree("services", Service).values()}
 
     @cached_property
     def pods(self) -> dict[tuple[str, str, str], Pod]:
@@ -111,6 +121,7 @@ class Sight:
         yield from (("rcs", rc.id, rc.labels) for rc in self.rcs.values())
         yield from (("daemonsets", each.id, each.labels) for each in self.daemonsets.values())
         yield from (("rollouts", each.id, each.labels) for each in self.rollouts.values())
+        yield from (("deployments", each.id, each.labels) for each in self.deployments.values())
         yield from (("nodes", node, {}) for node in self.nodes)
 
     def pods_of(self, owner: str) -> dict[Place, Pod]:
@@ -260,9 +271,10 @@ class Sight:
                 yield f"{rc.name} is managed by {rc.managed_by}, which is over"
 
     def _unknown_fields(self) -> Iterable[str]:
-        """What a newer version wrote survives every rewrite; all records bear such a field from the start."""
+        """What a newer version wrote survives; all records that people made bear such a field."""
         for family, field in (("nodes", "x-rack"), ("rcs", "x-team"), ("daemonsets", "x-team")):
             for key in self.under(family):
                 value = self.entries[key].value
-                if field not in msgspec.json.decode(value):
+                found = msgspec.json.decode(value)
+                if field not in found and "part_of" not in found:
                     yield f"{key} lost {field}: {value!r}"

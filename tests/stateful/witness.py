@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from store import codec
 from store.audit import Audit
+from store.deployments import Deployment
 from store.embedded.kv import Pair
 from store.embedded.server import EmbeddedServer
 from store.embedded.state import Command, CreateSession, Failure, Transaction
@@ -22,7 +23,7 @@ from store.keys import Keys, is_sentinel
 from store.pods import Pod
 from store.ports import Clock
 from store.rollouts import Rollout
-from tests.stateful import daemonset_rules, fence_rules, node_rules, rollout_rules
+from tests.stateful import daemonset_rules, deployment_rules, fence_rules, node_rules, rollout_rules
 from tests.stateful.change_rules import changes
 from tests.stateful.moment import KNOWN_AFTER, Look, Moment, Place
 from tests.stateful.rc_rules import ControllerRules
@@ -109,6 +110,8 @@ class Witness:
                 yield from daemonset_rules.judge(self._look, moment, audit)
             elif audit.kind == "rollouts":
                 yield from rollout_rules.judge(self._look, moment, audit)
+            elif audit.kind == "deployments":
+                yield from deployment_rules.judge(self._look, moment, audit)
 
     def _other(self, command: Command) -> tuple[list[Pair], list[Failure]]:
         """Sessions come and go, and presences with them."""
@@ -143,6 +146,9 @@ class Witness:
         )
 
     def _standing(self, audit: Audit) -> int:
+        if audit.kind == "deployments":
+            found = self._look.at(Deployment, self._keys.record(audit.kind, audit.id))
+            return deployment_rules.standing(self._look, found)
         if audit.kind != "rollouts":
             return len(self._look.standing(audit.id))
         record = self._look.at(Rollout, self._keys.record(audit.kind, audit.id))

@@ -55,6 +55,7 @@ async def test_every_family_has_a_way_out_that_leaves_nothing_undecodable(family
             "rcs": KEYS.record("rcs", rc),
             "daemonsets": KEYS.record("daemonsets", "0b"),
             "rollouts": KEYS.record("rollouts", "0b"),
+            "deployments": KEYS.record("deployments", "0b"),
             "services": KEYS.record("services", "0b"),
             "history": KEYS.history("hello", "0b"),
             "pods": KEYS.pod(rc, "n1", "hello"),

@@ -11,6 +11,7 @@ KEYS = Keys("t/")
 WHOLE = {
     "agents",
     "daemonsets",
+    "deployments",
     "failsafe",
     "farms",
     "intent",
@@ -32,7 +33,7 @@ def test_r20_the_sentinels_of_a_cluster() -> None:
 
 def test_r24_references_are_read_where_they_come_from_before_where_they_go() -> None:
     names = [family.name for family in families.spreading()]
-    sources = ["rollouts", "services", "daemonsets", "rcs"]
+    sources = ["deployments", "rollouts", "services", "daemonsets", "rcs"]
     assert names == [*sources, "work", "history", "pods", "intent", "reality"]
 
 

@@ -1,0 +1,153 @@
+"""How new pods come along: what the gate judges of them, and for how long this claim has watched each.
+
+Only time in which a pod's agent is present counts (R21). A farm that takes a deployment over begins anew, so
+it waits longer and never shorter; so does everybody after a person's word to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from farmd.deploy.gate import REFUSED_SECONDS, Attempt, Gate, Verdict, judge
+from farmd.pods.state import PodState
+from farmd.work.context import Context
+from store import codec
+from store.errors import RecordInvalid
+from store.manifests import Manifest
+from store.pods import Place
+from store.reality import Reality
+from store.services import Version
+
+MONITOR_SECONDS = 5.0
+_DOWN = ("backoff", "failed", "exited")
+
+
+def gate_of(manifest: Manifest, version: Version) -> Gate:
+    """What a version asks of its new pods."""
+    update = version.update
+    return Gate(
+        monitor=MONITOR_SECONDS if update.monitor is None else update.monitor,
+        deadline=update.deadline,
+        once=manifest.restart.policy == "never",
+    )
+
+
+def min_healthy_time(manifest: Manifest, version: Version) -> float:
+    """Seconds that its pods must be healthy: without a check at least as long as new ones are watched."""
+    watched = 0.0 if manifest.health is not None else gate_of(manifest, version).monitor
+    return max(version.update.min_healthy_time, watched)
+
+
+@dataclass(slots=True)
+class _Watch:
+    """One pod: ``key`` tells it from an earlier one at its place. ``ends`` are those that do not count."""
+
+    key: tuple[int, int]
+    seen: float
+    waited: float = 0.0
+    refused: float = 0.0
+    ends: int = -1
+    absent: bool = False
+    refusing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict with its reason; ``after``: seconds until time alone changes it, None: it does not."""
+
+    verdict: Verdict
+    reason: str = ""
+    after: float | None = None
+
+
+class Watches:
+    """The new pods of one deployment under one claim."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._known: dict[Place, _Watch] = {}
+        self._read: dict[Place, tuple[int, Reality | None]] = {}
+
+    def keep(self, places: Collection[Place]) -> None:
+        """Forget all other pods."""
+        self._known = {place: self._known[place] for place in places if place in self._known}
+        self._read = {place: self._read[place] for place in places if place in self._read}
+
+    async def judged(self, place: Place, state: PodState, gate: Gate, resumed: int) -> Judgement:
+        """The verdict on one pod; ``resumed`` counts people's words to go on."""
+        said = None if state.available else await self._said(place)
+        acted = state.intent is not None and said is not None and said.intent >= state.intent.index
+        own = said if acted and said is not None and said.manifest == state.pod.record.manifest else None
+        refused = _refusal(said, state)
+        watch = self._watched(place, state, resumed, bool(refused))
+        ends = 0 if own is None else own.restarts + (own.phase in _DOWN)
+        if watch.ends < 0:
+            watch.ends = ends if resumed else 0
+        code = own.exits[-1].code if own is not None and own.exits else 0
+        done = own is not None and own.phase == "done"
+        attempt = Attempt(
+            available=state.available,
+            absent=state.absent,
+            critical=own is not None and own.phase == "running" and own.health.state == "critical",
+            ends=max(0, ends - watch.ends),
+            code=code or int(done and own is not None and own.health.state != "passing"),
+            done=done,
+            refused=refused,
+            refused_for=watch.refused,
+            waited=watch.waited,
+        )
+        verdict, reason = judge(gate, attempt)
+        return Judgement(verdict, reason, _after(gate, attempt, state) if verdict == "unproven" else None)
+
+    def _watched(self, place: Place, state: PodState, resumed: int, refusing: bool) -> _Watch:
+        now, key = self._context.clock.mono(), (state.pod.index, resumed)
+        watch = self._known.get(place)
+        if watch is None or watch.key != key:
+            watch = self._known[place] = _Watch(key, now)
+        if not (watch.absent or state.absent):
+            watch.waited += now - watch.seen
+            watch.refused += now - watch.seen if watch.refusing else 0.0
+        if not refusing:
+            watch.refused = 0.0
+        watch.seen, watch.absent, watch.refusing = now, state.absent, refusing
+        return watch
+
+    async def _said(self, place: Place) -> Reality | None:
+        """What the agent says of a pod, in full; caches keep only a part."""
+        context, key = self._context, self._context.keys.reality(*place)
+        stored = context.caches.reality.get(key)
+        if stored is None:
+            return None
+        known = self._read.get(place)
+        if known is None or known[0] != stored.index:
+            entry = await context.client.read(key)
+            try:
+                said = None if entry is None else codec.decode(Reality, entry.value, entry.key)
+            except RecordInvalid:
+                said = None  # its agent writes it anew
+            known = self._read[place] = (entry.modify_index if entry is not None else 0, said)
+        return known[1]
+
+
+def _refusal(said: Reality | None, state: PodState) -> str:
+    """Why its agent does not start what it should; empty: it does, or has not seen that yet."""
+    if said is None or state.intent is None:
+        return ""
+    if said.refused >= state.intent.index or (said.phase == "failed" and said.intent >= state.intent.index):
+        return said.reason or "it does not start"
+    return ""
+
+
+def _after(gate: Gate, attempt: Attempt, state: PodState) -> float | None:
+    """Seconds until the next of the gate's times is over."""
+    if attempt.absent:
+        return None
+    left = [gate.deadline - attempt.waited]
+    if state.healthy:
+        left.append(state.settles_in)
+    if attempt.critical:
+        left.append(gate.monitor - attempt.waited)
+    if attempt.refused:
+        left.append(REFUSED_SECONDS - attempt.refused_for)
+    return min((each for each in left if each > 0), default=0.0)

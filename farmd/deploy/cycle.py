@@ -1,0 +1,136 @@
+"""What the worker of a deployment does in one cycle: pure, around ``decide``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from farmd.deploy.decide import Step, decide
+from farmd.deploy.operations import CreateVolumeOperation
+from farmd.deploy.snapshot import Reading, Sight
+from farmd.work.model import Blocked, frozen
+from store.deployments import Ending
+
+DRAFT_SECONDS = 60.0
+LOOK_AGAIN_SECONDS = 5.0
+
+Action = Literal["", "begin", "volumes", "steps", "end"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """One cycle. ``steps`` are those with something to do, ``told`` all of them, for the status.
+
+    ``ending``: how it ends, and ``why``.
+    """
+
+    action: Action = ""
+    steps: tuple[Step, ...] = ()
+    told: tuple[Step, ...] = ()
+    volumes: tuple[CreateVolumeOperation, ...] = ()
+    ending: Ending = "done"
+    why: str = ""
+    blocked: Blocked | None = None
+    after: float | None = None
+    ends: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write except a status."""
+        return not self.action
+
+
+def next_cycle(reading: Reading) -> Cycle:
+    """What is to be done now."""
+    record, state = reading.stored.record, reading.state
+    if record.draft:
+        if reading.idle >= DRAFT_SECONDS:
+            return Cycle(action="end", ending="abandoned", why="its submit was never completed")
+        return Cycle(after=DRAFT_SECONDS - reading.idle)
+    if not state.begun:
+        return _beginning(reading)
+    if all(sight.over for sight in reading.sights.values()):
+        return _ending(reading)
+    if reading.planned is not None and reading.planned.volumes and not reading.paused:
+        return Cycle(action="volumes", volumes=reading.planned.volumes)
+    return _steps(reading)
+
+
+def _beginning(reading: Reading) -> Cycle:
+    record = reading.stored.record
+    if record.ask == "rollback":
+        return Cycle(action="end", ending="reverted", why="rolled back before it began")
+    if record.ask == "pause":
+        return Cycle(blocked=Blocked("paused", "paused", wanted=True))
+    if reading.unplanned and record.fingerprint:
+        return Cycle(action="end", ending="stale", why=reading.unplanned)
+    if reading.unplanned:
+        return Cycle(blocked=Blocked("no_plan", reading.unplanned), after=LOOK_AGAIN_SECONDS)
+    return Cycle(action="begin")
+
+
+def _ending(reading: Reading) -> Cycle:
+    failed = [
+        f"{name}: {sight.state.failure}"
+        for name, sight in reading.sights.items()
+        if sight.state is not None and sight.state.back
+    ]
+    failed += [
+        f"{name}: taken over by deployment {sight.said.superseded}"
+        for name, sight in reading.sights.items()
+        if sight.said.superseded
+    ]
+    return Cycle(action="end", ending="reverted" if failed else "done", why="; ".join(failed))
+
+
+def _steps(reading: Reading) -> Cycle:
+    assert reading.shot is not None
+    steps = tuple(_asked(reading, step) for step in _decided(reading))
+    due = tuple(step for step in steps if _does(reading.sights[step.service], step))
+    return Cycle(
+        action="steps" if due else "",
+        steps=due,
+        told=steps,
+        blocked=_blocked(reading),
+        after=reading.after,
+    )
+
+
+def _decided(reading: Reading) -> Iterator[Step]:
+    """The step of each service; what people ask for comes before what the pods say."""
+    assert reading.shot is not None
+    if reading.stored.record.ask == "rollback":
+        forward = [sight for sight in reading.sights.values() if not (sight.over or sight.goal.back)]
+        if forward:
+            for sight in forward:
+                turn: Literal["skip", "back"] = "skip" if sight.state is None else "back"
+                yield Step(service=sight.said.name, turn=turn, reason="it was rolled back by hand")
+            return
+    yield from decide(reading.shot)
+
+
+def _asked(reading: Reading, step: Step) -> Step:
+    sight = reading.sights[step.service]
+    if sight.busy and sight.state is not None:
+        return dataclasses.replace(step, operations=(), turn="", reason=sight.busy)
+    return step
+
+
+def _does(sight: Sight, step: Step) -> bool:
+    """Whether a step changes anything; before its service is taken only what leads to that does."""
+    if sight.state is None:
+        return bool(step.operations) or step.turn in ("skip", "release")
+    return bool(step.operations or step.repairs or step.turn)
+
+
+def _blocked(reading: Reading) -> Blocked | None:
+    if reading.state.halted and reading.paused and reading.stored.record.ask != "pause":
+        return Blocked("halted", reading.state.halted)
+    if reading.paused:
+        return Blocked("paused", "paused", wanted=True)
+    if reading.frozen is not None:
+        return frozen(reading.frozen)
+    busy = [sight.busy for sight in reading.sights.values() if sight.busy]
+    return Blocked("busy", busy[0]) if busy else None

@@ -1,0 +1,311 @@
+"""The facts of one deployment: its record and state, the owners of its services, their pods (R15)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from farmd.cache.manifests import ManifestCache
+from farmd.deploy.attempts import Judgement, Watches, gate_of, min_healthy_time
+from farmd.deploy.decide import Goal, Snapshot
+from farmd.deploy.manifest import spec_of
+from farmd.deploy.model import ServiceSpec
+from farmd.deploy.project import ProjectPlan, Wanted, plan_project
+from farmd.deploy.strategy import Container, RollingStrategy, Service
+from farmd.failsafe.guard import holding
+from farmd.pods.state import PodState, altered, foreign, observed
+from farmd.runtime.wake import earliest
+from farmd.work import taken
+from farmd.work.context import Context
+from scheduler.cluster import ClusterState
+from scheduler.errors import NoMachine, VolumeRefused
+from store import codec, deployments
+from store.deployments import DEPLOYMENT_LABEL, KIND, Deployment, DeploymentState, GoalState
+from store.entry import Stored
+from store.errors import NotFound, RecordInvalid
+from store.families import FAMILIES
+from store.manifests import Manifest
+from store.pods import Place
+from store.reality import Glance
+from store.services import Mode, Version
+from store.work import Work
+
+BACK = ".back"
+ENDED = frozenset({"exited", "failed", "done"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """One service of a deployment. ``version`` is what it should be on this turn, None: gone; ``manifest`` is
+    that of its pods then.
+
+    ``owner`` is the owner of its pods as the caches have it. ``busy``: why its pods may not change yet.
+    ``hooks`` are its hook's pods. ``goal`` is what the next steps are decided by.
+    """
+
+    said: deployments.Goal
+    state: GoalState | None
+    version: Version | None
+    manifest: Manifest | None
+    owner: Stored[Any] | None
+    pods: Mapping[Place, PodState]
+    hooks: Mapping[Place, PodState]
+    goal: Goal
+    busy: str = ""
+
+    @property
+    def family(self) -> str:
+        return self.said.owner.partition("/")[0]
+
+    @property
+    def owner_id(self) -> str:
+        return self.said.owner.partition("/")[2]
+
+    @property
+    def over(self) -> bool:
+        """Whether this deployment has nothing to do with it any more."""
+        return bool(self.said.superseded) or (self.state is not None and self.state.phase == "released")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A deployment and its world. ``sights`` by the service's name.
+
+    ``planned`` is the plan of all of it while nothing is taken yet, ``unplanned`` why there is none.
+    ``frozen`` is the evidence of a freeze that holds it, ``idle`` how long its record has not changed, and
+    ``after`` the seconds until time alone changes what is decided.
+    """
+
+    stored: Stored[Deployment]
+    state: DeploymentState
+    sights: Mapping[str, Sight] = field(default_factory=dict)
+    shot: Snapshot | None = None
+    planned: ProjectPlan | None = None
+    unplanned: str = ""
+    frozen: str | None = None
+    idle: float = 0.0
+    after: float | None = None
+
+    @property
+    def paused(self) -> bool:
+        """Whether it waits for a person."""
+        return paused(self.stored.record, self.state)
+
+
+def mark(deployment: str, state: GoalState | None) -> str:
+    """The label of the pods that a deployment places on its present turn."""
+    return deployment + BACK if state is not None and state.back else deployment
+
+
+def turned(said: deployments.Goal, state: GoalState | None) -> Version | None:
+    """What a service should be on its present turn; None: gone."""
+    return said.previous if state is not None and state.back else said.wanted
+
+
+class Specs:
+    """The specs of versions. Equal ones are one object, because plans compare many pods with few specs."""
+
+    def __init__(self, manifests: ManifestCache) -> None:
+        self._manifests = manifests
+        self._known: dict[bytes, ServiceSpec] = {}
+
+    async def of(self, version: Version) -> ServiceSpec:
+        """The spec of a version.
+
+        Raises:
+            NotFound, RecordInvalid: its manifest is gone.
+        """
+        key = codec.encode(version)
+        if key not in self._known:
+            self._known[key] = spec_of(await self._manifests.get(version.manifest), version)
+        return self._known[key]
+
+    async def standing(
+        self, manifest: str, mode: Mode, likely: Sequence[Version | None]
+    ) -> ServiceSpec | None:
+        """What a pod was placed for; None: nobody can read that."""
+        known = next((each for each in likely if each is not None and each.manifest == manifest), None)
+        try:
+            return await self.of(known or Version(manifest=manifest, mode=mode))
+        except (NotFound, RecordInvalid):
+            return None
+
+
+class Reader:
+    """Reads for one deployment under one claim.
+
+    ``_steady`` are the services whose pods were read after their owner was taken and at rest.
+    """
+
+    def __init__(self, item: str, context: Context) -> None:
+        self._item = item
+        self._context = context
+        self._specs = Specs(context.manifests)
+        self._watches = Watches(context)
+        self._steady: set[str] = set()
+        self._idle: tuple[int, float] = (0, 0.0)
+
+    async def read(self, stored: Stored[Deployment]) -> Reading:
+        """The deployment and everything that its next step rests on."""
+        context, record = self._context, stored.record
+        work = context.caches.work.get(context.keys.work(KIND, self._item))
+        state = (work.record if work is not None else Work()).deployment or DeploymentState()
+        if self._idle[0] != stored.index:
+            self._idle = (stored.index, context.clock.mono())
+        idle = context.clock.mono() - self._idle[1]
+        if record.draft:
+            return Reading(stored=stored, state=state, idle=idle)
+        busy = await self._busy(record, state)
+        sights, after, held = dict[str, Sight](), list[float | None](), set[str]()
+        for said in record.goals:
+            frozen = self._frozen(stored, said, state.goals.get(said.service))
+            held |= {frozen} if frozen is not None else set()
+            sight, soon = await self._sight(stored, state, said, busy.get(said.service, ""), frozen)
+            sights[said.name] = sight
+            after.append(soon)
+        self._watches.keep([place for sight in sights.values() for place in sight.pods])
+        goals = [sight.goal for sight in sights.values() if not sight.said.superseded]
+        planned, unplanned = None, ""
+        if not state.goals:
+            planned, unplanned = self._planned(record, sights)
+        return Reading(
+            stored=stored,
+            state=state,
+            sights=sights,
+            shot=Snapshot(goals=goals, state=self._cluster(), paused=paused(record, state)),
+            planned=planned,
+            unplanned=unplanned,
+            frozen=min(held, default=None),
+            idle=idle,
+            after=earliest(*after),
+        )
+
+    def _cluster(self) -> ClusterState:
+        nodes, keys = self._context.caches.nodes.entries, self._context.keys
+        volumes = {keys.last_part(key): node.record.volumes for key, node in nodes.items()}
+        return ClusterState(self._context.fleet.view(), volumes, self._item)
+
+    def _planned(self, record: Deployment, sights: Mapping[str, Sight]) -> tuple[ProjectPlan | None, str]:
+        """The plan of all services, as the person saw it, or why there is none."""
+        goals = {name: sight.goal for name, sight in sights.items()}
+        services = {name: goal.spec for name, goal in goals.items() if goal.spec is not None}
+        wanted = Wanted(
+            services=services,
+            after={name: goals[name].after for name in services},
+            external=frozenset(record.external),
+            together=record.project if record.together else "",
+            removed=goals.keys() - services.keys(),
+        )
+        standing = {name: goal.service for name, goal in goals.items() if sights[name].said.previous}
+        strategy = RollingStrategy(force_recreate=any(sight.said.recreate for sight in sights.values()))
+        try:
+            return plan_project(self._cluster(), wanted, standing, strategy), ""
+        except (NoMachine, VolumeRefused) as error:
+            return None, error.message
+
+    def _frozen(
+        self, stored: Stored[Deployment], said: deployments.Goal, state: GoalState | None
+    ) -> str | None:
+        """Why no pod may go. The way back of a version that fails is the cure of mass ill health (R19)."""
+        guards = self._context.guards
+        kinds = [guards[name] for name in (KIND, said.owner.partition("/")[0]) if name in guards]
+        back = stored.record.ask == "rollback" or (state is not None and state.back)
+        return holding(kinds, stored.index, back=back)
+
+    async def _busy(self, record: Deployment, state: DeploymentState) -> dict[str, str]:
+        """What owners that were taken have to end first, by service (R14); their pods are read after that."""
+        owners: dict[str, list[deployments.Goal]] = defaultdict(list)
+        for said in record.goals:
+            own = state.goals.get(said.service)
+            if own is None or own.phase != "taken" or said.superseded:
+                self._steady.discard(said.service)
+            elif said.service not in self._steady:
+                owners[said.owner.partition("/")[0]].append(said)
+        found = dict[str, str]()
+        for family, goals in owners.items():
+            waits = await taken.moving(
+                self._context, family, [said.owner.partition("/")[2] for said in goals]
+            )
+            services = {said.service for said in goals}
+            if waits:
+                found |= dict.fromkeys(services, waits)
+            else:
+                self._steady |= services
+        return found
+
+    async def _sight(
+        self, stored: Stored[Deployment], work: DeploymentState, said: deployments.Goal, busy: str,
+        frozen: str | None,
+    ) -> tuple[Sight, float | None]:  # fmt: skip
+        context, state = self._context, work.goals.get(said.service)
+        family, _, owner = said.owner.partition("/")
+        version = turned(said, state)
+        manifest = None if version is None else await context.manifests.get(version.manifest)
+        mono = context.clock.mono()
+        least = 0.0 if version is None or manifest is None else min_healthy_time(manifest, version)
+        pods = observed(context.fleet, owner, least, mono)
+        hooks = observed(context.fleet, said.service, 0.0, mono)
+        label = mark(stored.record.id, state)
+        mode = (said.wanted or said.previous or Version(manifest="-")).mode
+        containers, after = list[Container](), list[float | None]()
+        for place, pod in sorted(pods.items()):
+            judgement = None
+            if pod.pod.record.labels.get(DEPLOYMENT_LABEL) == label and version is not None and manifest:
+                gate = gate_of(manifest, version)
+                judgement = await self._watches.judged(place, pod, gate, stored.record.resumed)
+                after.append(judgement.after)
+            spec = await self._specs.standing(pod.pod.record.manifest, mode, (said.wanted, said.previous))
+            containers.append(container(place, pod, spec, judgement))
+        goal = Goal(
+            service=Service(id=owner, name=said.name, mode=mode, containers=tuple(containers)),
+            spec=None if said.wanted is None else await self._specs.of(said.wanted),
+            previous=None if said.previous is None else await self._specs.of(said.previous),
+            back=state is not None and state.back,
+            released=state is not None and state.phase == "released",
+            started=state.started if state is not None else 0,
+            recreate=said.recreate,
+            after=said.after,
+            altered=altered(owner, pods),
+            held=frozen is not None,
+        )
+        sight = Sight(
+            said=said,
+            state=state,
+            version=version,
+            manifest=manifest,
+            owner=context.caches.tree(FAMILIES[family]).get(context.keys.record(family, owner)),
+            pods=pods,
+            hooks=hooks,
+            goal=goal,
+            busy=busy or foreign(owner, pods),
+        )
+        return sight, earliest(*after)
+
+
+def paused(record: Deployment, state: DeploymentState) -> bool:
+    """Whether it waits for a person; to ask for the way back is a word, too, while a goal goes forward."""
+    if record.ask == "pause":
+        return True
+    if not state.halted or record.resumed > state.resumed:
+        return False
+    return record.ask != "rollback" or all(goal.back for goal in state.goals.values())
+
+
+def container(place: Place, pod: PodState, spec: ServiceSpec | None, mine: Judgement | None) -> Container:
+    """One pod as plans see it; ``mine`` is the gate's judgement of one that this turn placed."""
+    seen = pod.reality if isinstance(pod.reality, Glance) else None
+    acted = pod.intent is not None and seen is not None and seen.intent >= pod.intent.index
+    own = seen if acted and seen is not None and seen.manifest == pod.pod.record.manifest else None
+    return Container(
+        place=place,
+        spec=spec,
+        running=own is None or own.phase not in ENDED or pod.healthy,
+        done=own is not None and own.phase == "done",
+        failing=own is not None and own.state == "critical" and not pod.absent,
+        mine=mine is not None,
+        available=pod.available,
+        proven=mine is not None and mine.verdict == "proven",
+        failed=mine.reason if mine is not None and mine.verdict == "failed" else "",
+    )

@@ -1,0 +1,228 @@
+"""The transactions of a deployment that change more than pods: take, turn back, release, remove, end.
+
+What must never break: an owner is taken and handed back together with the state that says so, and a service
+names its owner, its version and the deployment that holds it in the same transaction (R12, R14).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from farmd.commands.mutation import Call, Guard, holder_told
+from farmd.commands.remains import pods_left
+from farmd.commands.specs import changed
+from farmd.deploy import owners
+from farmd.deploy.noun import owner_noun
+from farmd.deploy.snapshot import Reading, Sight, turned
+from farmd.farm.writer import Write
+from farmd.work.context import Context
+from store import operations
+from store.deployments import KIND, Deployment, DeploymentState, Goal, GoalState
+from store.entry import Stored
+from store.errors import Conflict
+from store.families import FAMILIES
+from store.locks import Holder
+from store.manifests import Manifest
+from store.named import NamedRecords
+from store.operations import Operation
+from store.services import Revision, Service, ServiceStore, Version
+from store.work import Work
+
+KEPT_REVISIONS = 10
+
+Writes = list[Write | Operation]
+
+
+# -- the state ----------------------------------------------------------------------------------
+def noted(context: Context, item: str, **fields: Any) -> Write:
+    """The deployment's state with other fields, over the very version that this farm knows."""
+    key = context.keys.work(KIND, item)
+    standing = context.caches.work.get(key)
+    work = standing.record if standing is not None else Work()
+    state = replace(work.deployment or DeploymentState(), **fields)
+    return Write.over(key, replace(work, deployment=state), standing, context.caches.work)
+
+
+def noted_goal(context: Context, item: str, service: str, state: GoalState) -> Write:
+    """The state of one goal; the others stay as they are."""
+    standing = context.caches.work.get(context.keys.work(KIND, item))
+    known = (standing.record.deployment if standing is not None else None) or DeploymentState()
+    return noted(context, item, goals=known.goals | {service: state})
+
+
+# -- taking -------------------------------------------------------------------------------------
+async def take(context: Context, reading: Reading, sight: Sight) -> Writes | str:
+    """Take the owner of a service, or make it; a text says what stands in the way."""
+    record, goal = reading.stored.record, sight.said
+    service = await _services(context).get(goal.service)
+    if service.record.deployment != record.id:
+        return f"service {goal.name} is held by deployment {service.record.deployment or 'none'}"
+    standing = await owner(context, sight)
+    available = sum(pod.available for pod in sight.pods.values())
+    state = GoalState(phase="taken", started=available, since=context.clock.now())
+    writes: Writes = [noted_goal(context, record.id, goal.service, state)]
+    if sight.version is None or sight.manifest is None:
+        return writes if standing is None else await _taken(context, reading, sight, standing, {}, writes)
+    fields = owners.wishes(goal, sight.version, sight.manifest)
+    named = replace(service.record, active=[goal.owner], port=_port(service.record, sight.manifest))
+    writes.append(_services(context).replace(service, named))
+    if standing is not None:
+        return await _taken(context, reading, sight, standing, fields, writes)
+    new = owners.made(goal, fields, record.labels, context.clock.now())
+    return writes + await _made(context, sight, replace(new, **owners.taken(new, record.id)))
+
+
+async def _taken(
+    context: Context, reading: Reading, sight: Sight, standing: Stored[Any], fields: dict[str, Any],
+    writes: Writes,
+) -> Writes | str:  # fmt: skip
+    record, found = reading.stored.record, standing.record
+    if found.managed_by and not found.managed_by.startswith(f"{KIND}/"):
+        # Whoever holds the service may take its owner from any other deployment.
+        return f"{sight.said.owner} is managed by {found.managed_by}"
+    lock = context.keys.mutation_lock(sight.family, found.id)
+    if (entry := await context.client.read(lock)) is not None:
+        return f"{sight.said.owner} is locked by {holder_told(Holder.parse(entry.value))}"
+    needs = [*found.needs, *(need for need in owners.NEEDS if need not in found.needs)]
+    fields = {**fields, **owners.taken(found, record.id), "needs": needs}
+    return [*writes, operations.check_not_exists(lock), rewritten(context, sight, standing, **fields)]
+
+
+async def _made(context: Context, sight: Sight, record: Any) -> Writes:
+    """A new owner with its name; that of an owner that is gone is taken over."""
+    named, index = await records(context, sight).named(record.name)
+    if named is not None:
+        raise Conflict(f"the name {record.name} belongs to {named.record.id}", id=named.record.id)
+    key = context.keys.record(sight.family, record.id)
+    tree = context.caches.tree(FAMILIES[sight.family])
+    _, name = records(context, sight).create(record, name_index=index)
+    return [Write.over(key, record, None, tree), name]
+
+
+def skip(context: Context, reading: Reading, sight: Sight, why: str) -> Writes:
+    """Leave a service that was never taken as it is."""
+    state = GoalState(phase="released", back=True, failure=why, since=context.clock.now())
+    return [noted_goal(context, reading.stored.record.id, sight.said.service, state)]
+
+
+# -- turning back -------------------------------------------------------------------------------
+async def back(context: Context, reading: Reading, sight: Sight, why: str) -> Writes:
+    """Let a service go back to what it was, for good."""
+    assert sight.state is not None
+    item, goal = reading.stored.record.id, sight.said
+    state = replace(sight.state, back=True, failure=why, since=context.clock.now())
+    writes: Writes = [noted_goal(context, item, goal.service, state)]
+    standing, version = await owner(context, sight), turned(goal, state)
+    if standing is None:
+        return writes
+    fields: dict[str, Any] = {}
+    if version is not None:
+        fields = owners.wishes(goal, version, await context.manifests.get(version.manifest))
+    return [*writes, rewritten(context, sight, standing, **fields)]
+
+
+# -- release ------------------------------------------------------------------------------------
+async def release(context: Context, reading: Reading, sight: Sight) -> Writes | str:
+    """Hand the owner back, and let the service be what it has become; or take all of it away."""
+    assert sight.state is not None
+    record, goal = reading.stored.record, sight.said
+    service, standing = await _services(context).get(goal.service), await owner(context, sight)
+    state = replace(sight.state, phase="released", since=context.clock.now())
+    writes: Writes = [noted_goal(context, record.id, goal.service, state)]
+    if sight.version is None:
+        return await _removed(context, sight, service, standing, writes)
+    if standing is None:
+        return f"{goal.owner} is gone"
+    writes.append(rewritten(context, sight, standing, **owners.handed_back(standing.record)))
+    after = revised(service.record, record, goal.wanted, sight, context.clock.now())
+    return [*writes, _services(context).replace(service, after)]
+
+
+def revised(
+    service: Service, record: Deployment, wanted: Version | None, sight: Sight, now: float
+) -> Service:
+    """The service after its release; a version that failed is kept in its history alone."""
+    assert sight.state is not None
+    number = max([service.revision, *(each.number for each in service.history)]) + 1
+    after = replace(service, deployment="", active=[sight.said.owner])
+    if sight.manifest is not None:
+        after = replace(after, port=_port(service, sight.manifest))
+    if wanted is None:
+        return after
+    failed = sight.state.back
+    entry = Revision(
+        number=number,
+        version=wanted,
+        deployment=record.id,
+        result="reverted" if failed else "done",
+        reason=sight.state.failure or record.reason,
+        at=now,
+        by=record.by,
+    )
+    after = replace(after, history=[entry, *service.history][:KEPT_REVISIONS])
+    return after if failed else replace(after, version=wanted, revision=number)
+
+
+async def _removed(
+    context: Context, sight: Sight, service: Stored[Service], standing: Stored[Any] | None, writes: Writes
+) -> Writes | str:  # fmt: skip
+    """Take the service and its owner away, once no node runs anything of it (R15)."""
+    call = Call(context.client, context.keys, context.clock, context.ids, context.actor, "its service goes")
+    writes += _services(context).delete(service)
+    if standing is None:
+        return writes
+    await context.caches.reality.barrier()
+    if running := context.fleet.processes.told(sight.owner_id):
+        return running
+    if await pods_left(call, sight.owner_id):
+        await context.caches.pods.barrier([context.keys.pods(sight.owner_id)])
+        return "a pod of it is left"
+    gone = await owner_noun(sight.family).removal(call, standing, Guard(()))
+    return [*writes, *gone.operations]
+
+
+# -- the end ------------------------------------------------------------------------------------
+async def freed(context: Context, deployment: str, goal: Goal) -> list[Operation]:
+    """Let go of a service that was never taken; one that was made for this deployment goes."""
+    client, keys, services = context.client, context.keys, _services(context)
+    entry = await client.read(keys.record(services.family, goal.service))
+    if entry is None:
+        return []
+    service = await services.get(goal.service)
+    if service.record.deployment != deployment:
+        return []
+    family, _, ident = goal.owner.partition("/")
+    if service.record.version is None and await client.read(keys.record(family, ident)) is None:
+        return list(services.delete(service))
+    return [services.replace(service, replace(service.record, deployment=""))]
+
+
+# -- records ------------------------------------------------------------------------------------
+def records(context: Context, sight: Sight) -> NamedRecords[Any]:
+    """The records of the family that its owner is of."""
+    return owner_noun(sight.family).records(context.client, context.keys)
+
+
+async def owner(context: Context, sight: Sight) -> Stored[Any] | None:
+    """The owner as it is now, with the fields that this version does not know."""
+    entry = await context.client.read(context.keys.record(sight.family, sight.owner_id))
+    return None if entry is None else await records(context, sight).get(sight.owner_id)
+
+
+def rewritten(context: Context, sight: Sight, standing: Stored[Any], **fields: Any) -> Write:
+    """An owner with other fields, in place of the very version that was read."""
+    tree = context.caches.tree(FAMILIES[sight.family])
+    return Write.over(standing.key, changed(standing.record, **fields), standing, tree)
+
+
+def _services(context: Context) -> ServiceStore:
+    return ServiceStore(context.client, context.keys)
+
+
+def _port(service: Service, manifest: Manifest) -> str:
+    """The port under which it is found: the one that it has, else the first of its pods."""
+    if service.port in manifest.ports:
+        return service.port
+    return next(iter(manifest.ports), "")

@@ -1,0 +1,197 @@
+"""The worker of one deployment: each cycle plans anew from what stands (seed ``Deployment``'s farm side)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farmd.deploy import changes, report, turns
+from farmd.deploy.cycle import LOOK_AGAIN_SECONDS, Cycle, next_cycle
+from farmd.deploy.decide import Step
+from farmd.deploy.snapshot import Reader, Reading, Sight
+from farmd.pods.changes import NodeChanges
+from farmd.pods.placement import Subject
+from farmd.runtime.wake import Wake
+from farmd.work.following import Following
+from farmd.work.model import Outcome
+from farmd.work.named import NamedKind, NamedWorker
+from store import operations
+from store.deployments import KIND, Deployment, DeploymentStatus, Goal
+from store.entry import Stored
+from store.locks import Claim
+from store.operations import Operation
+from store.sessions import Session
+
+FREED_AT_ONCE = 10
+GO_ON = Outcome("after", 0.0)
+
+
+class DeploymentWorker(NamedWorker[Reading, Cycle]):
+    """Brings the services of one deployment to their goals, or back, while its claim lasts."""
+
+    __slots__ = ("_followed", "_following", "_reader")
+
+    def __init__(
+        self, kind: NamedKind, claim: Claim, session: Session, wake: Wake, following: Following
+    ) -> None:
+        super().__init__(kind, claim, session, wake)
+        self._reader = Reader(claim.item, self.context)
+        self._following = following
+        self._followed: list[str] = []
+
+    # -- the frame's hooks -----------------------------------------------------------------------
+    def attach(self) -> None:
+        """Hear of what makes room, and of its own state."""
+        self.context.fleet.attach(KIND, self.claim.item, self.wake)
+
+    def detach(self) -> None:
+        """Hear of nothing any more."""
+        self.context.fleet.detach(self.claim.item)
+        self._following.unfollow(self._followed, self.claim.item)
+        for ident in self._followed:
+            self.context.fleet.processes.forget(ident)
+
+    async def reread(self) -> None:
+        """After a write of which nobody knows whether it was made: read its outcome (R12)."""
+        await super().reread()
+        await self.kind.barrier([self.claim.item])
+        await self.context.caches.intent.barrier()
+
+    async def look(self, stored: Stored[Deployment]) -> Reading | Outcome:
+        """The deployment, the owners of its services and their pods."""
+        context, record = self.context, stored.record
+        ids = [ident for goal in record.goals for ident in (goal.owner.partition("/")[2], goal.service)]
+        if ids != self._followed:
+            self._following.unfollow(self._followed, self.claim.item)
+            self._following.follow(ids, self.claim.item, self.wake)
+            self._followed = ids
+        if (state := context.caches.work.broken.get(context.keys.work(KIND, self.claim.item))) is not None:
+            return await self.unreadable(state, "its state")
+        for ident in ids:
+            if (broken := context.fleet.broken_pod(ident)) is not None:
+                return await self.unreadable(broken, "a pod of it")
+        return await self._reader.read(stored)
+
+    def decide(self, snapshot: Reading) -> Cycle:
+        """Pure (``cycle.py``)."""
+        return next_cycle(snapshot)
+
+    def decided(self, snapshot: Reading, plan: Cycle) -> None:
+        """Whatever makes room wakes it while places are missing."""
+        self.context.fleet.unschedulable(self.claim.item, any(step.reason for step in plan.told))
+
+    def describe(self, snapshot: Reading, plan: Cycle) -> DeploymentStatus:
+        """The phase, and each service in numbers."""
+        return report.status(snapshot, plan, self.context.farm, self.context.clock.now())
+
+    # -- writing ---------------------------------------------------------------------------------
+    async def act(self, snapshot: Reading, plan: Cycle) -> Outcome:
+        """The transactions of one cycle; what was read is planned anew afterwards."""
+        if plan.action == "begin":
+            return await self._begin(snapshot)
+        if plan.action == "end":
+            return await self._end(snapshot, plan)
+        outcome = GO_ON
+        for step in plan.steps:
+            found = await self._step(snapshot, snapshot.sights[step.service], step)
+            if found.result == "rejected":
+                return found
+            if found.result != "after" or found.after:
+                outcome = found
+        return outcome
+
+    async def _begin(self, reading: Reading) -> Outcome:
+        audit = self.audit("deployment.begin", reading.stored.record.reason, name=reading.stored.record.name)
+        await self.writer.commit(
+            *self.stands(), turns.noted(self.context, self.claim.item, begun=True), audit
+        )
+        return GO_ON
+
+    async def _step(self, reading: Reading, sight: Sight, step: Step) -> Outcome:
+        """What is to be done of one service now."""
+        if step.turn == "pause":
+            return await self._pause(reading, step)
+        if sight.state is None and step.turn == "skip":
+            found = turns.skip(self.context, reading, sight, step.reason)
+            return await self._turned(reading, sight, "skip", step.reason, found)
+        if sight.state is None:
+            taken = await turns.take(self.context, reading, sight)
+            return await self._turned(reading, sight, "take", "", taken)
+        if step.turn in ("back", "skip"):
+            back = await turns.back(self.context, reading, sight, step.reason)
+            return await self._turned(reading, sight, "back", step.reason, back)
+        if step.turn == "release":
+            released = await turns.release(self.context, reading, sight)
+            return await self._turned(reading, sight, "release", sight.state.failure, released)
+        return await self._pods(reading, sight, step)
+
+    async def _pause(self, reading: Reading, step: Step) -> Outcome:
+        record, why = reading.stored.record, f"{step.service}: {step.reason}"
+        audit = self.audit("deployment.halt", why, name=record.name)
+        state = turns.noted(self.context, self.claim.item, halted=why, resumed=record.resumed)
+        await self.writer.commit(*self.stands(), state, audit)
+        return GO_ON
+
+    async def _turned(
+        self, reading: Reading, sight: Sight, verb: str, why: str, writes: turns.Writes | str
+    ) -> Outcome:
+        """One service changes hands or direction; a text says what stands in the way."""
+        if isinstance(writes, str):
+            await self.block(f"{sight.said.name}: {writes}")
+            return Outcome("blocked", LOOK_AGAIN_SECONDS, writes)
+        audit = self.audit(
+            f"deployment.{verb}",
+            why,
+            name=reading.stored.record.name,
+            after={"service": sight.said.name, "owner": sight.said.owner},
+        )
+        await self.writer.commit(*self.stands(), *writes, audit)
+        return GO_ON
+
+    async def _pods(self, reading: Reading, sight: Sight, step: Step) -> Outcome:
+        """Pods come, go, or get their intents back."""
+        context, record = self.context, reading.stored.record
+        if sight.owner is None:
+            return Outcome("blocked", LOOK_AGAIN_SECONDS, f"{sight.said.owner} is gone")
+        manifest = sight.manifest or await context.manifests.of(sight.owner.record)
+        units = await changes.collected(context, sight, manifest, record.id, step.operations, step.repairs)
+        arriving = [(c.node, c.instance) for unit in units for c in unit.changes if c.action == "place"]
+        with context.fleet.expecting(sight.owner_id, arriving):
+            found = await context.placement.execute(
+                units,
+                Subject(KIND, record.id, record.name, context.actor, reading.stored, sight.said.name),
+                self.writer,
+                standing=len(sight.pods),
+                guards=self._guards(sight, units),
+            )
+        return Outcome("rejected", None, found.reason) if found.replan else GO_ON
+
+    def _guards(self, sight: Sight, units: list[NodeChanges]) -> list[Operation]:
+        """The owner is as it was read, and nodes whose pods are given up are still given up (R21)."""
+        assert sight.owner is not None
+        places = [(c.node, c.instance) for unit in units for c in unit.changes if c.action == "remove"]
+        lost = {place[0] for place in places if sight.pods[place].lost is not None}
+        own = operations.check_index(sight.owner.key, sight.owner.index)
+        return [own, *self.context.placement.verdicts(lost)]
+
+    async def _end(self, reading: Reading, plan: Cycle) -> Outcome:
+        """Let go of the services that were not taken, then delete the record, which is gone from then on."""
+        record, goals = reading.stored.record, reading.state.goals
+        free = [said for said in record.goals if said.service not in goals or goals[said.service].back]
+        for first in range(0, len(free), FREED_AT_ONCE):
+            await self._free(record, free[first : first + FREED_AT_ONCE], plan.why)
+        await self.status.incidents.end_all()
+        audit = self.audit(
+            f"deployment.{plan.ending}",
+            plan.why or record.reason,
+            name=record.name,
+            after={"services": len(record.goals)},
+        )
+        gone = self.kind.noun.records(self.context.client, self.context.keys).delete(reading.stored)
+        await self.writer.commit(*gone, audit)
+        return Outcome("done")
+
+    async def _free(self, record: Deployment, goals: Sequence[Goal], why: str) -> None:
+        writes = [op for said in goals for op in await turns.freed(self.context, record.id, said)]
+        if writes:
+            audit = self.audit("deployment.free", why, name=record.name)
+            await self.writer.commit(*self.stands(), *writes, audit)
