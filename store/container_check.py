@@ -10,13 +10,13 @@ from store.containers import Container, File, Mount, Secret
 from store.errors import InputInvalid
 from store.images import parse
 from store.manifests import Manifest
+from store.volumes import is_volume_name
 
 Mistake = tuple[str, object, str]
 """(field, found, expected)."""
 
 MAX_FILES_BYTES = 128 * 1024
 
-_VOLUME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
 _SECRET = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}")
 _SYSCTL = re.compile(r"[a-z0-9_]+([./][a-zA-Z0-9_-]+)+")
 
@@ -38,7 +38,7 @@ def mistakes(manifest: Manifest) -> Iterator[Mistake]:
         yield from _of_file(secret, f"secrets[{at}]")
     yield from _of_targets(manifest)
     for name in manifest.volumes:
-        if not _VOLUME.fullmatch(name):
+        if not is_volume_name(name):
             yield "volumes", name, "a name of 1 to 63 of letters, digits, '.', '_' and '-'"
     size = sum(len(file.content.encode()) for file in manifest.files)
     if size > MAX_FILES_BYTES:
@@ -72,7 +72,7 @@ def _of_container(container: Container, manifest: Manifest) -> Iterator[Mistake]
         if container.network == "none":
             yield f"ports.{name}", name, "no ports: the container has no network"
     for name in container.networks:
-        if not _VOLUME.fullmatch(name) or name in {"host", "none", "bridge", "default", "container"}:
+        if not is_volume_name(name) or name in {"host", "none", "bridge", "default", "container"}:
             yield "container.networks", name, "the name of a bridge network"
     for at, device in enumerate(container.devices):
         if not device.host.startswith("/dev/") or ".." in device.host.split("/"):
@@ -99,7 +99,7 @@ def _of_texts(container: Container) -> Iterator[Mistake]:
 
 def _of_mount(mount: Mount, field: str) -> Iterator[Mistake]:
     yield from _of_path(mount.target, f"{field}.target")
-    if mount.type == "volume" and not _VOLUME.fullmatch(mount.source):
+    if mount.type == "volume" and not is_volume_name(mount.source):
         yield f"{field}.source", mount.source, "a volume's name of 1 to 63 of letters, digits, '.', '_', '-'"
     if mount.type == "bind":
         yield from _of_path(mount.source, f"{field}.source")

@@ -26,6 +26,7 @@ _COMMANDS: dict[str, tuple[Source, str]] = {
     "farm": ("farmd.cli.farm:farm", "Farms: who works, and on how much."),
     "pod": ("farmd.cli.pod:pod", "Pods: list them, read their logs, restart them."),
     "service": ("farmd.cli.service:service", "Services: names for the pods that serve."),
+    "volume": ("farmd.cli.volume:volume", "Volumes: which node has the data of which."),
     "audit": ("farmd.cli.audit:audit", "Who changed what, when and why."),
     "failsafe": ("farmd.cli.failsafe:failsafe", "Freezes of removals: show or acknowledge them."),
     "doctor": ("farmd.cli.doctor:doctor", "What is wrong in the store, why, and what to do."),

@@ -22,6 +22,7 @@ from store.nodes import Drain, Node, NodeRecords, NodeStore
 from store.operations import Operation
 from store.selectors import valid_key, valid_labels
 from store.times import rfc3339
+from store.volumes import LOCAL
 
 KIND = "nodes"
 LONGEST_DRAIN_SECONDS = 30 * 86400.0
@@ -237,6 +238,7 @@ def _told(record: Node) -> dict[str, Scalar]:
     """The fields that people set."""
     told: dict[str, Scalar] = {f"labels.{key}": value for key, value in sorted(record.labels.items())}
     told |= {f"taints.{taint.key}:{taint.effect}": taint.value for taint in record.taints}
+    told |= {f"volumes.{name}": volume.driver or LOCAL for name, volume in sorted(record.volumes.items())}
     told |= {f"capacity.{name}": f"{amount:.12g}" for name, amount in sorted(record.capacity.items())}
     if (drain := record.drain) is None:
         return told

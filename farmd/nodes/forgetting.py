@@ -9,6 +9,7 @@ back registers like a new node's (R20).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from farmd.commands.mutation import Call, Change, Mutation, guard, registered
 from farmd.nodes import leftovers
@@ -30,7 +31,8 @@ async def forget(call: Call, name: str) -> Mutation:
 
     Raises:
         NotFound: the node is unknown. Locked: somebody holds its mutation lock.
-        Conflict: its agent is there, something refers to it, or it is neither given up nor cordoned.
+        Conflict: its agent is there, something refers to it, it has volumes, or it is neither given up nor
+            cordoned.
         NotRegistered: a sentinel is missing, so what was not found may be there all the same (R20).
     """
     keys, cluster = call.keys, await registered(call)
@@ -50,6 +52,7 @@ async def forget(call: Call, name: str) -> Mutation:
     if node is None and sentinel is None:
         raise NotFound(f"node {name!r} does not exist", kind=KIND, id=name)
     await _refuse_used(call, name, reserved)
+    _refuse_volumes(name, node)
     _refuse_in_use(name, node, work)
     held = await guard(call, KIND, name, f"node {name!r}")
     change = Change(
@@ -99,13 +102,28 @@ async def _details(call: Call, name: str) -> tuple[str, ...]:
     return (f"was last seen running {_shortened(ran)}",) if ran else ()
 
 
+def _refuse_volumes(name: str, node: Entry | None) -> None:
+    """Refuse a node that has volumes: without the note they would be made anew, empty, elsewhere."""
+    volumes = sorted(_record(node).volumes)
+    if volumes:
+        raise Conflict(
+            f"node {name!r} has the volumes {_shortened(volumes)}",
+            id=name,
+            hint=f"if their data are not needed any more: farmctl volume delete --node {name} NAME...",
+        )
+
+
+def _record(node: Entry | None) -> Node:
+    """What people said of it; nothing if the record does not decode."""
+    with suppress(RecordInvalid):
+        return Node() if node is None else codec.decode(Node, node.value, node.key)
+    return Node()
+
+
 def _refuse_in_use(name: str, node: Entry | None, work: Entry | None) -> None:
     """Refuse a node that farms may still use, even if nothing is there now."""
     lost = work is not None and codec.decode(Work, work.value, work.key).lost_since > 0
-    try:
-        cordoned = node is not None and codec.decode(Node, node.value, node.key).cordoned
-    except RecordInvalid:
-        cordoned = False
+    cordoned = _record(node).cordoned
     if not (lost or cordoned or node is None):
         raise Conflict(
             f"node {name!r} is neither lost nor cordoned: a farm may be about to use it",

@@ -1,0 +1,18 @@
+"""``farmctl volume``: which node has the data of which volume."""
+
+from __future__ import annotations
+
+import click
+
+from farmd.cli.lazy import LazyGroup
+
+_COMMANDS = {
+    "list": ("farmd.cli.volumes:list_", "All volumes, and the nodes that have them."),
+    "create": ("farmd.cli.volumes:create", "Note that a node has a volume."),
+    "delete": ("farmd.cli.volumes:delete", "Forget volumes; their data stay."),
+}
+
+
+@click.group("volume", cls=LazyGroup, lazy=_COMMANDS)
+def volume() -> None:
+    """Volumes: which node has the data of which."""
