@@ -45,11 +45,11 @@ def noted(context: Context, item: str, **fields: Any) -> Write:
     return Write.over(key, replace(work, deployment=state), standing, context.caches.work)
 
 
-def noted_goal(context: Context, item: str, service: str, state: GoalState) -> Write:
-    """The state of one goal; the others stay as they are."""
+def noted_goal(context: Context, item: str, service: str, state: GoalState, **fields: Any) -> Write:
+    """The state of one goal, and other fields; the other goals stay as they are."""
     standing = context.caches.work.get(context.keys.work(KIND, item))
     known = (standing.record.deployment if standing is not None else None) or DeploymentState()
-    return noted(context, item, goals=known.goals | {service: state})
+    return noted(context, item, goals=known.goals | {service: state}, **fields)
 
 
 # -- taking -------------------------------------------------------------------------------------
@@ -109,11 +109,11 @@ def skip(context: Context, reading: Reading, sight: Sight, why: str) -> Writes:
 
 # -- turning back -------------------------------------------------------------------------------
 async def back(context: Context, reading: Reading, sight: Sight, why: str) -> Writes:
-    """Let a service go back to what it was, for good."""
+    """Let a service go back to what it was, for good; a halt on the way forward is over."""
     assert sight.state is not None
     item, goal = reading.stored.record.id, sight.said
     state = replace(sight.state, back=True, failure=why, since=context.clock.now())
-    writes: Writes = [noted_goal(context, item, goal.service, state)]
+    writes: Writes = [noted_goal(context, item, goal.service, state, halted="")]
     standing, version = await owner(context, sight), turned(goal, state)
     if standing is None:
         return writes

@@ -177,7 +177,9 @@ class SimulatedAgent:
 
     async def _end_or_start(self, instance: str, phase: Phase, started: float, health: Health) -> None:
         known = self._runs[instance]
-        await self._say(instance, msgspec.structs.replace(known, phase=phase, started=started, health=health))
+        again = known.restarts + (phase == "running")
+        said = msgspec.structs.replace(known, phase=phase, started=started, health=health, restarts=again)
+        await self._say(instance, said)
 
     async def _judge(self, instance: str) -> None:
         """Say whether an instance passes its check, if that is news."""

@@ -23,9 +23,9 @@ FIRST, SECOND, BAD = "web:1", "web:2", "web:bad"
 
 
 def spec(name: str = "web", image: str = FIRST, **fields: Any) -> ServiceSpec:
-    """A service of three pods, which are available as soon as they are healthy."""
+    """A service of three pods, which are available once they have run for 2 s."""
     inside = fields.pop("container", {})
-    update = UpdateConfig(**({"monitor": 0.0} | fields.pop("update", {})))
+    update = UpdateConfig(**({"monitor": 2.0} | fields.pop("update", {})))
     told = {"replicas": 3} | fields
     return ServiceSpec(name=name, container=ContainerSpec(image=image, **inside), update=update, **told)
 
@@ -150,7 +150,7 @@ class Deploying:
         assert self.endings(ident) == [f"deployment.{outcome}"]
         sight = self.scene.sight
         for left in (KIND, f"names/{KIND}", f"work/{KIND}", f"status/{KIND}"):
-            assert sight.under(left) == []
+            assert (left, sight.under(left)) == (left, [])
         for owner in (*sight.rcs.values(), *sight.daemonsets.values()):
             assert (owner.managed_by, owner.taken) == ("", False)
         assert not any(service.deployment for service in sight.services.values())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.stateful.deploying import Deploying, spec
+from tests.stateful.deploying import BAD, SECOND, Deploying, spec
+from tests.stateful.fleet import KEYS
 from tests.stateful.scene import Scene
 
 
@@ -25,3 +26,184 @@ def test_a_new_service_comes_and_its_owner_keeps_it_afterwards(deploying: Deploy
     (gone, *_) = deploying.pods()
     scene.run(scene.agents[gone[0]].die(at_once=True))
     deploying.until(lambda: deploying.serving() == 3 and gone not in deploying.pods())
+
+
+@pytest.fixture
+def standing(deploying: Deploying) -> Deploying:
+    """The service stands in its first version."""
+    deploying.ended(deploying.deploy(spec()))
+    return deploying
+
+
+def placed(deploying: Deploying, ident: str) -> list[tuple[int, int, int]]:
+    """How many pods came, went and were changed in each transaction of a deployment."""
+    found = [audit for _, audit in deploying.scene.sight.dump.audits if audit.id == ident]
+    return [
+        (len(audit.placed), len(audit.removed), len(audit.relabelled))
+        for audit in found
+        if audit.placed or audit.removed or audit.relabelled
+    ]
+
+
+def test_pods_are_replaced_one_by_one_beside_the_old_ones_and_none_is_missed(standing: Deploying) -> None:
+    ident = standing.deploy(spec(image=SECOND))
+    least = []
+    standing.until(lambda: least.append(standing.serving()) or standing.endings(ident))
+    standing.ended(ident)
+    standing.whole(spec(image=SECOND))
+    assert min(least) == 3
+    assert placed(standing, ident) == [(1, 0, 0), (1, 1, 0), (1, 1, 0), (0, 1, 0)]
+    service = standing.service()
+    assert (service.revision, [each.number for each in service.history]) == (2, [2, 1])
+
+
+def test_stop_first_replaces_as_many_as_may_be_missed_where_they_stand(standing: Deploying) -> None:
+    wanted = spec(image=SECOND, update={"order": "stop-first", "parallelism": 2})
+    before = standing.pods().keys()
+    ident = standing.deploy(wanted)
+    standing.ended(ident)
+    standing.whole(wanted)
+    assert standing.pods().keys() == before
+    assert placed(standing, ident) == [(0, 0, 2), (0, 0, 1)]
+
+
+def test_more_and_fewer_replicas_change_no_pod_that_stays(standing: Deploying) -> None:
+    before = standing.pods()
+    standing.ended(standing.deploy(spec(replicas=5)))
+    standing.whole(spec(replicas=5))
+    assert before.items() <= standing.pods().items()
+    standing.ended(standing.deploy(spec(replicas=1)))
+    standing.whole(spec(replicas=1))
+
+
+def test_a_version_that_fails_goes_back_and_costs_nothing(standing: Deploying) -> None:
+    bad = spec(image=BAD)
+    standing.break_(bad)
+    ident = standing.deploy(bad)
+    least = []
+    standing.until(lambda: least.append(standing.serving()) or standing.endings(ident))
+    standing.ended(ident, "reverted")
+    standing.whole(spec())
+    assert min(least) == 3
+    service = standing.service()
+    assert (service.revision, [(each.number, each.result) for each in service.history]) == (
+        1,
+        [(2, "reverted"), (1, "done")],
+    )
+    assert "ended 2 times" in service.history[0].reason
+    standing.ended(standing.deploy(spec(image=SECOND)))
+    assert standing.service().revision == 3
+
+
+def test_a_version_that_fails_where_it_stands_goes_back_in_place(standing: Deploying) -> None:
+    bad = spec(image=BAD, update={"order": "stop-first"})
+    standing.break_(bad)
+    ident = standing.deploy(bad)
+    standing.ended(ident, "reverted")
+    standing.whole(spec())
+
+
+def test_a_new_service_that_fails_leaves_nothing(deploying: Deploying) -> None:
+    bad = spec(image=BAD)
+    deploying.break_(bad)
+    ident = deploying.deploy(bad)
+    deploying.ended(ident, "reverted")
+    for left in ("services", "names/services", "rcs", "names/rcs", "pods", "intent"):
+        assert deploying.scene.sight.under(left) == []
+
+
+def test_a_failure_waits_for_a_person_where_that_is_asked_for(standing: Deploying) -> None:
+    bad = spec(image=BAD, update={"on_failure": "pause"})
+    standing.break_(bad)
+    ident = standing.deploy(bad)
+    standing.until(lambda: standing.state(ident).halted)
+    standing.scene.advance(30.0)
+    assert "ended 2 times" in standing.state(ident).halted
+    assert standing.status(ident).state == "blocked"
+    before = standing.pods()
+    standing.scene.advance(60.0)
+    assert (standing.pods(), standing.serving()) == (before, 3)
+    standing.say(ident, ask="rollback")
+    standing.ended(ident, "reverted")
+    standing.whole(spec())
+
+
+def test_a_resume_gives_a_failed_pod_another_chance(standing: Deploying) -> None:
+    bad = spec(image=BAD, update={"on_failure": "pause"})
+    standing.break_(bad)
+    ident = standing.deploy(bad)
+    standing.until(lambda: standing.state(ident).halted)
+    for agent in standing.scene.agents.values():
+        agent.lives.clear()
+    standing.say(ident, resumed=1)
+    standing.ended(ident)
+    standing.whole(bad)
+
+
+def test_a_failed_way_back_waits_for_a_person(standing: Deploying) -> None:
+    bad = spec(image=BAD, update={"order": "stop-first"})
+    standing.break_(bad, spec())
+    ident = standing.deploy(bad)
+    standing.until(lambda: standing.state(ident).halted)
+    (goal,) = standing.state(ident).goals.values()
+    assert goal.back
+    standing.scene.advance(30.0)
+    for agent in standing.scene.agents.values():
+        agent.lives.clear()
+    standing.say(ident, resumed=1)
+    standing.ended(ident, "reverted")
+    standing.whole(spec())
+
+
+def test_while_it_is_paused_no_pod_comes_or_goes_and_intents_are_mended(standing: Deploying) -> None:
+    ident = standing.deploy(spec(image=SECOND), ask="run")
+    standing.until(lambda: standing.state(ident).goals)
+    standing.say(ident, ask="pause")
+    standing.scene.advance(10.0)
+    before = standing.pods()
+    (place, *_) = before
+    standing.scene.delete(KEYS.intent(*place))
+    standing.until(lambda: place in standing.scene.sight.intents)
+    standing.scene.advance(60.0)
+    assert standing.pods() == before
+    assert standing.status(ident).phase == "paused"
+    standing.say(ident, ask="run")
+    standing.ended(ident)
+    standing.whole(spec(image=SECOND))
+
+
+def test_a_rollback_by_hand_goes_back_and_says_who_asked(standing: Deploying) -> None:
+    ident = standing.deploy(spec(image=SECOND))
+    standing.until(
+        lambda: any(pod.manifest != standing.service().version.manifest for pod in standing.pods().values())
+    )
+    standing.say(ident, ask="rollback")
+    standing.ended(ident, "reverted")
+    standing.whole(spec())
+
+
+def test_recreate_replaces_pods_that_fit(standing: Deploying) -> None:
+    before = standing.pods()
+    ident = standing.deploy(spec(), goals={"web": {"recreate": True}})
+    standing.ended(ident)
+    standing.whole(spec())
+    assert {pod.labels["deployment"] for pod in standing.pods().values()} == {ident}
+    assert all(pod.at > max(each.at for each in before.values()) for pod in standing.pods().values())
+
+
+def test_a_service_that_goes_takes_all_of_its_records_along(standing: Deploying) -> None:
+    ident = standing.deploy(gone=["web"])
+    standing.ended(ident)
+    for left in ("services", "names/services", "rcs", "names/rcs", "pods", "intent", "work/rcs"):
+        assert standing.scene.sight.under(left) == []
+
+
+def test_a_deployment_goes_on_when_its_farm_dies(standing: Deploying) -> None:
+    ident = standing.deploy(spec(image=SECOND))
+    standing.until(lambda: placed(standing, ident))
+    for name in ("ash", "birch"):
+        standing.scene.run(standing.scene.farms[name].kill())
+        standing.scene.advance(5.0)
+        standing.scene.farm(name)
+    standing.ended(ident)
+    standing.whole(spec(image=SECOND))
