@@ -52,7 +52,8 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     ``restart`` counts the restarts of all pods that were asked for (R28).
     ``numbered``: pods are named ``<pod>~<n>``, so that those of two versions can stand on one node.
     ``rollout`` is how a new version comes to its pods; None: by the defaults. ``reverted`` is the last
-    version that failed, until another one is rolled out.
+    version that failed, until another one is rolled out. ``left_open``: alerts that the last rollout left
+    open although they are over, by incident key, with their urgency; the RC's worker ends them.
     ``part_of``: what it is the owner of pods for, as ``services/<id>``; then other edits are refused.
     ``deleting`` is set when a cascading delete is asked for; the count is 0 then.
     ``max_unavailable_percent``: 1 to 100 where ``max_unavailable`` is a share of the count, else 0.
@@ -78,6 +79,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     numbered: bool = False
     rollout: Policy | None = None
     reverted: Reverted | None = None
+    left_open: dict[str, str] = {}
     needs: list[str] = []
     deleting: bool = False
     unhealthy_after: Annotated[float, msgspec.Meta(ge=0)] = 300.0

@@ -61,7 +61,7 @@ class Incidents:
         await self._alerter.fire(alert)
 
     def pass_on(self, key: str) -> None:
-        """Leave the alert as it is, because another item tells of it from now on."""
+        """Leave the alert as it is, because another item tells of it, or of its end, from now on."""
         self._open -= {key}
         self._inherited -= {key}
 

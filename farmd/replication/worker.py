@@ -16,8 +16,10 @@ from farmd.replication.reader import Reader, Reading
 from farmd.runtime.wake import Wake
 from farmd.work.model import Ask, Outcome
 from farmd.work.owner import OwnerKind, OwnerWorker, Units
+from store.entry import Stored
 from store.locks import Claim
 from store.pods import Place
+from store.rcs import ReplicationController as Controller
 from store.rcs import failure_alert
 from store.sessions import Session
 from store.status import Status
@@ -28,13 +30,14 @@ CONTENDED_SECONDS = 30.0
 class ReplicationController(OwnerWorker[Reading, Plan]):
     """Keeps one RC converged while its claim lasts (seed ``ReplicationController``)."""
 
-    __slots__ = ("_contended_since", "_moves")
+    __slots__ = ("_contended_since", "_left_open", "_moves")
 
     def __init__(self, kind: OwnerKind, claim: Claim, session: Session, wake: Wake, moves: Moves) -> None:
         reader = Reader(kind, claim.item, moves, wake)
         super().__init__(kind, claim, session, wake, reader)
         self._moves = moves
         self._contended_since: float | None = None
+        self._left_open: dict[str, str] = {}
         work = self.context.caches.work.get(self.context.keys.work(kind.name, claim.item))
         if work is not None and work.record.transfer_failures:
             # An earlier owner fired the alert, perhaps without time to write it into the status.
@@ -112,6 +115,7 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
         that failed last.
         """
         found, rc, offer = snapshot.snapshot, snapshot.stored.record, snapshot.snapshot.offer
+        await self._end_left_open(snapshot.stored)
         await self.tell(failure_alert(rc.name), rc.failed)
         missing = bool(offer.missing) and not offer.contended
         if offer.purpose == "transfer" and missing:
@@ -127,6 +131,21 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
             await self.tell(self.claim.item, text, pod_id=rc.pod_id, node_selector=rc.node_selector)
         else:
             await self.status.incidents.end(self.claim.item)
+
+    async def _end_left_open(self, stored: Stored[Controller]) -> None:
+        """End what the last rollout left open. An earlier owner that saw this very record ended it, too: what
+        was not delivered then is in the status.
+        """
+        known, rc, incidents = self.status.known, stored.record, self.status.incidents
+        seen = known is not None and known.record == stored.index
+        if seen or rc.managed_by or rc.left_open == self._left_open:
+            return
+        self._left_open = rc.left_open
+        for key, urgency in rc.left_open.items():
+            if rc.failed and key == failure_alert(rc.name):
+                continue
+            incidents.inherit(key)
+            await incidents.end(key, "high" if urgency == "high" else "low")
 
 
 def _moves_on(snapshot: Snapshot) -> bool:

@@ -6,7 +6,8 @@ back together with their mutation locks and the phase; the end leaves exactly on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -172,11 +173,17 @@ def goes(rollout: Rollout, outcome: Ending) -> str:
 
 
 def end(
-    reading: Reading, change: Turn, context: Context, known: Known, services: serving.Changes = ()
+    reading: Reading,
+    change: Turn,
+    context: Context,
+    known: Known,
+    services: serving.Changes = (),
+    left_open: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Write | Operation]:
     """The rollout is over: its record goes, and the controllers that stay are managed by nobody.
 
-    ``known`` is the history of its controller, ``services`` are what it changes of those.
+    ``known`` is the history of its controller, ``services`` are what it changes of those, ``left_open``
+    the alerts that the controller which stays ends.
     Where the old controller goes, the new one that was made for the rollout takes its name.
     """
     rollout, records = reading.stored.record, reading.records
@@ -188,16 +195,18 @@ def end(
     going = goes(rollout, change.outcome)
     if going in records:
         writes += rcs.delete(records[going])
-    for rc, stored in records.items():
-        if rc == going:
-            continue
+    staying = [rc for rc in records if rc != going]
+    for rc in staying:
+        stored = records[rc]
         name = stored.record.name
         if going == rollout.old and rollout.created_new:
             writes.append(operations.delete(context.keys.name(RCS.name, name)))
             name = rollout.name
             writes.append(operations.create(context.keys.name(RCS.name, name), codec.encode(rc)))
-        failed = _failed(reading, change, stored.record, context)
-        writes.append(rewritten(stored, context, name=name, reverted=failed, **freed(stored.record)))
+        fields = freed(stored.record) | {"reverted": _failed(reading, change, stored.record, context)}
+        if rc == staying[0]:
+            fields["left_open"] = dict(left_open)
+        writes.append(rewritten(stored, context, name=name, **fields))
     writes += serving.written(context.client, context.keys, services)
     ended = _ended(reading, change, _old(reading), context)
     return [*writes, *History(context.client, context.keys).add(ended, known)]

@@ -7,13 +7,15 @@ a farm that takes the rollout over tells of them, too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from alerting.alert import Alert, Urgency
 from farmd.farm.incidents import Incidents
 from farmd.rollout import plan as planning
 from farmd.rollout.model import Plan, Snapshot
 from store.ports import Clock
 from store.rcs import failure_alert
-from store.rollouts import Rollout
+from store.rollouts import Ending, Rollout
 
 WAITS_SECONDS = 3600.0
 # A pod that restarts is out for a while.
@@ -61,6 +63,10 @@ def _available(shot: Snapshot) -> int:
     return sum(side.available for side in (shot.old, shot.new) if side is not None)
 
 
+def _stuck_alert(rollout: Rollout) -> str:
+    return f"rollout_stuck_{rollout.name}"
+
+
 class Alarms:
     """The alerts of one rollout under one claim."""
 
@@ -80,7 +86,7 @@ class Alarms:
         return min((each for each in due if each is not None), default=None)
 
     async def _tell_of_stuck(self, shot: Snapshot, now: float) -> float | None:
-        key, why = f"rollout_stuck_{shot.rollout.name}", stuck(shot)
+        key, why = _stuck_alert(shot.rollout), stuck(shot)
         if not why:
             self._low = None
             if goes_on(shot):
@@ -106,6 +112,20 @@ class Alarms:
             return left
         await self._incidents.tell(self._alert(shot.rollout, key, f"waits for an hour: {blocked.text}"))
         return None
+
+    def left_open(self, rollout: Rollout, outcome: Ending, before: Sequence[Ending]) -> dict[str, str]:
+        """The alerts that are over with this end, by key, with their urgency; ``before`` is how the rollouts
+        of this controller ended until now, the last one first.
+
+        The alert of a version that failed outlives its rollout, and is over once another one is done.
+        """
+        failure, high = failure_alert(rollout.name), _stuck_alert(rollout)
+        over = set(self._incidents.open())
+        if outcome == "reverted" and not rollout.wish:
+            over.discard(failure)
+        elif outcome == "done" and "reverted" in before[:1]:
+            over.add(failure)
+        return {key: "high" if key == high else "low" for key in sorted(over)}
 
     def failed(self, rollout: Rollout, why: str) -> Alert:
         """The alert of a version that failed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 from farmd.pods.placement import Subject
 from farmd.rollout import actions, membership, report, serving
@@ -22,8 +21,7 @@ from store.entry import Stored
 from store.families import RCS
 from store.history import History
 from store.locks import Claim
-from store.rcs import failure_alert
-from store.rollouts import KIND, Ending, Rollout, RolloutState, RolloutStatus
+from store.rollouts import KIND, Rollout, RolloutState, RolloutStatus
 from store.sessions import Session
 
 
@@ -198,22 +196,15 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
             after={"to": rollout.to_manifest[:12]},
         )
         known = await History(self.context.client, self.context.keys).read(rollout.name)
-        # The record is gone with the commit, and with it whoever could tell of the end after a crash.
-        await self._tell_of_end(reading, turn, [ended.outcome for ended, _ in known[:1]])
+        if turn.outcome == "reverted" and not rollout.wish:
+            await self.status.incidents.tell(self._alarms.failed(rollout, turn.reason))
+        over = self._alarms.left_open(rollout, turn.outcome, [ended.outcome for ended, _ in known])
         stay = reading.records.keys() - {actions.goes(rollout, turn.outcome)}
         client, keys = self.context.client, self.context.keys
         services = await serving.to_end(client, keys, rollout, turn.outcome, stay)
-        writes = actions.end(reading, turn, self.context, known, services)
+        writes = actions.end(reading, turn, self.context, known, services, over)
         await self.writer.commit(*self.stands(), *writes, audit)
+        for key in self.status.incidents.open() if stay else ():
+            self.status.incidents.pass_on(key)  # the controller that stays tells of them, and of their ends
         self._time(reading.snapshot, turn, plan)
         return Outcome("done")
-
-    async def _tell_of_end(self, reading: Reading, turn: Turn, before: Sequence[Ending]) -> None:
-        """A version that failed is told of, beyond the rollout; the next one that is done ends it."""
-        incidents, key = self.status.incidents, failure_alert(reading.stored.record.name)
-        if turn.outcome == "reverted" and not reading.stored.record.wish:
-            await incidents.tell(self._alarms.failed(reading.stored.record, turn.reason))
-            incidents.pass_on(key)
-        elif turn.outcome == "done" and "reverted" in before:
-            incidents.inherit(key)
-            await incidents.end(key)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from farmd.rollout import commands
 from tests.fleet import eventually, farm_on
 from tests.mortal import bury, mortal_farm
 from tests.obedient import Obedient
-from tests.rolling import FIRST, KINDS, SECOND, STAGED, Rolling, digest
+from tests.rolling import FIRST, KINDS, QUICK, SECOND, STAGED, Rolling, digest
 
 
 @pytest.mark.parametrize("answered", [True, False], ids=["answered", "unanswered"])
@@ -42,6 +43,45 @@ async def test_the_alert_of_a_revert_outlives_the_farm_that_made_it(
             return "rollout_web" not in heir.alerts.firing
 
         await eventually(over, what="the end of the alert")
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["answered", "unanswered"])
+@pytest.mark.parametrize("outcome", ["done", "aborted"])
+async def test_an_alert_that_is_over_with_the_end_outlives_no_farm_that_dies_then(
+    rolling: Rolling, agents: Obedient, outcome: str, answered: bool
+) -> None:
+    """The version failed before; the end that makes it history is the last transaction of the farm."""
+    agents.broken = {digest(SECOND)}
+    action = f"rollout.{outcome}"
+    dies = mortal_farm(rolling.cluster, rolling.address, action, answered=answered, kinds=KINDS)
+    async with dies as mortal:
+        if outcome == "done":
+            await rolling.ended(await rolling.begin(2))
+            agents.broken = set()
+            await rolling.update(SECOND, retry=True)
+        else:
+            paused = msgspec.structs.replace(QUICK, on_failure="pause")
+            await rolling.status(await rolling.begin(2, paused), "halted")
+            await rolling.say(await commands.abort(rolling.call, "web"))
+        assert "rollout_web" in mortal.alerts.firing
+        await asyncio.wait_for(mortal.stop.cut.wait(), 40)  # type: ignore[attr-defined]
+        await bury(rolling.cluster)
+    async with farm_on(rolling.cluster.client, "heir", keys=rolling.cluster.keys, kinds=KINDS) as heir:
+
+        async def over() -> bool:
+            return "rollout_web" in heir.alerts.resolved
+
+        await eventually(over, what="the end of the alert")
+    async with farm_on(rolling.cluster.client, "third", keys=rolling.cluster.keys, kinds=KINDS) as third:
+        rc = (await rolling.controllers())["web"]
+        lost = rolling.cluster.keys.intent(*min(await rolling.cluster.pods(rc.id)))
+        await rolling.call.client.delete(lost)
+
+        async def repaired() -> bool:
+            return await rolling.call.client.read(lost) is not None
+
+        await eventually(repaired, what="the work of the third farm")
+        assert third.alerts.resolved == []
 
 
 async def test_what_people_hold_is_not_counted_as_blocked(rolling: Rolling, agents: Obedient) -> None:

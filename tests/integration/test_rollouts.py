@@ -160,22 +160,6 @@ async def test_after_an_abort_revert_brings_all_pods_back_to_the_old_controller(
     await rolling.whole(FIRST, 3)
 
 
-async def test_an_alert_ends_with_the_next_good_version_although_the_farm_dies_with_the_end(
-    rolling: Rolling, agents: Obedient
-) -> None:
-    agents.broken = {digest(SECOND)}
-    async with farm_on(rolling.cluster.client, "farm-1", keys=rolling.cluster.keys, kinds=KINDS) as first:
-        await rolling.ended(await rolling.begin(2))
-        assert "rollout_web" in [alert.incident_key for alert in first.alerts.fired]
-    agents.broken = set()
-    end = mortal_farm(rolling.cluster, rolling.address, "rollout.done", answered=False, kinds=KINDS)
-    async with end as mortal:
-        ident = await rolling.update(SECOND, retry=True)
-        await asyncio.wait_for(mortal.stop.cut.wait(), 40)  # type: ignore[attr-defined]
-        assert (await rolling.ended(ident)).outcome == "done"
-        assert "rollout_web" in mortal.alerts.resolved
-
-
 STEPS = ["rollout.take", "rollout.move", "rollout.next", "rollout.done"]
 
 
