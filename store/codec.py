@@ -80,19 +80,20 @@ def rewrite(record: msgspec.Struct, raw: bytes) -> bytes:
 def parse_input(kind: type[T], data: Any, source: str) -> T:
     """Convert a person's input (parsed YAML or JSON) into a record.
 
-    Amounts and times may have units (``store.quantities``).
+    Amounts and times may have units (``store.quantities``). ``source`` begins the message, if there is one.
 
     Raises:
         InputInvalid: naming the path of the first mistake, what was found and what was expected.
     """
+    begin = f"{source}: " if source else ""
     try:
         plain = quantities.plain(kind, data)
     except InputInvalid as error:
-        raise InputInvalid(f"{source}: {error.message}", source=source, **error.fields) from error
+        raise InputInvalid(f"{begin}{error.message}", source=source, **error.fields) from error
     if (mistake := mistakes.first(kind, plain)) is not None:
         path, text = mistake
-        raise InputInvalid(f"{source}: {path or 'document'}: {text}", field=path, source=source)
+        raise InputInvalid(f"{begin}{path or 'document'}: {text}", field=path, source=source)
     try:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
-        raise InputInvalid(f"{source}: {error}", source=source) from error
+        raise InputInvalid(f"{begin}{error}", source=source) from error

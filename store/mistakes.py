@@ -13,6 +13,7 @@ import math
 import operator
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from msgspec import inspect
@@ -37,12 +38,18 @@ _Option = tuple[inspect.Type, str]
 """A type without its metadata, and its words in place of those that its limits give."""
 
 
+@cache
+def described(kind: Any) -> inspect.Type:
+    """What msgspec knows of a type; it is slow to tell."""
+    return inspect.type_info(kind)
+
+
 def first(kind: Any, data: Any, *, unknown: bool = True) -> Mistake | None:
     """The first mistake of parsed YAML or JSON that stands for a type; None if this module sees none.
 
     ``unknown``: whether a key that the type does not have is one.
     """
-    found = _mistakes(inspect.type_info(kind), data, "")
+    found = _mistakes(described(kind), data, "")
     return next((one for one in found if unknown or not one[1].startswith(_UNKNOWN)), None)
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 
 from store.errors import InputInvalid
-from store.mistakes import shown
+from store.mistakes import described, shown
 
 _NUMBER = r"\d{1,19}(?:\.\d{1,19})?"
 _TIMES = {
@@ -107,7 +107,7 @@ def plain(kind: Any, data: Any, path: str = "") -> Any:
     """
     if kind is None:  # a key that the type does not have
         return data
-    info = kind if isinstance(kind, msgspec.inspect.Type) else msgspec.inspect.type_info(kind)
+    info = kind if isinstance(kind, msgspec.inspect.Type) else described(kind)
     if isinstance(info, msgspec.inspect.UnionType):
         for option in info.types:
             data = plain(option, data, path)

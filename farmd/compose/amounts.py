@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TypeVar
 
 from farmd.compose import schema
 from farmd.compose.errors import refuse
@@ -11,19 +12,24 @@ from farmd.deploy.model import Placement, Resources
 from store.containers import Device, DeviceReservation, Ulimit
 from store.manifests import Constraint, Spread
 
+T = TypeVar("T")
 _RULE = re.compile(r"\s*([^\s=!]+)\s*(==|!=)\s*(\S.*?)\s*")
 _LABELS = {"node.hostname": "hostname", "node.platform.os": "os", "node.platform.arch": "arch"}
 
 
-def resources(said: schema.Service) -> Resources:
+def resources(where: str, said: schema.Service) -> Resources:
     limits, reserved = said.deploy.resources.limits, said.deploy.resources.reservations
+    within = "deploy.resources.limits"
     return Resources(
-        cpu=limits.cpus or said.cpus,
-        memory=limits.memory or said.mem_limit,
-        pids=limits.pids or max(0, said.pids_limit),
+        cpu=one(where, "cpus", said.cpus, f"{within}.cpus", limits.cpus),
+        memory=one(where, "mem_limit", said.mem_limit, f"{within}.memory", limits.memory),
+        pids=max(0, one(where, "pids_limit", said.pids_limit, f"{within}.pids", limits.pids)),
         shared_memory=said.shm_size,
         cpu_reservation=reserved.cpus,
-        memory_reservation=reserved.memory or said.mem_reservation,
+        memory_reservation=one(
+            where, "mem_reservation", said.mem_reservation,
+            "deploy.resources.reservations.memory", reserved.memory,
+        ),
         devices=[
             Device(host=each.source, container=each.target, permissions=each.permissions)
             for each in said.devices
@@ -31,7 +37,14 @@ def resources(said: schema.Service) -> Resources:
         ],
         device_reservations=_reservations(said),
         ulimits={name: Ulimit(each.soft, each.hard) for name, each in said.ulimits.items()},
-    )
+    )  # fmt: skip
+
+
+def one(where: str, key: str, value: T, other_key: str, other: T) -> T:
+    """What two keys say that mean the same; 0 and None say nothing."""
+    if value and other and value != other:
+        refuse(f"{where}.{key}", value, f"as in {other_key} ({word(other)}), or none of the two")
+    return other or value
 
 
 def _reservations(said: schema.Service) -> list[DeviceReservation]:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from farmd.compose import schema
 from farmd.compose.env_file import read_into, read_raw_into
 from farmd.compose.errors import refuse
-from farmd.compose.load import Files
 from farmd.compose.scalars import word
+from farmd.compose.sources import Files
 from farmd.deploy.model import ConfigSpec, FileMount
+from store.errors import InputInvalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,7 @@ def environment(where: str, said: schema.Service, around: Surroundings) -> dict[
     given = {key: value for key, value in own.items() if value is not None} | dict(around.env)
     found: dict[str, str] = {}
     for at, file in enumerate(said.env_file):
-        path = file.path if file.path.startswith("/") else f"{around.folder}/{file.path}"
-        if file.required or around.files.exists(path):
-            _read_env_file(f"{where}.env_file[{at}]", file, path, found, given, around)
+        _read_env_file(f"{where}.env_file[{at}]", file, found, given, around)
     for key, value in own.items():
         if value is None:
             found.pop(key, None)
@@ -51,21 +50,18 @@ def environment(where: str, said: schema.Service, around: Surroundings) -> dict[
 
 
 def _read_env_file(
-    where: str,
-    file: schema.EnvFile,
-    path: str,
-    found: dict[str, str],
-    given: Mapping[str, str],
-    around: Surroundings,
+    where: str, file: schema.EnvFile, found: dict[str, str], given: Mapping[str, str], around: Surroundings
 ) -> None:
-    text = around.files.read(path)
+    if not file.required and not around.files.exists(_path(file.path, around)):
+        return
+    text, source = content_of(where, file.path, around), _path(file.path, around)
     if file.format == "raw":
-        read_raw_into(found, text, path, given)
+        read_raw_into(found, text, source, given)
     elif file.format:
         refuse(f"{where}.format", file.format, "raw, or none")
     else:
-        unset = sorted(read_into(found, text, path, given))
-        around.warnings.extend(f"{path}: variable {name} is not set, so it is empty" for name in unset)
+        unset = sorted(read_into(found, text, source, given))
+        around.warnings.extend(f"{source}: variable {name} is not set, so it is empty" for name in unset)
 
 
 def configs_of(
@@ -87,7 +83,7 @@ def configs_of(
                 refuse(f"configs.{file.source}.environment", config.environment, "a variable that is set")
             content = around.env[config.environment]
         elif config.file:
-            content = content_of(config.file, around)
+            content = content_of(f"configs.{file.source}.file", config.file, around)
         else:
             refuse(f"configs.{file.source}", "none of them", "file, content or environment")
         specs[file.source] = ConfigSpec(name=file.source, content=content)
@@ -121,5 +117,17 @@ def _mount(file: schema.File, path: str, name: str = "") -> FileMount:
     )
 
 
-def content_of(path: str, around: Surroundings) -> str:
-    return around.files.read(path if path.startswith("/") else f"{around.folder}/{path}")
+def content_of(where: str, path: str, around: Surroundings) -> str:
+    """The text of a file that a key names.
+
+    Raises:
+        InputInvalid: naming the key.
+    """
+    try:
+        return around.files.read(_path(path, around))
+    except InputInvalid as error:
+        raise InputInvalid(f"{where}: {error.message}", **error.fields) from error
+
+
+def _path(path: str, around: Surroundings) -> str:
+    return path if path.startswith("/") else f"{around.folder}/{path}"

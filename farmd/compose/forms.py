@@ -14,50 +14,45 @@ _RANGE = re.compile(r"\d+-\d+")
 _MODES = {"ro": True, "rw": False}
 
 
-def long(document: dict[str, Any], source: str) -> dict[str, Any]:
-    """The same document with all short forms written out; keys without a value are left out.
+def long(document: dict[str, Any]) -> dict[str, Any]:
+    """The same document with all short forms written out.
 
     Raises:
         InputInvalid: naming the key whose short form cannot be read.
     """
-    result = _without_nothing(document)
+    result = dict(document)
     for part in ("volumes", "networks", "configs", "secrets"):
         if isinstance(result.get(part), dict):
             result[part] = {name: _named(each or {}, (part, name)) for name, each in result[part].items()}
     if isinstance(result.get("services"), dict):
-        result["services"] = {name: _service(each, name, source) for name, each in result["services"].items()}
+        result["services"] = {name: _service(each, name) for name, each in result["services"].items()}
     return result
 
 
-def _service(value: Any, name: str, source: str) -> Any:
-    path = ("services", name)
+def _service(value: Any, name: str) -> Any:
     if not isinstance(value, dict):
-        raise InputInvalid(f"{source}: services.{name}: found {shown(value)}, expected a mapping with image")
-    result = _without_nothing(value)
-    if "image" not in result:
-        where = f"{source}: services.{name}.image"
-        raise InputInvalid(f"{where}: missing, expected an image: none is built here", field=where)
-    for key, each in result.items():
-        where = f"{source}: services.{name}.{key}"
-        plain = normal(key, each, (*path, key))
-        if key in _ENTRIES and isinstance(plain, list):
-            short = _ENTRIES[key]
-            plain = [
-                short(entry, f"{where}[{at}]") if isinstance(entry, str | int | float) else entry
-                for at, entry in enumerate(plain)
-            ]
-        result[key] = _WHOLE[key](plain, where) if key in _WHOLE else plain
-    return result
+        raise InputInvalid(f"services.{name}: found {shown(value)}, expected a mapping with image")
+    return {
+        key: each if each is None else _key(key, each, ("services", name, key)) for key, each in value.items()
+    }
 
 
-def _without_nothing(value: dict[str, Any]) -> dict[str, Any]:
-    return {key: each for key, each in value.items() if each is not None}
+def _key(key: str, value: Any, path: tuple[str, ...]) -> Any:
+    where = ".".join(path)
+    plain = normal(key, value, path)
+    if key in _ENTRIES and isinstance(plain, list):
+        short = _ENTRIES[key]
+        plain = [
+            short(entry, f"{where}[{at}]") if isinstance(entry, str | int | float) else entry
+            for at, entry in enumerate(plain)
+        ]
+    return _WHOLE[key](plain, where) if key in _WHOLE else plain
 
 
 def _named(value: Any, path: tuple[str, ...]) -> Any:
     if not isinstance(value, dict):
         return value
-    result = {key: normal(key, each, (*path, key)) for key, each in _without_nothing(value).items()}
+    result = {key: normal(key, each, (*path, key)) for key, each in value.items()}
     external = result.get("external")
     if isinstance(external, dict):
         result |= {"external": True, **external}
@@ -70,13 +65,13 @@ def _port(entry: Any, where: str) -> dict[str, Any]:
     parts = rest.split(":")
     if host:
         parts.insert(0, host.lstrip("["))
-    if len(parts) > 3 or not all(parts[-1:]):
-        raise _refused(where, entry, "a port such as 8080, 80:8080 or 127.0.0.1:80:8080")
+    if len(parts) > 3 or not all(parts[-1:]) or (slash and not protocol):
+        raise _refused(where, entry, "a port such as 8080, 80:8080 or 53:53/udp")
     if any(_RANGE.fullmatch(part) for part in parts):
         raise _refused(where, entry, "single ports: each pod has its own")
     host, published, target = ["", "", *parts][-3:]
-    result: dict[str, Any] = {"target": target, "published": published, "host_ip": host}
-    return {**result, "protocol": protocol} if slash else result
+    result = {"target": target, "published": published, "host_ip": host, "protocol": protocol}
+    return {key: value for key, value in result.items() if value or key == "target"}
 
 
 def _mount(entry: Any, where: str) -> dict[str, Any]:
@@ -94,8 +89,12 @@ def _mount(entry: Any, where: str) -> dict[str, Any]:
         elif option == "nocopy" and kind == "volume":
             result["volume"] = {"nocopy": True}
         elif kind == "bind" and option in ("rprivate", "private", "rshared", "shared", "rslave", "slave"):
-            result["bind"] = {"propagation": option}
-        elif option not in ("z", "Z", "cached", "delegated", "consistent"):
+            result.setdefault("bind", {})["propagation"] = option
+        elif option in ("z", "Z"):
+            result.setdefault("bind", {})["selinux"] = option
+        elif option in ("cached", "delegated", "consistent"):
+            result["consistency"] = option
+        else:
             raise _refused(where, entry, "an option such as ro, rw or nocopy behind the target")
     return result
 
@@ -155,12 +154,7 @@ def _deploy(value: Any, where: str) -> Any:
     del where
     if not isinstance(value, dict):
         return value
-    return {key: normal(key, each, ("services", "", key)) for key, each in _without_nothing(value).items()}
-
-
-def _health(value: Any, where: str) -> Any:
-    del where
-    return _without_nothing(value) if isinstance(value, dict) else value
+    return {key: normal(key, each, ("services", "", key)) for key, each in value.items()}
 
 
 def _refused(where: str, found: Any, expected: str) -> InputInvalid:
@@ -182,5 +176,4 @@ _WHOLE: dict[str, _Short] = {
     "x-machines": _machines,
     "x-pre_deploy": _pre_deploy,
     "deploy": _deploy,
-    "healthcheck": _health,
 }

@@ -11,7 +11,7 @@ import os.path
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
@@ -19,6 +19,7 @@ from farmd.commands import documents, scalars
 from farmd.compose.forms import long
 from farmd.compose.interpolation import Interpolation
 from farmd.compose.merge import Override, Reset, merged, normal, settled
+from farmd.compose.sources import Files, placed
 from farmd.compose.verdicts import judge
 from store.errors import InputInvalid
 from store.mistakes import nearest, shown
@@ -26,20 +27,6 @@ from store.mistakes import nearest, shown
 Document = dict[str, Any]
 LONGEST_CHAIN = 64
 """How many services may extend one another in a row."""
-
-
-class Files(Protocol):
-    """Reads the files that a compose file names."""
-
-    def read(self, path: str) -> str:
-        """A file's text.
-
-        Raises:
-            InputInvalid: it cannot be read.
-        """
-
-    def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +76,7 @@ class _Loading:
     def document(self, path: str) -> Document:
         """One file, interpolated, with its services extended."""
         found = self.raw(path)
-        services = found.get("services")
-        if isinstance(services, dict):
+        if services := _services(found):
             found = {**found, "services": {name: self.extended(path, name, ()) for name in services}}
         return found
 
@@ -98,48 +84,36 @@ class _Loading:
         """One file, interpolated."""
         if path not in self.read:
             parsed = documents.parse(self.files.read(path), path, _Loader)
-            result: Any = {}
-            for source, each in parsed:
-                _check_mapping(each, source)
-                _check_keys(each, source)
-                try:
+            try:
+                result: Any = {}
+                for _, each in parsed:
+                    _check_mapping(each)
+                    _check_keys(each)
                     result = merged(result, self.interpolation.document(each, ""))
-                except InputInvalid as error:
-                    raise InputInvalid(f"{source}: {error.message}", **error.fields) from error
+            except InputInvalid as error:
+                raise placed(error, [path], self.files) from error
             self.read[path] = result
         return self.read[path]
 
     def extended(self, path: str, name: str, way: tuple[tuple[str, str], ...]) -> Any:
         """A service of a file with what it extends under it."""
-        if (path, name) in way:
-            circle = " -> ".join(service for _, service in (*way, (path, name)))
-            raise InputInvalid(f"{path}: services.{name}.extends: goes in a circle: {circle}")
-        if len(way) == LONGEST_CHAIN:
-            raise InputInvalid(
-                f"{path}: services.{way[0][1]}.extends: found more than {LONGEST_CHAIN} services"
-                " in one chain, expected fewer"
-            )
-        service = self.raw(path).get("services", {}).get(name)
+        service = _services(self.raw(path)).get(name)
         if not isinstance(service, dict) or "extends" not in service:
             return service
-        where = f"{path}: services.{name}.extends"
-        said = service["extends"]
-        said = {"service": said} if isinstance(said, str) else said
-        if not isinstance(said, dict) or not isinstance(said.get("service"), str):
-            raise InputInvalid(f"{where}: found {shown(said)}, expected a service, or service and file")
-        if unknown := sorted(map(str, said.keys() - {"service", "file"})):
-            raise InputInvalid(f"{where}.{unknown[0]}: unknown key{nearest(unknown[0], ['file', 'service'])}")
-        file = said.get("file")
-        source = os.path.normpath(PurePath(path).parent / str(file)) if file else path
-        base_services = self.raw(source).get("services", {})
-        if said["service"] not in base_services:
-            known = sorted(map(str, base_services))
-            raise InputInvalid(
-                f"{where}: found service {said['service']!r}{nearest(said['service'], known)} of {source}"
-            )
-        base = self.extended(source, said["service"], (*way, (path, name)))
+        way = (*way, (path, name))
+        try:
+            file, base_name = _base(service["extends"], way)
+            source = os.path.normpath(PurePath(path).parent / file) if file else path
+            _check_way(way, (source, base_name))
+            known = _services(self.raw(source))
+            if base_name not in known:
+                near = nearest(base_name, sorted(known)) if known else ", which has no services"
+                raise InputInvalid(f"services.{name}.extends: found service {base_name!r} of {source}{near}")
+        except InputInvalid as error:
+            raise placed(error, [path], self.files) from error
+        base = self.extended(source, base_name, way)
         if file:
-            base = _moved(base, PurePath(str(file)).parent)
+            base = _moved(base, PurePath(file).parent)
         own = {key: value for key, value in service.items() if key != "extends"}
         return merged(base, own, ("services", name))
 
@@ -151,39 +125,64 @@ def load(paths: Sequence[str], files: Files, env: Mapping[str, str]) -> Loaded:
         InputInvalid: naming the file or the field.
     """
     loading = _Loading(files, Interpolation(env))
-    result: Any = {}
-    for path in paths:
-        document = loading.document(os.path.normpath(path))
-        result = merged(result, document)
-    result = settled(result)
-    warnings = [f"variable {name} is not set, so it is empty" for name in sorted(loading.interpolation.unset)]
-    told, result = judge(result, paths[0])
+    parts = [loading.document(os.path.normpath(path)) for path in paths]
+    try:
+        result: Any = {}
+        for document in parts:
+            result = merged(result, document)
+        told, result = judge(long(settled(result)))
+    except InputInvalid as error:
+        raise placed(error, paths, files) from error
+    unset = [f"variable {name} is not set, so it is empty" for name in sorted(loading.interpolation.unset)]
     return Loaded(
-        document=long(result, paths[0]),
+        document=result,
         folder=str(PurePath(paths[0]).parent),
-        warnings=(*warnings, *told),
+        warnings=(*unset, *told),
     )
 
 
-def _check_mapping(value: Any, source: str) -> None:
+def _services(document: Document) -> dict[str, Any]:
+    found = document.get("services")
+    return found if isinstance(found, dict) else {}
+
+
+def _base(said: Any, way: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """The file, empty for the same one, and the service that the last service of a way extends."""
+    where = f"services.{way[-1][1]}.extends"
+    said = {"service": said} if isinstance(said, str) else said
+    if not isinstance(said, dict) or not isinstance(said.get("service"), str):
+        raise InputInvalid(f"{where}: found {shown(said)}, expected a service, or service and file")
+    if unknown := sorted(map(str, said.keys() - {"service", "file"})):
+        raise InputInvalid(f"{where}.{unknown[0]}: unknown key{nearest(unknown[0], ['file', 'service'])}")
+    return str(said.get("file") or ""), said["service"]
+
+
+def _check_way(way: Sequence[tuple[str, str]], following: tuple[str, str]) -> None:
+    where = f"services.{way[-1][1]}.extends"
+    if following in way:
+        circle = " -> ".join(service for _, service in (*way[way.index(following) :], following))
+        raise InputInvalid(f"{where}: goes in a circle: {circle}")
+    if len(way) == LONGEST_CHAIN:
+        raise InputInvalid(f"{where}: found more than {LONGEST_CHAIN} services in one chain, expected fewer")
+
+
+def _check_mapping(value: Any) -> None:
     if not isinstance(value, dict):
-        raise InputInvalid(f"{source}: found {shown(value)}, expected a mapping with services", source=source)
+        raise InputInvalid(f"found {shown(value)}, expected a mapping with services")
 
 
-def _check_keys(value: Any, source: str, path: str = "") -> None:
+def _check_keys(value: Any, path: str = "") -> None:
     """Refuse keys that are no text: ``22:`` or ``yes:`` would have other names than their file shows."""
     if isinstance(value, Override):
-        _check_keys(value.value, source, path)
+        _check_keys(value.value, path)
     elif isinstance(value, dict):
         for key, each in value.items():
             if not isinstance(key, str):
-                raise InputInvalid(
-                    f"{source}: {path or 'document'}: found the key {shown(key)}, expected text"
-                )
-            _check_keys(each, source, f"{path}.{key}".lstrip("."))
+                raise InputInvalid(f"{path or 'document'}: found the key {shown(key)}, expected text")
+            _check_keys(each, f"{path}.{key}".lstrip("."))
     elif isinstance(value, list):
         for at, each in enumerate(value):
-            _check_keys(each, source, f"{path}[{at}]")
+            _check_keys(each, f"{path}[{at}]")
 
 
 def _moved(service: Any, folder: PurePath) -> Any:
@@ -195,6 +194,13 @@ def _moved(service: Any, folder: PurePath) -> Any:
         relative = isinstance(text, str) and not text.startswith(("/", "~"))
         return str(folder / text) if relative else text
 
+    def mount(entry: Any) -> Any:
+        if isinstance(entry, str) and entry.startswith("."):
+            return f"./{os.path.normpath(path(entry))}"
+        if isinstance(entry, dict) and str(entry.get("source", "")).startswith("."):
+            return {**entry, "source": f"./{os.path.normpath(path(entry['source']))}"}
+        return entry
+
     result = dict(service)
     if "env_file" in service:
         entries = normal("env_file", service["env_file"], ("services", "", "env_file"))
@@ -204,8 +210,5 @@ def _moved(service: Any, folder: PurePath) -> Any:
             for each in entries
         ]
     if isinstance(service.get("volumes"), list):
-        result["volumes"] = [
-            f"./{os.path.normpath(path(each))}" if isinstance(each, str) and each.startswith(".") else each
-            for each in service["volumes"]
-        ]
+        result["volumes"] = [mount(each) for each in service["volumes"]]
     return result

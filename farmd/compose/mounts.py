@@ -10,7 +10,7 @@ import hashlib
 
 from farmd.compose import schema
 from farmd.compose.errors import refuse
-from farmd.compose.files import Surroundings
+from farmd.compose.files import Surroundings, content_of
 from farmd.compose.scalars import file_mode, size, words
 from farmd.deploy.model import (
     BindOptions,
@@ -25,8 +25,11 @@ from store.errors import InputInvalid
 
 MAX_FILE_BYTES = 64 * 1024
 
-Found = tuple[list[VolumeSpec], list[VolumeMount], dict[str, FileMount]]
-"""Volumes, mounts, and the files that travel, by their path."""
+Found = tuple[list[VolumeSpec], list[VolumeMount], list[tuple[FileMount, str]]]
+"""Volumes, mounts, and the files that travel with their content."""
+_DEFAULT_FLAGS = {"rw", "noexec", "nosuid", "nodev"}
+_KNOWN_FLAGS = {"exec", "suid", "dev", "uid", "gid", "nr_blocks", "nr_inodes", "async", "sync", "atime",
+                "noatime", "huge", "mpol"}  # fmt: skip
 
 
 def mounts_of(where: str, said: schema.Service, around: Surroundings) -> Found:
@@ -36,17 +39,32 @@ def mounts_of(where: str, said: schema.Service, around: Surroundings) -> Found:
         InputInvalid: naming the entry that cannot be mounted.
     """
     volumes: dict[str, VolumeSpec] = {}
-    mounts, files = [], {}
-    entries = [*said.volumes, *(_tmpfs(where, text) for text in said.tmpfs)]
-    for at, mount in enumerate(entries):
-        field = f"{where}.volumes[{at}]" if at < len(said.volumes) else f"{where}.tmpfs"
+    mounts, files = [], []
+    entries = [(f"{where}.volumes[{at}]", mount) for at, mount in enumerate(said.volumes)]
+    entries += [
+        (f"{where}.tmpfs[{at}]", _tmpfs(f"{where}.tmpfs[{at}]", text, around))
+        for at, text in enumerate(said.tmpfs)
+    ]
+    for field, mount in entries:
+        _check_options(field, mount, around)
         if mount.type == "bind" and mount.source.startswith((".", "~")):
-            files[mount.source] = _travelling(field, mount, around)
+            files.append(_travelling(field, mount, around))
             continue
         spec = _spec(field, mount, around)
-        volumes[spec.name] = spec
+        if volumes.setdefault(spec.name, spec) != spec:
+            refuse(field, f"{mount.source} with other options", "the same ones wherever it is mounted")
         mounts.append(VolumeMount(volume=spec.name, path=mount.target, read_only=mount.read_only))
     return list(volumes.values()), mounts, files
+
+
+def _check_options(field: str, mount: schema.Mount, around: Surroundings) -> None:
+    """Warn of options that belong to another type of mount."""
+    plain = schema.Mount(type=mount.type, target=mount.target)
+    for kind in ("bind", "volume", "tmpfs"):
+        if kind != mount.type and getattr(mount, kind) != getattr(plain, kind):
+            around.warnings.append(f"{field}.{kind} is ignored: the mount is of type {mount.type}")
+    if mount.type == "tmpfs" and mount.source:
+        around.warnings.append(f"{field}.source is ignored: the mount is of type tmpfs")
 
 
 def unnamed(kind: str, target: str) -> str:
@@ -78,36 +96,46 @@ def _spec(field: str, mount: schema.Mount, around: Surroundings) -> VolumeSpec:
     if declared is None:
         known = ", ".join(sorted(around.document.volumes)) or "it has none"
         refuse(field, mount.source, f"a volume of the file ({known})")
+    if declared.external and (declared.driver or declared.driver_opts or declared.labels):
+        refuse(f"volumes.{mount.source}", "options of a new volume", "none beside external")
     named = bool(declared.driver or declared.driver_opts) and not declared.external
     options = VolumeOptions(
         name=volume_name(around.project, mount.source, declared),
         driver=VolumeDriver(declared.driver, words(declared.driver_opts)) if named else None,
-        labels={} if declared.external else words(declared.labels) | words(mount.volume.labels),
+        labels=words(declared.labels) | words(mount.volume.labels),
         no_copy=mount.volume.nocopy,
         subpath=mount.volume.subpath,
     )
-    return VolumeSpec(name=options.name, volume=options)
+    subpath = f"/{options.subpath}" if options.subpath else ""
+    return VolumeSpec(name=f"{options.name}{subpath}", volume=options)
 
 
-def _tmpfs(where: str, text: str) -> schema.Mount:
+def _tmpfs(field: str, text: str, around: Surroundings) -> schema.Mount:
     target, _, options = text.partition(":")
     found = dict(each.partition("=")[::2] for each in options.split(",") if each)
-    memory = schema.TmpfsMount()
+    for name in found.keys() - _DEFAULT_FLAGS - {"size", "mode", "ro"}:
+        if name not in _KNOWN_FLAGS:
+            refuse(field, name, "size, mode, or ro behind the path")
+    ignored = ", ".join(name for name in found if name in _KNOWN_FLAGS)
+    if ignored:
+        around.warnings.append(f"{field}: {ignored} is ignored: the engine takes size and mode")
     try:
         memory = schema.TmpfsMount(size=size(found.get("size", "0")), mode=file_mode(found.get("mode", "0")))
     except InputInvalid as error:
-        raise InputInvalid(f"{where}.tmpfs: {error.message}", field=f"{where}.tmpfs") from error
-    return schema.Mount(type="tmpfs", target=target, tmpfs=memory)
+        raise InputInvalid(f"{field}: {error.message}", field=field) from error
+    return schema.Mount(type="tmpfs", target=target, read_only="ro" in found, tmpfs=memory)
 
 
-def _travelling(field: str, mount: schema.Mount, around: Surroundings) -> FileMount:
-    path = f"{around.folder}/{mount.source}"
+def _travelling(field: str, mount: schema.Mount, around: Surroundings) -> tuple[FileMount, str]:
     if mount.source.startswith("~") or not mount.read_only:
         refuse(
             field, mount.source,
             "an absolute path of the machines, a named volume, or a file mounted :ro, which travels along",
         )  # fmt: skip
-    length = len(around.files.read(path).encode())
+    if mount.bind.propagation:
+        around.warnings.append(f"{field}.bind.propagation is ignored: the file travels along")
+    content = content_of(field, mount.source, around)
+    length = len(content.encode())
     if length > MAX_FILE_BYTES:
         refuse(field, f"{mount.source} of {length} bytes", f"at most {MAX_FILE_BYTES}; put it on a volume")
-    return FileMount(name=mount.source, path=mount.target)
+    return FileMount(name=mount.target, path=mount.target), content

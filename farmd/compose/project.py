@@ -16,9 +16,10 @@ import msgspec
 
 from farmd.compose import schema
 from farmd.compose.files import Surroundings
-from farmd.compose.load import Files, load
+from farmd.compose.load import Loaded, load
 from farmd.compose.mounts import volume_name
 from farmd.compose.services import service_spec
+from farmd.compose.sources import Files, placed
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.validation import validate
 from store import codec
@@ -68,43 +69,68 @@ def read(
     Raises:
         InputInvalid: naming the file and the key.
     """
-    loaded, source = load(paths, files, env), paths[0]
-    document = codec.parse_input(schema.Project, loaded.document, source)
-    active = _active(document.services, profiles, services, source)
+    loaded = load(paths, files, env)
+    try:
+        return _project(loaded, files, env, name, profiles, services)
+    except InputInvalid as error:
+        raise placed(error, paths, files) from error
+
+
+def _project(
+    loaded: Loaded,
+    files: Files,
+    env: Mapping[str, str],
+    name: str,
+    profiles: Collection[str],
+    services: Collection[str],
+) -> Project:
+    document = codec.parse_input(schema.Project, loaded.document, "")
+    active = _active(document.services, profiles, services)
     document = msgspec.structs.replace(document, services=active)
-    project = _named(name or env.get("COMPOSE_PROJECT_NAME", "") or document.name, loaded.folder, source)
+    project = _named(name or env.get("COMPOSE_PROJECT_NAME", "") or document.name, loaded.folder)
     around = Surroundings(document, project, loaded.folder, files, env)
     specs = {}
     after = {}
     for key in sorted(document.services):
-        valid_name(key, f"{source}: services")
-        try:
-            spec = service_spec(key, document.services[key], around)
-            validate(spec)
-        except InputInvalid as error:
-            raise InputInvalid(f"{source}: {error.message}", **error.fields) from error
+        valid_name(key, "services")
+        spec = service_spec(key, document.services[key], around)
+        validate(spec)
         specs[spec.name] = spec
-        after[spec.name] = _before(key, document, source)
-    _check_circle(after, source)
+        after[spec.name] = _before(key, document)
+    _check_circle(after)
     return Project(
         name=project,
         services=specs,
         after=after,
-        external=frozenset(
-            volume_name(project, key, volume) for key, volume in document.volumes.items() if volume.external
-        ),
+        external=_external(document, specs, project),
         together=_together(document, specs),
-        warnings=(*loaded.warnings, *around.warnings),
+        warnings=(*loaded.warnings, *_drivers(document), *around.warnings),
     )
 
 
+def _external(document: schema.Project, specs: Mapping[str, ServiceSpec], project: str) -> frozenset[str]:
+    """The volumes that must exist: those of other makers that a service mounts."""
+    mounted = {each.volume_name for spec in specs.values() for each in spec.mounted()}
+    declared = document.volumes.items()
+    names = {volume_name(project, key, volume) for key, volume in declared if volume.external}
+    return frozenset(names & mounted)
+
+
+def _drivers(document: schema.Project) -> list[str]:
+    return [
+        f"networks.{key}.driver is ignored: networks here are bridges of one machine"
+        for key, network in document.networks.items()
+        if network.driver not in ("", "bridge", "default")
+    ]
+
+
 def _active(
-    services: Mapping[str, schema.Service], profiles: Collection[str], named: Collection[str], source: str
+    services: Mapping[str, schema.Service], profiles: Collection[str], named: Collection[str]
 ) -> dict[str, schema.Service]:
     """The services of the active profiles; or those that people name, and what these need, in any profile."""
     for name in named:
         if name not in services:
-            raise InputInvalid(f"{source}: services: found no {name!r}{nearest(name, sorted(services))}")
+            raise InputInvalid(f"services: found no {name!r}{nearest(name, sorted(services))}")
     wanted: set[str] = set()
     waiting = list(named)
     if not named:
@@ -122,23 +148,23 @@ def _active(
     return {name: each for name, each in services.items() if name in wanted}
 
 
-def _named(given: str, folder: str, source: str) -> str:
+def _named(given: str, folder: str) -> str:
     """The project's name: what people say, else that of the folder."""
     if given:
-        return valid_name(given, f"{source}: name")
+        return valid_name(given, "name")
     plain = re.sub(r"[^a-z0-9-]+", "-", Path(folder).resolve().name.lower()).strip("-")
     if not plain:
-        raise InputInvalid(f"{source}: name: missing, and the folder {folder!r} gives none; use -p NAME")
+        raise InputInvalid(f"name: missing, and the folder {folder!r} gives none; use -p NAME")
     return plain[:63].strip("-")
 
 
-def _before(key: str, document: schema.Project, source: str) -> dict[str, Condition]:
+def _before(key: str, document: schema.Project) -> dict[str, Condition]:
     found: dict[str, Condition] = {}
     for other, dependency in document.services[key].depends_on.items():
         field_ = f"services.{key}.depends_on.{other}"
         if dependency.condition not in CONDITIONS:
             raise InputInvalid(
-                f"{source}: {field_}.condition: found {shown(dependency.condition)}"
+                f"{field_}.condition: found {shown(dependency.condition)}"
                 f"{nearest(dependency.condition, sorted(CONDITIONS))}",
                 field=field_,
             )
@@ -146,14 +172,14 @@ def _before(key: str, document: schema.Project, source: str) -> dict[str, Condit
             found[f"{document.farmd.prefix}{other}"] = CONDITIONS[dependency.condition]
         elif dependency.required:
             raise InputInvalid(
-                f"{source}: {field_}: found no such service among those that are deployed"
+                f"{field_}: found no such service among those that are deployed"
                 f"{nearest(other, sorted(document.services))}",
                 field=field_,
             )
     return found
 
 
-def _check_circle(after: Mapping[str, Mapping[str, str]], source: str) -> None:
+def _check_circle(after: Mapping[str, Mapping[str, str]]) -> None:
     try:
         TopologicalSorter(after).prepare()
     except CycleError as error:
@@ -161,9 +187,7 @@ def _check_circle(after: Mapping[str, Mapping[str, str]], source: str) -> None:
         first = names.index(min(names))
         circle = [*names[first:], *names[:first], names[first]]
         told = circle if len(circle) <= LONGEST_CIRCLE else [*circle[:LONGEST_CIRCLE], "…"]
-        raise InputInvalid(
-            f"{source}: depends_on goes in a circle: {' -> '.join(told)}", field="depends_on"
-        ) from error
+        raise InputInvalid(f"depends_on goes in a circle: {' -> '.join(told)}", field="depends_on") from error
 
 
 def _together(document: schema.Project, specs: Mapping[str, ServiceSpec]) -> bool:

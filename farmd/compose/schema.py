@@ -162,15 +162,20 @@ class PreDeploy(_Struct, frozen=True, kw_only=True):
 
 
 class Farmd(_Struct, frozen=True, kw_only=True):
-    """What only this house has; ``together`` and ``prefix`` stand at the top of the document."""
+    """What only this house has, of a service."""
 
-    together: Flag | None = None
-    prefix: str = ""
     on_lost: str = "replace"
     min_healthy_time: Seconds = 0.0
     unhealthy_after: Seconds = 300.0
     deadline: Seconds = 600.0
     tolerations: list[Toleration] = []
+
+
+class ProjectFarmd(_Struct, frozen=True, kw_only=True):
+    """What only this house has, of the whole document."""
+
+    together: Flag | None = None
+    prefix: str = ""
 
 
 class Service(_Struct, frozen=True, kw_only=True):
@@ -179,7 +184,6 @@ class Service(_Struct, frozen=True, kw_only=True):
     entrypoint: Words = []
     environment: Pairs = {}
     env_file: list[EnvFile] = []
-    expose: list[Scalar] = []
     ports: list[Port] = []
     volumes: list[Mount] = []
     tmpfs: list[str] = []
@@ -212,7 +216,7 @@ class Service(_Struct, frozen=True, kw_only=True):
     stop_signal: str = ""
     stop_grace_period: Seconds = 10.0
     restart: str = ""
-    scale: Count = 1
+    scale: Count | None = None
     cpus: Number = 0.0
     mem_limit: Size = 0
     mem_reservation: Size = 0
@@ -238,23 +242,20 @@ class Volume(_Struct, frozen=True, kw_only=True):
 
 
 class Config(_Struct, frozen=True, kw_only=True):
-    name: str = ""
     content: str | None = None
     environment: str = ""
     file: str = ""
-    labels: Pairs = {}
 
 
 class Secret(_Struct, frozen=True, kw_only=True):
     name: str = ""
     external: Flag = False
-    labels: Pairs = {}
 
 
 class TopNetwork(_Struct, frozen=True, kw_only=True):
     name: str = ""
     driver: str = ""
-    labels: Pairs = {}
+    external: Flag = False
 
 
 class Project(_Struct, frozen=True, kw_only=True):
@@ -266,4 +267,4 @@ class Project(_Struct, frozen=True, kw_only=True):
     networks: dict[str, TopNetwork] = {}
     configs: dict[str, Config] = {}
     secrets: dict[str, Secret] = {}
-    farmd: Farmd = msgspec.field(default=Farmd(), name="x-farmd")
+    farmd: ProjectFarmd = msgspec.field(default=ProjectFarmd(), name="x-farmd")

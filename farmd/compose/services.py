@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from farmd.compose import schema
-from farmd.compose.amounts import placement, resources
+from farmd.compose.amounts import one, placement, resources
 from farmd.compose.errors import refuse
-from farmd.compose.files import Surroundings, configs_of, content_of, environment, secrets_of
+from farmd.compose.files import Surroundings, configs_of, environment, secrets_of
 from farmd.compose.mounts import mounts_of
 from farmd.compose.scalars import count, size, word, words
+from farmd.compose.verdicts import ENDLESS
 from farmd.deploy import port_spec
 from farmd.deploy.model import (
     LOG_DRIVER,
@@ -46,8 +47,10 @@ def service_spec(name: str, said: schema.Service, around: Surroundings) -> Servi
         InputInvalid: naming the key.
     """
     where = f"services.{name}"
-    volumes, mounts, inlined = mounts_of(where, said, around)
+    volumes, mounts, travelling = mounts_of(where, said, around)
     configs, config_mounts = configs_of(where, said, around)
+    configs += [ConfigSpec(name=mount.name, content=content) for mount, content in travelling]
+    config_mounts += [mount for mount, _ in travelling]
     mode = _one_of(where, "deploy.mode", said.deploy.mode, {"": "replicated", "replicated": "replicated",
                                                            "global": "global"})  # fmt: skip
     container = ContainerSpec(
@@ -72,24 +75,24 @@ def service_spec(name: str, said: schema.Service, around: Surroundings) -> Servi
         sysctls=words(said.sysctls),
         security_options=said.security_opt,
         log=_log(where, said.logging),
-        health=_health(where, said.healthcheck),
-        restart=_restart(where, said),
+        health=_health(where, said.healthcheck, around),
+        restart=_restart(where, said, around),
         stop=Stop(signal=said.stop_signal.removeprefix("SIG") or "TERM", grace=said.stop_grace_period),
         mounts=mounts,
-        configs=[*config_mounts, *inlined.values()],
+        configs=config_mounts,
         secrets=secrets_of(where, said, around),
-        resources=resources(said),
+        resources=resources(where, said),
     )
     return ServiceSpec(
         name=f"{around.document.farmd.prefix}{name}",
         labels=words(said.deploy.labels),
         mode=mode,
-        replicas=said.scale if said.deploy.replicas is None else said.deploy.replicas,
+        replicas=_replicas(where, said),
         container=container,
         placement=placement(where, said),
         ports=_ports(where, said),
         volumes=volumes,
-        configs=[*configs, *(ConfigSpec(name=key, content=content_of(key, around)) for key in inlined)],
+        configs=configs,
         update=_update(where, said),
         pre_deploy=_hook(said.pre_deploy),
         on_lost=_one_of(where, "x-farmd.on_lost", said.farmd.on_lost, {"replace": "replace", "wait": "wait"}),
@@ -119,7 +122,7 @@ def _network(where: str, name: str, said: schema.Service, around: Surroundings) 
                 known = sorted({*around.document.networks, "default"})
                 refuse(f"{where}.networks", key, f"a network of the file ({', '.join(known)})")
         networks = {
-            f"{around.project}_{key}": sorted({name, *(each.aliases if each is not None else [])})
+            network_name(key, around): sorted({name, *(each.aliases if each is not None else [])})
             for key, each in given.items()
         }
     else:
@@ -134,8 +137,29 @@ def _network(where: str, name: str, said: schema.Service, around: Surroundings) 
     }
 
 
-def _health(where: str, said: schema.Healthcheck | None) -> HealthCheck | None:
-    if said is None or said.disable or not said.test or said.test == ["NONE"]:
+def network_name(key: str, around: Surroundings) -> str:
+    """The name of a project's network on the machines."""
+    declared = around.document.networks.get(key, schema.TopNetwork())
+    return declared.name or (key if declared.external else f"{around.project}_{key}")
+
+
+def _replicas(where: str, said: schema.Service) -> int:
+    replicas = said.deploy.replicas
+    if said.deploy.mode == "global" and (replicas is not None or said.scale is not None):
+        key = "scale" if replicas is None else "deploy.replicas"
+        refuse(f"{where}.{key}", said.scale if replicas is None else replicas, "none beside mode global")
+    if replicas is None:
+        return 1 if said.scale is None else said.scale
+    return one(where, "scale", said.scale, "deploy.replicas", replicas) or 0
+
+
+def _health(where: str, said: schema.Healthcheck | None, around: Surroundings) -> HealthCheck | None:
+    if said is None or said.disable or said.test == ["NONE"]:
+        return None
+    if not said.test:
+        around.warnings.append(
+            f"{where}.healthcheck is ignored: it has no test, and an image's own is not run"
+        )
         return None
     if isinstance(said.test, str):
         command = ["/bin/sh", "-c", said.test]
@@ -178,12 +202,19 @@ def _log(where: str, said: schema.Logging) -> LogDriver | None:
     return LogDriver(options=limits)
 
 
-def _restart(where: str, said: schema.Service) -> Restart:
+def _restart(where: str, said: schema.Service, around: Surroundings) -> Restart:
     policy = said.deploy.restart_policy
-    if policy is None:
-        return Restart(policy=_one_of(where, "restart", said.restart.partition(":")[0], _RESTART))
-    condition = _one_of(where, "deploy.restart_policy.condition", policy.condition, _RESTART)
-    return Restart(initial=policy.delay, policy=condition)
+    if policy is not None:
+        if said.restart:
+            around.warnings.append(f"{where}.restart is ignored: deploy.restart_policy stands beside it")
+        condition = _one_of(where, "deploy.restart_policy.condition", policy.condition, _RESTART)
+        return Restart(initial=policy.delay, policy=condition)
+    found, colon, times = said.restart.partition(":")
+    if colon and (found != "on-failure" or not times.isdecimal()):
+        refuse(f"{where}.restart", said.restart, "always, unless-stopped, no, on-failure or on-failure:3")
+    if colon:
+        around.warnings.append(f"{where}.restart: the {times} is ignored: {ENDLESS}")
+    return Restart(policy=_one_of(where, "restart", found, _RESTART))
 
 
 def _ports(where: str, said: schema.Service) -> list[PortSpec]:

@@ -7,6 +7,7 @@ for the entries of a list. Where the names in a mapping are people's, as in ``en
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,11 +19,11 @@ Kind = Literal["supported", "changed", "warned", "refused"]
 _SUPPORTED = """
 name services.* volumes.* networks.* configs.* secrets.*
 volumes.*.name volumes.*.driver volumes.*.driver_opts volumes.*.external.name volumes.*.labels
-networks.*.name networks.*.driver networks.*.labels
-configs.*.name configs.*.content configs.*.environment configs.*.file configs.*.labels
-secrets.*.name secrets.*.external.name secrets.*.labels
+networks.*.name networks.*.driver networks.*.external.name
+configs.*.content configs.*.environment configs.*.file
+secrets.*.name secrets.*.external.name x-farmd.together x-farmd.prefix
 image command entrypoint environment env_file env_file.[].path env_file.[].required env_file.[].format
-expose tmpfs configs.[].source configs.[].target configs.[].uid configs.[].gid configs.[].mode
+tmpfs configs.[].source configs.[].target configs.[].uid configs.[].gid configs.[].mode
 secrets.[].source secrets.[].target secrets.[].uid secrets.[].gid secrets.[].mode
 volumes.[].type volumes.[].source volumes.[].target volumes.[].read_only volumes.[].bind.create_host_path
 volumes.[].bind.propagation volumes.[].volume.nocopy volumes.[].volume.subpath
@@ -44,19 +45,25 @@ deploy.restart_policy.condition deploy.restart_policy.delay
 deploy.update_config.parallelism deploy.update_config.delay deploy.update_config.order
 deploy.update_config.monitor deploy.update_config.failure_action
 deploy.placement.constraints deploy.placement.preferences.[].spread deploy.placement.max_replicas_per_node
+x-machines x-ports x-pre_deploy.command x-pre_deploy.environment x-pre_deploy.privileged x-pre_deploy.timeout
+x-pre_deploy.user x-farmd.on_lost x-farmd.min_healthy_time x-farmd.unhealthy_after x-farmd.deadline
+x-farmd.tolerations
 """
 _CHANGED = {
     "ports.[].target": "published on each machine that runs a pod; unpublished: one of the agent's ports",
     "ports.[].published": "a port of each machine that runs a pod",
     "ports.[].protocol": "tcp or udp",
     "ports.[].mode": "host and ingress mean the same: on each machine that runs a pod",
+    "top.networks.*.external": "a network of that name, made on each machine that has none",
 }
+ENDLESS = "restarts do not end; the time between them grows"
 _WARNED = {
     "version": "has no meaning any more",
     "container_name": "pods are named after their service",
     "build": "images are not built here; the image is pulled",
     "links": "names work between the services of one project and machine anyway",
     "external_links": "names work between the services of one project and machine alone",
+    "expose": "services of one network reach all of each other's ports anyway",
     "tty": "pods have no terminal",
     "stdin_open": "pods have no terminal",
     "attach": "the output is kept on the machine; farmctl service logs shows it",
@@ -95,8 +102,8 @@ _WARNED = {
     "networks.*.use_service_name_alias": "the service's name is always an alias",
     "deploy.endpoint_mode": "there is no virtual address",
     "deploy.rollback_config": "a rollback goes as the update went",
-    "deploy.restart_policy.max_attempts": "restarts do not end; the time between them grows",
-    "deploy.restart_policy.window": "restarts do not end; the time between them grows",
+    "deploy.restart_policy.max_attempts": ENDLESS,
+    "deploy.restart_policy.window": ENDLESS,
     "deploy.update_config.max_failure_ratio": "each failed pod counts",
     "top.networks.*.driver_opts": "there is one network a project and machine",
     "top.networks.*.ipam": "the engine chooses the addresses",
@@ -104,6 +111,10 @@ _WARNED = {
     "top.networks.*.enable_ipv4": "the network is the engine's",
     "top.networks.*.enable_ipv6": "the network is the engine's",
     "top.networks.*.attachable": "the network is the engine's",
+    "top.networks.*.labels": "the network is the engine's",
+    "top.configs.*.name": "a config is a file of each service that names it",
+    "top.configs.*.labels": "a config is a file of each service that names it",
+    "top.secrets.*.labels": "a secret is a file of the machine",
     "top.configs.*.template_driver": "the content is taken as it is",
     "top.secrets.*.template_driver": "the content is taken as it is",
 }
@@ -133,10 +144,15 @@ _REFUSED = {
     "deploy.resources.reservations.generic_resources": "set a capacity of the machine, and reserve devices",
     "ports.[].host_ip": "a port is published on all addresses of a machine; let its firewall choose",
     "x-caddy": "a proxy of its own serves host names",
+    "x-farmd.together": "it holds for the whole file; set it in x-farmd at the top",
+    "x-farmd.prefix": "it holds for the whole file; set it in x-farmd at the top",
+    **{
+        f"top.x-farmd.{key}": "it holds for one service; set it in the x-farmd of each"
+        for key in ("on_lost", "min_healthy_time", "unhealthy_after", "deadline", "tolerations")
+    },
     "top.include": "give each file with -f",
     "top.models": "run the model as a service",
     "top.jobs": "services run for as long as they are deployed",
-    "top.networks.*.external": "there is one network a project and machine",
     "top.secrets.*.file": _SECRET,
     "top.secrets.*.environment": _SECRET,
     "top.secrets.*.driver": _SECRET,
@@ -204,40 +220,57 @@ def verdict(path: str) -> Verdict | None:
     return node
 
 
-def judge(document: dict[str, Any], source: str) -> tuple[list[str], dict[str, Any]]:
-    """The warnings of a document, one line each, and the document without the keys that are ignored.
+def judge(document: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """The warnings of a document in its long forms, one line each, and the document without the keys that are
+    ignored or have no value.
 
     Raises:
         InputInvalid: the first key that is refused or unknown.
     """
     services = document.get("services")
     if not isinstance(services, dict) or not services:
-        raise InputInvalid(f"{source}: services: found {shown(services)}, expected at least one service")
+        raise InputInvalid(f"services: found {shown(services)}, expected at least one service")
     warnings: list[str] = []
-    return warnings, _judged(document, TABLE, "", source, warnings)
+    judged = _judged(document, TABLE, "", warnings)
+    for name, service in judged["services"].items():
+        if "image" not in service:
+            where = f"services.{name}.image"
+            raise InputInvalid(f"{where}: missing, expected an image: none is built here", field=where)
+    return warnings, judged
 
 
-def _judged(value: Any, node: Verdict, path: str, source: str, warnings: list[str]) -> Any:
+def _judged(value: Any, node: Verdict, path: str, warnings: list[str]) -> Any:
     if isinstance(value, list) and "[]" in node.within:
         inner = node.within["[]"]
-        return [_judged(each, inner, f"{path}[{at}]", source, warnings) for at, each in enumerate(value)]
+        return [_judged(each, inner, f"{path}[{at}]", warnings) for at, each in enumerate(value)]
     if not isinstance(value, dict) or (node is not TABLE and node.ends):
         return value
+    if node.within.keys() == {"[]"}:
+        raise InputInvalid(f"{path}: found a mapping, expected a list", field=path)
     kept = {}
     for key, each in value.items():
         here = f"{path}.{key}".lstrip(".")
-        child = node.within.get(key) or (None if key in EXTENSIONS else node.within.get("*"))
+        child = node.within.get(key) or node.within.get("*")
         if child is None and key.startswith("x-"):
-            if key in EXTENSIONS:
-                kept[key] = each
+            warnings += _extension(key, here)
         elif child is None:
             known = sorted(name for name in node.within if name not in ("*", "[]"))
-            raise InputInvalid(f"{source}: {here}: unknown key{nearest(key, known)}", field=here)
+            raise InputInvalid(f"{here}: unknown key{nearest(key, known)}", field=here)
+        elif each is None and key in node.within:
+            continue
         elif child.kind == "refused":
-            if each not in (None, False):
-                raise InputInvalid(f"{source}: {here}: is not supported: {child.text}", field=here)
+            if each is not False:
+                raise InputInvalid(f"{here}: is not supported: {child.text}", field=here)
         elif child.kind == "warned":
             warnings.append(f"{here} is ignored: {child.text}")
         else:
-            kept[key] = _judged(each, child, here, source, warnings)
+            kept[key] = _judged(each, child, here, warnings)
     return kept
+
+
+def _extension(key: str, here: str) -> list[str]:
+    """What to say of an extension that has no meaning where it stands: others than ours are people's own."""
+    if key in EXTENSIONS:
+        raise InputInvalid(f"{here}: found it here, expected it in a service", field=here)
+    near = difflib.get_close_matches(key, EXTENSIONS, n=1, cutoff=0.8)
+    return [f"{here} is ignored: did you mean {near[0]!r}?"] if near else []

@@ -35,7 +35,10 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
         "services: {a: {image: 'x:${TAG:?tell the version}'}}",
         "services.a.image: variable TAG has no value: tell the version",
     ),
-    "unset in a file": ("services: {a: {image: '${TAG?}'}}", "shop/0.yaml: services.a.image: variable TAG"),
+    "unset in a file": (
+        "services: {a: {image: '${TAG?}'}}",
+        "shop/0.yaml: line 1: services.a.image: variable TAG",
+    ),
     "deep template": (
         "services: {a: {image: '" + "${A:-" * 90_000 + "}" * 90_000 + "'}}",
         "services.a.image: found variables in more than 20 levels",
@@ -83,6 +86,14 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
         "services: {a: {image: x}}\nvolumes: {v: {external: maybe}}",
         "volumes.v.external: found 'maybe'",
     ),
+    "options of an external volume": (
+        "services: {a: {image: x, volumes: ['v:/x']}}\nvolumes: {v: {external: true, driver: local}}",
+        "line 2: volumes.v: found 'options of a new volume', expected none beside external",
+    ),
+    "extends of a file without services": (
+        "services: {a: {extends: {file: list.yaml, service: b}}}",
+        "services.a.extends: found service 'b' of shop/list.yaml, which has no services",
+    ),
     "project": ("name: A B\nservices: {a: {image: x}}", "name: found 'A B', expected 1 to 63"),
 }
 
@@ -94,7 +105,7 @@ SERVICES: dict[str, tuple[str, str]] = {
     "published range": ("ports: [{target: 80, published: 8000-9000}]", "8000-9000"),
     "port too high": ("ports: ['99999:80']", "services.a.ports: published port"),
     "port without target": ("ports: [{published: 80}]", "ports[0].target: missing"),
-    "bad address": ("ports: ['1.2.3:80:80']", "host address: found '1.2.3'"),
+    "bad address": ("ports: ['1.2.3:80:80']", "ports[0].host_ip: is not supported"),
     "ports twice": ("ports: ['80:80', '80:81']", "expected each published port once"),
     "ports and x-ports": ("ports: [80], x-ports: [81]", "expected none beside ports"),
     "http": ("x-ports: [a.example.com:80/http]", "expected tcp or udp: a proxy"),
@@ -105,7 +116,7 @@ SERVICES: dict[str, tuple[str, str]] = {
     "mount option": ("volumes: ['/a:/x:rx']", "expected an option such as ro"),
     "mount target": ("volumes: ['/a:x']", "found 'x', expected an absolute path"),
     "mount type": ("volumes: [{type: npipe, source: a, target: /x}]", "found 'npipe'"),
-    "tmpfs size": ("tmpfs: '/x:size=big'", "services.a.tmpfs: found 'big'"),
+    "tmpfs size": ("tmpfs: '/x:size=big'", "services.a.tmpfs[0]: found 'big'"),
     "unknown config": ("configs: [c]", "expected a config of the file"),
     "unknown secret": ("secrets: [s]", "expected a secret of the file"),
     "replicas": ("deploy: {replicas: many}", "deploy.replicas: found 'many', expected a whole"),
@@ -116,7 +127,7 @@ SERVICES: dict[str, tuple[str, str]] = {
     "continue": ("deploy: {update_config: {failure_action: continue}}", "found 'continue'"),
     "published on one address": (
         "ports: ['127.0.0.1:80:80']",
-        "expected no address: a port is published on all",
+        "ports[0].host_ip: is not supported: a port is published on all",
     ),
     "log driver": ("logging: {driver: syslog}", "logging.driver: found 'syslog'"),
     "log option": (
@@ -147,6 +158,20 @@ SERVICES: dict[str, tuple[str, str]] = {
     "empty hook": ("x-pre_deploy: ''", "pre_deploy.command: found an empty list"),
     "hook key": ("x-pre_deploy: {command: a, comand: b}", "did you mean 'command'?"),
     "x-farmd": ("x-farmd: {onlost: wait}", "x-farmd.onlost: unknown key, did you mean"),
+    "together of a service": ("x-farmd: {together: true}", "set it in x-farmd at the top"),
+    "two counts": ("scale: 2, deploy: {replicas: 3}", "scale: found 2, expected as in deploy.replicas (3)"),
+    "two limits": (
+        "mem_limit: 1g, deploy: {resources: {limits: {memory: 2g}}}",
+        "mem_limit: found 1073741824, expected as in deploy.resources.limits.memory (2147483648), or none",
+    ),
+    "replicas of a global service": (
+        "deploy: {mode: global, replicas: 2}",
+        "deploy.replicas: found 2, expected none beside mode global",
+    ),
+    "count of restarts": ("restart: 'always:3'", "restart: found 'always:3'"),
+    "tmpfs option": ("tmpfs: '/x:sise=1m'", "tmpfs[0]: found 'sise', expected size, mode, or ro"),
+    "a mapping for a list": ("env_file: {path: a}", "env_file: found a mapping, expected a list"),
+    "protocol of a port": ("ports: ['80/']", "ports[0]: found '80/', expected a port such as"),
     "on_lost": ("x-farmd: {on_lost: run}", "x-farmd.on_lost: found 'run'"),
 }
 BROKEN = DOCUMENTS | {
@@ -158,9 +183,38 @@ BROKEN = DOCUMENTS | {
 def test_a_broken_file_is_refused_in_one_line_that_names_the_place(name: str) -> None:
     text, expected = BROKEN[name]
     with pytest.raises(InputInvalid) as caught:
-        project(text, name="" if name == "project" else "shop")
+        project(text, name="" if name == "project" else "shop", files={"list.yaml": "services: [a]"})
     assert expected in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_an_error_names_the_line_of_the_file_that_has_the_key() -> None:
+    base = """
+        services:
+          web:
+            image: x
+            environment: {A: 1}
+            healthcheck:
+              test: [CMD, "true"]
+              retries: many
+          db: {image: y}
+    """
+    over = """
+        x-common: &common
+          restart: alway
+        services:
+          db:
+            <<: *common
+            labels: [a]
+    """
+    for texts, expected in (
+        ((base,), "shop/0.yaml: line 8: services.web.healthcheck.retries: found 'many'"),
+        ((base.replace("many", "3"), over), "shop/1.yaml: line 3: services.db.restart: found 'alway'"),
+        ((base.replace("web", "w_b"), over), "shop/0.yaml: line 8: services.w_b.healthcheck.retries"),
+    ):
+        with pytest.raises(InputInvalid) as caught:
+            project(*texts)
+        assert caught.value.message.startswith(expected)
 
 
 KEYS = st.sampled_from(sorted(schema.Service.__struct_encode_fields__))

@@ -33,6 +33,12 @@ from tests.unit.compose.disk import project, service
 
 GIB = 1024**3
 
+NETWORKS = """
+networks:
+  back: {name: back-end, driver: bridge}
+  proxy: {external: true}
+  old: {external: {name: elsewhere}}
+"""
 CONTAINER: list[tuple[str, str, Any]] = [
     ("command: echo 'a b' $$X", "command", ["echo", "a b", "$X"]),
     ("command: [sleep, 5, 1.5, x]", "command", ["sleep", "5", "1.5", "x"]),
@@ -61,6 +67,9 @@ CONTAINER: list[tuple[str, str, Any]] = [
     ("network_mode: none", "network", "none"),
     ("image: a", "networks", {"shop_default": ["web"]}),
     ("networks: {default: {aliases: [www]}}", "networks", {"shop_default": ["web", "www"]}),
+    ("networks: [back]", "networks", {"back-end": ["web"]}),
+    ("networks: [proxy]", "networks", {"proxy": ["web"]}),
+    ("networks: [old]", "networks", {"elsewhere": ["web"]}),
     ("dns: 1.1.1.1", "dns", ["1.1.1.1"]),
     ("dns_search: [a.example]", "dns_search", ["a.example"]),
     ("dns_opt: [ndots:1]", "dns_options", ["ndots:1"]),
@@ -110,7 +119,7 @@ CONTAINER: list[tuple[str, str, Any]] = [
         Resources(cpu=1.5, memory=GIB, memory_reservation=GIB // 2, shared_memory=64 * 1024**2, pids=100),
     ),
     (
-        "cpus: 1\ndeploy: {resources: {limits: {cpus: '2', memory: 1G, pids: 9}, reservations: {cpus: 1}}}",
+        "cpus: 2\ndeploy: {resources: {limits: {cpus: '2', memory: 1G, pids: 9}, reservations: {cpus: 1}}}",
         "resources",
         Resources(cpu=2.0, memory=GIB, pids=9, cpu_reservation=1.0),
     ),
@@ -163,13 +172,14 @@ CONTAINER: list[tuple[str, str, Any]] = [
 
 @pytest.mark.parametrize(("keys", "field", "expected"), CONTAINER)
 def test_a_key_of_the_container(keys: str, field: str, expected: Any) -> None:
-    assert getattr(service(keys).container, field) == expected
+    assert getattr(service(keys, NETWORKS).container, field) == expected
 
 
 SERVICE: list[tuple[str, str, Any]] = [
     ("image: a", "replicas", 1),
     ("scale: 3", "replicas", 3),
-    ("scale: 3\ndeploy: {replicas: 0}", "replicas", 0),
+    ("deploy: {replicas: 0}", "replicas", 0),
+    ("scale: 3\ndeploy: {replicas: 3}", "replicas", 3),
     ("scale: ${N}", "replicas", 4),
     ("deploy: {mode: global}", "mode", "global"),
     ("deploy: {labels: [a=b]}", "labels", {"a": "b"}),
@@ -313,8 +323,31 @@ def test_folders_memory_and_files_that_travel() -> None:
         VolumeSpec(name=unnamed("tmpfs", "/run"), type="tmpfs", tmpfs=TmpfsOptions(size=1024**2)),
     ]
     assert [mount.read_only for mount in found.container.mounts] == [True, False, False, False]
-    assert found.configs == [ConfigSpec(name="./nginx.conf", content="server {}")]
-    assert found.container.configs == [FileMount(name="./nginx.conf", path="/etc/nginx.conf")]
+    assert found.configs == [ConfigSpec(name="/etc/nginx.conf", content="server {}")]
+    assert found.container.configs == [FileMount(name="/etc/nginx.conf", path="/etc/nginx.conf")]
+
+
+def test_one_file_and_one_volume_are_seen_in_several_places() -> None:
+    found = service(
+        """
+        volumes:
+          - ./f:/a:ro
+          - ./f:/b:ro
+          - {type: volume, source: data, target: /x, volume: {subpath: x}}
+          - {type: volume, source: data, target: /y, volume: {subpath: y}}
+        tmpfs: ["/run:ro,noexec,mode=0700"]
+        """,
+        VOLUMES,
+        files={"f": "text"},
+    )
+    assert [(each.name, each.content) for each in found.configs] == [("/a", "text"), ("/b", "text")]
+    assert [each.path for each in found.container.configs] == ["/a", "/b"]
+    assert {each.volume.subpath for each in found.volumes if each.volume} == {"x", "y"}
+    assert [(mount.path, mount.read_only) for mount in found.container.mounts] == [
+        ("/x", False),
+        ("/y", False),
+        ("/run", True),
+    ]
 
 
 def test_configs_and_secrets() -> None:

@@ -70,7 +70,7 @@ def leaves(node: Verdict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Ver
 @pytest.mark.parametrize("key", [key for key, _ in leaves(TABLE) if key not in EXTENSIONS])
 def test_no_verdict_is_on_a_key_that_the_specification_does_not_have(key: str) -> None:
     parts = key.split(".")
-    if parts[-1].startswith("x-"):
+    if any(part.startswith("x-") for part in parts):
         return
     shapes = {key, key.replace("services.*.networks.*.", "services.*.networks.*.")}
     known = {
@@ -138,3 +138,52 @@ def test_an_unknown_key_names_the_nearest_known_one(keys: str, message: str) -> 
         service(keys)
     assert message in caught.value.message
     assert caught.value.message.startswith("shop/0.yaml: ")
+
+
+@pytest.mark.parametrize(
+    ("keys", "warning"),
+    [
+        ("restart: on-failure:3", "restart: the 3 is ignored: restarts do not end"),
+        (
+            "restart: always\ndeploy: {restart_policy: {condition: none}}",
+            "restart is ignored: deploy.restart_policy stands beside it",
+        ),
+        ("healthcheck: {interval: 5s}", "healthcheck is ignored: it has no test"),
+        ("tmpfs: /x:uid=1000,exec,size=1m", "tmpfs[0]: uid, exec is ignored: the engine takes size and mode"),
+        ("volumes: ['/a:/x:z']", "volumes[0].bind.selinux is ignored: label the folder on the machine"),
+        ("volumes: ['/a:/x:ro,cached']", "volumes[0].consistency is ignored"),
+        ("volumes: [{type: tmpfs, source: a, target: /x}]", "volumes[0].source is ignored"),
+        (
+            "volumes: [{type: bind, source: /a, target: /x, tmpfs: {size: 1}}]",
+            "volumes[0].tmpfs is ignored: the mount is of type bind",
+        ),
+        ("x-port: [80]", "x-port is ignored: did you mean 'x-ports'?"),
+        ("expose: [80]", "expose is ignored: services of one network reach"),
+    ],
+)
+def test_a_value_that_has_no_meaning_here_is_warned_of(keys: str, warning: str) -> None:
+    text = f"services:\n  web:\n    image: a\n    {keys.replace(chr(10), chr(10) + '    ')}\n"
+    (found,) = project(text).warnings
+    assert found.startswith(f"services.web.{warning}")
+
+
+@pytest.mark.parametrize("driver", ["overlay", "macvlan"])
+def test_a_network_of_another_driver_is_warned_of(driver: str) -> None:
+    found = project(
+        f"services: {{a: {{image: x}}}}\nnetworks: {{n: {{driver: {driver}}}, m: {{driver: bridge}}}}"
+    )
+    assert found.warnings == ("networks.n.driver is ignored: networks here are bridges of one machine",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x-farmd: {on_lost: wait}", "line 2: x-farmd.on_lost: is not supported: it holds for one service"),
+        ("x-machines: [m1]", "line 2: x-machines: found it here, expected it in a service"),
+        ("x-farmd: {prefx: a}", "line 2: x-farmd.prefx: unknown key, did you mean 'prefix'?"),
+    ],
+)
+def test_an_extension_in_the_wrong_place_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputInvalid) as caught:
+        project(f"services: {{a: {{image: x}}}}\n{text}")
+    assert message in caught.value.message
