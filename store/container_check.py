@@ -17,19 +17,19 @@ Mistake = tuple[str, object, str]
 
 MAX_FILES_BYTES = 128 * 1024
 
+_CONTAINER_HAS = "the runtime 'container' has"
 _SECRET = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}")
 _SYSCTL = re.compile(r"[a-z0-9_]+([./][a-zA-Z0-9_-]+)+")
 
 
 def mistakes(manifest: Manifest) -> Iterator[Mistake]:
-    """What cannot work of a container, or of a process that has parts of one."""
-    if manifest.runtime == "process":
-        yield from _of_a_process(manifest)
-        return
-    if manifest.container is None:
+    """What cannot work of a container or a unit, or of a process that has parts of one."""
+    if manifest.runtime != "container":
+        yield from _of_others(manifest)
+    elif manifest.container is None:
         yield "container", "nothing", "at least the container's image"
-        return
-    yield from _of_container(manifest.container, manifest)
+    else:
+        yield from _of_container(manifest.container, manifest)
     for at, mount in enumerate(manifest.mounts):
         yield from _of_mount(mount, f"mounts[{at}]")
     for at, file in enumerate(manifest.files):
@@ -46,15 +46,24 @@ def mistakes(manifest: Manifest) -> Iterator[Mistake]:
     yield from _of_limits(manifest)
 
 
-def _of_a_process(manifest: Manifest) -> Iterator[Mistake]:
-    """A process has none of these: it would run without what its file says."""
-    for name in ("container", "mounts", "volumes", "files", "secrets", "limits"):
-        found = getattr(manifest, name)
-        if found != getattr(Manifest(id=manifest.id), name):
-            yield name, "a value", "nothing: only the runtime 'container' has it"
+def _of_others(manifest: Manifest) -> Iterator[Mistake]:
+    """What others than containers do not have: a workload would run without what its file says."""
+    shared = ("mounts", "volumes", "files", "secrets", "limits")
+    lacking = ("container",) if manifest.runtime == "systemd" else ("container", *shared)
+    for name in lacking:
+        if getattr(manifest, name) != getattr(Manifest(id=manifest.id), name):
+            others = "the runtimes 'container' and 'systemd' have" if name in shared else _CONTAINER_HAS
+            yield name, "a value", f"nothing: only {others} it"
+    for at, mount in enumerate(manifest.mounts):
+        for name in ("propagation", "no_copy"):
+            if getattr(mount, name):
+                yield f"mounts[{at}].{name}", getattr(mount, name), f"nothing: only {_CONTAINER_HAS} it"
+    for name, volume in manifest.volumes.items():
+        if volume.driver != "local" or volume.options:
+            yield f"volumes.{name}", "a driver or options", f"neither: only {_CONTAINER_HAS} them"
     for name, port in manifest.ports.items():
         if port.container:
-            yield f"ports.{name}.container", port.container, "nothing: only the runtime 'container' has it"
+            yield f"ports.{name}.container", port.container, f"nothing: only {_CONTAINER_HAS} it"
 
 
 def _of_container(container: Container, manifest: Manifest) -> Iterator[Mistake]:

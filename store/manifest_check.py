@@ -72,7 +72,7 @@ def _mistakes(manifest: Manifest) -> Iterator[Mistake]:
 
 
 def _of_the_process(manifest: Manifest) -> Iterator[Mistake]:
-    if (not manifest.command and manifest.runtime == "process") or manifest.command[:1] == [""]:
+    if (not manifest.command and manifest.runtime != "container") or manifest.command[:1] == [""]:
         yield "command", manifest.command, "at least the program to run"
     for text in (*manifest.command, *manifest.args, *manifest.env, *manifest.env.values()):
         if "\0" in text:

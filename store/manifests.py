@@ -145,10 +145,11 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     keys of ``ulimits`` are the names of ``setrlimit`` without ``RLIMIT_``. ``stop_after`` (s, 0 = never):
     how long the agent may be out of contact before it stops the pod (R27). ``system`` pods are drained last.
     What ``store.containers`` declares needs the runtime ``container``; its ``user`` may be any of the image.
+    The runtime ``systemd`` has of that what is no part of ``container``.
     """
 
     id: str
-    runtime: Literal["process", "container"] = "process"
+    runtime: Literal["process", "container", "systemd"] = "process"
     command: list[str] = []
     args: list[str] = []
     env: dict[str, str] = {}

@@ -16,7 +16,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from farmd.agent.agent import Agent
-from farmd.agent.model import AgentConfig, ContainerConfig, Identity
+from farmd.agent.model import AgentConfig, ContainerConfig, Identity, SystemdConfig
 from farmd.agent.state import StateDirectory
 from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
@@ -98,6 +98,7 @@ class Agents(Cluster):
     address: str = ""
     root: Path = Path()
     container: ContainerConfig | None = None
+    systemd: SystemdConfig | None = None
     running: list[Running] = field(default_factory=list)
 
     async def agent(self, node: str = "n1", *, wait: bool = True, consul: str = "", **config: Any) -> Running:
@@ -113,6 +114,7 @@ class Agents(Cluster):
         }
         agent = Agent(
             container=self.container,
+            systemd=self.systemd,
             config=AgentConfig(**(settings | {"retry_unusable": 0.2} | config)),
             client=client,
             keys=self.keys,

@@ -52,7 +52,7 @@ class PodmanEngine:
         self._folder = Path(tempfile.mkdtemp(prefix="farmd-engine-"))
         (self._folder / "containers.conf").write_text(_CONFIG.format(folder=self._folder))
         (self._folder / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
-        self._environment = {
+        self.environment = {
             "PATH": _path(),
             "HOME": str(self._folder),
             "CONTAINERS_CONF": str(self._folder / "containers.conf"),
@@ -60,7 +60,7 @@ class PodmanEngine:
         }
         storage = ["--root", "root", "--runroot", "run", "--tmpdir", "tmp", "--storage-driver", "vfs"]
         words = [str(self._folder / word) if word in {"root", "run", "tmp"} else word for word in storage]
-        self._command = ["podman", *words]
+        self._podman = ["podman", *words]
         self.url = f"unix://{self._folder}/api.sock"
         self._service: subprocess.Popen[bytes] | None = None
 
@@ -86,8 +86,8 @@ class PodmanEngine:
         (self._folder / "api.sock").unlink(missing_ok=True)
         with (self._folder / "podman.log").open("ab") as log:
             self._service = subprocess.Popen(
-                [*self._command, "system", "service", "--time", "0", self.url],
-                env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                self.command("system", "service", "--time", "0", self.url),
+                env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
         reaper.started(self._service.pid)
@@ -114,10 +114,14 @@ class PodmanEngine:
         assert self._service is not None
         self._service.send_signal(signal.SIGCONT)
 
+    def command(self, *words: str) -> list[str]:
+        """The words that run podman with this engine's storage."""
+        return [*self._podman, *words]
+
     def run(self, *words: str, given: bytes = b"") -> str:
         """Run a podman command; its output."""
         done = subprocess.run(
-            [*self._command, *words], input=given, env=self._environment, capture_output=True, timeout=60,
+            self.command(*words), input=given, env=self.environment, capture_output=True, timeout=60,
             check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr.decode()

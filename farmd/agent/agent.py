@@ -19,7 +19,7 @@ from farmd.agent.intents import Intents
 from farmd.agent.lifecycle import Lifecycle
 from farmd.agent.link import Link
 from farmd.agent.manifests import Manifests
-from farmd.agent.model import AgentConfig, ContainerConfig
+from farmd.agent.model import AgentConfig, ContainerConfig, SystemdConfig
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
 from farmd.agent.reality import RealityWriter
@@ -45,7 +45,8 @@ QUIET_LOOK_SECONDS = 0.05
 class Agent:
     """One node's agent. Workloads get only a few variables of ``environ``.
 
-    ``container``: the engine for containers, if the node has one; ``runtimes`` are still others.
+    ``container``: the engine for containers, if the node has one; ``systemd``: the same for units;
+    ``runtimes`` are still others.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Agent:
         progress: Progress,
         environ: Mapping[str, str],
         container: ContainerConfig | None = None,
+        systemd: SystemdConfig | None = None,
         runtimes: Sequence[Runtime] = (),
     ) -> None:
         valid_segment(config.node, "node")
@@ -74,7 +76,8 @@ class Agent:
         containers = (
             [] if container is None else [_containers(container, self.state, config, clock, recorder)]
         )
-        self._runtimes = Runtimes(processes, *containers, *runtimes)
+        units = [] if systemd is None else [_units(systemd, self.state, config, environ, clock, recorder)]
+        self._runtimes = Runtimes(processes, *containers, *units, *runtimes)
         manifests = Manifests(client, keys, self.state)
         ports = PortRange(*config.port_range, rng)
         self.pods = Pods(state=self.state, manifests=manifests, clock=clock, recorder=recorder)
@@ -241,3 +244,13 @@ def _containers(
     from farmd.agent.runtimes.container import Containers
 
     return Containers(container, state=state, node=config.node, clock=clock, recorder=recorder)
+
+
+def _units(
+    systemd: SystemdConfig, state: StateDirectory, config: AgentConfig, environ: Mapping[str, str],
+    clock: Clock, recorder: Recorder,
+) -> Runtime:  # fmt: skip
+    """The runtime of systemd's units, imported only where it is wanted."""
+    from farmd.agent.runtimes.systemd import Units
+
+    return Units(systemd, state=state, node=config.node, environ=environ, clock=clock, recorder=recorder)

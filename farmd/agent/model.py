@@ -56,6 +56,15 @@ class ContainerConfig:
     secrets_dir: Path = Path("/etc/farmd/secrets")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemdConfig:
+    """The address of systemd's bus, and what is told of it in ``ContainerConfig``."""
+
+    bus: str
+    allow: tuple[str, ...] = ()
+    secrets_dir: Path = Path("/etc/farmd/secrets")
+
+
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One instance, as the agent keeps it on disk.
 

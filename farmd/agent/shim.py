@@ -363,7 +363,8 @@ def main(directory: str) -> int:
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    os.setsid()
+    if os.getsid(0) != os.getpid():  # what systemd starts leads its session already
+        os.setsid()
     try:
         lock = os.open(directory + "/" + LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

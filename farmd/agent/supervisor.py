@@ -294,3 +294,4 @@ class Supervisor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for pod in self.pods:
             self.lifecycle.detach(pod)
+        await self.health.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -41,6 +41,7 @@ class HealthWatcher:
     recorder: Recorder
     progress: Progress
     wake: Callable[[], None]
+    _ending: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def manifest(self, pod: Pod) -> Manifest | None:
         """The manifest of the pod's running process, if this node still has it."""
@@ -66,7 +67,13 @@ class HealthWatcher:
         """Stop checking, because the process ended or the agent stops."""
         if pod.checking is not None:
             pod.checking.cancel()
+            self._ending.add(pod.checking)
+            pod.checking.add_done_callback(self._ending.discard)
             pod.checking = None
+
+    async def close(self) -> None:
+        """Wait until the commands of ended checks are gone."""
+        await asyncio.gather(*self._ending, return_exceptions=True)
 
     def publish(self, pod: Pod, now: float) -> float:
         """Publish the current health if damping allows it; seconds until it does, else infinity."""

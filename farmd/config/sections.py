@@ -179,6 +179,11 @@ class AgentSection(Section):
         description="Docker-compatible API for containers; empty: this node runs none.",
         json_schema_extra=_form("unix:///PATH, or http(s)://HOST:PORT"),
     )
+    systemd: str = Field(
+        "",
+        description="D-Bus address of the systemd that runs units; empty: this node runs none.",
+        json_schema_extra=_form("unix:path=/PATH, as unix:path=/run/dbus/system_bus_socket"),
+    )
     registry_auth: str = Field(
         "", description="File with credentials of registries, as `~/.docker/config.json`; read at each pull."
     )
@@ -187,7 +192,7 @@ class AgentSection(Section):
     )
     allow: Texts = Field(
         default_factory=list,
-        description="What containers may have besides the usual; a folder allows binds of all below it.",
+        description="What containers and units may have besides the usual; a folder allows binds below it.",
         json_schema_extra=_form(f"a list of {', '.join(ALLOWABLE)} and absolute paths"),
     )
 
@@ -196,6 +201,13 @@ class AgentSection(Section):
     def _engine(cls, value: str) -> str:
         if value and not re.fullmatch(r"unix:///[^\0]+|https?://[^\s/]+/?", value):
             raise ValueError("expected unix:///PATH, http://HOST:PORT or https://HOST:PORT")
+        return value
+
+    @field_validator("systemd")
+    @classmethod
+    def _systemd(cls, value: str) -> str:
+        if value and not re.fullmatch(r"unix:path=/[^\0;,]+", value):
+            raise ValueError("expected unix:path=/PATH, as unix:path=/run/dbus/system_bus_socket")
         return value
 
     @field_validator("registry_auth", "secrets_dir")

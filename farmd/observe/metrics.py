@@ -204,7 +204,7 @@ def table() -> tuple[Metric, ...]:
             "farmd_runtime_up",
             "gauge",
             "Whether the runtime tells what runs on this node: 1, or 0 while it does not answer.",
-            {"runtime": ("container",)},
+            {"runtime": ("container", "systemd")},
         ),
         Metric(
             "farmd_image_pull_duration_seconds",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from farmd.agent import http as agent_http
 from farmd.agent.agent import Agent
-from farmd.agent.model import AgentConfig, ContainerConfig
+from farmd.agent.model import AgentConfig, ContainerConfig, SystemdConfig
 from farmd.process.services import Built, Dependencies
 
 
@@ -32,9 +32,13 @@ def build_agent(dependencies: Dependencies) -> Built:
         registry_auth=section.registry_auth,
         secrets_dir=Path(section.secrets_dir),
     )
+    systemd = SystemdConfig(
+        bus=section.systemd, allow=tuple(section.allow), secrets_dir=Path(section.secrets_dir)
+    )
     agent = Agent(
         config,
         container=container if section.engine else None,
+        systemd=systemd if section.systemd else None,
         client=dependencies.client,
         keys=dependencies.keys,
         clock=dependencies.clock,

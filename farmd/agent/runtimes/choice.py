@@ -43,4 +43,4 @@ class Runtimes:
 
     def features(self) -> list[str]:
         """What the node's presence says of them (R11)."""
-        return [feature for runtime in self for feature in runtime.features]
+        return list(dict.fromkeys(feature for runtime in self for feature in runtime.features))

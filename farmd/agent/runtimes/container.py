@@ -20,7 +20,7 @@ import structlog
 from farmd.agent import environment
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import LOST, ContainerConfig, Identity
-from farmd.agent.runtimes import container_config, container_files
+from farmd.agent.runtimes import allowed, container_config, container_files
 from farmd.agent.runtimes.container_logs import ContainerLogs
 from farmd.agent.runtimes.container_parts import Parts
 from farmd.agent.runtimes.container_seen import ENDED, LIVE, Seen, described
@@ -28,7 +28,6 @@ from farmd.agent.runtimes.engine import Engine, EngineRefused, EngineSilent
 from farmd.agent.runtimes.port import Busy, Ended, Launch
 from farmd.agent.state import StateDirectory
 from farmd.runtime.wake import wait
-from store import features
 from store.manifests import Manifest
 from store.ports import Clock, Recorder
 from store.reality import Exit
@@ -66,8 +65,7 @@ class Containers:
     @property
     def features(self) -> Sequence[str]:
         """Those of an engine that answered once; a short absence of it withdraws nothing."""
-        allowed = [f"allow.{each}" for each in self._config.allow]
-        return ["runtime.container", *allowed] if self._answered else []
+        return ["runtime.container", *allowed.as_features(self._config.allow)] if self._answered else []
 
     # -- what runs -------------------------------------------------------------------------------
     async def run(self, wake: Callable[[], None]) -> None:
@@ -185,14 +183,7 @@ class Containers:
             StartFailed: naming the field, what was found and what was expected.
         """
         environment.stop_signal(manifest)
-        real = [
-            f"allow.{os.path.realpath(mount.source)}" for mount in manifest.mounts if mount.type == "bind"
-        ]
-        has = [f"allow.{each}" for each in self._config.allow]
-        needs = [need for need in (*features.needed(manifest), *real) if need.startswith("allow.")]
-        if lacking := features.lacking(needs, has):
-            what = ", ".join(each.removeprefix("allow.") for each in dict.fromkeys(lacking))
-            raise StartFailed(f"agent.allow: this node does not allow {what}", field="agent.allow")
+        allowed.refuse_others(manifest, self._config.allow)
 
     async def prepare(self, instance: str, manifest: Manifest) -> None:
         """Get the image, the volumes, the networks and the files.

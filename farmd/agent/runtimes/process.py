@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
@@ -123,12 +122,7 @@ def _run_shim(directory: Path, spec: bytes, environ: Mapping[str, str]) -> str:
     finally:
         os.close(spec_read)
         os.close(status_write)
-    try:
-        with contextlib.suppress(BrokenPipeError), os.fdopen(spec_write, "wb") as pipe:
-            pipe.write(spec)
-        answer = shims.read_answer(status_read)
-    finally:
-        os.close(status_read)
+    answer = shims.converse(spec_write, spec, status_read)
     if answer is None:
         os.kill(pid, signal.SIGKILL)
         answer = f"the shim did not answer in {START_SECONDS:g} s"

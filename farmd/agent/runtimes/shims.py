@@ -18,7 +18,7 @@ from pathlib import Path
 
 from farmd.agent import environment, exits
 from farmd.agent import identity as ids
-from farmd.agent.environment import account, limits, stop_signal
+from farmd.agent.environment import Account, account, limits, stop_signal
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import LOST, Identity
 from farmd.agent.runtimes.port import Busy, Ended, Launch
@@ -224,18 +224,29 @@ class Shims:
 
     async def check(self, identity: Identity, manifest: Manifest, command: Sequence[str]) -> int:
         """Run a health check's command as the workload's user, with its environment and directory."""
-        found = account(manifest)
+        folder = self._folder(manifest, identity.instance)
+        return await self._run_check(identity, manifest, command, cwd=folder, user=account(manifest))
+
+    async def _run_check(
+        self,
+        identity: Identity,
+        manifest: Manifest,
+        command: Sequence[str],
+        *,
+        cwd: str,
+        user: Account | None,
+    ) -> int:
         process = await asyncio.create_subprocess_exec(
             *command,
             env=self._environment(manifest, identity.instance, identity.ports),
-            cwd=self._folder(manifest, identity.instance),
+            cwd=cwd,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
             start_new_session=True,
-            user=None if found is None else found.uid,
-            group=None if found is None else found.gid,
-            extra_groups=None if found is None else found.groups,
+            user=None if user is None else user.uid,
+            group=None if user is None else user.gid,
+            extra_groups=None if user is None else user.groups,
         )
         try:
             return await process.wait()
@@ -256,14 +267,36 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in SHIM_ENVIRONMENT if name in environ}
 
 
-def read_answer(fd: int) -> str | None:
-    """A shim's answer, up to its end; None if it takes too long."""
-    parts: list[bytes] = []
+def converse(to: int, spec: bytes, back: int) -> str | None:
+    """Send a shim its start, and close both pipes; its answer. None if the shim takes too long."""
+    try:
+        with contextlib.suppress(BrokenPipeError):
+            _send(to, spec)
+        os.close(to)
+        return _answer(back)
+    finally:
+        os.close(back)
+
+
+def _send(fd: int, data: bytes) -> None:
+    os.set_blocking(fd, False)
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    while data and poll.poll(START_SECONDS * 1000):
+        data = data[os.write(fd, data) :]
+
+
+def _answer(fd: int) -> str | None:
+    """A shim's answer, which it writes at once, or all that it wrote up to its end.
+
+    The pipe's end proves nothing: who started the shim may hold the pipe open.
+    """
+    text = b""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     while poll.poll(START_SECONDS * 1000):
         part = os.read(fd, 4096)
-        if not part:
-            return b"".join(parts).decode("utf-8", "replace")
-        parts.append(part)
+        text += part
+        if not part or part.startswith((b"ok", b"busy", b"failed ")):
+            return text.decode("utf-8", "replace")
     return None

@@ -1,15 +1,18 @@
-"""Real agents with a real engine for containers."""
+"""Real agents with a real engine for containers, or with systemd where the first process is systemd."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from farmd.agent.model import ContainerConfig
+from farmd.agent.model import ContainerConfig, SystemdConfig
 from tests.agents import Agents, agents_on
 from tests.engine import EngineMissing, PodmanEngine
+from tests.systemd import INSIDE
 
 
 @pytest.fixture(scope="session")
@@ -22,18 +25,34 @@ def shared_engine() -> Iterator[PodmanEngine]:
         yield engine
 
 
-@pytest.fixture
-def engine(shared_engine: PodmanEngine) -> Iterator[PodmanEngine]:
-    yield shared_engine
-    shared_engine.run("rm", "--all", "--force", "--time", "0")
+class UnitsHere:
+    """What the suite asks of an engine, of systemd."""
+
+    def names(self) -> list[str]:
+        """The names of all units that agents made."""
+        words = ["systemctl", "list-units", "--all", "--plain", "--no-legend", "farmd..*"]
+        lines = subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
+        return [line.split()[0] for line in lines]
 
 
 @pytest.fixture
-async def rig(consul_dev: str, tmp_path: Path, engine: PodmanEngine) -> AsyncIterator[Agents]:
+def engine(request: pytest.FixtureRequest) -> Iterator[PodmanEngine | UnitsHere]:
+    if INSIDE in os.environ:
+        yield UnitsHere()
+        return
+    shared: PodmanEngine = request.getfixturevalue("shared_engine")
+    yield shared
+    shared.run("rm", "--all", "--force", "--time", "0")
+
+
+@pytest.fixture
+async def rig(consul_dev: str, tmp_path: Path, engine: PodmanEngine | UnitsHere) -> AsyncIterator[Agents]:
     secrets = tmp_path / "secrets"
     secrets.mkdir()
+    allow = (str(tmp_path / "shared"),)
     async with agents_on(consul_dev, tmp_path) as made:
-        made.container = ContainerConfig(
-            engine=engine.url, allow=(str(tmp_path / "shared"),), secrets_dir=secrets
-        )
+        if isinstance(engine, PodmanEngine):
+            made.container = ContainerConfig(engine=engine.url, allow=allow, secrets_dir=secrets)
+        else:
+            made.systemd = SystemdConfig(bus=os.environ[INSIDE], allow=allow, secrets_dir=secrets)
         yield made

@@ -1,4 +1,4 @@
-"""What every runtime does alike: one suite, on real processes and on real containers."""
+"""What every runtime does alike: one suite, on real processes, on real containers and, inside, on systemd."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from store.manifests import HealthCheck, Logs, Manifest, Port, Restart, Stop
 from tests.agents import FAST, Agents, Running, alive, kill, sha_of
 from tests.engine import IMAGE
 from tests.fleet import eventually
+from tests.systemd import INSIDE
 
 pytestmark = pytest.mark.xdist_group("containers")
 
@@ -24,7 +25,7 @@ SERVE = "cd /tmp; mkdir $$; cd $$; echo $FARMD_INSTANCE > index.html; exec busyb
 WAITS = "while :; do sleep 0.05; done"
 
 
-@pytest.fixture(params=["process", "container"])
+@pytest.fixture(params=["systemd"] if INSIDE in os.environ else ["process", "container"])
 def make(request: pytest.FixtureRequest) -> Make:
     """Makes manifests of shell scripts for one runtime."""
 

@@ -11,6 +11,7 @@ from store.containers import Container, File, Mount
 from store.errors import InputInvalid
 from store.manifests import Manifest, Port
 
+UNIT = {"runtime": "systemd", "command": ["x"]}
 IMAGE = {"runtime": "container", "container": {"image": "registry.example/web:1.4"}}
 
 
@@ -71,6 +72,13 @@ def test_the_body_of_a_process_is_what_it_was() -> None:
         (IMAGE | {"limits": {"cpu": 0.001}}, "limits.cpu"),
         (IMAGE | {"limits": {"pids": -1}}, "limits.pids"),
         (IMAGE | {"restart": {"policy": "sometimes"}}, "restart.policy"),
+        ({"runtime": "systemd"}, "command: found an empty list, expected at least the program to run"),
+        (UNIT | {"container": {"image": "web"}}, "expected nothing: only the runtime 'container' has it"),
+        (UNIT | {"ports": {"http": {"container": 80}}}, "ports.http.container: found 80"),
+        (UNIT | {"volumes": {"a": {"driver": "nfs"}}}, "volumes.a: found 'a driver or options'"),
+        (UNIT | {"mounts": [{"source": "a", "target": "/a", "no_copy": True}]}, "mounts[0].no_copy"),
+        (UNIT | {"mounts": [{"source": "a", "target": "a"}]}, "mounts[0].target: found 'a'"),
+        (UNIT | {"limits": {"pids": -1}}, "limits.pids"),
     ],
 )
 def test_what_cannot_work_is_named_in_one_line(fields: dict[str, Any], named: str) -> None:

@@ -105,7 +105,7 @@ async def test_setting_a_body_again_defeats_a_condemnation() -> None:
         ({"health": {"type": "command", "command": ["x"], "failures": 0}}, "health.failures: found 0"),
         ({"env": {"A": "\ud800"}}, "JSON cannot hold"),
         ({"env": {"A": "x" * MAX_MANIFEST_BYTES}}, str(MAX_MANIFEST_BYTES)),
-        ({"runtime": "vm"}, "expected one of container, process"),
+        ({"runtime": "vm"}, "expected one of container, process, systemd"),
     ],
 )
 def test_a_manifest_that_cannot_work_names_file_and_field(fields: dict[str, object], named: str) -> None:

@@ -1,0 +1,224 @@
+"""The systemd runtime: starts a workload's shim in a transient unit of systemd, with limits and mounts.
+
+The shim is that of the process runtime, so identity, end and output are what it records. Only starts need
+systemd: one that was not answered never begins, because a shim without its start on stdin ends at once.
+What a workload leaves behind ends with the unit's control group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from farmd.agent.environment import account
+from farmd.agent.errors import StartFailed
+from farmd.agent.model import Identity, SystemdConfig
+from farmd.agent.runtimes import allowed, container_files, shims, systemd_unit
+from farmd.agent.runtimes.container_config import Bind
+from farmd.agent.runtimes.port import Busy, Launch
+from farmd.agent.runtimes.systemd_bus import SYSTEMD, Systemd, SystemdRefused, SystemdSilent
+from farmd.agent.state import StateDirectory
+from farmd.runtime.wake import wait
+from store.manifests import Manifest
+from store.ports import Clock, Recorder
+
+log = structlog.get_logger()
+
+LOOK_SECONDS = 30.0
+LOOK_OFTEN_SECONDS = 2.0
+# How long the former unit of an instance may take to go after its shim ended.
+LEAVE_SECONDS = 5.0
+
+
+class Units(shims.Shims):
+    """All transient units of one agent."""
+
+    name = "systemd"
+
+    def __init__(
+        self, config: SystemdConfig, *, state: StateDirectory, node: str, environ: Mapping[str, str],
+        clock: Clock, recorder: Recorder,
+    ) -> None:  # fmt: skip
+        super().__init__(state, node, environ, clock)
+        self.doubt = "systemd was not asked yet"
+        self._config = config
+        self._recorder = recorder
+        self._systemd = Systemd(config.bus)
+        self._volumes = state.root / "volumes"
+        self._again = asyncio.Event()
+        self._answered = False
+        self._wake: Callable[[], None] = lambda: None
+
+    @property
+    def features(self) -> Sequence[str]:
+        """Those of a systemd that answered once; a short absence of it withdraws nothing."""
+        return ["runtime.systemd", *allowed.as_features(self._config.allow)] if self._answered else []
+
+    async def run(self, wake: Callable[[], None]) -> None:
+        """Ask systemd again and again whether it answers; the kernel tells of every end."""
+        self._wake = wake
+        while True:
+            await wait(self._again, self._clock, LOOK_OFTEN_SECONDS if self.doubt else LOOK_SECONDS)
+            self._again.clear()
+            await self.look()
+
+    async def look(self) -> None:
+        """Ask systemd whether it answers; if it does not, ``doubt`` says why."""
+        try:
+            await self._systemd.ask("Ping", interface="org.freedesktop.DBus.Peer")
+        except StartFailed as error:
+            self._told(error.message)
+        else:
+            self._answered = True
+            self._told("")
+
+    def _told(self, doubt: str) -> None:
+        self._recorder.set("farmd_runtime_up", 0 if doubt else 1, runtime=self.name)
+        if doubt != self.doubt:
+            self.doubt = doubt
+            log.info("runtime.doubt", runtime=self.name, reason=doubt or "it answers")
+            self._again.set()
+            self._wake()
+
+    def strays(self) -> Iterable[Identity]:
+        """None: the process runtime finds every shim whose records are lost."""
+        return ()
+
+    def preflight(self, manifest: Manifest) -> None:
+        """Refuse what this node does not have, or what ``agent.allow`` does not list.
+
+        Raises:
+            StartFailed: naming the field, what was found and what was expected.
+        """
+        super().preflight(manifest)
+        allowed.refuse_others(manifest, self._config.allow)
+
+    async def prepare(self, instance: str, manifest: Manifest) -> None:
+        """Make the volumes and the files.
+
+        Raises:
+            StartFailed: with the reason for people.
+        """
+        self.preflight(manifest)
+        self._state.require_room()
+        self._state.create(instance)
+        await asyncio.to_thread(self._lay_out, instance, manifest)
+
+    def _lay_out(self, instance: str, manifest: Manifest) -> list[Bind]:
+        for mount in manifest.mounts:
+            if mount.type == "volume":
+                self._make_volume(mount.source, manifest)
+        binds = container_files.lay_out(self._files(instance), manifest, self._config.secrets_dir)
+        for at, mount in enumerate(manifest.mounts):
+            source = systemd_unit.source_of(mount, self._volumes)
+            if mount.type != "tmpfs" and not source.exists():
+                raise StartFailed(f"mounts[{at}]: {source} does not exist on this node", field="mounts")
+        return binds
+
+    def _files(self, instance: str) -> Path:
+        return self._state.directory(instance) / "files"
+
+    def _make_volume(self, name: str, manifest: Manifest) -> None:
+        """Make a missing volume, for the user of the first workload that has it."""
+        self._volumes.mkdir(exist_ok=True, mode=0o711)
+        with contextlib.suppress(FileExistsError):
+            (self._volumes / name).mkdir(mode=0o755)
+            if (user := account(manifest)) is not None:
+                os.chown(self._volumes / name, user.uid, user.gid)
+
+    async def start(self, launch: Launch) -> Identity:
+        """Start a shim in a new unit.
+
+        Raises:
+            Busy: the instance's unit is still there.
+            StartFailed: with systemd's or the shim's reason.
+        """
+        spec = await asyncio.to_thread(self.ready, launch)
+        binds = await asyncio.to_thread(self._lay_out, launch.instance, launch.manifest)
+        container_files.keep_only(self._files(launch.instance), binds)
+        spec_read, spec_write = os.pipe()
+        answer_read, answer_write = os.pipe()
+        try:
+            await self._begin(launch, binds, [spec_read, answer_write])
+        except BaseException:
+            os.close(spec_write)
+            os.close(answer_read)
+            raise
+        finally:
+            os.close(spec_read)
+            os.close(answer_write)
+        answer = await asyncio.to_thread(shims.converse, spec_write, spec, answer_read)
+        unit = systemd_unit.unit_of(self._node, launch.instance)
+        if answer is None:
+            with contextlib.suppress(StartFailed):
+                await self._systemd.ask("KillUnit", "ssi", unit, "all", int(signal.SIGKILL))
+            answer = f"the shim did not answer in {shims.START_SECONDS:g} s"
+        return self.begun(launch, answer or f"systemd ran no shim: journalctl --unit {unit} says why")
+
+    async def _begin(self, launch: Launch, binds: list[Bind], fds: list[int]) -> None:
+        """Start the unit, once the instance's former unit is gone."""
+        unit = systemd_unit.unit_of(self._node, launch.instance)
+        words = shims.command(self._state.directory(launch.instance))
+        variables = shims.variables(self._environ)
+        wanted = systemd_unit.properties(self._node, launch, words, variables, binds, self._volumes)
+        give_up = self._clock.mono() + LEAVE_SECONDS
+        while True:
+            try:
+                await self._systemd.ask(
+                    "StartTransientUnit", "ssa(sv)a(sa(sv))", unit, "fail", wanted, [], fds=fds
+                )
+            except SystemdSilent as error:
+                self._told(error.message)
+                raise
+            except SystemdRefused as error:
+                if error.name != SYSTEMD + ".UnitExists":
+                    raise
+                await self._refuse_foreign(unit, words)
+                if self._state.shim_holds(launch.instance) or self._clock.mono() > give_up:
+                    raise Busy(f"the unit {unit} of this instance is still there") from error
+                await self._clock.sleep(0.05)
+            else:
+                return
+
+    async def _refuse_foreign(self, unit: str, words: list[str]) -> None:
+        """Refuse to wait for a unit of that name that runs something else than this instance's shim."""
+        path = await self._systemd.ask("LoadUnit", "s", unit)
+        runs = await self._property(path, "Service", "ExecStart")
+        fragment = await self._property(path, "Unit", "FragmentPath")
+        if (runs or fragment) and [each[1] for each in runs] != [words]:
+            found = " ".join(runs[0][1]) if runs else fragment
+            raise StartFailed(f"systemd has another unit {unit}, which farmd did not start: {found}")
+
+    async def _property(self, path: str, interface: str, name: str) -> Any:
+        found = await self._systemd.ask(
+            "Get",
+            "ss",
+            f"{SYSTEMD}.{interface}",
+            name,
+            path=path,
+            interface="org.freedesktop.DBus.Properties",
+        )
+        return found.value
+
+    async def check(self, identity: Identity, manifest: Manifest, command: Sequence[str]) -> int:
+        """Run a health check's command; it sees the files that the workload sees."""
+        if not systemd_unit.has_view(manifest):
+            return await super().check(identity, manifest, command)
+        user = account(manifest)
+        words = ["nsenter", f"--target={identity.pid}", "--mount", "--"]
+        if user is not None:
+            groups = ",".join(map(str, user.groups))
+            words += ["setpriv", f"--reuid={user.uid}", f"--regid={user.gid}", f"--groups={groups}", "--"]
+        words += ["env", f"--chdir={self._folder(manifest, identity.instance)}", "--", *command]
+        return await self._run_check(identity, manifest, words, cwd="/", user=None)
+
+    async def close(self) -> None:
+        """Drop the connection; units are left as they are."""
+        self._systemd.close()
