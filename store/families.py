@@ -65,6 +65,8 @@ class Family(Generic[T]):
         owner_label: the label of pods that holds the id of their owner; empty: its records own no pods.
         claimed: it is a kind of work: ``locks/``, ``work/`` and ``status/`` hold keys of its items.
         status: the type of the status of such an item.
+        during: names the item, as ``<family>/<id>``, during which a record of it owns pods by itself, such
+            as a service's hook; empty: it owns none.
         leaves: the fields of a part of one of its records that others may change, too (R14).
         named: people name its records: ``names/<family>/`` holds the id for each name.
     """
@@ -86,6 +88,7 @@ class Family(Generic[T]):
     status: type[ItemStatus] = Status
     named: bool = False
     leaves: frozenset[str] = frozenset()
+    during: Callable[[T], str] | None = None
 
     @property
     def sharded(self) -> bool:
@@ -129,7 +132,13 @@ ROLLOUTS: Family[Rollout] = Family(
     named=True,
 )
 SERVICES: Family[Service] = Family(
-    name="services", record=Service, refers=1, younger=True, named=True, leaves=frozenset({"restart"})
+    name="services",
+    record=Service,
+    refers=1,
+    younger=True,
+    named=True,
+    during=lambda service: service.deployment and f"{DEPLOYMENTS.name}/{service.deployment}",
+    leaves=frozenset({"restart"}),
 )
 RCS: Family[ReplicationController] = Family(
     name="rcs",
@@ -213,6 +222,17 @@ def unknown(keys: Keys, found: Iterable[str]) -> list[str]:
 def owners() -> tuple[Family[Any], ...]:
     """Families whose records own pods."""
     return tuple(family for family in FAMILIES.values() if family.owns_pods)
+
+
+def acting(name: str, record: Any) -> str:
+    """The item, as ``<family>/<id>``, during which a record owns pods by itself; empty: it owns none."""
+    during = FAMILIES[name].during
+    return "" if during is None else during(record)
+
+
+def actors() -> tuple[Family[Any], ...]:
+    """Families whose records own pods during something else, and have no pods otherwise."""
+    return tuple(family for family in FAMILIES.values() if family.during is not None)
 
 
 def of(record: object) -> Family[Any]:

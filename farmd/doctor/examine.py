@@ -6,13 +6,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from farmd.doctor import cluster, consul, health, leftovers, orphans, presence, records, reservations, work
+from farmd.doctor import (
+    cluster,
+    consul,
+    health,
+    leftovers,
+    orphans,
+    parts,
+    presence,
+    records,
+    reservations,
+    work,
+)
 from farmd.doctor.model import Finding, Report
 from farmd.doctor.survey import Survey, survey
 from farmd.kinds import KINDS
+from store.deployments import KIND as DEPLOYMENTS
 from store.families import owners
 from store.keys import Keys
 from store.ports import Clock
+from store.services import KIND as SERVICES
+from store.services import Service
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -44,7 +58,7 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock) -> Report:
 
 def _lost(seen: Survey) -> list[Finding]:
     """Findings of records without an owner."""
-    return [*orphans.check(seen), *leftovers.check(seen), *reservations.check(seen)]
+    return [*orphans.check(seen), *leftovers.check(seen), *parts.check(seen), *reservations.check(seen)]
 
 
 def _facts(seen: Survey) -> dict[str, str]:
@@ -54,7 +68,19 @@ def _facts(seen: Survey) -> dict[str, str]:
         "cluster": named,
         **{many: str(sum(1 for _ in seen.records(name))) for many, name in counts.items()},
         "manifests": str(len(seen.manifests)),
+        **_joined(seen),
     }
+
+
+def _joined(seen: Survey) -> dict[str, str]:
+    """Services that name a deployment which is over: it is no lock any more, and harms nobody."""
+    over = [
+        service.name
+        for _, service in seen.decoded(SERVICES, Service)
+        if service.deployment
+        and seen.keys.record(DEPLOYMENTS, service.deployment) not in seen.trees[DEPLOYMENTS]
+    ]
+    return {"services with a deployment that is over": ", ".join(sorted(over))} if over else {}
 
 
 def _unique(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

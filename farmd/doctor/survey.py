@@ -17,7 +17,7 @@ from store.families import Family
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.manifests import Manifest
-from store.named import Named, Owner
+from store.named import Owner
 from store.ports import Clock
 from store.reality import Reality
 from store.registration import sentinel_value
@@ -88,7 +88,7 @@ class Survey:
             for entry, record in self.decoded(family.name, family.record):
                 yield family, entry, record
 
-    def named(self) -> Iterator[tuple[Entry, Named]]:
+    def named(self) -> Iterator[tuple[Entry, Any]]:
         """The records that people name and that decode."""
         for family in families.FAMILIES.values():
             if family.named and family.record is not None:
@@ -126,8 +126,23 @@ class Survey:
         return tuple(self.keys.record(name, owner) for name in (*known, *unknown))
 
     def owned(self, owner: str) -> bool:
-        """Whether that owner exists, in any family."""
-        return any(key in self.trees[self.short(key).partition("/")[0]] for key in self.owner_keys(owner))
+        """Whether that owner exists, in any family, or owns pods during something that goes on."""
+        there = any(key in self.trees[self.short(key).partition("/")[0]] for key in self.owner_keys(owner))
+        return there or any(self._acts(family.name, owner) for family in families.actors())
+
+    def _acts(self, family: str, item: str) -> bool:
+        entry = self.trees[family].get(self.keys.record(family, item))
+        if entry is None:
+            return False
+        try:
+            during = families.acting(family, families.decode(self.keys, family, entry))
+        except RecordInvalid:
+            return True  # nobody can tell
+        kind, _, of = during.partition("/")
+        if not kind:
+            return False
+        doubtful = bool(self.sentinel(self.keys.sentinel(self.keys.tree(kind))))
+        return doubtful or self.keys.record(kind, of) in self.trees[kind]
 
 
 async def _readable(client: ConsulClient, keys: Keys, trees: Mapping[str, Mapping[str, Entry]]) -> None:

@@ -7,6 +7,7 @@ without the node's own sentinel proves no absence (R20).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -119,6 +120,13 @@ async def find_owner(client: ConsulClient, keys: Keys, owner_id: str) -> Owner:
                 return owner_of(family.name, families.decode(keys, family.name, entry))
             except RecordInvalid as error:
                 return Owner("", owner_id, error.message)
+    for family in families.actors():
+        entry = await client.read(keys.record(family.name, owner_id))
+        with suppress(RecordInvalid):
+            record = None if entry is None else families.decode(keys, family.name, entry)
+            if record is not None and (during := families.acting(family.name, record)):
+                title = kinds.title(family.name, record.name)
+                return Owner("", title, f"{during} runs it, and takes it away once it has ended")
     return nobody(owner_id)
 
 

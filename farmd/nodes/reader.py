@@ -68,14 +68,14 @@ async def _reasons(left: tuple[Leftover, ...], context: Context) -> tuple[str, .
     """Why the pods stay that a drain waits for, from their owners' statuses."""
     reasons = []
     for owner in sorted({pod.owner for pod in left})[:OWNERS_AT_MOST]:
-        known = _owner(context, owner)
+        known = _owner(context, owner) or await leftovers.find_owner(context.client, context.keys, owner)
         reasons.append(await leftovers.reason(context.client, context.keys, owner, known))
     return tuple(text for text in reasons if text)
 
 
-def _owner(context: Context, owner_id: str) -> leftovers.Owner:
+def _owner(context: Context, owner_id: str) -> leftovers.Owner | None:
     for tree in context.caches.owners():
         stored = tree.get(context.keys.record(tree.family, owner_id))
         if stored is not None:
             return leftovers.owner_of(tree.family, stored.record)
-    return leftovers.nobody(owner_id)
+    return None

@@ -1,0 +1,93 @@
+"""Finds what belonged to something that is gone: parts of a service, volumes that were made for one, names of
+volumes that no node has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from farmd.doctor.model import Finding, Removal
+from farmd.doctor.survey import Survey
+from farmd.kinds import title
+from store import codec
+from store.families import FAMILIES
+from store.nodes import Node
+from store.services import KIND as SERVICES
+from store.services import Service
+from store.volumes import KIND as VOLUMES
+
+CODES = frozenset({"part-of-nobody", "volume-of-nobody", "stale-name"})
+
+
+def check(survey: Survey) -> list[Finding]:
+    """The findings; none while a tree that matters is in doubt."""
+    if not survey.proven(SERVICES, "nodes"):
+        return []
+    return [*_parts(survey), *_volumes(survey), *_names(survey)]
+
+
+def _parts(survey: Survey) -> Iterator[Finding]:
+    """Records that belong to one that is gone: people may not change them, and nobody else ever will."""
+    for entry, record in survey.named():
+        of, _, item = getattr(record, "part_of", "").partition("/")
+        whole = survey.keys.record(of, item)
+        if of not in FAMILIES or whole in survey.trees[of]:
+            continue
+        key, value = survey.short(entry.key), codec.rewrite(replace(record, part_of=""), entry.value)
+        family, writes = key.partition("/")[0], ((entry.key, entry.modify_index, value),)
+        yield Finding(
+            "part-of-nobody",
+            key,
+            f"{title(family, record.name)} is part of {of}/{item}, which does not exist",
+            f"farmctl doctor --fix {key} leaves it to people; its pods stay",
+            Removal(family, record.id, (), absent=(whole,), writes=writes),
+        )
+
+
+def _volumes(survey: Survey) -> Iterator[Finding]:
+    """Volumes that were made for services which are gone; each node's are one finding."""
+    known = {text for _, service in survey.decoded(SERVICES, Service) for text in (service.id, service.name)}
+    known |= survey.ids(SERVICES)
+    for entry, node in survey.decoded("nodes", Node):
+        gone = {name for name, volume in node.volumes.items() if volume.service not in {"", *known}}
+        if not gone:
+            continue
+        freed = {
+            name: replace(volume, service="") if name in gone else volume
+            for name, volume in node.volumes.items()
+        }
+        value = codec.rewrite(replace(node, volumes=freed), entry.value)
+        yield Finding(
+            "volume-of-nobody",
+            survey.short(entry.key),
+            f"the services that {', '.join(sorted(gone))} were made for do not exist; the data are kept",
+            f"farmctl volume delete NAME --node {survey.keys.last_part(entry.key)} if they are not needed, or"
+            f" farmctl doctor --fix {survey.short(entry.key)} keeps them as nobody's",
+            Removal(
+                "nodes",
+                survey.keys.last_part(entry.key),
+                (),
+                writes=((entry.key, entry.modify_index, value),),
+            ),
+        )
+
+
+def _names(survey: Survey) -> Iterator[Finding]:
+    """Names of volumes that no node has: nobody could make one of that name."""
+    nodes = dict(survey.decoded("nodes", Node))
+    if len(nodes) < sum(1 for _ in survey.well_formed("nodes")):
+        return  # one that does not decode may have it
+    there = {name for node in nodes.values() for name in node.volumes}
+    tree = f"{survey.keys.tree('names')}{VOLUMES}/"
+    for entry in survey.well_formed("names"):
+        name = entry.key.removeprefix(tree)
+        if entry.key.startswith(tree) and name not in there:
+            yield Finding(
+                "stale-name",
+                survey.short(entry.key),
+                f"no node has a volume {name!r}, and none of that name can be made",
+                f"farmctl doctor --fix {survey.short(entry.key)} removes it",
+                Removal(VOLUMES, name, ((entry.key, entry.modify_index),)),
+            )
