@@ -1,7 +1,7 @@
 """A container engine of the tests' own: podman with runc, with a network, limits and storage in one folder.
 
 Podman has to be installed, because networks and limits need root and the system's own parts. Images are made
-from busybox; nothing is pulled from a registry.
+from busybox; what is pulled comes from registries that the tests started.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests import reaper
@@ -40,9 +41,12 @@ class EngineMissing(Exception):
 
 
 class PodmanEngine:
-    """``podman system service`` on a socket; ends with the ``with`` block, with all its containers."""
+    """``podman system service`` on a socket; ends with the ``with`` block, with all its containers.
 
-    def __init__(self) -> None:
+    ``registries``: those that it asks without TLS. ``disk``: an existing folder for all that it stores.
+    """
+
+    def __init__(self, registries: Sequence[str] = (), disk: Path | None = None) -> None:
         missing = [package for name, package in PARTS.items() if shutil.which(name, path=_path()) is None]
         if missing or os.geteuid() != 0:
             what = (
@@ -51,22 +55,26 @@ class PodmanEngine:
             raise EngineMissing(f"the tests of containers need podman with runc: {what}")
         self._folder = Path(tempfile.mkdtemp(prefix="farmd-engine-"))
         (self._folder / "containers.conf").write_text(_CONFIG.format(folder=self._folder))
+        (self._folder / "registries.conf").write_text(
+            "".join(f'[[registry]]\nlocation = "{each}"\ninsecure = true\n' for each in registries)
+        )
         (self._folder / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
         self.environment = {
             "PATH": _path(),
             "HOME": str(self._folder),
             "CONTAINERS_CONF": str(self._folder / "containers.conf"),
-            "TMPDIR": str(self._folder),
+            "CONTAINERS_REGISTRIES_CONF": str(self._folder / "registries.conf"),
+            "TMPDIR": str(disk or self._folder),
         }
-        storage = ["--root", "root", "--runroot", "run", "--tmpdir", "tmp", "--storage-driver", "vfs"]
-        words = [str(self._folder / word) if word in {"root", "run", "tmp"} else word for word in storage]
-        self._podman = ["podman", *words]
+        storage = ["--root", str((disk or self._folder) / "root"), "--storage-driver", "vfs"]
+        storage += ["--runroot", str(self._folder / "run"), "--tmpdir", str(self._folder / "tmp")]
+        self._podman = ["podman", *storage]
         self.url = f"unix://{self._folder}/api.sock"
         self._service: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> PodmanEngine:
         try:
-            self.run("import", "-q", "-", IMAGE, given=_busybox())
+            self.run("import", "-q", "-", IMAGE, given=busybox())
             self.start()
         except BaseException:
             self.__exit__()
@@ -87,7 +95,7 @@ class PodmanEngine:
         with (self._folder / "podman.log").open("ab") as log:
             self._service = subprocess.Popen(
                 self.command("system", "service", "--time", "0", self.url),
-                env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=self._folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
         reaper.started(self._service.pid)
@@ -136,7 +144,7 @@ def _path() -> str:
     return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
-def _busybox() -> bytes:
+def busybox() -> bytes:
     """A root folder of busybox alone, as a tar archive."""
     binary = shutil.which("busybox", path=_path())
     assert binary is not None

@@ -99,7 +99,8 @@ class Registry:
             config = {
                 "architecture": platform,
                 "os": "linux",
-                "config": {"Cmd": ["/bin/sh"], "Env": ["PATH=/bin"]},
+                # Images of two names differ, so that no engine takes one for the other.
+                "config": {"Cmd": ["/bin/sh"], "Env": ["PATH=/bin"], "Labels": {"name": name}},
                 "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
             }
             manifest = {

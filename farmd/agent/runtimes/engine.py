@@ -7,6 +7,7 @@ are not interpreted: engines differ in them, so callers look at what is there af
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Awaitable, Mapping
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from farmd.agent.errors import StartFailed
+from store import images
 
 T = TypeVar("T")
 
@@ -103,11 +105,15 @@ class Engine:
             raise EngineRefused(_one_line(error.message)) from error
         except (aiohttp.ClientError, OSError) as error:
             raise EngineSilent(f"the container engine at {self.url} does not answer: {error}") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            # Something else answers there, such as a proxy: aiodocker trusts every answer.
+            raise EngineSilent(f"what answers at {self.url} is no container engine: {error!r}") from error
 
     async def listed(self, label: str) -> list[Mapping[str, Any]]:
         """All containers with a label, also those that ended."""
         found = await self.ask(self.docker.containers.list(all=True, filters={"label": [label]}))
-        return [each._container for each in found]
+        with self._translated():
+            return [{"Id": str(each["Id"]), "State": str(each["State"])} for each in found]
 
     async def inspected(self, container: str) -> Mapping[str, Any]:
         """All about one container."""
@@ -137,19 +143,36 @@ class Engine:
                 yield line
 
     async def pull(self, image: str, auth: Mapping[str, str] | None, platform: str) -> None:
-        """Pull an image.
+        """Pull an image; the engine gives it up when this is cancelled.
 
         Raises:
             EngineSilent: nothing came for too long.
             EngineRefused: the registry or the engine refused, or the disk is full.
         """
-        pieces = self.docker.images.pull(
-            image, auth=dict(auth) if auth else None, platform=platform or None, stream=True
-        )
-        async with contextlib.aclosing(self.stream(pieces, PULL_SILENCE_SECONDS)) as told:
-            async for piece in told:
-                if "error" in piece:
-                    raise EngineRefused(_one_line(str(piece["error"])))
+        pieces = self.stream(self._pulled(image, auth, platform), PULL_SILENCE_SECONDS)
+        async with contextlib.aclosing(pieces) as told:
+            async for line in told:
+                with contextlib.suppress(ValueError):
+                    if "error" in (piece := json.loads(line)):
+                        raise EngineRefused(_one_line(str(piece["error"])))
+
+    async def _pulled(
+        self, image: str, auth: Mapping[str, str] | None, platform: str
+    ) -> AsyncGenerator[bytes, None]:
+        """What the engine tells of a pull, line by line.
+
+        aiodocker takes no login for an image without a registry's name, and closes no pull that hangs.
+        """
+        reference = images.parse(image)
+        # Without a tag an engine would pull all tags.
+        whole = image if reference.tag or reference.digest else f"{image}:latest"
+        asked = {"fromImage": whole} | ({"platform": platform} if platform else {})
+        login = base64.urlsafe_b64encode(json.dumps(dict(auth or {})).encode()).decode()
+        headers = {"X-Registry-Auth": login} if auth else {}
+        query = self.docker._query("images/create", "POST", params=asked, headers=headers, timeout=ENDLESS)
+        async with query as response, response:
+            async for line in response.content:
+                yield line
 
     async def close(self) -> None:
         """Drop the connections."""

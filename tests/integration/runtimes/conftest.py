@@ -12,13 +12,34 @@ import pytest
 from farmd.agent.model import ContainerConfig, SystemdConfig
 from tests.agents import Agents, agents_on
 from tests.engine import EngineMissing, PodmanEngine
+from tests.ports import free_ports
+from tests.registry import Registry
 from tests.systemd import INSIDE
 
 
 @pytest.fixture(scope="session")
-def shared_engine() -> Iterator[PodmanEngine]:
+def shared_registry(tmp_path_factory: pytest.TempPathFactory) -> Registry:
+    """One that the engine knows, and that no test has started yet."""
+    return Registry(tmp_path_factory.mktemp("registry"))
+
+
+@pytest.fixture
+def registry(shared_registry: Registry) -> Iterator[Registry]:
+    """A real registry, which asks nobody for a login."""
+    with shared_registry:
+        yield shared_registry
+
+
+@pytest.fixture(scope="session")
+def odd_port() -> int:
+    """The port of servers that the engine takes for registries, and that tests make as odd as they like."""
+    return free_ports(1)[0]
+
+
+@pytest.fixture(scope="session")
+def shared_engine(shared_registry: Registry, odd_port: int) -> Iterator[PodmanEngine]:
     try:
-        engine = PodmanEngine()
+        engine = PodmanEngine([shared_registry.host, f"127.0.0.1:{odd_port}"])
     except EngineMissing as error:
         pytest.fail(str(error), pytrace=False)
     with engine:
