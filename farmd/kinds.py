@@ -106,6 +106,7 @@ KINDS: dict[str, KindOfWork] = {
             asked="farmd.deploy.noun:DEPLOYMENT",
             group="farmd.cli.deployment:deployment",
             title="Deployments: bring services to what a file says, and back.",
+            ended="farmd.deploy.waiting:end",
             features=("deploy.1",),
             selectable=True,
             guarded=True,

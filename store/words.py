@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 
 def count_of(count: int, noun: str) -> str:
     """``1 pod``, ``2 pods``."""
@@ -11,3 +13,14 @@ def count_of(count: int, noun: str) -> str:
 def share(count: int, total: int, noun: str) -> str:
     """``1 of 1 pod``, ``1 of 2 pods``."""
     return f"{count} of {count_of(total, noun)}"
+
+
+def lasting(seconds: float) -> str:
+    """A length of time in two units at most: ``8s``, ``4m12s``, ``2h5m``, ``3d4h``."""
+    left = max(0, round(seconds))
+    units = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+    for (unit, size), (smaller, less) in pairwise(units):
+        if left >= size:
+            rest = left % size // less
+            return f"{left // size}{unit}{f'{rest}{smaller}' if rest else ''}"
+    return f"{left}s"

@@ -45,6 +45,7 @@ _DONE = {
     "revert": "turning back",
     "abort": "ending",
     "scale": "scaled",
+    "rollback": "rolling back",
 }
 
 
@@ -123,16 +124,25 @@ async def _write(
 
 def confirm(invocation: Invocation, destructive: Sequence[Change]) -> None:
     """Ask before a destructive change, on a terminal; elsewhere ``-y`` is needed."""
-    if not destructive or invocation.settings.yes:
+    if destructive:
+        names = _shortened(list(dict.fromkeys(title(change) for change in destructive)))
+        ask(invocation, f"Change {names}?", f"{destructive[0].action} {names} is destructive")
+
+
+def ask(invocation: Invocation, question: str, why: str) -> None:
+    """Ask on a terminal; elsewhere ``-y`` is needed, because of the reason ``why``.
+
+    Raises:
+        Unconfirmed: there is no terminal to ask on, and ``-y`` is missing. Declined: a person said no.
+    """
+    if invocation.settings.yes:
         return
-    names = list(dict.fromkeys(title(change) for change in destructive))
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise Unconfirmed(
-            f"{destructive[0].action} {_shortened(names)} is destructive, and nobody can be asked here",
-            hint="pass -y to go on, or --dry-run to look",
+            f"{why}, and nobody can be asked here", hint="pass -y to go on, or --dry-run to look"
         )
     with _interruptible():
-        agreed = click.confirm(f"Change {_shortened(names)}?", err=True)
+        agreed = click.confirm(question, err=True)
     if not agreed:
         raise Declined("declined; nothing was written")
 

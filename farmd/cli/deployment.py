@@ -1,7 +1,18 @@
-"""``farmctl deployment``: the commands of every noun that is read."""
+"""``farmctl deployment``: the commands of every noun that is read, and what people say while one lasts."""
 
 from __future__ import annotations
 
 from farmd.cli.nouns import group
 
-deployment = group("deployments", edited=False)
+_WORDS = "farmd.cli.deployment_words"
+
+deployment = group(
+    "deployments",
+    {
+        "status": (f"{_WORDS}:status", "How far a deployment is, service by service."),
+        "pause": (f"{_WORDS}:pause", "Stop a deployment where it is."),
+        "resume": (f"{_WORDS}:resume", "Go on after a pause or a failure."),
+        "rollback": (f"{_WORDS}:rollback", "Turn back to what the services were."),
+    },
+    edited=False,
+)

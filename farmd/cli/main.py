@@ -77,7 +77,7 @@ def farmctl() -> None:
     Consul is found as by every Consul tool: CONSUL_HTTP_ADDR, CONSUL_HTTP_TOKEN_FILE, CONSUL_CACERT, …
 
     Exit codes: 0 ok, 1 failure, 2 usage, 3 changes are due, 4 not found, 5 conflict or locked, 6 denied,
-    7 store unavailable, 8 timeout while waiting, 10 declined, 130 interrupted.
+    7 store unavailable, 8 timeout while waiting, 9 ended otherwise, 10 declined, 130 interrupted.
     """
 
 

@@ -145,10 +145,12 @@ def deleting(noun: Noun[Any, Any]) -> click.Command:
     return command("delete", mutates=True, waits=True)(names(option(run)))
 
 
-async def converge(invocation: Invocation, noun: Noun[Any, Any], mutations: Sequence[Mutation]) -> None:
-    """With ``--wait``: wait until each has taken effect, with progress."""
+async def converge(
+    invocation: Invocation, noun: Noun[Any, Any], mutations: Sequence[Mutation], *, waits: bool = False
+) -> None:
+    """With ``--wait``: wait until each has taken effect, with progress. ``waits``: also without it."""
     settings = invocation.settings
-    if settings.wait is not True or settings.dry_run:
+    if settings.dry_run or not (waits if settings.wait is None else settings.wait):
         return
     with _going_on(invocation, mutations), progress(invocation) as report:
         for mutation in mutations:

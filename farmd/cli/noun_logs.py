@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -27,25 +28,7 @@ def showing(noun: Noun[Any, Any]) -> click.Command:
         client, keys = invocation.client, invocation.keys
         record = (await overview.row(client, keys, noun.records(client, keys), name)).record
         pods = (await overview.pods(client, keys, record)).placed
-        if not pods:
-            invocation.say(f"{noun.words.noun}/{record.name} has no pods")
-
-        async def show(pod: overview.PodRow) -> Exception | None:
-            place = f"{pod.node}/{pod.instance}"
-            prefix = f"{place}: " if len(pods) > 1 else ""
-            try:
-                await log_stream.stream(invocation, pod.node, pod.instance, wanted, prefix=prefix)
-            except (FarmdError, StoreError) as error:
-                click.echo(f"farmctl: {clean(f'{place}: {error}')}", err=True)
-                return error
-            return None
-
-        shown = await asyncio.gather(*map(show, pods)) if wanted.follow else [await show(pod) for pod in pods]
-        failed = [error for error in shown if error is not None]
-        if failed:
-            missing = all(isinstance(error, NotFound) for error in failed)
-            kind, what = (NotFound, "are not there") if missing else (AgentUnavailable, "could not be read")
-            raise kind(f"the logs of {share(len(failed), len(pods), 'pod')} {what}")
+        await stream_all(invocation, f"{noun.words.noun}/{record.name}", pods, wanted)
 
     run.__doc__ = (
         f"What the pods of a {noun.words.one} wrote.\n\n"
@@ -53,3 +36,32 @@ def showing(noun: Noun[Any, Any]) -> click.Command:
         "stderr; the others are shown."
     )
     return command("logs")(target(noun.words.noun, objects(noun.kind))(log_stream.options(run)))
+
+
+async def stream_all(
+    invocation: Invocation, title: str, pods: Sequence[overview.PodRow], wanted: log_stream.Wanted
+) -> None:
+    """What these pods wrote, one after the other; if it is to be followed, all at once.
+
+    Raises:
+        NotFound, AgentUnavailable: some could not be read; the others were shown.
+    """
+    if not pods:
+        invocation.say(f"{title} has no pods")
+
+    async def show(pod: overview.PodRow) -> Exception | None:
+        place = f"{pod.node}/{pod.instance}"
+        prefix = f"{place}: " if len(pods) > 1 else ""
+        try:
+            await log_stream.stream(invocation, pod.node, pod.instance, wanted, prefix=prefix)
+        except (FarmdError, StoreError) as error:
+            click.echo(f"farmctl: {clean(f'{place}: {error}')}", err=True)
+            return error
+        return None
+
+    shown = await asyncio.gather(*map(show, pods)) if wanted.follow else [await show(pod) for pod in pods]
+    failed = [error for error in shown if error is not None]
+    if failed:
+        missing = all(isinstance(error, NotFound) for error in failed)
+        kind, what = (NotFound, "are not there") if missing else (AgentUnavailable, "could not be read")
+        raise kind(f"the logs of {share(len(failed), len(pods), 'pod')} {what}")

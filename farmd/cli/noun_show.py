@@ -121,20 +121,24 @@ def explaining(noun: Noun[Any, Any]) -> click.Command:
     """``explain``."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        row = await _row(invocation, noun, name)
-        verdicts = await explain(invocation.client, invocation.keys, noun, row.record)
-        if invocation.settings.output in {"json", "yaml"}:
-            content = {"name": row.record.name, "id": row.record.id, **words.document(verdicts)}
-            emit(invocation, document("Explanation", content))
-        elif invocation.settings.output == "name":
-            for node in verdicts.ranking:
-                click.echo(f"node/{node}")
-        else:
-            for line in words.text(verdicts):
-                click.echo(clean(line))
+        await explained(invocation, noun, (await _row(invocation, noun, name)).record)
 
     run.__doc__ = (
         f"Why each node does or does not get one more pod of a {noun.words.one}.\n\n"
         "-o name prints the nodes that can take one, the best one first."
     )
     return command("explain")(target(noun.words.noun, objects(noun.kind))(run))
+
+
+async def explained(invocation: Invocation, noun: Noun[Any, Any], record: Any) -> None:
+    """Show why each node does or does not get one more pod of an owner."""
+    verdicts = await explain(invocation.client, invocation.keys, noun, record)
+    if invocation.settings.output in {"json", "yaml"}:
+        content = {"name": record.name, "id": record.id, **words.document(verdicts)}
+        emit(invocation, document("Explanation", content))
+    elif invocation.settings.output == "name":
+        for node in verdicts.ranking:
+            click.echo(f"node/{node}")
+    else:
+        for line in words.text(verdicts):
+            click.echo(clean(line))

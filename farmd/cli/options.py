@@ -124,8 +124,12 @@ def command(
     mutates: bool = False,
     waits: bool = False,
     negative_numbers: bool = False,
+    trailing: bool = False,
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a command of ``async def f(invocation, **own options)``; its docstring is the help."""
+    """Make a command of ``async def f(invocation, **own options)``; its docstring is the help.
+
+    ``trailing``: what stands behind the first argument belongs to the last one, options included.
+    """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         @click.pass_context
@@ -146,7 +150,10 @@ def command(
             help=function.__doc__,
             common=common,
             # Without this click reports -1 as an unknown option, where a person wrote a bad number.
-            context_settings={"ignore_unknown_options": negative_numbers},
+            context_settings={
+                "ignore_unknown_options": negative_numbers,
+                "allow_interspersed_args": not trailing,
+            },
         )
 
     return decorate

@@ -1,4 +1,4 @@
-"""``farmctl service``: names for pods that serve."""
+"""``farmctl service``: what people deploy, and names for pods that serve."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ import click
 from farmd.cli.lazy import LazyGroup
 
 _COMMANDS = {
+    "run": ("farmd.cli.service_deploy:run", "Deploy one service from an image."),
+    "scale": ("farmd.cli.service_deploy:scale", "Change how many pods a service has."),
+    "rollback": ("farmd.cli.service_deploy:rollback", "Make a service what it was at a revision."),
     "create": ("farmd.cli.service_edit:create", "Name the pods that serve."),
     "list": ("farmd.cli.service_show:list_", "All services."),
     "describe": ("farmd.cli.service_show:describe", "One service with its endpoints and history."),
     "endpoints": ("farmd.cli.service_show:endpoints", "Address and port of each pod that serves."),
-    "delete": ("farmd.cli.service_edit:delete", "Delete services; the pods stay."),
+    "pods": ("farmd.cli.service_pods:pods", "The pods of a service."),
+    "history": ("farmd.cli.service_show:history", "The revisions of a service."),
+    "logs": ("farmd.cli.service_pods:logs", "What the pods of a service wrote."),
+    "explain": ("farmd.cli.service_pods:explain", "Why each node does or does not get its pods."),
+    "delete": ("farmd.cli.service_edit:delete", "Delete services; those that were deployed with their pods."),
 }
 
 
 @click.group("service", cls=LazyGroup, lazy=_COMMANDS)
 def service() -> None:
-    """Services: names for the pods that serve, whichever controllers own them."""
+    """Services: what was deployed, and names for the pods that serve, whichever controllers own them."""

@@ -1,6 +1,8 @@
-"""``farmctl service list | describe | endpoints``."""
+"""``farmctl service list | describe | endpoints | history``."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import click
 
@@ -13,7 +15,7 @@ from farmd.cli.tables import Column, Table
 from farmd.services import commands
 from farmd.services.endpoints import Endpoint, serving
 from store.audit import AuditReader, Filter
-from store.services import KIND, NOUN
+from store.services import KIND, NOUN, Revision
 from store.times import plain, rfc3339
 
 HISTORY = 8
@@ -29,7 +31,13 @@ async def list_(invocation: Invocation) -> None:
         columns = (
             Column("NAME", lambda row: row.record.name),
             Column("ID", lambda row: row.record.id, wide=True),
+            Column("PROJECT", lambda row: row.record.project or "-"),
+            Column("MODE", lambda row: row.record.mode or "-"),
+            Column("HEALTHY", lambda row: f"{row.healthy}/{row.desired}"),
+            Column("REVISION", lambda row: str(row.record.revision or "-")),
+            Column("DEPLOYMENT", lambda row: row.deployment or "-"),
             Column("PORT", lambda row: row.record.port),
+            Column("IMAGE", lambda row: row.record.version.image if row.record.version else "-", wide=True),
             Column("ACTIVE", _active),
             Column("AGE", lambda row: ago(now, row.record.created), wide=True),
         )
@@ -38,7 +46,7 @@ async def list_(invocation: Invocation) -> None:
             rows=rows,
             columns=columns,
             name=lambda row: f"{NOUN}/{row.record.name}",
-            plain=lambda row: plain(row.record) | {"serving": row.serving, "gone": row.gone},
+            plain=_plain,
             broken=broken,
             empty="no services",
         )
@@ -55,16 +63,17 @@ async def describe(invocation: Invocation, name: str) -> None:
     record = row.record
     _, sightings = await commands.Watch(call, record.id).look()
     found = serving(sightings, ())
-    history = await AuditReader(call.client, call.keys).read(Filter(kind=KIND, item=record.id), HISTORY)
+    changes = await AuditReader(call.client, call.keys).read(Filter(kind=KIND, item=record.id), HISTORY)
     if invocation.settings.output in {"json", "yaml"}:
-        told = {"serving": row.serving, "gone": row.gone, "endpoints": plain(found)}
-        emit(invocation, document("Service", {**plain(record), **told, "history": plain(history)}))
+        told = {"endpoints": plain(found), "revisions": plain(record.history), "history": plain(changes)}
+        emit(invocation, document("Service", _plain(row) | told))
     elif invocation.settings.output == "name":
         click.echo(f"{NOUN}/{record.name}")
     else:
         facts = [
             ("Name", record.name),
             ("Id", record.id),
+            *_deployed(row),
             ("Port", record.port),
             ("Active", _active(row)),
             ("Labels", pairs(record.labels)),
@@ -72,7 +81,7 @@ async def describe(invocation: Invocation, name: str) -> None:
             ("Endpoints", f"{len(found)} of {len(sightings)} pods"),
             *(("Endpoint", f"{_where(each)}  {each.node}/{each.instance}") for each in found),
         ]
-        noun_tables.describe(invocation, facts, None, history)
+        noun_tables.describe(invocation, facts, None, changes)
 
 
 @command("endpoints", lists=True)
@@ -100,6 +109,64 @@ async def endpoints(invocation: Invocation, name: str) -> None:
         )
 
     await show(invocation, read)
+
+
+@command("history", lists=True)
+@target(NOUN, objects(KIND))
+async def history(invocation: Invocation, name: str) -> None:
+    """The revisions of a service that deployments made, the newest first; failed ones have their reason."""
+
+    async def read() -> Table:
+        record, now = (await commands.row(invocation.call, name)).record, invocation.call.clock.now()
+
+        def number(row: Revision) -> str:
+            return f"{row.number}{' (now)' if row.number == record.revision else ''}"
+
+        return Table(
+            kind="Revision",
+            rows=record.history,
+            columns=(
+                Column(
+                    "REVISION", lambda row: f"{row.number}{' (now)' if row.number == record.revision else ''}"
+                ),
+                Column("RESULT", lambda row: row.result),
+                Column("REPLICAS", lambda row: str(row.version.replicas)),
+                Column("IMAGE", lambda row: row.version.image),
+                Column("AGE", lambda row: ago(now, row.at)),
+                Column("BY", lambda row: row.by),
+                Column("DEPLOYMENT", lambda row: row.deployment[:8]),
+                Column("REASON", lambda row: row.reason),
+            ),
+            name=lambda row: f"{NOUN}/{record.name}@{row.number}",
+            plain=plain,
+            empty=f"no deployment of {NOUN} {record.name} is over",
+        )
+
+    await show(invocation, read)
+
+
+def _plain(row: commands.ServiceRow) -> dict[str, Any]:
+    told = {name: getattr(row, name) for name in ("serving", "gone", "desired", "healthy")}
+    found: dict[str, Any] = {**plain(row.record), **told, "deploying": row.deployment}
+    return found
+
+
+def _deployed(row: commands.ServiceRow) -> list[tuple[str, str]]:
+    """What a deployment made of it."""
+    record, version = row.record, row.record.version
+    if not record.mode:
+        return []
+    counts = f"{row.healthy} of {row.desired} healthy"
+    return [
+        ("Project", record.project or "none"),
+        ("Mode", f"{record.mode}, {counts}"),
+        ("Revision", str(record.revision) if version is not None else "none yet"),
+        ("Image", version.image if version is not None else "none yet"),
+        (
+            "Deployment",
+            f"{row.deployment}; farmctl deployment status {row.deployment}" if row.deployment else "none",
+        ),
+    ]
 
 
 def _active(row: commands.ServiceRow) -> str:

@@ -16,7 +16,7 @@ from store import codec
 from store.entry import Entry, Stored
 from store.errors import RecordInvalid
 from store.keys import Keys, is_sentinel
-from store.nodes import NodeStore, Reserved
+from store.nodes import NodeListing, NodeStore, Reserved
 from store.pods import Pod, PodKey
 
 if TYPE_CHECKING:
@@ -30,7 +30,13 @@ async def read(
 
     Refusals name other owners; people know those by name and not by id.
     """
-    listing = await NodeStore(client, keys).list()
+    return await seen(client, keys, await NodeStore(client, keys).list(), own)
+
+
+async def seen(
+    client: ConsulClient, keys: Keys, listing: NodeListing, own: Collection[str] | None = None
+) -> tuple[FleetView, list[PodRow]]:
+    """The same, for callers that have read the nodes."""
     pods = (await overview.pods(client, keys)).placed
 
     def owner(pod: PodRow) -> str:

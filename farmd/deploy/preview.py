@@ -6,7 +6,7 @@ No value of an environment is shown, only the names of its variables.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from farmd.commands.difference import manifest_lines
@@ -24,33 +24,38 @@ from farmd.deploy.operations import (
 from farmd.deploy.project import ProjectPlan, Wanted
 from farmd.deploy.strategy import Service
 from store.images import parse
-from store.words import count_of
+from store.words import count_of, lasting
 
 _SIGNS = {"start-first": "+/-", "stop-first": "-/+"}
 
 
-def lines(title: str, plan: ProjectPlan, wanted: Wanted, machines: int) -> list[str]:
+Settings = Mapping[str, Sequence[str]]
+"""For each service the settings that change, other than those of its pods."""
+
+
+def lines(title: str, plan: ProjectPlan, wanted: Wanted, machines: int, settings: Settings) -> list[str]:
     """The whole plan, line by line."""
-    services = count_of(len(wanted.services), "service")
+    services = count_of(len(plan.specs) + len(wanted.removed), "service")
     told = [f"{title}: {services} on {count_of(machines, 'machine')}"]
     told += [f"+ create volume {each.volume.volume_name} on {each.machine}" for each in plan.volumes]
     for each in plan.services:
-        told += _service(each, wanted.services[each.service_name], plan.standing.get(each.service_name))
+        name = each.service_name
+        told += _service(each, plan.specs.get(name), plan.standing.get(name), settings.get(name, ()))
     told += _crossing(plan, wanted)
-    return [*told, summary(plan)]
+    return [*told, summary(plan, settings)]
 
 
-def summary(plan: ProjectPlan) -> str:
+def summary(plan: ProjectPlan, settings: Settings) -> str:
     """How much there is to do, in one line."""
-    if plan.empty:
-        return "all services are as their files say"
     counts = Counter(_verb(each) for service in plan.services for each in service.operations)
     parts = [count_of(len(plan.volumes), "volume")] if plan.volumes else []
     parts += [count_of(number, verb) for verb, number in sorted(counts.items())]
-    return ", ".join(parts)
+    if not parts and settings:
+        return f"other settings of {count_of(len(settings), 'service')}"
+    return ", ".join(parts) or "all services are as they should be"
 
 
-def document(plan: ProjectPlan, wanted: Wanted) -> dict[str, Any]:
+def document(plan: ProjectPlan, settings: Settings) -> dict[str, Any]:
     """The plan for programs."""
     return {
         "volumes": [{"name": each.volume.volume_name, "machine": each.machine} for each in plan.volumes],
@@ -58,24 +63,41 @@ def document(plan: ProjectPlan, wanted: Wanted) -> dict[str, Any]:
             {
                 "name": each.service_name,
                 "new": each.service_name not in plan.standing,
-                "mode": wanted.services[each.service_name].mode,
-                "replicas": wanted.services[each.service_name].replicas,
-                "image": wanted.services[each.service_name].container.image,
+                **_spec(plan.specs.get(each.service_name)),
                 "operations": list(map(_operation, each.operations)),
+                "settings": list(settings.get(each.service_name, ())),
                 "short": list(each.short),
             }
             for each in plan.services
         ],
-        "empty": plan.empty,
+        "empty": plan.empty and not settings,
     }
 
 
-def _service(plan: Plan, spec: ServiceSpec, standing: Service | None) -> Iterator[str]:
-    if not plan.operations and not plan.short:
+def _spec(spec: ServiceSpec | None) -> dict[str, Any]:
+    if spec is None:
+        return {"removed": True}
+    return {
+        "removed": False,
+        "mode": spec.mode,
+        "replicas": spec.replicas,
+        "image": spec.container.image,
+    }
+
+
+def _service(
+    plan: Plan, spec: ServiceSpec | None, standing: Service | None, settings: Sequence[str]
+) -> Iterator[str]:
+    if spec is None:
+        yield f"- remove service {plan.service_name}"
+    elif not (plan.operations or plan.short or settings or standing is None):
         return
-    count = "global" if spec.mode == "global" else str(spec.replicas)
-    verb = "+ create" if standing is None else "~ update"
-    yield f"{verb} service {spec.name} ({count})  {_change(spec, standing)}".rstrip()
+    else:
+        count = "global" if spec.mode == "global" else str(spec.replicas)
+        verb = "+ create" if standing is None else "~ update"
+        yield f"{verb} service {spec.name} ({count})  {_change(spec, standing)}".rstrip()
+    if settings:
+        yield f"    settings     {', '.join(settings)}"
     for step, note, places in _grouped(plan):
         yield f"    {step:<13}{', '.join(places)}{'   ' + note if note else ''}"
     for text in plan.short:
@@ -113,7 +135,8 @@ def _grouped(plan: Plan) -> list[tuple[str, str, list[str]]]:
     for each in plan.operations:
         if isinstance(each, RunPreDeployOperation):
             words = " ".join(each.spec.pre_deploy.command) if each.spec.pre_deploy else ""
-            groups.setdefault(("hook", ""), []).append(f"{words} on {each.machine}")
+            limit = f", at most {lasting(each.spec.pre_deploy.timeout)}" if each.spec.pre_deploy else ""
+            groups.setdefault(("hook", ""), []).append(f"{words} on {each.machine}{limit}")
         elif isinstance(each, RunContainerOperation):
             groups.setdefault(("+ run", ""), []).append(f"on {each.machine}")
         elif isinstance(each, ReplaceContainerOperation):

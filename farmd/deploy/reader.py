@@ -1,85 +1,174 @@
-"""What stands of some services, read once from the store: for previews. It decides nothing."""
+"""What stands of some services, read once from the store, for previews and commands. It decides nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from farmd.commands import fleet
+from farmd.commands.mutation import Call
 from farmd.deploy.manifest import spec_of
 from farmd.deploy.model import ServiceSpec
-from farmd.deploy.strategy import Container, Service
+from farmd.deploy.strategy import Container
+from farmd.deploy.strategy import Service as Standing
 from farmd.overview import PodRow
 from scheduler.model import FleetView
-from store import manifests
+from store import codec, manifests
+from store.deployments import KIND, Deployment, DeploymentState, DeploymentStatus
+from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
-from store.keys import Keys
+from store.manifests import Manifest
 from store.nodes import NodeStore, NodeVolume
-from store.services import Mode, ServiceStore, Version
-
-if TYPE_CHECKING:
-    from store.consul.client import ConsulClient
+from store.services import Service, ServiceStore, Version
+from store.status import StatusStore
+from store.work import Work
 
 ENDED = frozenset({"exited", "failed", "done"})
-OWNER = "svc-"
-"""How the owner of a service's pods is called, before the service's name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """The machines, their volumes, and the services that stand on them.
+class Holding:
+    """A deployment under way, and how far it is."""
 
-    ``taken`` are the names of services that people made for owners of their own.
+    stored: Stored[Deployment]
+    state: DeploymentState | None = None
+    status: DeploymentStatus | None = None
+
+    @property
+    def resting(self) -> bool:
+        """Whether it waits for a person, so that another one may take its services over."""
+        record, state = self.stored.record, self.state
+        halted = state is not None and bool(state.halted) and record.resumed <= state.resumed
+        return record.ask == "pause" or halted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """The machines, their volumes, and services by name, with all others of the project.
+
+    ``records`` have those that no deployment has made yet; ``services`` those that have pods or a version.
+    ``released`` is what each was released as. ``holding``: the deployments that hold some of them, by id.
     """
 
     view: FleetView
-    volumes: dict[str, dict[str, NodeVolume]]
-    services: dict[str, Service]
-    taken: frozenset[str] = frozenset()
+    volumes: Mapping[str, Mapping[str, NodeVolume]]
+    records: Mapping[str, Stored[Service]] = field(default_factory=dict)
+    services: Mapping[str, Standing] = field(default_factory=dict)
+    released: Mapping[str, ServiceSpec] = field(default_factory=dict)
+    holding: Mapping[str, Holding] = field(default_factory=dict)
+
+    def holder(self, name: str) -> Holding | None:
+        """The deployment that holds a service."""
+        stored = self.records.get(name)
+        return self.holding.get(stored.record.deployment) if stored is not None else None
 
 
-async def standing(client: ConsulClient, keys: Keys, names: Collection[str]) -> Standing:
-    """All machines, and the services of these names that have pods."""
-    view, rows = await fleet.read(client, keys)
-    listing = await NodeStore(client, keys).list()
-    volumes = {name: dict(node.record.volumes) for name, node in listing.items.items() if node.record.volumes}
-    known: dict[str, ServiceSpec | None] = {}
-    found: dict[str, list[PodRow]] = {}
+async def read(call: Call, names: Collection[str], project: str = "") -> Scene:
+    """All machines, the services of these names, and those of the project."""
+    records = await services(call, names, project)
+    listing = await NodeStore(call.client, call.keys).list()
+    view, rows = await fleet.seen(call.client, call.keys, listing)
+    pods: dict[str, list[PodRow]] = {}
     for row in rows:
-        name = row.owner_name.rpartition("/")[2].removeprefix(OWNER)
-        if row.owner_name.rpartition("/")[2] == f"{OWNER}{name}" and name in names:
-            found.setdefault(name, []).append(row)
-            if row.manifest not in known:
-                known[row.manifest] = await _spec(client, keys, row)
-    services = {name: _service(name, pods, known) for name, pods in found.items()}
-    records = await ServiceStore(client, keys).list()
-    return Standing(view, volumes, services, frozenset(each.record.name for each in records.items))
+        pods.setdefault(row.owner, []).append(row)
+    deployed = {name: stored.record for name, stored in records.items() if stored.record.mode}
+    own = {name: pods.get(owner_of(record), []) for name, record in deployed.items()}
+    used = {row.manifest for each in own.values() for row in each}
+    known = await _manifests(
+        call, used | {each.version.manifest for each in deployed.values() if each.version}
+    )
+    released = {
+        name: spec_of(known[record.version.manifest], record.version)
+        for name, record in deployed.items()
+        if record.version is not None and record.version.manifest in known
+    }
+    return Scene(
+        view=view,
+        volumes={name: node.record.volumes for name, node in listing.items.items() if node.record.volumes},
+        records=records,
+        services={
+            name: _standing(record, own[name], known)
+            for name, record in deployed.items()
+            if own[name] or record.version is not None
+        },
+        released=released,
+        holding=await holding(call, {stored.record.deployment for stored in records.values()}),
+    )
 
 
-def _service(name: str, rows: list[PodRow], known: dict[str, ServiceSpec | None]) -> Service:
+async def services(call: Call, names: Collection[str], project: str = "") -> dict[str, Stored[Service]]:
+    """The services of these names, and those of the project, by name: in one request.
+
+    Raises:
+        RecordInvalid: one of these names belongs to a record that does not decode.
+    """
+    listing = await ServiceStore(call.client, call.keys).list()
+    found = {
+        stored.record.name: stored
+        for stored in listing.items
+        if stored.record.name in names or (project and stored.record.project == project)
+    }
+    if listing.broken:  # one of them may bear such a name
+        for name in sorted({*names} - found.keys()):
+            await ServiceStore(call.client, call.keys).named(name)
+    return found
+
+
+async def holding(call: Call, deployments: Iterable[str]) -> dict[str, Holding]:
+    """Those of these deployments that exist."""
+    found = await asyncio.gather(*(_holding(call, each) for each in sorted(deployments) if each))
+    return {each.stored.record.id: each for each in found if each is not None}
+
+
+def owner_of(service: Service) -> str:
+    """The id of the owner of a deployed service's pods; empty: it has none yet."""
+    return service.active[0].partition("/")[2] if service.active else ""
+
+
+async def _holding(call: Call, ident: str) -> Holding | None:
+    client, keys = call.client, call.keys
+    entry = await client.read(keys.record(KIND, ident), mode="consistent")
+    if entry is None:
+        return None
+    work = await client.read(keys.work(KIND, ident))
+    return Holding(
+        codec.stored(Deployment, entry),
+        codec.decode(Work, work.value, work.key).deployment if work is not None else None,
+        await StatusStore(client, keys, KIND, DeploymentStatus).get(ident),
+    )
+
+
+def _standing(record: Service, rows: list[PodRow], known: Mapping[str, Manifest]) -> Standing:
+    assert record.mode
+    plain = Version(manifest="-", mode=record.mode)
+    specs: dict[str, ServiceSpec | None] = {}
+    for sha in {row.manifest for row in rows}:
+        version = record.version
+        kept = version if version is not None and version.manifest == sha else plain
+        specs[sha] = spec_of(known[sha], kept) if sha in known else None
     containers = tuple(
         Container(
             place=(row.node, row.instance),
-            spec=known[row.manifest],
+            spec=specs[row.manifest],
             running=row.phase not in ENDED or row.healthy,
             done=row.phase == "done",
             failing=row.health == "critical",
         )
         for row in rows
     )
-    return Service(id=rows[0].owner, name=name, mode=_mode(rows[0]), containers=containers)
+    return Standing(id=owner_of(record), name=record.name, mode=record.mode, containers=containers)
 
 
-def _mode(row: PodRow) -> Mode:
-    """Only the owners of replicated services are listed without their noun."""
-    return "global" if "/" in row.owner_name else "replicated"
+async def _manifests(call: Call, digests: Collection[str]) -> dict[str, Manifest]:
+    """The manifests with these digests that can be read."""
 
+    async def one(sha: str) -> Manifest | None:
+        try:
+            return await manifests.read(call.client, call.keys, sha)
+        except (NotFound, RecordInvalid):
+            return None  # its pods are replaced
 
-async def _spec(client: ConsulClient, keys: Keys, row: PodRow) -> ServiceSpec | None:
-    """The spec that a pod was placed for; None if its manifest cannot be read."""
-    try:
-        manifest = await manifests.read(client, keys, row.manifest)
-    except (NotFound, RecordInvalid):
-        return None
-    return spec_of(manifest, Version(manifest=row.manifest, mode=_mode(row)))
+    wanted = sorted(digests)
+    found = await asyncio.gather(*map(one, wanted))
+    return {sha: each for sha, each in zip(wanted, found, strict=True) if each is not None}

@@ -174,7 +174,7 @@ class Reader:
             stored=stored,
             state=state,
             sights=sights,
-            shot=Snapshot(goals=goals, state=self._cluster(), paused=paused(record, state)),
+            shot=Snapshot(goals=goals, state=self._cluster(record), paused=paused(record, state)),
             planned=planned,
             unplanned=unplanned,
             frozen=min(held, default=None),
@@ -182,10 +182,10 @@ class Reader:
             after=earliest(*after),
         )
 
-    def _cluster(self) -> ClusterState:
+    def _cluster(self, record: Deployment) -> ClusterState:
         nodes, keys = self._context.caches.nodes.entries, self._context.keys
         volumes = {keys.last_part(key): node.record.volumes for key, node in nodes.items()}
-        return ClusterState(self._context.fleet.view(), volumes, self._item)
+        return ClusterState(self._context.fleet.view(), volumes, record.project)
 
     def _planned(self, record: Deployment, sights: Mapping[str, Sight]) -> tuple[ProjectPlan | None, str]:
         """The plan of all services, as the person saw it, or why there is none."""
@@ -201,7 +201,7 @@ class Reader:
         standing = {name: goal.service for name, goal in goals.items() if sights[name].said.previous}
         strategy = RollingStrategy(force_recreate=any(sight.said.recreate for sight in sights.values()))
         try:
-            return plan_project(self._cluster(), wanted, standing, strategy), ""
+            return plan_project(self._cluster(record), wanted, standing, strategy), ""
         except (NoMachine, VolumeRefused) as error:
             return None, error.message
 

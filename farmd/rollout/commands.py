@@ -17,7 +17,6 @@ from farmd.rollout import noun
 from farmd.rollout.creation import begin, toward
 from farmd.rollout.stages import goals, minimum, unrested
 from farmd.rollout.view import Sight
-from farmd.rollout.words import lasting
 from store import codec, manifests, operations
 from store.entry import Stored
 from store.errors import Conflict, NotFound, RecordInvalid
@@ -26,6 +25,7 @@ from store.operations import Operation
 from store.policies import Policy
 from store.rollouts import KIND, Rollout, RolloutState, RolloutStatus
 from store.status import StatusStore
+from store.words import lasting
 from store.work import Work
 
 

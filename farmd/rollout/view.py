@@ -6,15 +6,15 @@ folded.
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 
+from farmd.commands.folding import fitting
 from farmd.rollout.estimate import Estimate, estimated
-from farmd.rollout.words import floored, lasting
+from farmd.rollout.words import floored
 from store.rollouts import GateStatus, Rollout, RolloutStatus, SideStatus
+from store.words import lasting
 
 BAR = 10
-LEAST_WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +118,3 @@ def bar(side: SideStatus, whole: int) -> str:
     """How many of all pods are available in this version."""
     full = round(BAR * min(side.available, whole) / whole)
     return "█" * full + "░" * (BAR - full)
-
-
-def fitting(told: list[str], width: int) -> list[str]:
-    """The lines, folded where they are longer than the width."""
-    if not width:
-        return told
-    folded = (
-        textwrap.wrap(
-            line,
-            max(width, LEAST_WIDTH),
-            subsequent_indent="    ",
-            drop_whitespace=True,
-            break_on_hyphens=False,
-        )
-        for line in told
-    )
-    return [line for each in folded for line in each]

@@ -6,16 +6,17 @@ from msgspec.structs import replace
 
 from farmd import overview
 from farmd.commands import waiting
+from farmd.commands.folding import fitting
 from farmd.commands.mutation import Call, Change
 from farmd.commands.waiting import Look, Report
 from farmd.rollout import view
 from farmd.rollout.commands import history, sight
 from farmd.rollout.noun import live
-from farmd.rollout.words import lasting
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.errors import NotFound
 from store.history import Ended
 from store.rollouts import Ending, Rollout, RolloutStatus
+from store.words import lasting
 
 ASKED: dict[str, Ending] = {"rollout.revert": "reverted", "rollout.abort": "aborted"}
 """How a rollout ends if it ends as was asked; otherwise with the new version."""
@@ -55,7 +56,7 @@ async def look(call: Call, change: Change) -> Look:
         over = await _ended(call, change)
         told = f"{over.outcome}: {over.reason}"
         end = [f"{over.name}  {over.outcome} after {lasting(over.ended - over.began)}: {over.reason}"]
-        return replace(found, reason=told, draw=lambda width: view.fitting(end, width))
+        return replace(found, reason=told, draw=lambda width: fitting(end, width))
     status = row.status if isinstance(row.status, RolloutStatus) else None
     return replace(
         found,

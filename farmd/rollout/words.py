@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 
 def floored(floor: int, old: int, new: int, ailing: str = "") -> str:
     """``floor 9 = 7 old + 2 new: nothing may leave until n7/web is available``.
@@ -16,14 +14,3 @@ def floored(floor: int, old: int, new: int, ailing: str = "") -> str:
         return f"{told}: {old + new - floor} may leave"
     until = f" until {ailing} is available" if ailing else ""
     return f"{told}: nothing may leave{until}"
-
-
-def lasting(seconds: float) -> str:
-    """A length of time in two units at most: ``8s``, ``4m12s``, ``2h5m``, ``3d4h``."""
-    left = max(0, round(seconds))
-    units = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
-    for (unit, size), (smaller, less) in pairwise(units):
-        if left >= size:
-            rest = left % size // less
-            return f"{left // size}{unit}{f'{rest}{smaller}' if rest else ''}"
-    return f"{left}s"

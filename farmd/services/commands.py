@@ -6,7 +6,7 @@ an edit respects its mutation lock (R13).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,9 +18,10 @@ from farmd.commands.parts import refuse_part
 from farmd.kinds import KINDS, family_of, title
 from farmd.services.endpoints import Endpoint, Sighting, host
 from store import codec, manifests, operations
+from store.deployments import Deployment
 from store.entry import Entry, Stored
 from store.errors import Conflict, InputInvalid, RecordInvalid
-from store.families import FAMILIES, ROLLOUTS, owners, owns_pods
+from store.families import DEPLOYMENTS, FAMILIES, ROLLOUTS, owners, owns_pods
 from store.keys import is_sentinel, valid_name
 from store.named import NamedRecords, Owner
 from store.nodes import Agent
@@ -30,11 +31,18 @@ from store.services import KIND, NOUN, Service, ServiceStore, reference
 
 
 class ServiceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A service, and its owners as people write them; ``gone`` are those that do not exist."""
+    """A service, and its owners as people write them; ``gone`` are those that do not exist.
+
+    ``desired`` and ``healthy`` count their pods as they last reported them. ``deployment`` is the name of the
+    deployment that changes it now.
+    """
 
     record: Service
     serving: list[str]
     gone: list[str]
+    desired: int = 0
+    healthy: int = 0
+    deployment: str = ""
 
 
 async def create(call: Call, name: str, port: str, owners: Sequence[str]) -> Mutation:
@@ -65,10 +73,13 @@ async def delete(call: Call, target: str) -> Mutation:
 
     Raises:
         NotFound: there is none. Locked: somebody holds its mutation lock.
-        Conflict: a rollout switches it.
+        Conflict: a rollout switches it, or a deployment made it.
     """
     store = ServiceStore(call.client, call.keys)
     stored = await store.find(target)
+    if stands(stored.record):
+        text = f"{NOUN} {stored.record.name!r} was deployed, and goes with its pods by a deployment"
+        raise Conflict(text, id=stored.record.id)
     # A rollout that begins after the rollouts were read writes the record of an owner.
     there = [await _as_it_is(call, ref) for ref in stored.record.active if owns_pods(ref.partition("/")[0])]
     rollouts = await NamedRecords(call.client, call.keys, ROLLOUTS.name, Rollout, ROLLOUTS.name).list()
@@ -85,6 +96,11 @@ async def delete(call: Call, target: str) -> Mutation:
     return Mutation(change, (*held.operations, *there, *store.delete(stored)))
 
 
+def stands(service: Service) -> bool:
+    """Whether a deployment made a service, or began to make its pods."""
+    return bool(service.mode and (service.version is not None or service.active))
+
+
 async def _as_it_is(call: Call, ref: str) -> Operation:
     """A check that an owner is as it is now, or still gone."""
     family, _, owner = ref.partition("/")
@@ -96,12 +112,16 @@ async def _as_it_is(call: Call, ref: str) -> Operation:
 async def rows(call: Call) -> tuple[list[ServiceRow], list[str]]:
     """All services, and one line for each that does not decode."""
     listing = await ServiceStore(call.client, call.keys).list()
-    titles = {
-        reference(family.name, stored.record.id): title(family.name, stored.record.name)
-        for family in owners()
-        for stored in (await overview.records_of(call.client, call.keys, family).list()).items
+    owners = {
+        reference(family, each.record.id): (title(family, each.record.name), each)
+        for family, found in (await overview.owners(call.client, call.keys)).items()
+        for each in found.rows
     }
-    found = [_row(stored.record, titles) for stored in listing.items]
+    deployments = await NamedRecords(
+        call.client, call.keys, DEPLOYMENTS.name, Deployment, DEPLOYMENTS.name
+    ).list()
+    names = {each.record.id: each.record.name for each in deployments.items}
+    found = [_row(stored.record, owners, names) for stored in listing.items]
     return found, [error.message for error in listing.broken]
 
 
@@ -112,8 +132,15 @@ async def row(call: Call, target: str) -> ServiceRow:
         NotFound: there is none.
     """
     record = (await ServiceStore(call.client, call.keys).find(target)).record
-    found = await _owners(call, record)
-    return _row(record, {each: title(each.partition("/")[0], owner.name) for each, owner in found.items()})
+    owners = {}
+    for ref, owner in (await owners_of(call, record)).items():
+        family = ref.partition("/")[0]
+        records = overview.records_of(call.client, call.keys, FAMILIES[family])
+        found = await overview.row(call.client, call.keys, records, owner.id)
+        owners[ref] = (title(family, owner.name), found)
+    entry = await call.client.read(call.keys.record(DEPLOYMENTS.name, record.deployment or "-"))
+    names = {record.deployment: codec.decode(Deployment, entry.value, entry.key).name} if entry else {}
+    return _row(record, owners, names)
 
 
 class Watch:
@@ -138,7 +165,7 @@ class Watch:
         service = (await ServiceStore(call.client, call.keys).find(self._target)).record
         hosts, now = await _hosts(call), call.clock.mono()
         found, since = list[Sighting](), dict[object, float]()
-        for ref, owner in (await _owners(call, service)).items():
+        for ref, owner in (await owners_of(call, service)).items():
             for pod in (await overview.pods(call.client, call.keys, owner)).placed:
                 spell = (pod.owner, pod.node, pod.instance, pod.started, pod.health_since)
                 if pod.healthy:
@@ -165,7 +192,7 @@ async def _hosts(call: Call) -> dict[str, str]:
     return found
 
 
-async def _owners(call: Call, service: Service) -> dict[str, Owner]:
+async def owners_of(call: Call, service: Service) -> dict[str, Owner]:
     """The owners of a service that exist, as ``active`` names them."""
     found = dict[str, Owner]()
     for ref in service.active:
@@ -224,9 +251,15 @@ def _change(record: Service, action: str, **fields: Any) -> Change:
     return Change(KIND, record.id, record.name, f"{NOUN}.{action}", **fields)
 
 
-def _row(record: Service, titles: dict[str, str]) -> ServiceRow:
+def _row(
+    record: Service, owners: Mapping[str, tuple[str, overview.Row[Any]]], deployments: Mapping[str, str]
+) -> ServiceRow:
+    there = [owners[ref] for ref in record.active if ref in owners]
     return ServiceRow(
         record=record,
-        serving=[titles[ref] for ref in record.active if ref in titles],
-        gone=[ref for ref in record.active if ref not in titles],
+        serving=[name for name, _ in there],
+        gone=[ref for ref in record.active if ref not in owners],
+        desired=sum(row.desired for _, row in there),
+        healthy=sum(getattr(row.status, "healthy", 0) for _, row in there),
+        deployment=deployments.get(record.deployment, ""),
     )

@@ -10,17 +10,13 @@ from msgspec.structs import replace
 
 from farmd.compose.disk import Disk
 from farmd.compose.project import read
-from farmd.deploy.manifest import manifest_of
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.resolver import ServiceSpecResolver
-from store import codec, manifests
 from store.images import parse
 from store.keys import Keys
-from store.nodes import Agent, Node, NodeVolume
-from store.pods import Pod
-from store.rcs import ReplicationController
-from store.reality import Health, Reality
-from tests.farmctl import Farmctl, in_cluster, put
+from store.nodes import Node, NodeVolume
+from tests.deploying import machines, stands, write
+from tests.farmctl import Farmctl
 from tests.registry import Registry
 
 SHOP = """
@@ -45,15 +41,7 @@ MACHINES = ("m1", "m2", "m3")
 @pytest.fixture
 def farmctl(address: str) -> Farmctl:
     """Three machines that run containers."""
-    made = in_cluster(address, *MACHINES)
-    for name in MACHINES:
-        agent = Agent(node=name, version="1", features=["runtime.container"])
-        write(made, Keys(made.prefix).agent(name), agent)
-    return made
-
-
-def write(farmctl: Farmctl, key: str, record: object) -> None:
-    put(farmctl, key.removeprefix(farmctl.prefix), codec.encode(record).decode())
+    return machines(address, *MACHINES)
 
 
 def file(folder: Path, text: str = SHOP) -> str:
@@ -73,26 +61,6 @@ def unpinned(image: str) -> str:
     return f"warning: {image}: not pinned to a digest: {why}"
 
 
-def stands(farmctl: Farmctl, spec: ServiceSpec, *places: str, sick: str = "") -> None:
-    """Pods of a service as a deployment leaves them, on these machines."""
-    keys, owner = Keys(farmctl.prefix), f"0{spec.name.encode().hex()}"[:16].ljust(16, "0")
-    body = manifests.canonical(manifest_of(spec))
-    sha = manifests.digest(body)
-    put(farmctl, keys.manifest(sha).removeprefix(farmctl.prefix), body.decode())
-    rc = ReplicationController(id=owner, name=f"svc-{spec.name}", manifest=sha, replicas_desired=len(places))
-    write(farmctl, keys.record("rcs", owner), rc)
-    for place in places:
-        instance = f"{spec.name}~0"
-        health = Health("critical" if place == sick else "passing")
-        write(farmctl, keys.pod(owner, place, instance), Pod(manifest=sha))
-        put(farmctl, f"intent/{place}/{instance}", f'{{"manifest": "{sha}", "owner": "{owner}"}}')
-        write(
-            farmctl,
-            keys.reality(place, instance),
-            Reality(manifest=sha, owner=owner, intent=10**9, health=health),
-        )
-
-
 def plan(farmctl: Farmctl, *arguments: str) -> list[str]:
     return farmctl.ok("deploy", "--dry-run", *arguments).out.splitlines()
 
@@ -104,7 +72,7 @@ def test_a_first_deployment_is_shown_machine_by_machine(farmctl: Farmctl, tmp_pa
         "+ create service db (1)  postgres:16",
         "    + run        on m2",
         "+ create service web (3)  registry.example/web:1.5",
-        "    hook         rails db:migrate on m1",
+        "    hook         rails db:migrate on m1, at most 5m",
         "    + run        on m1, on m3, on m2",
         "! web needs db, which is not on all of its machines: names work on one alone",
         "1 volume, 1 hook, 4 runs",
@@ -127,7 +95,7 @@ def test_a_change_names_what_is_other_and_no_value_of_the_environment(
     assert found.out.splitlines() == [
         "project shop: 2 services on 3 machines",
         "~ update service web (3)  registry.example/web:1.4 -> :1.5; env: changes LOG_LEVEL, SECRET",
-        "    hook         rails db:migrate on m3",
+        "    hook         rails db:migrate on m3, at most 5m",
         "    -/+ replace  web~0 on m3, web~0 on m1, web~0 on m2"
         "   stop-first: one port for both, 80:8080/tcp@host",
         "! web needs db, which is not on all of its machines: names work on one alone",
@@ -140,7 +108,7 @@ def test_what_is_deployed_leaves_nothing_to_do(farmctl: Farmctl, tmp_path: Path)
     write(farmctl, Keys(farmctl.prefix).node("m2"), Node(volumes={"shop_data": NodeVolume()}))
     stands(farmctl, resolved(path, "db"), "m2")
     stands(farmctl, resolved(path, "web"), "m1", "m2", "m3")
-    assert plan(farmctl, "-f", path, "--detailed-exitcode")[-1] == "all services are as their files say"
+    assert plan(farmctl, "-f", path, "--detailed-exitcode")[-1] == "all services are as they should be"
     document = farmctl.ok("deploy", "--dry-run", "-f", path, "-o", "json").json
     assert (document["kind"], document["empty"]) == ("DeploymentPlan", True)
     again = farmctl.ok("deploy", "--dry-run", "--recreate", "-f", path, "db", "-o", "json").json
@@ -264,12 +232,6 @@ def test_a_broken_file_of_the_house_is_refused_in_one_line(
     assert len(found.err.splitlines()) == 1
 
 
-def test_without_a_dry_run_nothing_is_planned(farmctl: Farmctl, tmp_path: Path) -> None:
-    found = farmctl("deploy", "-f", file(tmp_path))
-    assert (found.code, found.out) == (2, "")
-    assert "found no --dry-run, expected it" in found.err
-
-
 def test_files_come_from_stdin_as_from_a_folder(farmctl: Farmctl) -> None:
     told = farmctl.ok("deploy", "--dry-run", "-f", "-", stdin=SHOP).out
     assert told.startswith("project shop: 2 services")
@@ -284,14 +246,15 @@ def test_a_plan_names_the_image_that_the_registry_serves_now(farmctl: Farmctl, t
             f"+ create service web (1)  {image}@{digest}", "",
         )  # fmt: skip
         spec = resolved(path, "web")
-        stands(farmctl, replace(spec, container=replace(spec.container, image=f"{image}@{digest}")), "m1")
+        runs = replace(spec.container, image=f"{image}@{digest}")
+        stands(farmctl, replace(spec, container=runs), "m1", project="blog")
         found = farmctl.ok("deploy", "--dry-run", "-f", path)
-        assert "all services are as their files say" in found.out
+        assert "all services are as they should be" in found.out
         moved = registry.push("web", "1", b"new")
         found = farmctl.ok("deploy", "--dry-run", "-f", path)
         assert f"{image}@{digest} -> {image}@{moved}" in found.out
     found = farmctl.ok("deploy", "--dry-run", "-f", path)
-    assert "all services are as their files say" in found.out
+    assert "all services are as they should be" in found.out
     assert (
         f"warning: {image}: stays at the digest that runs now: {registry.host} cannot be asked" in found.err
     )

@@ -12,9 +12,10 @@ from farmd.observe.metrics import Metrics
 from farmd.rollout.estimate import Estimate, estimated
 from farmd.rollout.phases import Phases
 from farmd.rollout.view import Sight, lines
-from farmd.rollout.words import floored, lasting
+from farmd.rollout.words import floored
 from store.policies import Stage
 from store.rollouts import GateStatus, RolloutStatus, SideStatus
+from store.words import lasting
 from tests.rollout_worlds import MOVING, NOW, rollout
 
 STAGES = {"stages": [1, Stage(to="50%", bake=60.0), "100%"]}

@@ -1,0 +1,42 @@
+"""The services that a person's files describe: compose files, or files of the house."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from farmd.cli.noun_edit import text_of
+from store.errors import InputInvalid
+from store.mistakes import nearest
+
+if TYPE_CHECKING:
+    from farmd.compose.project import Project
+
+
+def project_of(
+    services: tuple[str, ...], paths: tuple[str, ...], name: str, profiles: tuple[str, ...]
+) -> tuple[Project, Callable[[], frozenset[str]]]:
+    """The project, and what tells the names of all services of its files, those of other profiles included.
+
+    Raises:
+        InputInvalid: naming the file and the field.
+    """
+    from farmd.compose.disk import Disk, found, variables
+    from farmd.compose.project import Project, read
+    from farmd.deploy.spec_files import services_of
+
+    files = found(paths, os.environ, Path())
+    text = cache(text_of)  # stdin can be read once
+    if (own := services_of([(text(path), path) for path in files])) is not None:
+        if unknown := sorted(set(services) - own.keys()):
+            raise InputInvalid(f"deploy: found no service {unknown[0]!r}{nearest(unknown[0], sorted(own))}")
+        chosen = {each: own[each] for each in services or own}
+        return Project(name=name, services=chosen), lambda: frozenset(own)
+    env = variables(os.environ, Path(files[0]).parent, text)
+    active = profiles or tuple(filter(None, env.get("COMPOSE_PROFILES", "").split(",")))
+    loaded = partial(read, files, Disk(text), env, name=name)
+    project = loaded(profiles=active, services=services)
+    return project, lambda: frozenset(loaded(profiles=("*",)).services)

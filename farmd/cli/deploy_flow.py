@@ -1,0 +1,138 @@
+"""From a plan to the end of its deployment, for all commands that deploy: show it, ask, submit, wait."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from farmd.cli.changes import ask
+from farmd.cli.invocation import Invocation
+from farmd.cli.noun_edit import converge
+from farmd.cli.output import document, emit
+from farmd.cli.tables import clean
+from farmd.commands.mutation import Mutation
+from farmd.deploy import preview
+from farmd.deploy.deployment import Deployment
+from farmd.deploy.goals import settings_of
+from farmd.deploy.holders import taken_over, told
+from farmd.deploy.noun import DEPLOYMENT
+from farmd.deploy.waiting import Stale
+from farmd.runtime.errors import EndedOtherwise
+from store.errors import Conflict, Locked
+
+if TYPE_CHECKING:
+    pass
+
+TRIES = 3
+CHANGES_ARE_DUE = 3
+
+Planned = Callable[[Deployment], Awaitable[list[str]]]
+
+
+async def carry_out(
+    invocation: Invocation,
+    make: Callable[[], Awaitable[Deployment]],
+    title: str,
+    *,
+    detailed: bool = False,
+) -> None:
+    """Plan, show and carry out; where what stands changed meanwhile it is planned anew, thrice at most.
+
+    ``make`` plans. ``detailed``: exit 3 where a dry run finds changes.
+
+    Raises:
+        Unconfirmed, Declined: nobody agreed.
+        EndedOtherwise: it failed and was rolled back.
+    """
+    settings = invocation.settings
+    for left in reversed(range(TRIES)):
+        deployment = await make()
+        for warning in deployment.warnings:
+            invocation.say(f"warning: {clean(warning)}")
+        if settings.dry_run:
+            _rehearse(invocation, deployment, title)
+            if detailed and deployment.aims:
+                raise click.exceptions.Exit(CHANGES_ARE_DUE)
+            return
+        for line in _lines(deployment, title):
+            invocation.say(line)
+        if not deployment.aims:
+            _result(invocation, deployment, "", "unchanged")
+            return
+        ask(invocation, f"{_promise(deployment)} Deploy?", "a deployment changes what runs")
+        try:
+            mutation = await deployment.submit()
+            await _wait(invocation, deployment, mutation)
+        except (Conflict, Stale) as error:
+            if not left or isinstance(error, Locked):
+                raise
+            invocation.say(f"{clean(error.message)}: planned anew")
+        else:
+            return
+
+
+async def _wait(invocation: Invocation, deployment: Deployment, mutation: Mutation) -> None:
+    name, waits = mutation.change.name, invocation.settings.wait is not False
+    invocation.say(
+        f"deployment {name} goes on without this terminal; farmctl deployment pause|rollback {name}"
+    )
+    try:
+        await converge(invocation, DEPLOYMENT, [mutation], waits=True)
+    except Stale:
+        raise
+    except EndedOtherwise:
+        _result(invocation, deployment, name, "failed")
+        raise
+    _result(invocation, deployment, name, "done" if waits else "submitted")
+
+
+def _rehearse(invocation: Invocation, deployment: Deployment, title: str) -> None:
+    if invocation.settings.output in {"json", "yaml"}:
+        content = {"project": deployment.project, **_document(deployment)}
+        emit(invocation, document("DeploymentPlan", content))
+        return
+    for line in _lines(deployment, title):
+        click.echo(line)
+
+
+def _lines(deployment: Deployment, title: str) -> list[str]:
+    scene, plan = deployment.scene, deployment.made
+    settings = settings_of(deployment.aims)
+    shown = preview.lines(title, plan, deployment.wanted, len(scene.view), settings)
+    held = taken_over(scene, [aim.goal.name for aim in deployment.aims])
+    over = [f"! takes {name} over from {told(holder)}" for name, holder in held.items()]
+    return [clean(line) for line in [*shown[:-1], *over, *deployment.remarks, shown[-1]]]
+
+
+def _document(deployment: Deployment) -> dict[str, object]:
+    return preview.document(deployment.made, settings_of(deployment.aims))
+
+
+def _promise(deployment: Deployment) -> str:
+    """What happens at a failure."""
+    pauses = [
+        aim.goal.name
+        for aim in deployment.aims
+        if aim.goal.wanted is not None and aim.goal.wanted.update.on_failure == "pause"
+    ]
+    if deployment.atomic:
+        return "A failure rolls all services back."
+    return "A failure pauses it." if pauses else "A failure rolls its service back."
+
+
+def _result(invocation: Invocation, deployment: Deployment, name: str, outcome: str) -> None:
+    output = invocation.settings.output
+    if output in {"json", "yaml"}:
+        content = {
+            "project": deployment.project,
+            "name": name,
+            "outcome": outcome,
+            "plan": _document(deployment),
+        }
+        emit(invocation, document("Deployment", content))
+    elif output == "name":
+        click.echo(f"deployment/{name}" if name else "", nl=bool(name))
+    elif not invocation.settings.quiet and outcome != "failed":
+        click.echo(f"deployment/{name} {outcome}" if name else "unchanged")

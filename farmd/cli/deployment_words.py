@@ -1,0 +1,59 @@
+"""``farmctl deployment status | pause | resume | rollback``."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+
+import click
+
+from farmd import overview
+from farmd.cli.changes import apply
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import objects, target
+from farmd.cli.noun_edit import converge
+from farmd.cli.options import command
+from farmd.cli.output import document, emit
+from farmd.cli.tables import clean
+from farmd.commands.folding import fitting
+from farmd.commands.mutation import Call, Mutation
+from farmd.deploy import asked, view
+from farmd.deploy.noun import DEPLOYMENT
+from farmd.overview import Row
+from store.deployments import KIND, Deployment
+from store.times import plain
+
+
+@command("status")
+@target("deployment", objects(KIND))
+async def status(invocation: Invocation, name: str) -> None:
+    """How far a deployment is, service by service, and what it waits for."""
+    found = await asked.live(invocation.call, name)
+    records = DEPLOYMENT.records(invocation.client, invocation.keys)
+    row: Row[Deployment] = await overview.row(invocation.client, invocation.keys, records, found.record.id)
+    output = invocation.settings.output
+    if output in {"json", "yaml"}:
+        told = {"owner": row.owner, "state": row.state, "reason": row.reason, "status": plain(row.status)}
+        emit(invocation, document("Deployment", {**plain(row.record), **told}))
+    elif output == "name":
+        click.echo(f"deployment/{row.record.name}")
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+        for line in fitting(view.lines(row.record, row.status, row.state, row.reason), width):
+            click.echo(clean(line))
+
+
+def _word(name: str, say: Callable[[Call, str], Awaitable[Mutation]]) -> click.Command:
+    async def run(invocation: Invocation, name: str) -> None:
+        mutation = await say(invocation.call, name)
+        await apply(invocation, [mutation])
+        await converge(invocation, DEPLOYMENT, [mutation])
+
+    run.__doc__ = say.__doc__
+    return command(name, mutates=True, waits=name != "pause")(target("deployment", objects(KIND))(run))
+
+
+pause = _word("pause", asked.pause)
+resume = _word("resume", asked.resume)
+rollback = _word("rollback", asked.rollback)

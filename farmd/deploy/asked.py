@@ -1,0 +1,72 @@
+"""What people say of a deployment while it lasts.
+
+A word is a compare-and-set of the record, which every transaction of the worker names: what was planned
+before the word is refused (R12, R13).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from farmd.commands.mutation import Call, Change, Mutation
+from farmd.deploy.noun import DEPLOYMENT
+from farmd.deploy.waiting import ended
+from store.deployments import Deployment
+from store.entry import Stored
+from store.errors import Conflict, NotFound
+from store.times import rfc3339
+
+
+async def pause(call: Call, target: str) -> Mutation:
+    """Stop where it is: pods neither come nor go, and nothing heals."""
+    return _said(call, await live(call, target), "pause", ask="pause")
+
+
+async def resume(call: Call, target: str) -> Mutation:
+    """Go on after a pause, or try again after a failure that halted it."""
+    stored = await live(call, target)
+    record = stored.record
+    ask = "run" if record.ask == "pause" else record.ask
+    return _said(call, stored, "resume", ask=ask, resumed=record.resumed + 1)
+
+
+async def rollback(call: Call, target: str) -> Mutation:
+    """Turn back: each service that has changed becomes what it was."""
+    return _said(call, await live(call, target), "rollback", ask="rollback")
+
+
+async def live(call: Call, target: str) -> Stored[Deployment]:
+    """A deployment that is under way.
+
+    Raises:
+        NotFound: there is none; says how it ended, if it did.
+    """
+    try:
+        return await DEPLOYMENT.records(call.client, call.keys).find(target)
+    except NotFound:
+        over = await ended(call, target)
+    how = over.action.partition(".")[2]
+    text = f"deployment {target!r} is over since {rfc3339(over.at)}: {how}"
+    raise NotFound(text, id=over.id, hint=f"farmctl audit list --item {over.name}")
+
+
+def _said(call: Call, stored: Stored[Deployment], word: str, **fields: Any) -> Mutation:
+    record = stored.record
+    if record.draft:
+        raise Conflict(f"deployment {record.name!r} is submitted right now", id=record.id, hint="try again")
+    wanted = replace(record, **fields)
+    changed = [name for name in fields if getattr(record, name) != getattr(wanted, name)]
+    change = Change(
+        DEPLOYMENT.kind,
+        record.id,
+        record.name,
+        f"deployment.{word}",
+        before={name: getattr(record, name) for name in changed},
+        after={name: getattr(wanted, name) for name in changed},
+        destructive=word == "rollback",
+    )
+    if not changed:
+        return Mutation(change)
+    return Mutation(change, (DEPLOYMENT.records(call.client, call.keys).replace(stored, wanted),))

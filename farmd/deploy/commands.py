@@ -1,0 +1,231 @@
+"""Writing a deployment: its record, and the join of each of its services.
+
+``deployment`` of a service is its lock, which counts as long as that deployment exists. What must never
+break: a deployment joins all of its services or none, so what does not fit into one transaction is a draft
+until all have joined; services are joined in the order of their ids, so of two that overlap one comes
+through; and a draft that ended joins nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from farmd.commands.mutation import Call, Change, Mutation, Scalar, audited, commit, registered
+from farmd.deploy.goals import Aim
+from farmd.deploy.holders import superseding, unless_held
+from farmd.deploy.noun import DEPLOYMENT
+from farmd.deploy.reader import Scene, holding, services
+from store import codec, manifests, operations
+from store.deployments import DEPLOYED, KIND, Deployment
+from store.errors import Conflict, OutcomeUnknown, StoreError, TooLarge, TransactionRejected
+from store.manifests import canonical
+from store.operations import MAX_OPERATIONS, Operation
+from store.services import KIND as SERVICE
+from store.services import Service, ServiceStore
+from store.transaction import Group, pack
+from store.words import count_of
+
+MAX_BYTES = 400 * 1024
+MAX_RECORD_BYTES = 256 * 1024
+SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A deployment that is ready to be written: its joins, and what it takes from others.
+
+    ``made`` are the services, by id, that it brings into being.
+    """
+
+    deployment: Deployment
+    change: Change
+    joins: tuple[Group[str], ...]
+    taken: tuple[Operation, ...] = ()
+    made: frozenset[str] = frozenset()
+
+    def whole(self) -> tuple[Operation, ...]:
+        """All joins at once."""
+        return (*self.taken, *(each for join in self.joins for each in join.operations))
+
+
+def prepared(
+    call: Call,
+    deployment: Deployment,
+    aims: Sequence[Aim],
+    scene: Scene,
+) -> Submission:
+    """A deployment with these goals, by what was read; nothing is written.
+
+    Raises:
+        Locked: another deployment holds one of the services, and does not wait for a person.
+        TooLarge: its record would be too large for the store.
+    """
+    names = [aim.goal.name for aim in aims]
+    unless_held(call, scene, names)
+    found = replace(
+        deployment,
+        goals=[aim.goal for aim in aims],
+        labels=_labels(aims),
+        needs=[DEPLOYED],
+        by=call.actor,
+        reason=call.reason,
+        at=call.clock.now(),
+    )
+    own = operations.create(call.keys.record(KIND, found.id), b"").size()
+    size = own + len(DEPLOYMENT.records(call.client, call.keys).create(found)[0].value)
+    if size > MAX_RECORD_BYTES:
+        raise TooLarge(f"deploy: {size} bytes of {count_of(len(names), 'service')}, expected fewer services")
+    ordered = sorted(aims, key=lambda aim: aim.goal.service)
+    made = {aim.goal.service for aim in aims if aim.goal.name not in scene.records}
+    return Submission(
+        deployment=found,
+        change=_change(found),
+        joins=tuple(Group(_join(call, found, aim, scene), aim.goal.service) for aim in ordered),
+        taken=superseding(call, scene, found.id, names),
+        made=frozenset(made),
+    )
+
+
+async def submit(call: Call, submission: Submission) -> Mutation:
+    """Write a deployment; at once, or as a draft that joins its services in batches.
+
+    Raises:
+        Locked: another deployment joined one of the services first. Conflict: one of them was changed.
+        TooLarge: it takes services over from others, and is too large for one transaction.
+    """
+    cluster = await registered(call)
+    records = DEPLOYMENT.records(call.client, call.keys)
+    joins = submission.whole()
+    own = records.create(submission.deployment)
+    audit = audited(call, submission.change)
+    mutation = Mutation(submission.change, (cluster, *own, *joins))
+    try:
+        if _fit([*mutation.operations, audit]):
+            await commit(call, mutation)
+        elif submission.taken:
+            raise TooLarge("deploy: too many services to take over from another deployment, expected fewer")
+        else:
+            await _Draft(call, submission).write(cluster)
+    except Conflict:
+        await _refuse_held(call, submission)
+        raise
+    return mutation
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A deployment that is written in several transactions; a farm ends one that its writer left."""
+
+    call: Call
+    submission: Submission
+
+    async def write(self, cluster: Operation) -> None:
+        """The draft, its joins, and the word that it is complete; all is taken back if one of them fails."""
+        call, deployment = self.call, self.submission.deployment
+        draft = replace(deployment, draft=True)
+        records = DEPLOYMENT.records(call.client, call.keys)
+        key = call.keys.record(KIND, draft.id)
+        started = dataclasses.replace(self.submission.change, action="deployment.draft")
+        try:
+            await self._surely([cluster, *records.create(draft), audited(call, started)], key)
+            stored = await records.get(draft.id)
+            fence = operations.check_index(key, stored.index)
+            for batch in pack(self.submission.joins, fence=[fence], max_bytes=MAX_BYTES):
+                proof = call.keys.record(SERVICE, batch.groups[-1].subject)
+                await self._surely(batch.operations, proof)
+            complete = Mutation(self.submission.change, (records.replace(stored, deployment),))
+            await commit(call, complete)
+        except BaseException:
+            with suppress(StoreError):  # else a farm does it, a minute later
+                await self._take_back(key)
+            raise
+
+    async def _surely(self, wanted: Sequence[Operation], proof: str) -> None:
+        """Commit; where no answer came, look whether the key that proves it bears this deployment's id."""
+        try:
+            await self.call.client.transaction(wanted)
+        except TransactionRejected as error:
+            raise Conflict("a service changed since it was read; nothing was deployed") from error
+        except OutcomeUnknown:
+            entry = await self.call.client.read(proof, mode="consistent")
+            if entry is None or self.submission.deployment.id.encode() not in entry.value:
+                raise
+
+    async def _take_back(self, key: str) -> None:
+        """End the draft, and with it its joins; the services that it brought into being go with it."""
+        call, deployment = self.call, self.submission.deployment
+        entry = await call.client.read(key, mode="consistent")
+        if entry is not None:
+            if not codec.decode(Deployment, entry.value, key).draft:
+                return  # it was complete after all
+            same = operations.delete_cas(key, entry.modify_index)
+            name = operations.delete(call.keys.name(KIND, deployment.name))
+            ended = audited(call, dataclasses.replace(self.submission.change, action="deployment.abandoned"))
+            await call.client.transaction([same, name, ended])
+        for goal in deployment.goals:
+            record_key = call.keys.record(SERVICE, goal.service)
+            record = await call.client.read(record_key) if goal.service in self.submission.made else None
+            if record is not None and deployment.id.encode() in record.value:
+                gone = [
+                    operations.delete_cas(record_key, record.modify_index),
+                    operations.delete(call.keys.name(SERVICE, goal.name)),
+                ]
+                with suppress(TransactionRejected):  # another deployment joined it
+                    await call.client.transaction(gone)
+
+
+def _join(call: Call, deployment: Deployment, aim: Aim, scene: Scene) -> tuple[Operation, ...]:
+    """What makes a service belong to a deployment; it names the version of the record that was read."""
+    goal, store = aim.goal, ServiceStore(call.client, call.keys)
+    body = [manifests.ensure(call.keys, canonical(aim.manifest))] if aim.manifest is not None else []
+    stored = scene.records.get(goal.name)
+    record = stored.record if stored is not None else Service(id=goal.service, name=goal.name)
+    wanted = replace(record, deployment=deployment.id)
+    if goal.wanted is not None and goal.previous is None and not record.active:
+        wanted = replace(
+            wanted,
+            project=deployment.project,
+            mode=goal.wanted.mode,
+            labels=goal.wanted.labels,
+            port=next(iter(aim.manifest.ports), "") if aim.manifest is not None else "",
+            created=call.clock.now(),
+        )
+    if stored is None:
+        return (*body, *store.create(wanted))
+    ended = record.deployment and record.deployment not in scene.holding
+    gone = [operations.check_not_exists(call.keys.record(KIND, record.deployment))] if ended else []
+    return (*body, *gone, store.replace(stored, wanted))
+
+
+async def _refuse_held(call: Call, submission: Submission) -> None:
+    """Name the deployment that joined one of the services first, if that is what happened."""
+    names = [goal.name for goal in submission.deployment.goals]
+    records = await services(call, names)
+    held = await holding(call, {stored.record.deployment for stored in records.values()})
+    held.pop(submission.deployment.id, None)
+    unless_held(call, Scene(view={}, volumes={}, records=records, holding=held), names)
+
+
+def _fit(wanted: Sequence[Operation]) -> bool:
+    return len(wanted) <= MAX_OPERATIONS and sum(each.size() for each in wanted) <= MAX_BYTES
+
+
+def _labels(aims: Sequence[Aim]) -> dict[str, str]:
+    """The labels that all services have: by them farms choose."""
+    versions = [aim.goal.wanted or aim.goal.previous for aim in aims]
+    labels = [version.labels.items() if version is not None else set() for version in versions]
+    return dict(sorted(set.intersection(*map(set, labels)))) if labels else {}
+
+
+def _change(deployment: Deployment) -> Change:
+    names = [goal.name for goal in deployment.goals]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    after: dict[str, Scalar] = {"services": f"{', '.join(names[:SHOWN])}{more}"}
+    if deployment.project:
+        after = {"project": deployment.project, **after}
+    return Change(KIND, deployment.id, deployment.name, "deployment.create", after=after)

@@ -1,0 +1,121 @@
+"""A deployment from a person's wish to its end (uncloud ``client.deploy.Deployment``).
+
+``plan`` reads and plans, and writes nothing; ``run`` submits the plan that was made last and waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from farmd.commands.mutation import Call, Mutation
+from farmd.commands.waiting import Report
+from farmd.deploy import commands, waiting
+from farmd.deploy.fingerprint import fingerprint
+from farmd.deploy.goals import Aim, aims
+from farmd.deploy.holders import refuse_foreign
+from farmd.deploy.images import pinned
+from farmd.deploy.ports import ImageResolverClient
+from farmd.deploy.project import ProjectPlan, Wanted, plan_project
+from farmd.deploy.reader import Scene, read
+from farmd.deploy.strategy import RollingStrategy
+from farmd.runtime.errors import FarmdError
+from scheduler.cluster import ClusterState
+from scheduler.errors import SchedulerError
+from store import deployments
+from store.errors import Conflict
+
+
+@dataclass(slots=True, kw_only=True)
+class Deployment:
+    """Services of a project on their way; ``run`` may be called once.
+
+    ``images`` tells the digests to which images are pinned; None: they stay as they are. ``scene`` is what
+    was read for the last plan, ``aims`` are its goals, ``remarks`` and ``warnings`` lines for people.
+    """
+
+    call: Call
+    wanted: Wanted
+    project: str = ""
+    recreate: bool = False
+    atomic: bool = False
+    images: ImageResolverClient | None = None
+    scene: Scene = field(init=False)
+    made: ProjectPlan = field(init=False)
+    aims: list[Aim] = field(init=False, default_factory=list)
+    remarks: list[str] = field(init=False, default_factory=list)
+    warnings: list[str] = field(init=False, default_factory=list)
+    _id: str = field(init=False)
+    _ran: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self._id = self.call.ids.new()
+
+    async def plan(self) -> ProjectPlan:
+        """Plan from what stands now.
+
+        Raises:
+            Conflict: a service of others, or a service or a volume that finds no machine.
+        """
+        names = {*self.wanted.services, *self.wanted.removed}
+        self.scene = await read(self.call, names, self.project)
+        refuse_foreign(self.scene, names, self.project)
+        if self.images is not None:
+            services, self.warnings = await pinned(self.wanted.services, self.images, self.scene.services)
+            self.wanted = replace(self.wanted, services=services)
+        return self._planned()
+
+    async def submit(self) -> Mutation:
+        """Write what was planned, for the farms to carry out.
+
+        Raises:
+            Locked: another deployment changes one of the services. Conflict: one of them was changed.
+            FarmdError: it was submitted already.
+        """
+        if self._ran:
+            raise FarmdError("this deployment was submitted already, expected a new one")
+        self._ran = True
+        record = deployments.Deployment(
+            id=self._id,
+            name=self._id[:8],
+            goals=[],
+            project=self.project,
+            together=bool(self.wanted.together),
+            external=sorted(self.wanted.external),
+            fingerprint=fingerprint(self.made),
+            atomic=self.atomic,
+        )
+        return await commands.submit(self.call, commands.prepared(self.call, record, self.aims, self.scene))
+
+    async def run(self, timeout: float, report: Report) -> ProjectPlan:
+        """Submit and wait for the end.
+
+        Raises:
+            EndedOtherwise: it failed and was rolled back, or what stands had changed before it began.
+            WaitTimeout: it is not over; it goes on.
+        """
+        mutation = await self.submit()
+        await waiting.end(self.call, mutation.change, timeout, report)
+        return self.made
+
+    @property
+    def left(self) -> list[str]:
+        """The services of the project that are not wanted."""
+        known = {*self.wanted.services, *self.wanted.removed}
+        mine = self.scene.records if self.project else {}
+        return sorted(name for name, each in mine.items() if each.record.mode and name not in known)
+
+    def remove(self, names: Collection[str]) -> ProjectPlan:
+        """Plan also that these services go."""
+        self.wanted = replace(self.wanted, removed=names)
+        return self._planned()
+
+    def _planned(self) -> ProjectPlan:
+        state = ClusterState(self.scene.view, self.scene.volumes, seed=self.project)
+        strategy = RollingStrategy(force_recreate=self.recreate)
+        try:
+            self.made = plan_project(state, self.wanted, self.scene.services, strategy)
+        except SchedulerError as error:
+            raise Conflict(error.message, **error.fields) from error
+        self.aims = aims(self.made, self.wanted, self.scene, self.call.ids, recreate=self.recreate)
+        return self.made

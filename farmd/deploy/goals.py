@@ -1,0 +1,90 @@
+"""What a plan asks of the farms, service by service: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from farmd.deploy.manifest import compiled
+from farmd.deploy.model import ContainerSpecStatus, ServiceSpec
+from farmd.deploy.plan import eval_container_spec_change
+from farmd.deploy.project import ProjectPlan, Wanted
+from farmd.deploy.reader import Scene
+from farmd.kinds import KINDS
+from store.deployments import Goal
+from store.families import owners
+from store.manifests import Manifest
+from store.ports import Ids
+from store.services import Version, reference
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """A goal, and the manifest of its pods; None: they keep theirs, or go."""
+
+    goal: Goal
+    manifest: Manifest | None = None
+
+
+def aims(plan: ProjectPlan, wanted: Wanted, scene: Scene, ids: Ids, *, recreate: bool = False) -> list[Aim]:
+    """A goal for each service that changes, those of its settings that no pod knows of included."""
+    made = {each.volume.volume_name for each in plan.volumes}
+    found = []
+    for each in plan.services:
+        name = each.service_name
+        stored = scene.records.get(name)
+        record = stored.record if stored is not None else None
+        before = record.version if record is not None else None
+        version, manifest = None, None
+        if name not in wanted.removed:
+            spec = plan.specs[name]
+            version, manifest = _version(spec, scene.released.get(name), before)
+            mounts = made.intersection(volume.volume_name for volume in spec.mounted())
+            if version == before and not each.operations and not each.short and not mounts:
+                continue
+        goal = Goal(
+            service=record.id if record is not None else ids.new(),
+            name=name,
+            owner=record.active[0] if record is not None and record.active else _owner(version, ids),
+            wanted=version,
+            previous=before,
+            recreate=recreate,
+            after=dict(wanted.after.get(name, {})),
+        )
+        found.append(Aim(goal, manifest))
+    return found
+
+
+def settings_of(aims: Sequence[Aim]) -> dict[str, list[str]]:
+    """The settings of services that change, other than those of their pods; by the service's name."""
+    found = {aim.goal.name: _settings(aim.goal.previous, aim.goal.wanted) for aim in aims}
+    return {name: names for name, names in found.items() if names}
+
+
+def _settings(before: Version | None, after: Version | None) -> list[str]:
+    if before is None or after is None:
+        return []
+    shown = {"manifest", "image", "mode", "replicas"}  # by the pods that come and go
+    names = [name for name in Version.__struct_fields__ if name not in shown]
+    return [name for name in names if getattr(before, name) != getattr(after, name)]
+
+
+def _version(
+    spec: ServiceSpec, released: ServiceSpec | None, before: Version | None
+) -> tuple[Version, Manifest | None]:
+    """What a service is to be: the manifest of its pods stays where they fit, so that none is outdated."""
+    manifest, version = compiled(spec)
+    if released is None or before is None or before.manifest == version.manifest:
+        return version, manifest
+    if eval_container_spec_change(released, spec) is not ContainerSpecStatus.UP_TO_DATE:
+        return version, manifest
+    return replace(version, manifest=before.manifest, image=before.image), None
+
+
+def _owner(version: Version | None, ids: Ids) -> str:
+    """A new owner: of the main kind; of the other one, which has a pod on each node, for a global service."""
+    everywhere = version is not None and version.mode == "global"
+    family = next(each for each in owners() if KINDS[each.name].main is not everywhere)
+    return reference(family.name, ids.new())

@@ -1,0 +1,106 @@
+"""Waiting for the end of a deployment, with its progress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from farmd import overview
+from farmd.commands import waiting
+from farmd.commands.folding import fitting
+from farmd.commands.mutation import Call, Change
+from farmd.commands.waiting import Look, Report
+from farmd.deploy import view
+from farmd.deploy.noun import DEPLOYMENT
+from farmd.runtime.errors import EndedOtherwise, WaitTimeout
+from store.audit import Audit, AuditReader, Filter
+from store.deployments import KIND, Deployment
+from store.errors import NotFound
+
+ASKED = {"deployment.rollback": "reverted"}
+"""How a deployment ends if it ends as was asked; otherwise it is done."""
+ENDINGS = ("done", "reverted", "stale", "abandoned")
+HOUR = 3600.0
+
+
+class Stale(EndedOtherwise):
+    """What stands changed between the plan and its beginning; nothing was touched."""
+
+    code = "stale"
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One look: what is told of each service, and of the whole; ``over`` once it is gone."""
+
+    services: dict[str, str]
+    reason: str = ""
+    over: bool = False
+    lines: tuple[str, ...] = ()
+
+
+async def end(call: Call, change: Change, timeout: float, report: Report) -> None:
+    """Wait until a deployment ends as the change asked: done or reverted.
+
+    Raises:
+        Stale: it did not begin, because the plan had changed.
+        EndedOtherwise: it ended in another way.
+        WaitTimeout: it is not over; it goes on.
+    """
+    began, last = call.clock.now(), Sight({})
+
+    def show(now: Sight) -> None:
+        nonlocal last
+        for name, text in {**now.services, "": now.reason}.items():
+            if text and text != (last.services.get(name) if name else last.reason):
+                report(_look(change, name, text, now))
+        last = now
+
+    async def late(now: Sight) -> WaitTimeout:
+        told = "; ".join(f"{name} {text}" for name, text in now.services.items())
+        return WaitTimeout(
+            f"deployment {change.name!r} is not over after {timeout:g} s: {told or now.reason}",
+            hint=f"it goes on; farmctl deployment status {change.name}",
+        )
+
+    await waiting.until(call, lambda: _sight(call, change), lambda now, _: now.over, late, timeout, show)
+    over = await ended(call, change.id, since=began - HOUR)
+    ending = over.action.partition(".")[2]
+    if ending == ASKED.get(change.action, "done"):
+        return
+    kind = Stale if ending == "stale" else EndedOtherwise
+    why = f": {over.reason}" if over.reason else ""
+    raise kind(f"deployment {change.name!r} was {_words(ending)}{why}", hint=f"farmctl audit {change.name}")
+
+
+async def ended(call: Call, ident: str, since: float = 0.0) -> Audit:
+    """The end of a deployment, as the audit log tells it.
+
+    Raises:
+        NotFound: it does not.
+    """
+    reader = AuditReader(call.client, call.keys)
+    for record in await reader.read(Filter(kind=KIND, item=ident, since=since), 8):
+        if record.action.partition(".")[2] in ENDINGS:
+            return record
+    raise NotFound(f"deployment {ident!r} is gone, and the audit log does not know its end", id=ident)
+
+
+async def _sight(call: Call, change: Change) -> Sight:
+    try:
+        records = DEPLOYMENT.records(call.client, call.keys)
+        row: overview.Row[Deployment] = await overview.row(call.client, call.keys, records, change.id)
+    except NotFound:
+        return Sight({}, over=True)
+    told = view.lines(row.record, row.status, row.state, row.reason)
+    return Sight(view.services(row.record, row.status), row.reason, lines=tuple(told))
+
+
+def _look(change: Change, name: str, text: str, now: Sight) -> Look:
+    """A look for the progress: of a service, or of the whole where it has no name."""
+    noun, title = ("service", name) if name else ("deployment", change.name)
+    draw = (lambda width: fitting(now.lines, width)) if now.lines else None
+    return Look(noun=noun, name=title, state=text, desired=0, counts=False, draw=draw)
+
+
+def _words(ending: str) -> str:
+    return "rolled back" if ending == "reverted" else ending
