@@ -21,7 +21,7 @@ from farmd.compose.mounts import volume_name
 from farmd.compose.services import service_spec
 from farmd.compose.sources import Files, placed
 from farmd.deploy.model import ServiceSpec
-from farmd.deploy.validation import validate
+from farmd.deploy.resolver import check
 from store import codec
 from store.deployments import Condition
 from store.errors import InputInvalid
@@ -94,7 +94,7 @@ def _project(
     for key in sorted(document.services):
         valid_name(key, "services")
         spec = service_spec(key, document.services[key], around)
-        validate(spec)
+        check(spec)
         specs[spec.name] = spec
         after[spec.name] = _before(key, document)
     _check_circle(after)

@@ -35,17 +35,31 @@ class ServiceSpecResolver:
             InputInvalid: naming the first field that cannot be.
         """
         validate(spec)
-        found = _by_content(spec)
-        container = found.container
-        resolved = replace(
-            found,
-            name=spec.name or generate_service_name(container.image, self.rng),
-            replicas=spec.replicas if spec.mode == "replicated" else 1,
-            ports=sorted(spec.ports, key=port_spec.text),
-            container=replace(container, log=container.log or LogDriver()),
+        return _resolved(
+            replace(spec, name=spec.name or generate_service_name(spec.container.image, self.rng))
         )
-        _check_manifest(resolved)
-        return resolved
+
+
+def check(spec: ServiceSpec) -> None:
+    """Check a service that has a name as resolving it does.
+
+    Raises:
+        InputInvalid: naming the first field that cannot be.
+    """
+    validate(spec)
+    _resolved(spec)
+
+
+def _resolved(spec: ServiceSpec) -> ServiceSpec:
+    found = _by_content(spec)
+    resolved = replace(
+        found,
+        replicas=spec.replicas if spec.mode == "replicated" else 1,
+        ports=sorted(spec.ports, key=port_spec.text),
+        container=replace(found.container, log=found.container.log or LogDriver()),
+    )
+    _check_manifest(resolved)
+    return resolved
 
 
 def _check_manifest(spec: ServiceSpec) -> None:
