@@ -50,15 +50,19 @@ class _Watch:
     ends: int = -1
     absent: bool = False
     refusing: bool = False
+    proven: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict with its reason; ``after``: seconds until time alone changes it, None: it does not."""
+    """A verdict with its reason; ``after``: seconds until time alone changes it, None: it does not. ``age``:
+    for how long it has been proven.
+    """
 
     verdict: Verdict
     reason: str = ""
     after: float | None = None
+    age: float = 0.0
 
 
 class Watches:
@@ -76,7 +80,18 @@ class Watches:
 
     async def judged(self, place: Place, state: PodState, gate: Gate, resumed: int) -> Judgement:
         """The verdict on one pod; ``resumed`` counts people's words to go on."""
-        said = None if state.available else await self._said(place)
+        attempt = await self.attempt(place, state, resumed, available=state.available)
+        verdict, reason = judge(gate, attempt)
+        watch = self._known[place]
+        if verdict != "proven":
+            watch.proven = None
+            return Judgement(verdict, reason, _after(gate, attempt, state) if verdict == "unproven" else None)
+        watch.proven = watch.seen if watch.proven is None else watch.proven
+        return Judgement(verdict, age=watch.seen - watch.proven)
+
+    async def attempt(self, place: Place, state: PodState, resumed: int, *, available: bool) -> Attempt:
+        """What the gate judges of a pod; where it is ``available`` nothing else is read."""
+        said = None if available else await self._said(place)
         acted = state.intent is not None and said is not None and said.intent >= state.intent.index
         own = said if acted and said is not None and said.manifest == state.pod.record.manifest else None
         refused = _refusal(said, state)
@@ -84,21 +99,18 @@ class Watches:
         ends = 0 if own is None else own.restarts + (own.phase in _DOWN)
         if watch.ends < 0:
             watch.ends = ends if resumed else 0
-        code = own.exits[-1].code if own is not None and own.exits else 0
         done = own is not None and own.phase == "done"
-        attempt = Attempt(
-            available=state.available,
+        return Attempt(
+            available=available,
             absent=state.absent,
             critical=own is not None and own.phase == "running" and own.health.state == "critical",
             ends=max(0, ends - watch.ends),
-            code=code or int(done and own is not None and own.health.state != "passing"),
+            code=_code(own),
             done=done,
             refused=refused,
             refused_for=watch.refused,
             waited=watch.waited,
         )
-        verdict, reason = judge(gate, attempt)
-        return Judgement(verdict, reason, _after(gate, attempt, state) if verdict == "unproven" else None)
 
     def _watched(self, place: Place, state: PodState, resumed: int, refusing: bool) -> _Watch:
         now, key = self._context.clock.mono(), (state.pod.index, resumed)
@@ -128,6 +140,14 @@ class Watches:
                 said = None  # its agent writes it anew
             known = self._read[place] = (entry.modify_index if entry is not None else 0, said)
         return known[1]
+
+
+def _code(said: Reality | None) -> int:
+    """The exit code of its last end; of one that did not end well never 0."""
+    if said is None:
+        return 0
+    code = said.exits[-1].code if said.exits else 0
+    return code or int(said.phase == "done" and said.health.state != "passing")
 
 
 def _refusal(said: Reality | None, state: PodState) -> str:

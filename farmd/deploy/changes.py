@@ -6,17 +6,22 @@ from collections.abc import Iterable
 
 import msgspec
 
+from farmd.deploy import hooks
+from farmd.deploy.decide import Step
 from farmd.deploy.model import ServiceSpec, VolumeSpec
 from farmd.deploy.noun import owner_noun
-from farmd.deploy.operations import Operation
 from farmd.deploy.ports import Client
-from farmd.deploy.snapshot import Sight, mark
+from farmd.deploy.sights import Sight, mark
 from farmd.pods.changes import Change, NodeChanges, grouped, removal, repair, reservations, wanted
 from farmd.work.context import Context
 from scheduler.model import FleetView, Request
 from scheduler.requirement import compile_request, next_instance
+from store import manifests
 from store.deployments import DEPLOYMENT_LABEL, SERVICE_LABEL
+from store.intent import Intent
+from store.labels import POD_ID_LABEL
 from store.manifests import Manifest
+from store.operations import Operation
 from store.pods import Place, Pod
 
 
@@ -24,6 +29,7 @@ class Collector(Client):
     """Makes of each operation on one service the change that carries it out.
 
     ``view`` is the fleet that places are chosen from; a pod's instance is the first free one of its machine.
+    ``bodies`` are the writes of manifests that nothing refers to yet, ``hooked`` the place of the hook.
     """
 
     def __init__(self, context: Context, sight: Sight, request: Request, deployment: str) -> None:
@@ -34,11 +40,11 @@ class Collector(Client):
         self._owner = sight.owner.record
         self._request = compile_request(request)
         self._next: dict[str, int] = {}
-        labels = {
-            **request.labels,
-            DEPLOYMENT_LABEL: mark(deployment, sight.state),
-            SERVICE_LABEL: sight.said.service,
-        }
+        self.bodies: list[Operation] = []
+        self.hooked = ""
+        self._keys = context.keys
+        self._labels = {DEPLOYMENT_LABEL: mark(deployment, sight.state), SERVICE_LABEL: sight.said.service}
+        labels = {**request.labels, **self._labels}
         self._pod = Pod(manifest=self._owner.manifest, labels=labels, at=context.clock.now())
 
     async def run(self, service: str, spec: ServiceSpec, machine: str) -> None:  # noqa: ARG002
@@ -63,12 +69,26 @@ class Collector(Client):
         await self.remove(service, place)
 
     async def remove(self, service: str, place: Place) -> None:  # noqa: ARG002
-        """Remove a pod."""
-        self.changes.append(removal(place, self._sight.pods[place], self._owner.id))
+        """Remove a pod, or that of a hook."""
+        state, owner = self._sight.pods.get(place), self._owner.id
+        if state is None:
+            state, owner = self._sight.hooks[place], self._sight.said.service
+        self.changes.append(removal(place, state, owner))
 
-    async def hook(self, service: str, spec: ServiceSpec, machine: str) -> None:
-        """A hook is no pod of the owner's: ``farmd.deploy.hooks`` places it."""
-        raise NotImplementedError("hooks are placed by farmd.deploy.hooks")
+    async def hook(self, service: str, spec: ServiceSpec, machine: str) -> None:  # noqa: ARG002
+        """Place the one pod of the service's hook, whose body is written along."""
+        version, manifest = self._sight.version, self._sight.manifest
+        assert version is not None
+        assert version.pre_deploy is not None
+        assert manifest is not None
+        made = hooks.manifest_of(manifest, version.pre_deploy)
+        body, owner = manifests.canonical(made), self._sight.said.service
+        digest, instance = manifests.digest(body), f"{made.id}~0"
+        labels = {**self._labels, POD_ID_LABEL: made.id}
+        pod = Pod(manifest=digest, labels=labels, at=self._pod.at)
+        self.changes.append(Change("place", machine, instance, pod, Intent(digest, owner), owner=owner))
+        self.bodies.append(manifests.ensure(self._keys, body))
+        self.hooked = f"{machine}/{instance}"
 
     async def create_volume(self, machine: str, volume: VolumeSpec) -> None:
         """A volume belongs to no pod: ``farmd.deploy.turns`` notes it."""
@@ -92,14 +112,13 @@ def request_of(sight: Sight, manifest: Manifest) -> Request:
 
 
 async def collected(
-    context: Context, sight: Sight, manifest: Manifest, deployment: str, operations: Iterable[Operation],
-    repairs: Iterable[Place],
-) -> list[NodeChanges]:  # fmt: skip
-    """The changes of one step, each of which happens as a whole."""
+    context: Context, sight: Sight, manifest: Manifest, deployment: str, step: Step
+) -> tuple[list[NodeChanges], Collector]:
+    """The changes of one step, each of which happens as a whole, and who collected them."""
     request = request_of(sight, manifest)
     client = Collector(context, sight, request, deployment)
-    for operation in operations:
+    for operation in step.operations:
         await operation.execute(client)
-    client.repair(repairs)
+    client.repair(step.repairs)
     made = reservations(request, client.changes, client.view)
-    return list(grouped(([change] for change in client.changes), made))
+    return list(grouped(([change] for change in client.changes), made)), client

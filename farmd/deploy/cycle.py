@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from farmd.deploy.decide import Step, decide
-from farmd.deploy.operations import CreateVolumeOperation
-from farmd.deploy.snapshot import Reading, Sight
+from farmd.deploy.operations import CreateVolumeOperation, RemoveContainerOperation
+from farmd.deploy.sights import Reading, Sight
 from farmd.work.model import Blocked, frozen
 from store.deployments import Ending
 
@@ -113,6 +113,9 @@ def _decided(reading: Reading) -> Iterator[Step]:
 
 def _asked(reading: Reading, step: Step) -> Step:
     sight = reading.sights[step.service]
+    if sight.leftover and sight.state is not None and not reading.paused:
+        gone = tuple(RemoveContainerOperation(sight.said.service, place) for place in sight.leftover)
+        return Step(service=step.service, operations=gone, repairs=step.repairs)
     if sight.busy and sight.state is not None:
         return dataclasses.replace(step, operations=(), turn="", reason=sight.busy)
     return step

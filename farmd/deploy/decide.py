@@ -42,7 +42,8 @@ class Goal:
     ``spec``: what it should be; None: gone. ``previous``: what it was, None: it was not there. ``service``
     holds its pods, those of this turn as ``mine``. ``started``: how many pods were available when it was
     taken. ``hook`` is the state of its hook: not run yet, running, done, or why it failed. ``altered``: pods
-    whose intent was lost or altered. ``held``: pods may come, and none may go. ``machines``: as for a plan.
+    whose intent was lost or altered. ``held``: pods may come, and none may go. ``rests``: the pods that came
+    last have not been there for the delay, so no further one is replaced. ``machines``: as for a plan.
     """
 
     service: Service
@@ -57,6 +58,7 @@ class Goal:
     after: Mapping[str, Condition] = field(default_factory=dict)
     altered: tuple[Place, ...] = ()
     held: bool = False
+    rests: bool = False
     machines: Machines | None = None
 
     @property
@@ -187,7 +189,8 @@ def _allowed(goal: Goal, operations: Sequence[Operation]) -> tuple[Operation, ..
     pods = {pod.place: pod for pod in goal.service.containers}
     found: list[Operation] = []
     replacements = [each for each in operations if isinstance(each, ReplaceContainerOperation)]
-    budget = (goal.wanted.update.parallelism if goal.wanted is not None else 1) - goal.unproven
+    most = goal.wanted.update.parallelism if goal.wanted is not None else 1
+    budget = 0 if goal.rests else most - goal.unproven
     lost = 0
     for each in replacements[: max(0, budget)]:
         if each.order == "start-first":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farmd.deploy.cycle import Cycle
-from farmd.deploy.snapshot import Reading, Sight
+from farmd.deploy.sights import Reading, Sight
 from store.deployments import DeploymentStatus, ServiceProgress
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from farmd.cache.manifests import ManifestCache
+from farmd.deploy import hooks
 from farmd.deploy.attempts import Judgement, Watches, gate_of, min_healthy_time
 from farmd.deploy.decide import Goal, Snapshot
 from farmd.deploy.manifest import spec_of
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.project import ProjectPlan, Wanted, plan_project
+from farmd.deploy.sights import Reading, Sight, mark, paused, turned
 from farmd.deploy.strategy import Container, RollingStrategy, Service
 from farmd.failsafe.guard import holding
 from farmd.pods.state import PodState, altered, foreign, observed
@@ -26,82 +26,12 @@ from store.deployments import DEPLOYMENT_LABEL, KIND, Deployment, DeploymentStat
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
 from store.families import FAMILIES
-from store.manifests import Manifest
 from store.pods import Place
 from store.reality import Glance
 from store.services import Mode, Version
 from store.work import Work
 
-BACK = ".back"
 ENDED = frozenset({"exited", "failed", "done"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
-    """One service of a deployment. ``version`` is what it should be on this turn, None: gone; ``manifest`` is
-    that of its pods then.
-
-    ``owner`` is the owner of its pods as the caches have it. ``busy``: why its pods may not change yet.
-    ``hooks`` are its hook's pods. ``goal`` is what the next steps are decided by.
-    """
-
-    said: deployments.Goal
-    state: GoalState | None
-    version: Version | None
-    manifest: Manifest | None
-    owner: Stored[Any] | None
-    pods: Mapping[Place, PodState]
-    hooks: Mapping[Place, PodState]
-    goal: Goal
-    busy: str = ""
-
-    @property
-    def family(self) -> str:
-        return self.said.owner.partition("/")[0]
-
-    @property
-    def owner_id(self) -> str:
-        return self.said.owner.partition("/")[2]
-
-    @property
-    def over(self) -> bool:
-        """Whether this deployment has nothing to do with it any more."""
-        return bool(self.said.superseded) or (self.state is not None and self.state.phase == "released")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """A deployment and its world. ``sights`` by the service's name.
-
-    ``planned`` is the plan of all of it while nothing is taken yet, ``unplanned`` why there is none.
-    ``frozen`` is the evidence of a freeze that holds it, ``idle`` how long its record has not changed, and
-    ``after`` the seconds until time alone changes what is decided.
-    """
-
-    stored: Stored[Deployment]
-    state: DeploymentState
-    sights: Mapping[str, Sight] = field(default_factory=dict)
-    shot: Snapshot | None = None
-    planned: ProjectPlan | None = None
-    unplanned: str = ""
-    frozen: str | None = None
-    idle: float = 0.0
-    after: float | None = None
-
-    @property
-    def paused(self) -> bool:
-        """Whether it waits for a person."""
-        return paused(self.stored.record, self.state)
-
-
-def mark(deployment: str, state: GoalState | None) -> str:
-    """The label of the pods that a deployment places on its present turn."""
-    return deployment + BACK if state is not None and state.back else deployment
-
-
-def turned(said: deployments.Goal, state: GoalState | None) -> Version | None:
-    """What a service should be on its present turn; None: gone."""
-    return said.previous if state is not None and state.back else said.wanted
 
 
 class Specs:
@@ -165,7 +95,7 @@ class Reader:
             sight, soon = await self._sight(stored, state, said, busy.get(said.service, ""), frozen)
             sights[said.name] = sight
             after.append(soon)
-        self._watches.keep([place for sight in sights.values() for place in sight.pods])
+        self._watches.keep([place for each in sights.values() for place in (*each.pods, *each.hooks)])
         goals = [sight.goal for sight in sights.values() if not sight.said.superseded]
         planned, unplanned = None, ""
         if not state.goals:
@@ -246,15 +176,20 @@ class Reader:
         mono = context.clock.mono()
         least = 0.0 if version is None or manifest is None else min_healthy_time(manifest, version)
         pods = observed(context.fleet, owner, least, mono)
-        hooks = observed(context.fleet, said.service, 0.0, mono)
+        hook_pods = observed(context.fleet, said.service, 0.0, mono)
+        hook = await hooks.seen(
+            state, hook_pods, said.wanted.pre_deploy if said.wanted else None, self._watches
+        )
         label = mark(stored.record.id, state)
         mode = (said.wanted or said.previous or Version(manifest="-")).mode
-        containers, after = list[Container](), list[float | None]()
+        containers, after, rests = list[Container](), [hook.after], 0.0
+        delay = version.update.delay if version is not None else 0.0
         for place, pod in sorted(pods.items()):
             judgement = None
             if pod.pod.record.labels.get(DEPLOYMENT_LABEL) == label and version is not None and manifest:
                 gate = gate_of(manifest, version)
                 judgement = await self._watches.judged(place, pod, gate, stored.record.resumed)
+                rests = max(rests, delay - judgement.age if judgement.verdict == "proven" else 0.0)
                 after.append(judgement.after)
             spec = await self._specs.standing(pod.pod.record.manifest, mode, (said.wanted, said.previous))
             containers.append(container(place, pod, spec, judgement))
@@ -265,6 +200,9 @@ class Reader:
             back=state is not None and state.back,
             released=state is not None and state.phase == "released",
             started=state.started if state is not None else 0,
+            hook=hook.status,
+            hook_failure=hook.failure,
+            rests=rests > 0,
             recreate=said.recreate,
             after=said.after,
             altered=altered(owner, pods),
@@ -277,20 +215,12 @@ class Reader:
             manifest=manifest,
             owner=context.caches.tree(FAMILIES[family]).get(context.keys.record(family, owner)),
             pods=pods,
-            hooks=hooks,
+            hooks=hook_pods,
+            leftover=hooks.leftover(hook.status, state, hook_pods),
             goal=goal,
             busy=busy or foreign(owner, pods),
         )
-        return sight, earliest(*after)
-
-
-def paused(record: Deployment, state: DeploymentState) -> bool:
-    """Whether it waits for a person; to ask for the way back is a word, too, while a goal goes forward."""
-    if record.ask == "pause":
-        return True
-    if not state.halted or record.resumed > state.resumed:
-        return False
-    return record.ask != "rollback" or all(goal.back for goal in state.goals.values())
+        return sight, earliest(*after, rests or None)
 
 
 def container(place: Place, pod: PodState, spec: ServiceSpec | None, mine: Judgement | None) -> Container:

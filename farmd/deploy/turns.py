@@ -15,7 +15,7 @@ from farmd.commands.remains import pods_left
 from farmd.commands.specs import changed
 from farmd.deploy import owners
 from farmd.deploy.noun import owner_noun
-from farmd.deploy.snapshot import Reading, Sight, turned
+from farmd.deploy.sights import Reading, Sight, turned
 from farmd.farm.writer import Write
 from farmd.work.context import Context
 from store import operations

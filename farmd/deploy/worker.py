@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from farmd.deploy import changes, report, turns
 from farmd.deploy.cycle import LOOK_AGAIN_SECONDS, Cycle, next_cycle
 from farmd.deploy.decide import Step
-from farmd.deploy.snapshot import Reader, Reading, Sight
-from farmd.pods.changes import NodeChanges
+from farmd.deploy.sights import Reading, Sight
+from farmd.deploy.snapshot import Reader
+from farmd.pods.changes import NodeChanges, Note, together
 from farmd.pods.placement import Subject
 from farmd.runtime.wake import Wake
 from farmd.work.following import Following
@@ -153,23 +156,37 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
         if sight.owner is None:
             return Outcome("blocked", LOOK_AGAIN_SECONDS, f"{sight.said.owner} is gone")
         manifest = sight.manifest or await context.manifests.of(sight.owner.record)
-        units = await changes.collected(context, sight, manifest, record.id, step.operations, step.repairs)
+        units, made = await changes.collected(context, sight, manifest, record.id, step)
+        if (note := self._hooked(sight, made.hooked)) is not None:
+            units = [together(units, note)]
         arriving = [(c.node, c.instance) for unit in units for c in unit.changes if c.action == "place"]
         with context.fleet.expecting(sight.owner_id, arriving):
             found = await context.placement.execute(
                 units,
                 Subject(KIND, record.id, record.name, context.actor, reading.stored, sight.said.name),
                 self.writer,
-                standing=len(sight.pods),
-                guards=self._guards(sight, units),
+                standing=sum(len(context.fleet.pods(ident)) for ident in self._followed),
+                guards=[*self._guards(sight, units), *made.bodies],
             )
         return Outcome("rejected", None, found.reason) if found.replan else GO_ON
+
+    def _hooked(self, sight: Sight, placed: str) -> Note | None:
+        """The state that says where the hook runs, or that it ended well, with the change of its pod."""
+        state, over = sight.state, sight.goal.hook == "done"
+        if state is None or not (placed or (over and not state.hooked)):
+            return None
+        said = replace(state, hook=placed or state.hook, hooked=not placed, since=self.context.clock.now())
+        write = turns.noted_goal(self.context, self.claim.item, sight.said.service, said)
+        return Note(
+            (write,), "deployment.hook", f"the hook of {sight.said.name}{'' if placed else ' is done'}"
+        )
 
     def _guards(self, sight: Sight, units: list[NodeChanges]) -> list[Operation]:
         """The owner is as it was read, and nodes whose pods are given up are still given up (R21)."""
         assert sight.owner is not None
         places = [(c.node, c.instance) for unit in units for c in unit.changes if c.action == "remove"]
-        lost = {place[0] for place in places if sight.pods[place].lost is not None}
+        pods = {**sight.hooks, **sight.pods}
+        lost = {place[0] for place in places if pods[place].lost is not None}
         own = operations.check_index(sight.owner.key, sight.owner.index)
         return [own, *self.context.placement.verdicts(lost)]
 

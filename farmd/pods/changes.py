@@ -182,6 +182,13 @@ def grouped(
         yield NodeChanges(tuple(members), tuple(reservations[node] for node in nodes))
 
 
+def together(units: Iterable[NodeChanges], note: Note) -> NodeChanges:
+    """All changes of some units as one, with a worker's own writes."""
+    found = list(units)
+    changes = tuple(change for unit in found for change in unit.changes)
+    return NodeChanges(changes, tuple(each for unit in found for each in unit.reservations), note)
+
+
 def _distinct(lists: Iterable[list[Change] | None]) -> list[list[Change]]:
     return list({id(members): members for members in lists if members is not None}.values())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 
 import msgspec
 
@@ -17,7 +18,7 @@ from store.keys import Keys, is_sentinel
 from store.manifests import Restart
 from store.nodes import Agent
 from store.ports import Clock
-from store.reality import Health, HealthState, Phase, Reality
+from store.reality import Exit, Health, HealthState, Phase, Reality, ending
 
 TTL = 10.0
 RENEW_SECONDS = 4.0
@@ -27,14 +28,17 @@ RESTART_SECONDS = 1.0
 
 class SimulatedAgent:
     """One node's agent. ``delay`` (seconds) is how long a pod takes to start, ``sick`` are instances that
-    fail their check. ``lives``: after how many seconds each start of a manifest fails, by digest. ``skew``:
-    how many seconds its wall clock is ahead of everybody else's."""
+    fail their check. ``lives``: after how many seconds each start of a manifest fails, by digest. ``ends``:
+    with which code the only start of a manifest ends for good. ``starts`` counts the starts of each manifest.
+    ``skew``: how many seconds its wall clock is ahead of everybody else's."""
 
     def __init__(self, node: str, client: ConsulClient, keys: Keys, clock: Clock) -> None:
         self.node = node
         self.delay = 0.2
         self.sick: set[str] = set()
         self.lives: dict[str, float] = {}
+        self.ends: dict[str, int] = {}
+        self.starts: Counter[str] = Counter()
         self.skew = 0.0
         self._client = client
         self._keys = keys
@@ -149,6 +153,7 @@ class SimulatedAgent:
                 await self._say(instance, said)
                 continue
             await self._say(instance, starting)
+            self.starts[intent.manifest] += 1
             started.append(instance)
         if started:
             await self._clock.sleep(self.delay)
@@ -170,10 +175,19 @@ class SimulatedAgent:
             await self._clock.sleep(CRASH_SECONDS)
             for instance, known in sorted(self._runs.items()):
                 now, lives = self._now(), self.lives.get(known.manifest, math.inf)
-                if known.phase == "backoff" and now >= known.health.since + RESTART_SECONDS:
+                if known.phase == "running" and known.manifest in self.ends:
+                    await self._end(instance, self.ends[known.manifest], now)
+                elif known.phase == "backoff" and now >= known.health.since + RESTART_SECONDS:
                     await self._end_or_start(instance, "running", now, Health("passing", now))
                 elif known.phase == "running" and now >= known.started + lives:
                     await self._end_or_start(instance, "backoff", 0.0, Health(since=now))
+
+    async def _end(self, instance: str, code: int, now: float) -> None:
+        health = Health("critical" if code else "passing", now, ending(code))
+        said = msgspec.structs.replace(
+            self._runs[instance], phase="done", exits=[Exit(now, code)], health=health
+        )
+        await self._say(instance, said)
 
     async def _end_or_start(self, instance: str, phase: Phase, started: float, health: Health) -> None:
         known = self._runs[instance]

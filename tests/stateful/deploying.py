@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from farmd.deploy import hooks
 from farmd.deploy.manifest import compiled
 from farmd.deploy.model import ContainerSpec, ServiceSpec
 from store import codec, manifests, operations
@@ -92,6 +93,21 @@ class Deploying:
         for each in images:
             for agent in self.scene.agents.values():
                 agent.lives[compiled(each)[1].manifest] = lives
+
+    def hook(self, of: ServiceSpec) -> str:
+        """The digest of what a service's hook runs."""
+        assert of.pre_deploy is not None
+        made = hooks.manifest_of(compiled(of)[0], of.pre_deploy)
+        return manifests.digest(manifests.canonical(made))
+
+    def ends(self, manifest: str, code: int) -> None:
+        """Pods of a manifest end for good, a second after their start, with that code."""
+        for agent in self.scene.agents.values():
+            agent.ends[manifest] = code
+
+    def runs(self, manifest: str) -> int:
+        """How often agents started a manifest."""
+        return sum(agent.starts[manifest] for agent in self.scene.agents.values())
 
     # -- what there is -------------------------------------------------------------------------
     def record(self, ident: str) -> Deployment | None:

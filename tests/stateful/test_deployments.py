@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from store.services import Hook
 from tests.stateful.deploying import BAD, SECOND, Deploying, spec
 from tests.stateful.fleet import KEYS
 from tests.stateful.scene import Scene
@@ -207,3 +208,63 @@ def test_a_deployment_goes_on_when_its_farm_dies(standing: Deploying) -> None:
         standing.scene.farm(name)
     standing.ended(ident)
     standing.whole(spec(image=SECOND))
+
+
+def test_a_hook_runs_once_before_the_first_pod_and_is_taken_away(standing: Deploying) -> None:
+    wanted = spec(image=SECOND, pre_deploy=Hook(command=["migrate"], timeout=30.0))
+    hook = standing.hook(wanted)
+    standing.ends(hook, 0)
+    before = standing.pods()
+    ident = standing.deploy(wanted)
+    standing.until(lambda: hook in {pod.manifest for pod in standing.scene.sight.pods.values()})
+    assert standing.pods() == before
+    standing.ended(ident)
+    standing.whole(wanted)
+    assert standing.runs(hook) == 1
+    assert {pod.manifest for pod in standing.scene.sight.pods.values()} == {
+        standing.service().version.manifest
+    }
+
+
+def test_a_hook_that_fails_turns_back_before_any_pod_changed(standing: Deploying) -> None:
+    wanted = spec(image=SECOND, pre_deploy=Hook(command=["migrate"], timeout=30.0))
+    standing.ends(standing.hook(wanted), 3)
+    before = standing.pods()
+    ident = standing.deploy(wanted)
+    standing.ended(ident, "reverted")
+    assert standing.pods() == before
+    assert standing.service().history[0].reason == "its hook failed: exited with code 3"
+
+
+def test_a_hook_that_never_ends_fails_at_its_time(standing: Deploying) -> None:
+    wanted = spec(image=SECOND, pre_deploy=Hook(command=["migrate"], timeout=30.0))
+    ident = standing.deploy(wanted)
+    standing.ended(ident, "reverted")
+    assert standing.service().history[0].reason == "its hook failed: it did not end within 30 s"
+
+
+def test_a_farm_that_takes_over_waits_for_the_very_run_of_the_hook(standing: Deploying) -> None:
+    wanted = spec(image=SECOND, pre_deploy=Hook(command=["migrate"], timeout=60.0))
+    hook = standing.hook(wanted)
+    ident = standing.deploy(wanted)
+    standing.until(lambda: standing.runs(hook))
+    for name in ("ash", "birch"):
+        standing.scene.run(standing.scene.farms[name].kill())
+        standing.scene.advance(20.0)
+        standing.scene.farm(name)
+    standing.ends(hook, 0)
+    standing.ended(ident)
+    standing.whole(wanted)
+    assert standing.runs(hook) == 1
+
+
+def test_a_hook_whose_node_is_lost_has_failed_and_never_runs_again(standing: Deploying) -> None:
+    wanted = spec(image=SECOND, pre_deploy=Hook(command=["migrate"], timeout=60.0))
+    hook = standing.hook(wanted)
+    ident = standing.deploy(wanted)
+    standing.until(lambda: standing.runs(hook))
+    ((_, node, _),) = [at for at, pod in standing.scene.sight.pods.items() if pod.manifest == hook]
+    standing.scene.run(standing.scene.agents[node].die(at_once=True))
+    standing.ended(ident, "reverted")
+    assert f"how it ended is unknown: {node} is lost" in standing.service().history[0].reason
+    assert standing.runs(hook) == 1
