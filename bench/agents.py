@@ -93,6 +93,7 @@ class SimulatedNode:
             any_workloads=lambda _: bool(self.pods),
             acted_on=lambda _: False,
             features=lambda: ["process", "runtime.process"],
+            doubts=dict,
         )
         self.link.identity = AgentIdentity(name)
         self.writer = RealityWriter(

@@ -100,7 +100,8 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Presence of a node's agent: its version, facts (labels, capacity) and HTTP address.
 
-    ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) identify the process.
+    ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) identify the process. ``doubts``
+    has the runtimes that cannot tell now what runs, with the reasons.
     """
 
     node: str
@@ -114,6 +115,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     pid: int = 0
     ticks: int = 0
     since: Time = 0.0
+    doubts: dict[str, str] = {}
 
 
 class Reserved(msgspec.Struct, frozen=True, omit_defaults=True):

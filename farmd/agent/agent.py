@@ -93,6 +93,7 @@ class Agent:
             any_workloads=self.pods.any_workloads,
             acted_on=self.pods.acted_on,
             features=self._runtimes.features,
+            doubts=self._runtimes.doubts,
         )
         self._reality = RealityWriter(
             config.node, client=client, keys=keys, link=self._link, clock=clock, rng=rng, progress=progress
@@ -151,9 +152,9 @@ class Agent:
         )
 
     def _woken(self) -> None:
-        """Act on what a runtime learnt, and announce what it can do now."""
+        """Act on what a runtime learnt, and announce what it can do and tell now."""
         self._wake.set()
-        if self._link.features_changed:
+        if self._link.changed:
             self._link.doubt()
 
     def _doubt(self) -> None:

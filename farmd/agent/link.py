@@ -51,6 +51,7 @@ class Link:
     any_workloads: Callable[[str], bool]
     acted_on: Callable[[Mapping[str, int]], bool]
     features: Callable[[], list[str]]
+    doubts: Callable[[], dict[str, str]]
     _said: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
@@ -67,9 +68,10 @@ class Link:
         return self.identity.session
 
     @property
-    def features_changed(self) -> bool:
-        """Whether the presence says something else than what the agent can do now."""
-        return self._announced.features != self.features()
+    def changed(self) -> bool:
+        """Whether the presence says something else than what the agent can do and tell now."""
+        said = self._announced
+        return (said.features, said.doubts) != (self.features(), self.doubts())
 
     def doubt(self) -> None:
         """Check the presence at once, because another part found that it may not be this agent's."""
@@ -166,6 +168,7 @@ class Link:
             address=self.config.address,
             host=facts.labels({})["hostname"],
             since=self._since,
+            doubts=self.doubts(),
             **presence.this_process(),
         )
         try:
@@ -203,7 +206,7 @@ class Link:
     async def _stay_present(self, session: str) -> None:
         """Announce this agent again when its presence was deleted or overwritten."""
         try:
-            if self.features_changed:
+            if self.changed:
                 await self._announce(session)
             elif not await presence.stands(self.client, self._key, self._announced, session):
                 log.warning("agent.presence_lost", node=self.config.node)

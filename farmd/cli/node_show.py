@@ -82,6 +82,7 @@ async def describe(invocation: Invocation, name: str) -> None:
         )
         facts.append(("Address", agent.address))
         facts.append(("Features", ",".join(agent.features)))
+        facts += [("Silent", f"{runtime}: {why}") for runtime, why in sorted(agent.doubts.items())]
     for title, text in facts:
         click.echo(f"{title + ':':<12}{clean(text)}".rstrip())
     click.echo(f"\nPods ({node.pods})")

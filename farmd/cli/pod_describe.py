@@ -14,6 +14,7 @@ from farmd.cli.pod_logs import locate
 from farmd.cli.tables import clean
 from farmd.overview import PodRow
 from store.errors import NotFound
+from store.manifests import Manifest
 from store.reality import ending
 from store.times import plain, rfc3339
 
@@ -43,8 +44,19 @@ async def _show(invocation: Invocation, row: PodRow) -> None:
     elif output == "name":
         click.echo(f"pod/{row.node}/{row.instance}")
     else:
-        for title, text in facts(row, runs, invocation.call.clock.now()):
+        told = facts(row, runs, invocation.call.clock.now())
+        for title, text in told + inside(row, manifest):
             click.echo(f"{title + ':':<15}{clean(text)}".rstrip())
+
+
+def inside(row: PodRow, manifest: Manifest | None) -> list[tuple[str, str]]:
+    """How to look inside a pod that runs in a container."""
+    if manifest is None or manifest.runtime != "container" or not row.pid:
+        return []
+    from farmd.agent.runtimes.container_config import name_of
+
+    command = f"exec -it {name_of(row.node, row.instance)} /bin/sh"
+    return [("Look inside", f"on {row.node}: docker {command}, or podman {command}")]
 
 
 def facts(row: PodRow, runs: list[tuple[str, str]], now: float) -> list[tuple[str, str]]:

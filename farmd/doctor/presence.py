@@ -30,7 +30,7 @@ def check(survey: Survey) -> list[Finding]:
     """Check farms, nodes and clocks."""
     if survey.cluster is None:
         return []
-    return [*_farms(survey), *_absent(survey), *_clocks(survey)]
+    return [*_farms(survey), *_absent(survey), *_silent(survey), *_clocks(survey)]
 
 
 def _farms(survey: Survey) -> Iterator[Finding]:
@@ -78,6 +78,17 @@ def _absent(survey: Survey) -> Iterator[Finding]:
             f"its agent is absent: the state of its {count_of(pods.get(node, 0), 'pod')} is unknown",
             f"start farmd-agent there; if the node is gone for good: farmctl node forget {node}",
         )
+
+
+def _silent(survey: Survey) -> Iterator[Finding]:
+    for _, agent in survey.decoded("agents", Agent):
+        for runtime, why in sorted(agent.doubts.items()):
+            yield Finding(
+                "runtime-silent",
+                f"nodes/{agent.node}",
+                f"its runtime {runtime} cannot tell what runs: {why}; its pods are left as they are",
+                f"see on {agent.node} why it does not answer; the agent asks again every 2 s",
+            )
 
 
 def _clocks(survey: Survey) -> Iterator[Finding]:

@@ -41,6 +41,10 @@ class Runtimes:
         """
         self.of(manifest.runtime).preflight(manifest)
 
+    def doubts(self) -> dict[str, str]:
+        """The runtimes that cannot tell now what runs, with the reasons."""
+        return {runtime.name: runtime.doubt for runtime in self if runtime.doubt}
+
     def features(self) -> list[str]:
         """What the node's presence says of them (R11)."""
         return list(dict.fromkeys(feature for runtime in self for feature in runtime.features))

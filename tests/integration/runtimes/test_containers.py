@@ -33,6 +33,17 @@ def container(
     return Manifest(**(given | fields))
 
 
+async def doubts(rig: Agents, *runtimes: str) -> dict[str, str]:
+    """What the node's presence says, once these runtimes alone are in doubt."""
+
+    async def told() -> list[dict[str, str]]:
+        found = await rig.presence()
+        return [found[0].doubts] if found is not None and {*found[0].doubts} == {*runtimes} else []
+
+    found: list[dict[str, str]] = await eventually(told, what=f"doubts of {runtimes}")
+    return found[0]
+
+
 async def logged(running: Running, text: str) -> str:
     """The log of the instance, once the text is in it."""
     path = running.state.logs("web") / "current.log"
@@ -180,11 +191,13 @@ async def test_r26_an_engine_that_hangs_starts_and_ends_nothing(
         second = await rig.agent()
         told = await rig.until(lambda r: "does not answer" in r.reason)
         assert (told.exits, alive(before)) == ([], True)
+        assert "does not answer" in (await doubts(rig, "container"))["container"]
     finally:
         engine.resume()
     after = await rig.until(lambda r: r.phase == "running" and not r.reason)
     assert (after.pid, after.started, after.restarts) == (before.pid, before.started, 0)
     assert "runtime.container" in second.agent._runtimes.features()
+    assert await doubts(rig) == {}
 
 
 async def test_r27_an_engine_that_is_killed_and_comes_back_takes_no_container_with_it(

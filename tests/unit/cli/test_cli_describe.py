@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from farmd.cli import manifest_facts, noun_tables, pod_describe
 from farmd.overview import PodRow, Row
 from farmd.replication.commands import RC
@@ -130,3 +132,17 @@ def test_a_pod_is_described_with_its_last_exits() -> None:
         ("Manifest", SHA),
         RUNS[0],
     ]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "pid", "told"),
+    [
+        ("container", 7, ["on web1: docker exec -it {0} /bin/sh, or podman exec -it {0} /bin/sh"]),
+        ("container", 0, []),
+        ("process", 7, []),
+    ],
+)
+def test_a_pod_in_a_container_tells_how_to_look_inside(runtime: str, pid: int, told: list[str]) -> None:
+    row = PodRow(owner="01", owner_name="hello", node="web1", instance="hello~2", manifest=SHA, pid=pid)
+    found = pod_describe.inside(row, Manifest(id="hello", runtime=runtime))
+    assert [text for _, text in found] == [each.format("farmd..web1..hello..2") for each in told]

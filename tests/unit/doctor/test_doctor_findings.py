@@ -137,6 +137,11 @@ CASES: list[tuple[Harm, str, str]] = [
     (late_farm, "clock-skew", "farms/two"),
     (late_audit, "clock-skew", "audit/2027-01-15T10"),
     (gone(KEYS.agent("n1")), "node-absent", "nodes/n1"),
+    (
+        wrote(KEYS.agent("n1"), Agent(node="n1", version="1", doubts={"container": "no answer"})),
+        "runtime-silent",
+        "nodes/n1",
+    ),
     (wrote(KEYS.failsafe("rcs"), FROZEN), "frozen", "failsafe/rcs"),
     (raw(KEYS.intent("n1", "bad"), b'{"manifest": 3}'), "record-invalid", "intent/n1/bad"),
     (raw("farmd/pods/zz/odd", b"{}"), "record-invalid", "pods/zz/odd"),
