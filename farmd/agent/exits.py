@@ -10,26 +10,28 @@ from farmd.agent.files import write_atomically
 from farmd.agent.shim import EXITS
 from store import codec
 from store.errors import RecordInvalid
-from store.reality import Exit
 
 LINES_KEPT = 20
 
 
-class _Line(msgspec.Struct, frozen=True):
+class Recorded(msgspec.Struct, frozen=True):
+    """The end of one start; ``memory`` is the limit in bytes that it went over."""
+
     start: str
     at: float
     code: int
+    memory: int = 0
 
 
-def read(directory: Path) -> dict[str, Exit]:
+def read(directory: Path) -> dict[str, Recorded]:
     """Recorded exits by the id of their start; an incomplete line (after a crash) is left out."""
     found = {}
     for line in _lines(directory):
         try:
-            end = codec.decode(_Line, line, EXITS)
+            end = codec.decode(Recorded, line, EXITS)
         except RecordInvalid:
             continue
-        found[end.start] = Exit(end.at, end.code)
+        found[end.start] = end
     return found
 
 

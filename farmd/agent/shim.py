@@ -230,11 +230,31 @@ def record_exit(fd: int, spec: dict[str, Any], code: int) -> None:
 
     If the write fails, the shim's exit code still tells an agent that is the shim's parent.
     """
+    memory = f',"memory":{spec["memory"]}' if code and spec.get("memory") and out_of_memory() else ""
     try:
-        write_all(fd, f'{{"start":"{spec["start"]}","at":{time.time()!r},"code":{code}}}'.encode())
+        write_all(fd, f'{{"start":"{spec["start"]}","at":{time.time()!r},"code":{code}{memory}}}'.encode())
         os.fsync(fd)
     except OSError:
         pass
+
+
+def out_of_memory() -> bool:
+    """Whether the kernel killed a process of this control group because of the group's limit."""
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
+            groups = [line.rstrip("\n").split(":", 2) for line in file]
+        for _, kinds, path in groups:
+            if kinds and "memory" not in kinds.split(","):
+                continue
+            name = f"/memory{path}/memory.oom_control" if kinds else path + "/memory.events"
+            if not os.path.exists("/sys/fs/cgroup" + name):
+                continue
+            with open("/sys/fs/cgroup" + name, encoding="ascii") as file:
+                if any(line.startswith("oom_kill ") and line != "oom_kill 0\n" for line in file):
+                    return True
+    except OSError:
+        pass
+    return False
 
 
 def become_subreaper() -> None:

@@ -13,9 +13,9 @@ import structlog
 from farmd.agent import strays
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import Identity
-from farmd.agent.runtimes import shims
+from farmd.agent.runtimes import shim_start
 from farmd.agent.runtimes.port import Launch
-from farmd.agent.runtimes.shims import START_SECONDS, Shims
+from farmd.agent.runtimes.shims import Shims
 from farmd.agent.state import StateDirectory
 from store.manifests import Manifest
 from store.ports import Clock
@@ -100,14 +100,14 @@ class Processes(Shims):
 
 def _run_shim(directory: Path, spec: bytes, environ: Mapping[str, str]) -> str:
     """Start a shim, send it its start, return its answer: ``ok``, ``busy`` or a reason."""
-    words = shims.command(directory)
+    words = shim_start.command(directory)
     spec_read, spec_write = os.pipe()
     status_read, status_write = os.pipe()
     try:
         pid = os.posix_spawn(
             words[0],
             words,
-            shims.variables(environ),
+            shim_start.variables(environ),
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, spec_read, 0),
                 (os.POSIX_SPAWN_DUP2, status_write, 1),
@@ -122,10 +122,10 @@ def _run_shim(directory: Path, spec: bytes, environ: Mapping[str, str]) -> str:
     finally:
         os.close(spec_read)
         os.close(status_write)
-    answer = shims.converse(spec_write, spec, status_read)
+    answer = shim_start.converse(spec_write, spec, status_read)
     if answer is None:
         os.kill(pid, signal.SIGKILL)
-        answer = f"the shim did not answer in {START_SECONDS:g} s"
+        answer = f"the shim did not answer in {shim_start.START_SECONDS:g} s"
     if answer != "ok":
         os.waitpid(pid, 0)
     return answer

@@ -10,11 +10,8 @@ import asyncio
 import contextlib
 import marshal
 import os
-import select
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from farmd.agent import environment, exits
 from farmd.agent import identity as ids
@@ -27,11 +24,6 @@ from store.manifests import Manifest
 from store.ports import Clock
 from store.process import boot_id
 from store.reality import Exit
-
-SHIM = Path(__file__).parents[1] / "shim.py"
-START_SECONDS = 20.0
-# The dynamic linker may need these to find a Python that is not the system's.
-SHIM_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 
 
 class Shims:
@@ -102,6 +94,7 @@ class Shims:
             "user": None if found is None else (found.uid, found.gid, list(found.groups)),
             "limits": limits(manifest),
             "default_signals": [int(number) for number in default],
+            "memory": manifest.limits.memory,
             "stop_signal": int(stop_signal(manifest)),
             "logs": str(self._state.logs(launch.instance)),
             "max_bytes": manifest.logs.max_bytes,
@@ -199,12 +192,16 @@ class Shims:
         if recorded is None and (identity is None or identity.start != start):
             return None  # the agent died between saving the record and the start
         told = self.reap(identity) if identity is not None else None
-        if recorded is None and told is not None:
-            # The shim could not record the exit, for example because the disk became read-only.
-            recorded = Exit(self._clock.now(), told)
-        why = "" if recorded is not None else self._unrecorded(identity)
         self._state.release_identity(instance)
-        return Ended(recorded or Exit(self._clock.now(), LOST), why)
+        if recorded is not None:
+            limit = (
+                f"out of memory: its limit is {recorded.memory / 2**20:.0f} MiB" if recorded.memory else ""
+            )
+            return Ended(Exit(recorded.at, recorded.code), limit)
+        if told is not None:
+            # The shim could not record the exit, for example because the disk became read-only.
+            return Ended(Exit(self._clock.now(), told))
+        return Ended(Exit(self._clock.now(), LOST), self._unrecorded(identity))
 
     def _unrecorded(self, identity: Identity | None) -> str:
         if identity is not None and identity.boot != self.boot:
@@ -255,48 +252,3 @@ class Shims:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-
-
-def command(directory: Path) -> list[str]:
-    """How to run the shim of an instance."""
-    return [sys.executable, "-I", "-S", str(SHIM), str(directory)]
-
-
-def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The shim's own environment."""
-    return {name: environ[name] for name in SHIM_ENVIRONMENT if name in environ}
-
-
-def converse(to: int, spec: bytes, back: int) -> str | None:
-    """Send a shim its start, and close both pipes; its answer. None if the shim takes too long."""
-    try:
-        with contextlib.suppress(BrokenPipeError):
-            _send(to, spec)
-        os.close(to)
-        return _answer(back)
-    finally:
-        os.close(back)
-
-
-def _send(fd: int, data: bytes) -> None:
-    os.set_blocking(fd, False)
-    poll = select.poll()
-    poll.register(fd, select.POLLOUT)
-    while data and poll.poll(START_SECONDS * 1000):
-        data = data[os.write(fd, data) :]
-
-
-def _answer(fd: int) -> str | None:
-    """A shim's answer, which it writes at once, or all that it wrote up to its end.
-
-    The pipe's end proves nothing: who started the shim may hold the pipe open.
-    """
-    text = b""
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    while poll.poll(START_SECONDS * 1000):
-        part = os.read(fd, 4096)
-        text += part
-        if not part or part.startswith((b"ok", b"busy", b"failed ")):
-            return text.decode("utf-8", "replace")
-    return None

@@ -20,9 +20,10 @@ import structlog
 from farmd.agent.environment import account
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import Identity, SystemdConfig
-from farmd.agent.runtimes import allowed, container_files, shims, systemd_unit
+from farmd.agent.runtimes import allowed, container_files, shim_start, systemd_unit
 from farmd.agent.runtimes.container_config import Bind
 from farmd.agent.runtimes.port import Busy, Launch
+from farmd.agent.runtimes.shims import Shims
 from farmd.agent.runtimes.systemd_bus import SYSTEMD, Systemd, SystemdRefused, SystemdSilent
 from farmd.agent.state import StateDirectory
 from farmd.runtime.wake import wait
@@ -37,7 +38,7 @@ LOOK_OFTEN_SECONDS = 2.0
 LEAVE_SECONDS = 5.0
 
 
-class Units(shims.Shims):
+class Units(Shims):
     """All transient units of one agent."""
 
     name = "systemd"
@@ -154,19 +155,19 @@ class Units(shims.Shims):
         finally:
             os.close(spec_read)
             os.close(answer_write)
-        answer = await asyncio.to_thread(shims.converse, spec_write, spec, answer_read)
+        answer = await asyncio.to_thread(shim_start.converse, spec_write, spec, answer_read)
         unit = systemd_unit.unit_of(self._node, launch.instance)
         if answer is None:
             with contextlib.suppress(StartFailed):
                 await self._systemd.ask("KillUnit", "ssi", unit, "all", int(signal.SIGKILL))
-            answer = f"the shim did not answer in {shims.START_SECONDS:g} s"
+            answer = f"the shim did not answer in {shim_start.START_SECONDS:g} s"
         return self.begun(launch, answer or f"systemd ran no shim: journalctl --unit {unit} says why")
 
     async def _begin(self, launch: Launch, binds: list[Bind], fds: list[int]) -> None:
         """Start the unit, once the instance's former unit is gone."""
         unit = systemd_unit.unit_of(self._node, launch.instance)
-        words = shims.command(self._state.directory(launch.instance))
-        variables = shims.variables(self._environ)
+        words = shim_start.command(self._state.directory(launch.instance))
+        variables = shim_start.variables(self._environ)
         wanted = systemd_unit.properties(self._node, launch, words, variables, binds, self._volumes)
         give_up = self._clock.mono() + LEAVE_SECONDS
         while True:
@@ -208,11 +209,17 @@ class Units(shims.Shims):
         return found.value
 
     async def check(self, identity: Identity, manifest: Manifest, command: Sequence[str]) -> int:
-        """Run a health check's command; it sees the files that the workload sees."""
+        """Run a health check's command; it sees the files that the workload sees.
+
+        Raises:
+            StartFailed: the workload has ended.
+        """
         if not systemd_unit.has_view(manifest):
             return await super().check(identity, manifest, command)
+        if not self.lives(identity):
+            raise StartFailed("its shim has ended")
         user = account(manifest)
-        words = ["nsenter", f"--target={identity.pid}", "--mount", "--"]
+        words = ["nsenter", f"--target={identity.shim}", "--mount", "--"]
         if user is not None:
             groups = ",".join(map(str, user.groups))
             words += ["setpriv", f"--reuid={user.uid}", f"--regid={user.gid}", f"--groups={groups}", "--"]

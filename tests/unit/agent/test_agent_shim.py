@@ -23,7 +23,7 @@ from farmd.agent.identity import workload_lives
 from farmd.agent.model import Identity
 from farmd.agent.runtimes.port import Busy, Launch
 from farmd.agent.runtimes.process import Processes
-from farmd.agent.runtimes.shims import SHIM
+from farmd.agent.runtimes.shim_start import SHIM
 from farmd.agent.state import StateDirectory
 from store.manifests import Logs, Manifest
 from store.process import boot_id, start_ticks

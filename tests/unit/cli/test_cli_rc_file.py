@@ -222,6 +222,7 @@ def test_r11_what_farmd_itself_needs_of_the_owners_of_a_record_survives_its_file
     assert (edited.needs, edited.numbered) == (["tpu", "numbered.1", "rollouts.1"], True)
 
 
-def test_the_example_of_a_container_is_a_controller() -> None:
-    [parsed] = RC.file.parse_all(((EXAMPLES / "container.yaml").read_text(), "container.yaml"))
-    assert parsed.pod.runtime == "container"
+@pytest.mark.parametrize(("name", "runtime"), [("container.yaml", "container"), ("unit.yaml", "systemd")])
+def test_the_example_of_a_runtime_is_a_controller(name: str, runtime: str) -> None:
+    [parsed] = RC.file.parse_all(((EXAMPLES / name).read_text(), name))
+    assert parsed.pod.runtime == runtime

@@ -1,0 +1,60 @@
+"""How a shim is run, and what is said over its pipes while it starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+SHIM = Path(__file__).parents[1] / "shim.py"
+START_SECONDS = 20.0
+# The dynamic linker may need these to find a Python that is not the system's.
+SHIM_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
+
+
+def command(directory: Path) -> list[str]:
+    """How to run the shim of an instance."""
+    return [sys.executable, "-I", "-S", str(SHIM), str(directory)]
+
+
+def variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The shim's own environment."""
+    return {name: environ[name] for name in SHIM_ENVIRONMENT if name in environ}
+
+
+def converse(to: int, spec: bytes, back: int) -> str | None:
+    """Send a shim its start, and close both pipes; its answer. None if the shim takes too long."""
+    try:
+        with contextlib.suppress(BrokenPipeError):
+            _send(to, spec)
+        os.close(to)
+        return _answer(back)
+    finally:
+        os.close(back)
+
+
+def _send(fd: int, data: bytes) -> None:
+    os.set_blocking(fd, False)
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    while data and poll.poll(START_SECONDS * 1000):
+        data = data[os.write(fd, data) :]
+
+
+def _answer(fd: int) -> str | None:
+    """A shim's answer, which it writes at once, or all that it wrote up to its end.
+
+    The pipe's end proves nothing: who started the shim may hold the pipe open.
+    """
+    text = b""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    while poll.poll(START_SECONDS * 1000):
+        part = os.read(fd, 4096)
+        text += part
+        if not part or part.startswith((b"ok", b"busy", b"failed ")):
+            return text.decode("utf-8", "replace")
+    return None
