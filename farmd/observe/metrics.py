@@ -53,6 +53,7 @@ LOOPS: Values = (
     "daemon", "session", "members", "claims", "release", "handover", "sweep", "failsafe", "collector",
     "watch", "cache", "worker", "intent", "reality", "health", "supervisor", "alerts", "dev",
 )  # fmt: skip
+ROLLOUT_TARGETS: Values = ("rc",)
 ROLLOUT_PHASES: Values = ("pending", "moving", "baking", "paused", "halted", "back")
 SINKS: Values = ("log", "webhook")
 
@@ -159,8 +160,9 @@ def table() -> tuple[Metric, ...]:
         Metric(
             "farmd_rollouts",
             "gauge",
-            "Rollouts that this farm works on, by their phase.",
-            {"phase": ROLLOUT_PHASES},
+            "Rollouts that this farm works on, by what they scale (`rc`: replication controllers) and their "
+            "phase.",
+            {"target": ROLLOUT_TARGETS, "phase": ROLLOUT_PHASES},
         ),
         Metric(
             "farmd_rollout_moves_total",

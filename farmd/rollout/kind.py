@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from farmd.kinds import KINDS
 from farmd.rollout.gates import Ask, unasked
 from farmd.rollout.noun import ROLLOUT
 from farmd.rollout.phases import Phases
@@ -27,7 +28,7 @@ class Rollouts(NamedKind):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._following = Following(context.fleet, [context.caches.tree(RCS)])
-        self._phases = Phases(context.recorder)
+        self._phases = Phases(context.recorder, KINDS[RCS.name].noun)
         self._ask: Ask = context.sections.get(KIND, unasked)
         # A freeze of the controllers holds their rollouts, too.
         context.guards[RCS.name].subscribe(self._freeze_changed)

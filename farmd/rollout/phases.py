@@ -1,4 +1,4 @@
-"""How many rollouts of this farm are in which phase, as a metric."""
+"""How many rollouts of this farm are in which phase, as a metric, by what they scale."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from store.ports import Recorder
 
 
 class Phases:
-    """The phase of each rollout that a worker of this farm saw last."""
+    """The phase of each rollout of a ``target`` that a worker of this farm saw last."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: Recorder, target: str) -> None:
+        self._recorder, self._target = recorder, target
         self._now: dict[str, str] = {}
 
     def see(self, rollout: str, phase: str) -> None:
@@ -25,4 +25,4 @@ class Phases:
             self._now.pop(rollout, None)
         counts = Counter(self._now.values())
         for each in ROLLOUT_PHASES:
-            self._recorder.set("farmd_rollouts", counts[each], phase=each)
+            self._recorder.set("farmd_rollouts", counts[each], target=self._target, phase=each)

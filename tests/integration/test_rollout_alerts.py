@@ -89,7 +89,9 @@ async def test_what_people_hold_is_not_counted_as_blocked(rolling: Rolling, agen
 
         def counted(phase: str) -> tuple[float, float]:
             farm.farm.publish()
-            return farm.metric("farmd_blocked", kind="rollouts"), farm.metric("farmd_rollouts", phase=phase)
+            return farm.metric("farmd_blocked", kind="rollouts"), farm.metric(
+                "farmd_rollouts", target="rc", phase=phase
+            )
 
         ident = await rolling.begin(3, STAGED)
         await rolling.status(ident, "waits for farmctl rollout approve web")

@@ -129,11 +129,11 @@ def test_a_length_of_time_has_two_units_at_most(seconds: float, words: str) -> N
 
 def test_the_metric_counts_each_rollout_in_its_last_phase_until_its_worker_ends() -> None:
     registry = CollectorRegistry()
-    phases = Phases(Metrics(registry))
+    phases = Phases(Metrics(registry), "rc")
     for rollout_id, phase in (("a", "moving"), ("b", "moving"), ("a", "halted"), ("c", "baking"), ("b", "")):
         phases.see(rollout_id, phase)
     shown = {
-        phase: registry.get_sample_value("farmd_rollouts", {"phase": phase})
+        phase: registry.get_sample_value("farmd_rollouts", {"target": "rc", "phase": phase})
         for phase in ("pending", "moving", "baking", "halted", "back")
     }
     assert shown == {"pending": 0, "moving": 0, "baking": 1, "halted": 1, "back": 0}
