@@ -208,11 +208,11 @@ def end(
             fields["left_open"] = dict(left_open)
         writes.append(rewritten(stored, context, name=name, **fields))
     writes += serving.written(context.client, context.keys, services)
-    ended = _ended(reading, change, _old(reading), context)
+    ended = _ended(reading, change, old(reading), context)
     return [*writes, *History(context.client, context.keys).add(ended, known)]
 
 
-def _old(reading: Reading) -> ReplicationController:
+def old(reading: Reading) -> ReplicationController:
     """The old controller; if it was deleted by hand, what is still known of it."""
     rollout, records = reading.stored.record, reading.records
     if rollout.old in records:

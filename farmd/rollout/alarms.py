@@ -113,15 +113,17 @@ class Alarms:
         await self._incidents.tell(self._alert(shot.rollout, key, f"waits for an hour: {blocked.text}"))
         return None
 
-    def left_open(self, rollout: Rollout, outcome: Ending, before: Sequence[Ending]) -> dict[str, str]:
+    def left_open(
+        self, rollout: Rollout, outcome: Ending, before: Sequence[Ending], old: str
+    ) -> dict[str, str]:
         """The alerts that are over with this end, by key, with their urgency; ``before`` is how the rollouts
-        of this controller ended until now, the last one first.
+        of this controller ended until now, the last one first; ``old`` is the old controller's name.
 
         The alert of a version that failed outlives its rollout, and is over once another one is done.
         """
         failure, high = failure_alert(rollout.name), _stuck_alert(rollout)
         over = set(self._incidents.open())
-        if outcome == "reverted" and not rollout.wish:
+        if outcome == "reverted" and not rollout.wish and failure_alert(old) == failure:
             over.discard(failure)
         elif outcome == "done" and "reverted" in before[:1]:
             over.add(failure)

@@ -111,11 +111,16 @@ async def difference_of(call: Call, target: str) -> Difference:
 async def sight(call: Call, row: overview.Row[Rollout]) -> Sight:
     """What people see of a rollout."""
     rollout = row.record
+    old, new = [await _name(call, rc) for rc in (rollout.old, rollout.new)]
+    return Sight(rollout, row.status, row.state, row.owner, row.reason, old, new)
+
+
+async def _name(call: Call, rc: str) -> str:
+    """The name of a controller, or its id where that cannot be read."""
     try:
-        new = (await noun.controller().records(call.client, call.keys).get(rollout.new)).record.name
+        return (await noun.controller().records(call.client, call.keys).get(rc)).record.name
     except (NotFound, RecordInvalid):
-        new = rollout.new
-    return Sight(rollout, row.status, row.state, row.owner, row.reason, new)
+        return rc
 
 
 async def phase(call: Call, rollout: Rollout) -> tuple[RolloutState | None, Operation]:
@@ -165,7 +170,10 @@ async def _revert_ended(call: Call, target: str) -> Mutation:
 
 
 async def _revert_aborted(call: Call, aborted: Ended) -> Mutation:
-    """From the new controller, which an abort left with its pods, back to the old one with all of them."""
+    """From the new controller, which an abort left with its pods, back to the old one with all of them.
+
+    It bears the name of the rollout that was aborted, so that both have one history.
+    """
     records = noun.controller().records(call.client, call.keys)
     try:
         new = (await records.get(aborted.new)).record
@@ -178,7 +186,7 @@ async def _revert_aborted(call: Call, aborted: Ended) -> Mutation:
             hint=f"farmctl rc set-replicas {aborted.name} {count} gives the old one its pods",
         ) from None
     policy, count = unrested(new.rollout or Policy()), aborted.started_from
-    return await toward(call, new.id, aborted.old.id, replicas=count, policy=policy)
+    return await toward(call, new.id, aborted.old.id, replicas=count, policy=policy, name=aborted.name)
 
 
 async def live(call: Call, target: str) -> Stored[Rollout]:

@@ -94,10 +94,12 @@ async def toward(
     replicas: int | None = None,
     policy: Policy | None = None,
     service: str = "",
+    name: str = "",
 ) -> Mutation:
     """A rollout from one controller to another that exists, by names or ids; both stay if it is reverted.
 
     ``service`` is the name of the service that goes with it; empty: one that names the old controller.
+    ``name`` is the rollout's, empty: that of the old controller.
 
     Raises:
         NotFound, Conflict, Locked, InputInvalid: as ``begin``.
@@ -111,6 +113,7 @@ async def toward(
         pod = await manifests.read(call.client, call.keys, after.record.manifest)
         after = msgspec.structs.replace(after, record=named(after.record, pod))
     rollout = _rollout(call, ident, before.record, after.record, total, chosen, created_new=False)
+    rollout = msgspec.structs.replace(rollout, name=name or rollout.name)
     rollout, services = await _served(call, rollout, after.record, service)
     check_count(total, "replicas", lowest=1)
     check(rollout, after.record.min_healthy_time)

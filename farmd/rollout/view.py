@@ -21,7 +21,7 @@ BAR = 10
 class Sight:
     """What is known of a rollout.
 
-    ``owner`` is the farm, ``reason`` what it waits for, ``new`` the name of the new controller.
+    ``owner`` is the farm, ``reason`` what it waits for, ``old`` and ``new`` the names of both controllers.
     """
 
     rollout: Rollout
@@ -29,6 +29,7 @@ class Sight:
     state: str
     owner: str
     reason: str
+    old: str
     new: str
 
 
@@ -88,14 +89,14 @@ def _gate(gate: GateStatus, now: float) -> str:
 
 def _sides(sight: Sight, status: RolloutStatus, width: int) -> list[str]:
     """One line a version. Where a bar has no room, none has one."""
-    rollout, size = sight.rollout, max(len(sight.rollout.name), len(sight.new))
+    rollout, size = sight.rollout, max(len(sight.old), len(sight.new))
     counts = (_count(status.old, "serve"), _count(status.new, "settled"))
     most = max(map(len, counts))
     whole = max(rollout.replicas, rollout.started_from, 1)
     told = [
         (f"  {word}  {name:<{size}}  {sha[:12]}  {count:<{most}}", bar(side, whole), ailing)
         for word, name, sha, count, side, ailing in (
-            ("old", rollout.name, rollout.from_manifest, counts[0], status.old, _ailing(status, old=True)),
+            ("old", sight.old, rollout.from_manifest, counts[0], status.old, _ailing(status, old=True)),
             ("new", sight.new, rollout.to_manifest, counts[1], status.new, _ailing(status, old=False)),
         )
     ]

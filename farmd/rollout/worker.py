@@ -198,7 +198,8 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         known = await History(self.context.client, self.context.keys).read(rollout.name)
         if turn.outcome == "reverted" and not rollout.wish:
             await self.status.incidents.tell(self._alarms.failed(rollout, turn.reason))
-        over = self._alarms.left_open(rollout, turn.outcome, [ended.outcome for ended, _ in known])
+        before = [ended.outcome for ended, _ in known]
+        over = self._alarms.left_open(rollout, turn.outcome, before, actions.old(reading).name)
         stay = reading.records.keys() - {actions.goes(rollout, turn.outcome)}
         client, keys = self.context.client, self.context.keys
         services = await serving.to_end(client, keys, rollout, turn.outcome, stay)

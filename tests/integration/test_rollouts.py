@@ -158,6 +158,14 @@ async def test_after_an_abort_revert_brings_all_pods_back_to_the_old_controller(
 
     await eventually(alone, what="the end of the second controller")
     await rolling.whole(FIRST, 3)
+    over = await commands.history(rolling.call, "web")
+    assert [(each.outcome, each.to_manifest) for each in over] == [
+        ("done", digest(FIRST)),
+        ("aborted", digest(SECOND)),
+    ]
+    assert set(await rolling.cluster.entries(rolling.call.keys.tree("history"))) == {
+        rolling.call.keys.history("web", each.id) for each in over
+    }
 
 
 STEPS = ["rollout.take", "rollout.move", "rollout.next", "rollout.done"]

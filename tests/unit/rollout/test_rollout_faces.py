@@ -24,7 +24,7 @@ BEGUN = rollout(10, 9, at=NOW - 252, policy=STAGES)
 
 def sight(**fields: Any) -> Sight:
     told = {"reason": MOVING.reason, "owner": "farm-b", "state": "progressing", "status": MOVING} | fields
-    return Sight(rollout=told.pop("rollout", BEGUN), new="web-5d01c2", **told)
+    return Sight(rollout=told.pop("rollout", BEGUN), old="web", new="web-5d01c2", **told)
 
 
 def test_the_status_shows_both_versions_with_bars_the_floor_and_what_is_due() -> None:
