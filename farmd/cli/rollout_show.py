@@ -7,17 +7,15 @@ import sys
 
 import click
 
-from farmd import overview
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
 from farmd.cli.output import ago, as_json, as_yaml, document, emit, live, on_terminal, show
 from farmd.cli.tables import Column, Table, clean, drawable
-from farmd.overview import Row
-from farmd.rollout import commands, explaining, noun, view
+from farmd.rollout import commands, explaining, view
 from store.errors import NotFound
 from store.families import RCS
-from store.rollouts import KIND, Rollout
+from store.rollouts import KIND
 from store.times import plain
 
 
@@ -64,10 +62,7 @@ async def _changes(invocation: Invocation, name: str) -> None:
 
 
 async def _status(invocation: Invocation, name: str, width: int) -> list[str]:
-    await commands.live(invocation.call, name)
-    row: Row[Rollout] = await overview.row(
-        invocation.client, invocation.keys, noun.live(invocation.call), name
-    )
+    row = await commands.row(invocation.call, name)
     output = invocation.settings.output
     if output in {"json", "yaml"}:
         told = {"owner": row.owner, "state": row.state, "reason": row.reason, "status": plain(row.status)}

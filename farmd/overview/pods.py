@@ -103,7 +103,7 @@ async def pods(client: ConsulClient, keys: Keys, of: Owner | None = None) -> Pod
     present = await _present(client, keys) if realities or placed else frozenset()
     names = {of.id: _title(of)} if of is not None else await _names(client, keys)
     rows = [
-        _row(owner, names.get(owner, ""), place, _state(owner, place, pod, realities, intents, present))
+        pod_row(owner, names.get(owner, ""), place, _state(owner, place, pod, realities, intents, present))
         for (owner, *where), pod in placed.items()
         for place in [(where[0], where[1])]
     ]
@@ -170,7 +170,8 @@ def _state(
     return PodState(pod, intents.get(place), reality, absent=place[0] not in present)
 
 
-def _row(owner: str, name: str, place: Place, state: PodState) -> PodRow:
+def pod_row(owner: str, name: str, place: Place, state: PodState) -> PodRow:
+    """The row of one pod; ``name`` is its owner's."""
     pod, reality = state.pod.record, state.reality
     row = PodRow(
         owner=owner,

@@ -108,6 +108,18 @@ async def difference_of(call: Call, target: str) -> Difference:
     )
 
 
+async def row(call: Call, target: str) -> overview.Row[Rollout]:
+    """A live rollout with its status.
+
+    Raises:
+        NotFound: there is none; says how the last one ended.
+    """
+    try:
+        return await overview.row(call.client, call.keys, noun.live(call), target)
+    except NotFound as error:
+        raise await _over(call, target, error) from None
+
+
 async def sight(call: Call, row: overview.Row[Rollout]) -> Sight:
     """What people see of a rollout."""
     rollout = row.record
@@ -198,13 +210,17 @@ async def live(call: Call, target: str) -> Stored[Rollout]:
     try:
         return await noun.live(call).find(target)
     except NotFound as error:
-        over = await history(call, target) if target and "/" not in target else []
-        if not over:
-            hint = "farmctl rollout list shows those under way; farmctl rc update -f FILE begins one"
-            raise NotFound(error.message, kind=KIND, id=target, hint=hint) from None
-        ago = call.clock.now() - over[0].ended
-        text = f"rollout {target!r} ended {lasting(ago)} ago: {over[0].outcome}"
-        raise NotFound(text, kind=KIND, id=target, hint=f"farmctl rollout history {target}") from None
+        raise await _over(call, target, error) from None
+
+
+async def _over(call: Call, target: str, error: NotFound) -> NotFound:
+    """The same error with what history knows of that name."""
+    over = await history(call, target) if target and "/" not in target else []
+    if not over:
+        hint = "farmctl rollout list shows those under way; farmctl rc update -f FILE begins one"
+        return NotFound(error.message, kind=KIND, id=target, hint=hint)
+    text = f"rollout {target!r} ended {lasting(call.clock.now() - over[0].ended)} ago: {over[0].outcome}"
+    return NotFound(text, kind=KIND, id=target, hint=f"farmctl rollout history {target}")
 
 
 async def _say(call: Call, target: str, word: str, **fields: Any) -> Mutation:

@@ -154,7 +154,7 @@ def _rollout(
         replicas=total,
         started_from=old.replicas_desired,
         started_to=new.replicas_desired,
-        policy=floored(policy, old, total),
+        policy=with_floor(policy, old, total),
         labels=old.labels,
         needs=_needs((old, new), policy),
         by=call.actor,
@@ -257,7 +257,7 @@ def _begun(rollout: Rollout) -> Change:
     )
 
 
-def floored(policy: Policy, rc: ReplicationController, total: int) -> Policy:
+def with_floor(policy: Policy, rc: ReplicationController, total: int) -> Policy:
     """The policy with its floor, which later edits of the controller do not change."""
     if policy.minimum is not None or policy.strategy != "rolling":
         return policy

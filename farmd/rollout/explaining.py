@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from farmd import overview
@@ -48,8 +46,7 @@ async def explain(call: Call, target: str) -> list[PodRow]:
     state, _ = await phase(call, rollout)
     old, new = await _side(call, rollout.old), await _side(call, rollout.new)
     shot = Snapshot(rollout=rollout, state=state, old=old, new=new, now=call.clock.now())
-    told = await _reports(call, old, new)
-    going, staying = _leaving(shot, told)
+    going, staying = _leaving(shot)
     return [*going, *staying, *await _missing(call, shot, going)]
 
 
@@ -59,17 +56,7 @@ async def _side(call: Call, ident: str) -> Side:
     return Side(rc, await overview.states(call.client, call.keys, rc), stop_after)
 
 
-async def _reports(call: Call, *sides: Side) -> dict[tuple[str, Place], overview.PodRow]:
-    found = {}
-    for side in sides:
-        for row in (await overview.pods(call.client, call.keys, side.rc)).placed:
-            found[side.rc.id, (row.node, row.instance)] = row
-    return found
-
-
-def _leaving(
-    shot: Snapshot, told: Mapping[tuple[str, Place], overview.PodRow]
-) -> tuple[list[PodRow], list[PodRow]]:
+def _leaving(shot: Snapshot) -> tuple[list[PodRow], list[PodRow]]:
     """The pods that go in this stage, and those that stay."""
     source, target = shot.sides
     goal, floor = planning.goal(shot), planning.floor(shot)
@@ -82,24 +69,18 @@ def _leaving(
         for each in membership.leaving(side, shot.now)[: max(0, surplus)]:
             if each.place is not None:
                 gone.add((side.rc.id, each.place))
-                row = _row(shot, side, each.place, "goes", told)
+                row = _row(shot, side, each.place, "goes")
                 going.append(msgspec.structs.replace(row, reason=held) if each.cost and short else row)
     for side in (source, target):
         places = sorted(place for place in side.pods if (side.rc.id, place) not in gone)
-        staying += [_row(shot, side, place, "stays", told) for place in places]
+        staying += [_row(shot, side, place, "stays") for place in places]
     return going, staying
 
 
-def _row(
-    shot: Snapshot,
-    side: Side,
-    place: Place,
-    fate: str,
-    told: Mapping[tuple[str, Place], overview.PodRow],
-) -> PodRow:
-    state, row = side.pods[place], told.get((side.rc.id, place))
-    phase_ = "unknown" if row is None else "healthy" if row.healthy else row.phase
-    reason = _why(side, state) or (row.reason if row is not None else "")
+def _row(shot: Snapshot, side: Side, place: Place, fate: str) -> PodRow:
+    state = side.pods[place]
+    row = overview.pod_row(side.rc.id, side.rc.name, place, state)
+    phase_, reason = "healthy" if row.healthy else row.phase, _why(side, state) or row.reason
     kind = membership.named(side, state, shot.now)
     return PodRow(_word(shot, side.rc), "/".join(place), fate, kind, phase_, reason)
 

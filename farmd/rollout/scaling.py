@@ -9,7 +9,7 @@ from farmd.commands.mutation import Call, Change, Mutation, Scalar
 from farmd.rollout import noun
 from farmd.rollout.checks import check_floor
 from farmd.rollout.commands import live, phase
-from farmd.rollout.creation import floored
+from farmd.rollout.creation import with_floor
 from farmd.rollout.stages import minimum
 from store.errors import Conflict, NotFound
 from store.policies import Policy, staged
@@ -69,6 +69,6 @@ async def _policy(call: Call, rollout: Rollout, replicas: int) -> Policy:
         return policy
     old: ReplicationController = found.record
     open_ = msgspec.structs.replace(policy, minimum=None)
-    if policy.minimum == floored(open_, old, rollout.replicas).minimum:
-        return floored(open_, old, replicas)
+    if policy.minimum == with_floor(open_, old, rollout.replicas).minimum:
+        return with_floor(open_, old, replicas)
     return policy
