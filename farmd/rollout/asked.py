@@ -143,8 +143,17 @@ def said(asked: Asked, rc: ReplicationController) -> Policy:
     policy = asked.policy or rc.rollout or Policy()
     if asked.changes:
         data = msgspec.to_builtins(policy) | asked.changes
+        if "stages" in asked.changes:
+            data.pop("ratio", None)  # it stands in place of stages
         policy = codec.parse_input(Policy, data, "policy")
     if asked.bake is not None or asked.approve:
+        if policy.ratio is not None:
+            found = "approvals" if asked.bake is None else f"a rest of {asked.bake:g} s"
+            raise InputInvalid(
+                f"rollout.ratio: found {policy.ratio} with {found}, expected stages, which can have that",
+                field="ratio",
+                hint="--stages 1,50%,100% beside it; a ratio only sets a pace",
+            )
         policy = msgspec.structs.replace(policy, stages=_rested(stages(policy), asked.bake, asked.approve))
     return policy
 

@@ -136,6 +136,30 @@ async def test_bake_and_approve_hold_for_the_stages_that_there_are() -> None:
         assert found.policy.stages == [Stage(to=1, bake=300.0), Stage(to="100%", approve=True)]
 
 
+@pytest.mark.parametrize(
+    ("said", "found"), [({"bake": 300.0}, "a rest of 300 s"), ({"approve": True}, "approvals")]
+)
+async def test_stages_of_a_ratio_neither_rest_nor_ask_and_flags_that_want_that_are_refused(
+    said: dict[str, Any], found: str
+) -> None:
+    async with person() as call:
+        await two(call, rollout={"ratio": 25})
+        with pytest.raises(InputInvalid) as error:
+            await create(call, replace(file(), **said))
+        assert (
+            error.value.message
+            == f"rollout.ratio: found 25 with {found}, expected stages, which can have that"
+        )
+        assert error.value.fields["hint"] == "--stages 1,50%,100% beside it; a ratio only sets a pace"
+
+
+async def test_stages_that_a_flag_names_take_the_place_of_the_controllers_ratio() -> None:
+    async with person() as call:
+        await two(call, rollout={"ratio": 25})
+        found = await begun(call, replace(file(), changes={"stages": [1, "100%"]}, bake=300.0))
+        assert found.policy == Policy(minimum=3, stages=[Stage(to=1, bake=300.0), Stage(to="100%")])
+
+
 async def test_another_pod_begins_a_rollout_to_a_controller_of_its_own() -> None:
     async with person() as call:
         await two(call)
