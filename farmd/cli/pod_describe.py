@@ -50,13 +50,18 @@ async def _show(invocation: Invocation, row: PodRow) -> None:
 
 
 def inside(row: PodRow, manifest: Manifest | None) -> list[tuple[str, str]]:
-    """How to look inside a pod that runs in a container."""
-    if manifest is None or manifest.runtime != "container" or not row.pid:
+    """How to look inside a pod that runs in a container or a unit."""
+    if manifest is None or manifest.runtime == "process" or not row.pid:
         return []
     from farmd.agent.runtimes.container_config import name_of
 
-    command = f"exec -it {name_of(row.node, row.instance)} /bin/sh"
-    return [("Look inside", f"on {row.node}: docker {command}, or podman {command}")]
+    name = name_of(row.node, row.instance)
+    command = f"exec -it {name} /bin/sh"
+    told = {
+        "container": f"docker {command}, or podman {command}",
+        "systemd": f"systemctl status {name}.service, and nsenter --target {row.pid} --mount for its files",
+    }
+    return [("Look inside", f"on {row.node}: {told[manifest.runtime]}")]
 
 
 def facts(row: PodRow, runs: list[tuple[str, str]], now: float) -> list[tuple[str, str]]:

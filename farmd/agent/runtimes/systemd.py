@@ -73,6 +73,7 @@ class Units(Shims):
     async def look(self) -> None:
         """Ask systemd whether it answers; if it does not, ``doubt`` says why."""
         try:
+            self._systemd.require_owner()
             await self._systemd.ask("Ping", interface="org.freedesktop.DBus.Peer")
         except StartFailed as error:
             self._told(error.message)

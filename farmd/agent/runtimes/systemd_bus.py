@@ -6,7 +6,9 @@ dbus-fast is imported at the first question, so that an agent without systemd's 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farmd.agent.errors import StartFailed
@@ -56,6 +58,19 @@ class Systemd:
     def __init__(self, address: str) -> None:
         self._address = address
         self._bus: MessageBus | None = None
+
+    def require_owner(self) -> None:
+        """Refuse a systemd that runs no units for this user.
+
+        Raises:
+            StartFailed: the bus is another user's, and the agent does not run as root.
+        """
+        path, me = Path(self._address.removeprefix("unix:path=")), os.geteuid()
+        if me != 0 and path.exists() and (owner := path.stat().st_uid) != me:
+            raise StartFailed(
+                f"agent.systemd: found {path} of uid {owner}, expected one of uid {me}, because this agent"
+                " does not run as root"
+            )
 
     async def ask(
         self, member: str, signature: str = "", *body: Any, fds: Sequence[int] = (),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from farmd.agent.errors import StartFailed
 from farmd.agent.runtimes import systemd_unit
 from farmd.agent.runtimes.port import Launch
 from farmd.agent.runtimes.systemd_bus import Systemd, SystemdSilent
@@ -73,3 +74,12 @@ async def test_a_bus_that_is_away_or_hangs_is_silent(
 def test_the_extra_is_imported_only_where_it_is_used() -> None:
     code = "import sys, farmd.agent.agent, farmd.agent.runtimes.systemd; sys.exit('dbus_fast' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+def test_another_users_systemd_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bus").touch()
+    systemd = Systemd(f"unix:path={tmp_path}/bus")
+    systemd.require_owner()
+    monkeypatch.setattr("os.geteuid", lambda: 4242)
+    with pytest.raises(StartFailed, match=r"found .*/bus of uid \d+, expected one of uid 4242"):
+        systemd.require_owner()

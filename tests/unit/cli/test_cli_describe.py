@@ -139,10 +139,17 @@ def test_a_pod_is_described_with_its_last_exits() -> None:
     [
         ("container", 7, ["on web1: docker exec -it {0} /bin/sh, or podman exec -it {0} /bin/sh"]),
         ("container", 0, []),
+        (
+            "systemd",
+            7,
+            ["on web1: systemctl status {0}.service, and nsenter --target 7 --mount for its files"],
+        ),
         ("process", 7, []),
     ],
 )
-def test_a_pod_in_a_container_tells_how_to_look_inside(runtime: str, pid: int, told: list[str]) -> None:
+def test_a_pod_in_a_container_or_unit_tells_how_to_look_inside(
+    runtime: str, pid: int, told: list[str]
+) -> None:
     row = PodRow(owner="01", owner_name="hello", node="web1", instance="hello~2", manifest=SHA, pid=pid)
     found = pod_describe.inside(row, Manifest(id="hello", runtime=runtime))
     assert [text for _, text in found] == [each.format("farmd..web1..hello..2") for each in told]
