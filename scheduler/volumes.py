@@ -81,6 +81,9 @@ class _Shared:
 _Share = tuple[str, list[VolumeUser]]
 """What some services share, in words, and these services."""
 
+_Shares = Mapping[str, Sequence[_Share]]
+"""Of each service by name, what it shares."""
+
 
 class VolumeScheduler:
     """Chooses machines for the volumes of some services, which are checked at once.
@@ -94,7 +97,6 @@ class VolumeScheduler:
         self._state = state
         self._users = list(users)
         self._volumes: dict[str, _Shared] = {}
-        self._shares_of: dict[str, list[_Share]] = {}
         names: set[str] = set()
         for user in users:
             if user.service in names:
@@ -183,20 +185,25 @@ class VolumeScheduler:
                     )
         return missing
 
-    def _sharing(self, missing: Iterable[_Shared]) -> list[_Share]:
+    def _sharing(self, missing: Iterable[_Shared]) -> _Shares:
         """Which services stand together: those of one volume that is to be made, and those of one group."""
         groups: dict[str, list[VolumeUser]] = {}
         for user in self._users:
             if user.together:
                 groups.setdefault(user.together, []).append(user)
         shares = [(f"volume {each.volume.name}", each.users) for each in missing]
-        return shares + [(f"project {name}", users) for name, users in sorted(groups.items())]
+        shares += [(f"project {name}", users) for name, users in sorted(groups.items())]
+        found: dict[str, list[_Share]] = {}
+        for share in shares:
+            for user in share[1]:
+                found.setdefault(user.service, []).append(share)
+        return found
 
-    def _propagate(self, sets: dict[str, Machines], shares: Sequence[_Share], touched: Iterable[str]) -> None:
+    def _propagate(self, sets: dict[str, Machines], shares: _Shares, touched: Iterable[str]) -> None:
         """Leave services that stand together what suits all of them; the sets of ``touched`` have changed."""
-        waiting, index = dict.fromkeys(touched), self._index(shares)
+        waiting = dict.fromkeys(touched)
         while waiting:
-            for what, users in index.get(waiting.popitem()[0], ()):
+            for what, users in shares.get(waiting.popitem()[0], ()):
                 common = -1
                 for user in users:
                     common &= sets[user.service]
@@ -208,14 +215,7 @@ class VolumeScheduler:
                         sets[user.service] = common
                         waiting[user.service] = None
 
-    def _index(self, shares: Sequence[_Share]) -> dict[str, list[_Share]]:
-        if not self._shares_of:
-            for share in shares:
-                for user in share[1]:
-                    self._shares_of.setdefault(user.service, []).append(share)
-        return self._shares_of
-
-    def _gather(self, sets: dict[str, Machines], shares: Sequence[_Share]) -> None:
+    def _gather(self, sets: dict[str, Machines], shares: _Shares) -> None:
         """Choose one machine for each group: where most of its pods stand, else the emptiest."""
         for group in sorted({user.together for user in self._users if user.together}):
             users = [user for user in self._users if user.together == group]
@@ -241,7 +241,7 @@ class VolumeScheduler:
         users: Sequence[VolumeUser],
         machines: Machines,
         sets: dict[str, Machines],
-        shares: Sequence[_Share],
+        shares: _Shares,
     ) -> None:
         for user in users:
             sets[user.service] = machines

@@ -136,6 +136,14 @@ def test_an_external_volume_that_is_nowhere_is_never_made() -> None:
         one(Volume(name="v", external=True))
 
 
+def test_what_is_scheduled_again_is_scheduled_by_what_stands_then() -> None:
+    state = cluster("m1 m2")
+    scheduler = VolumeScheduler(state, [user("a@m1:v"), user("b:v")])
+    assert scheduler.schedule().machines == {"a": state.bit("m1"), "b": state.bit("m1")}
+    state.schedule("v", state.bit("m2"))
+    assert scheduler.schedule().machines == {"a": state.bit("m1"), "b": state.bits(["m1", "m2"])}
+
+
 def stands(machines: str, *users: VolumeUser) -> dict[str, set[str]]:
     state = cluster(machines)
     schedule = VolumeScheduler(state, users).schedule()
