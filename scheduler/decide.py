@@ -138,7 +138,7 @@ def _used_up(
     return answer
 
 
-_WORDS = {
+WORDS = {
     "selector": "outside the node selector",
     "constraint": "ruled out by a constraint",
     "runtime": "without the runtime",
@@ -158,6 +158,7 @@ _WORDS = {
     "spread": "ruled out by the spread",
     "anti_affinity": "ruled out by anti-affinity",
 }
+"""What people are told of nodes against which there is a reason of that code."""
 
 
 def _shortage(
@@ -171,7 +172,7 @@ def _shortage(
     if not refused:
         return f"{head}: there are no nodes"
     ranked = sorted(refusals.items(), key=lambda item: (-item[1], item[0]))
-    parts = [f"{number} {_WORDS[code]}" for code, number in ranked]
+    parts = [f"{number} {WORDS[code]}" for code, number in ranked]
     near_miss = ""
     near = [(name, reasons) for name, reasons in refused if not any(r.code == "full" for r in reasons)]
     if near:

@@ -19,11 +19,14 @@ from farmd.pods.state import altered, cramped, foreign, settling
 from farmd.work import owned
 from farmd.work.model import Ask, Blocked, frozen
 from farmd.work.model import blocked as told
+from scheduler.decide import WORDS
 from store.pods import Place
 from store.status import Status
 from store.words import count_of, share
 
 NOWHERE = "no node is eligible"
+# Reasons against nodes that the record asks for, by code.
+LEFT_OUT = ("held", "capacity", "port", "runtime", "allow")
 IN_FLIGHT = "other changes of the nodes' reservations are in flight"
 
 
@@ -183,9 +186,8 @@ def status(snapshot: Snapshot, plan: Plan, farm: str, since: float) -> Status:
 
 def _left_out(snapshot: Snapshot) -> str:
     """Matching nodes without a pod, because people would look for one there."""
-    room = {code: snapshot.refused[code] for code in ("held", "capacity") if snapshot.refused.get(code)}
-    words = {"held": "where the instance belongs to another owner", "capacity": "short of capacity"}
-    return ", ".join(f"not on {count_of(number, 'node')} {words[code]}" for code, number in room.items())
+    numbers = ((code, snapshot.refused.get(code, 0)) for code in LEFT_OUT)
+    return ", ".join(f"not on {count_of(number, 'node')} {WORDS[code]}" for code, number in numbers if number)
 
 
 def _unasked(snapshot: Snapshot, plan: Plan) -> tuple[Place, ...]:

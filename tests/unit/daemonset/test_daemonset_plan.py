@@ -180,7 +180,7 @@ def test_a_lost_or_altered_intent_is_repaired(intent: Intent | None) -> None:
 def test_a_converged_one_says_where_room_is_all_that_is_missing() -> None:
     assert state_of(snapshot({"a": pod()}, refused={"held": 2, "selector": 5})) == (
         "converged",
-        "not on 2 nodes where the instance belongs to another owner",
+        "not on 2 nodes with this instance held by another owner",
     )
 
 
