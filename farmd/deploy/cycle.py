@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from farmd.deploy.decide import Step, decide
+from farmd.deploy.decide import Snapshot, Step, decide
+from farmd.deploy.fingerprint import fingerprint
 from farmd.deploy.operations import CreateVolumeOperation, RemoveContainerOperation
 from farmd.deploy.sights import Reading, Sight
+from farmd.runtime.wake import earliest
 from farmd.work.model import Blocked, frozen
 from store.deployments import Ending
 
 DRAFT_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 5.0
+VOLUMES_AT_ONCE = 20
 
 Action = Literal["", "begin", "volumes", "steps", "end"]
 
@@ -54,7 +56,7 @@ def next_cycle(reading: Reading) -> Cycle:
     if all(sight.over for sight in reading.sights.values()):
         return _ending(reading)
     if reading.planned is not None and reading.planned.volumes and not reading.paused:
-        return Cycle(action="volumes", volumes=reading.planned.volumes)
+        return Cycle(action="volumes", volumes=reading.planned.volumes[:VOLUMES_AT_ONCE])
     return _steps(reading)
 
 
@@ -68,6 +70,12 @@ def _beginning(reading: Reading) -> Cycle:
         return Cycle(action="end", ending="stale", why=reading.unplanned)
     if reading.unplanned:
         return Cycle(blocked=Blocked("no_plan", reading.unplanned), after=LOOK_AGAIN_SECONDS)
+    if (
+        record.fingerprint
+        and reading.planned is not None
+        and fingerprint(reading.planned) != record.fingerprint
+    ):
+        return Cycle(action="end", ending="stale", why="what stands has changed since it was planned")
     return Cycle(action="begin")
 
 
@@ -89,26 +97,53 @@ def _steps(reading: Reading) -> Cycle:
     assert reading.shot is not None
     steps = tuple(_asked(reading, step) for step in _decided(reading))
     due = tuple(step for step in steps if _does(reading.sights[step.service], step))
+    waiting = {name for sight in reading.sights.values() if sight.state is None for name in sight.said.after}
+    waits = LOOK_AGAIN_SECONDS if waiting - reading.sights.keys() else None
     return Cycle(
         action="steps" if due else "",
         steps=due,
         told=steps,
         blocked=_blocked(reading),
-        after=reading.after,
+        after=earliest(reading.after, waits),
     )
 
 
-def _decided(reading: Reading) -> Iterator[Step]:
+def _decided(reading: Reading) -> tuple[Step, ...]:
     """The step of each service; what people ask for comes before what the pods say."""
     assert reading.shot is not None
-    if reading.stored.record.ask == "rollback":
-        forward = [sight for sight in reading.sights.values() if not (sight.over or sight.goal.back)]
-        if forward:
-            for sight in forward:
-                turn: Literal["skip", "back"] = "skip" if sight.state is None else "back"
-                yield Step(service=sight.said.name, turn=turn, reason="it was rolled back by hand")
-            return
-    yield from decide(reading.shot)
+    record = reading.stored.record
+    if record.ask == "rollback" and (found := tuple(_turned(reading, "it was rolled back by hand"))):
+        return found
+    if not record.atomic or reading.paused:
+        return decide(reading.shot)
+    failed = [name for name, sight in reading.sights.items() if sight.goal.back]
+    if failed and (found := tuple(_turned(reading, f"{failed[0]} failed, and all go together"))):
+        return found
+    return _together(reading.shot)
+
+
+def _turned(reading: Reading, why: str) -> Iterator[Step]:
+    """All services that go forward turn back."""
+    for sight in reading.sights.values():
+        if not (sight.over or sight.goal.back):
+            yield Step(service=sight.said.name, turn="skip" if sight.state is None else "back", reason=why)
+
+
+def _together(shot: Snapshot) -> tuple[Step, ...]:
+    """The steps where services are released all at once: those that could be wait for the others."""
+    ready: list[Step] = []
+    while True:
+        steps = decide(shot)
+        found = {step.service for step in steps if step.turn == "release"}
+        ready += [step for step in steps if step.turn == "release"]
+        if not found:
+            break
+        goals = [replace(each, released=each.released or each.service.name in found) for each in shot.goals]
+        shot = replace(shot, goals=goals)
+    if all(goal.released for goal in shot.goals):
+        return tuple(ready)
+    waiting = [replace(step, turn="", reason="waits for the other services") for step in ready]
+    return (*steps, *waiting)
 
 
 def _asked(reading: Reading, step: Step) -> Step:
@@ -117,7 +152,7 @@ def _asked(reading: Reading, step: Step) -> Step:
         gone = tuple(RemoveContainerOperation(sight.said.service, place) for place in sight.leftover)
         return Step(service=step.service, operations=gone, repairs=step.repairs)
     if sight.busy and sight.state is not None:
-        return dataclasses.replace(step, operations=(), turn="", reason=sight.busy)
+        return replace(step, operations=(), turn="", reason=sight.busy)
     return step
 
 

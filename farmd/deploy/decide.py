@@ -40,7 +40,8 @@ class Goal:
     """One service of a deployment, and how far it is.
 
     ``spec``: what it should be; None: gone. ``previous``: what it was, None: it was not there. ``service``
-    holds its pods, those of this turn as ``mine``. ``started``: how many pods were available when it was
+    holds its pods, those of this turn as ``mine``. ``taken``: it waits for no other service any more.
+    ``started``: how many pods were available when it was
     taken. ``hook`` is the state of its hook: not run yet, running, done, or why it failed. ``altered``: pods
     whose intent was lost or altered. ``held``: pods may come, and none may go. ``rests``: the pods that came
     last have not been there for the delay, so no further one is replaced. ``machines``: as for a plan.
@@ -50,6 +51,7 @@ class Goal:
     spec: ServiceSpec | None
     previous: ServiceSpec | None = None
     back: bool = False
+    taken: bool = False
     released: bool = False
     started: int = 0
     hook: Literal["", "running", "done", "failed"] = ""
@@ -94,27 +96,32 @@ class Step:
 
 
 def decide(shot: Snapshot) -> tuple[Step, ...]:
-    """One step for each service that may go on now, at most eight of them."""
+    """One step for each service that is not over; at most eight of them go on, the others wait."""
     goals = {goal.service.name: goal for goal in shot.goals}
     steps: list[Step] = []
+    active = 0
     for goal in shot.goals:
-        if goal.released or len(steps) == AT_ONCE:
+        if goal.released:
             continue
         waits = _waits(goal, goals, shot.met) if not goal.back else ""
+        if not waits and active == AT_ONCE:
+            waits = f"waits until fewer than {AT_ONCE} services change"
+        active += not waits
         if waits is None:
             steps.append(
                 Step(service=goal.service.name, turn="skip", reason="what it depends on was rolled back")
             )
         elif shot.paused:
             steps.append(Step(service=goal.service.name, repairs=goal.altered, reason="paused"))
-        elif not waits:
-            steps.append(_step(goal, shot.state))
+        else:
+            name = goal.service.name
+            steps.append(Step(service=name, reason=waits) if waits else _step(goal, shot.state))
     return tuple(steps)
 
 
 def _waits(goal: Goal, goals: Mapping[str, Goal], met: frozenset[tuple[str, Condition]]) -> str | None:
     """What a goal that has not begun waits for; None: it will never come."""
-    if any(pod.mine for pod in goal.service.containers):
+    if goal.taken or any(pod.mine for pod in goal.service.containers):
         return ""
     for name, condition in sorted(goal.after.items()):
         other = goals.get(name)

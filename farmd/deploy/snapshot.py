@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from farmd.cache.manifests import ManifestCache
-from farmd.deploy import hooks
+from farmd.deploy import conditions, hooks
 from farmd.deploy.attempts import Judgement, Watches, gate_of, min_healthy_time
 from farmd.deploy.decide import Goal, Snapshot
 from farmd.deploy.manifest import spec_of
@@ -104,7 +104,12 @@ class Reader:
             stored=stored,
             state=state,
             sights=sights,
-            shot=Snapshot(goals=goals, state=self._cluster(record), paused=paused(record, state)),
+            shot=Snapshot(
+                goals=goals,
+                state=self._cluster(record),
+                paused=paused(record, state),
+                met=await conditions.met(context, record, state),
+            ),
             planned=planned,
             unplanned=unplanned,
             frozen=min(held, default=None),
@@ -118,14 +123,15 @@ class Reader:
         return ClusterState(self._context.fleet.view(), volumes, record.project)
 
     def _planned(self, record: Deployment, sights: Mapping[str, Sight]) -> tuple[ProjectPlan | None, str]:
-        """The plan of all services, as the person saw it, or why there is none."""
+        """The plan of all services, as the person saw it, or why there is none. Those that stand together are
+        bound to their machine already.
+        """
         goals = {name: sight.goal for name, sight in sights.items()}
         services = {name: goal.spec for name, goal in goals.items() if goal.spec is not None}
         wanted = Wanted(
             services=services,
             after={name: goals[name].after for name in services},
             external=frozenset(record.external),
-            together=record.project if record.together else "",
             removed=goals.keys() - services.keys(),
         )
         standing = {name: goal.service for name, goal in goals.items() if sights[name].said.previous}
@@ -198,6 +204,7 @@ class Reader:
             spec=None if said.wanted is None else await self._specs.of(said.wanted),
             previous=None if said.previous is None else await self._specs.of(said.previous),
             back=state is not None and state.back,
+            taken=state is not None,
             released=state is not None and state.phase == "released",
             started=state.started if state is not None else 0,
             hook=hook.status,

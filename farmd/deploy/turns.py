@@ -6,6 +6,7 @@ names its owner, its version and the deployment that holds it in the same transa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,7 +15,9 @@ from farmd.commands.mutation import Call, Guard, holder_told
 from farmd.commands.remains import pods_left
 from farmd.commands.specs import changed
 from farmd.deploy import owners
+from farmd.deploy.model import VolumeDriver, VolumeOptions, VolumeSpec
 from farmd.deploy.noun import owner_noun
+from farmd.deploy.operations import CreateVolumeOperation
 from farmd.deploy.sights import Reading, Sight, turned
 from farmd.farm.writer import Write
 from farmd.work.context import Context
@@ -26,8 +29,11 @@ from store.families import FAMILIES
 from store.locks import Holder
 from store.manifests import Manifest
 from store.named import NamedRecords
+from store.nodes import Node, NodeRecords, NodeStore, NodeVolume
 from store.operations import Operation
 from store.services import Revision, Service, ServiceStore, Version
+from store.volumes import KIND as VOLUMES
+from store.volumes import claim, with_volume
 from store.work import Work
 
 KEPT_REVISIONS = 10
@@ -184,8 +190,11 @@ async def _removed(
 
 
 # -- the end ------------------------------------------------------------------------------------
-async def freed(context: Context, deployment: str, goal: Goal) -> list[Operation]:
-    """Let go of a service that was never taken; one that was made for this deployment goes."""
+async def freed(context: Context, deployment: str, goal: Goal) -> Writes:
+    """Let go of a service that was never taken; one that was made for this deployment goes.
+
+    Its owner goes back to its own worker where a deployment had taken it whose goal this one superseded.
+    """
     client, keys, services = context.client, context.keys, _services(context)
     entry = await client.read(keys.record(services.family, goal.service))
     if entry is None:
@@ -194,9 +203,62 @@ async def freed(context: Context, deployment: str, goal: Goal) -> list[Operation
     if service.record.deployment != deployment:
         return []
     family, _, ident = goal.owner.partition("/")
-    if service.record.version is None and await client.read(keys.record(family, ident)) is None:
+    found = await client.read(keys.record(family, ident))
+    if found is None and service.record.version is None:
         return list(services.delete(service))
-    return [services.replace(service, replace(service.record, deployment=""))]
+    writes: Writes = [services.replace(service, replace(service.record, deployment=""))]
+    if found is not None:
+        standing = await owner_noun(family).records(client, keys).get(ident)
+        if standing.record.managed_by.startswith(f"{KIND}/"):
+            record = replace(standing.record, **owners.handed_back(standing.record))
+            writes.append(Write.over(standing.key, record, standing, context.caches.tree(FAMILIES[family])))
+    return writes
+
+
+# -- volumes ------------------------------------------------------------------------------------
+async def volumes(context: Context, reading: Reading, made: Sequence[CreateVolumeOperation]) -> Writes:
+    """Note volumes on their machines; no two deployments make one volume on two of them (R12)."""
+    standing, claimed = await _nodes(context, made), set[str]()
+    writes = list[Write | Operation]()
+    changed_nodes = dict[str, Node]()
+    for each in made:
+        name = each.volume.volume_name
+        node = changed_nodes.get(each.machine, standing[each.machine].record)
+        volume = _volume(each.volume, _mounting(reading, name))
+        changed_nodes[each.machine] = with_volume(node, name, volume)
+        if name not in claimed:
+            claimed.add(name)
+            writes.append(claim(context.keys, name, each.machine, await _known(context, name)))
+    for machine, record in sorted(changed_nodes.items()):
+        key = context.keys.node(machine)
+        writes.append(Write.over(key, record, standing[machine].node, context.caches.nodes))
+    return writes
+
+
+async def _nodes(context: Context, made: Sequence[CreateVolumeOperation]) -> dict[str, NodeRecords]:
+    store, names = NodeStore(context.client, context.keys), {each.machine for each in made}
+    return {name: await store.get(name) for name in sorted(names)}
+
+
+async def _known(context: Context, name: str) -> int:
+    """The index of a volume's name where some node has the volume; 0: none has (``store.volumes``)."""
+    entry = await context.client.read(context.keys.name(VOLUMES, name))
+    await context.caches.nodes.barrier()
+    having = any(name in node.record.volumes for node in context.caches.nodes.entries.values())
+    return entry.modify_index if entry is not None and having else 0
+
+
+def _mounting(reading: Reading, name: str) -> str:
+    """The id of the first service that mounts a volume."""
+    specs = ((sight.said.service, sight.goal.spec) for sight in reading.sights.values())
+    mounted = (ident for ident, spec in specs if spec and name in {v.volume_name for v in spec.mounted()})
+    return next(mounted, "")
+
+
+def _volume(spec: VolumeSpec, service: str) -> NodeVolume:
+    options = spec.volume or VolumeOptions()
+    driver = options.driver or VolumeDriver()
+    return NodeVolume(driver=driver.name, options=driver.options, labels=options.labels, service=service)
 
 
 # -- records ------------------------------------------------------------------------------------

@@ -93,6 +93,8 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
             return await self._begin(snapshot)
         if plan.action == "end":
             return await self._end(snapshot, plan)
+        if plan.action == "volumes":
+            return await self._volumes(snapshot, plan)
         outcome = GO_ON
         for step in plan.steps:
             found = await self._step(snapshot, snapshot.sights[step.service], step)
@@ -107,6 +109,13 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
         await self.writer.commit(
             *self.stands(), turns.noted(self.context, self.claim.item, begun=True), audit
         )
+        return GO_ON
+
+    async def _volumes(self, reading: Reading, plan: Cycle) -> Outcome:
+        writes = await turns.volumes(self.context, reading, plan.volumes)
+        made = "; ".join(map(str, plan.volumes))
+        audit = self.audit("deployment.volumes", made, name=reading.stored.record.name)
+        await self.writer.commit(*self.stands(), *writes, audit)
         return GO_ON
 
     async def _step(self, reading: Reading, sight: Sight, step: Step) -> Outcome:
@@ -193,7 +202,8 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
     async def _end(self, reading: Reading, plan: Cycle) -> Outcome:
         """Let go of the services that were not taken, then delete the record, which is gone from then on."""
         record, goals = reading.stored.record, reading.state.goals
-        free = [said for said in record.goals if said.service not in goals or goals[said.service].back]
+        mine = [said for said in record.goals if not said.superseded]
+        free = [said for said in mine if said.service not in goals or goals[said.service].back]
         for first in range(0, len(free), FREED_AT_ONCE):
             await self._free(record, free[first : first + FREED_AT_ONCE], plan.why)
         await self.status.incidents.end_all()
@@ -208,7 +218,7 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
         return Outcome("done")
 
     async def _free(self, record: Deployment, goals: Sequence[Goal], why: str) -> None:
-        writes = [op for said in goals for op in await turns.freed(self.context, record.id, said)]
+        writes = [each for said in goals for each in await turns.freed(self.context, record.id, said)]
         if writes:
             audit = self.audit("deployment.free", why, name=record.name)
             await self.writer.commit(*self.stands(), *writes, audit)

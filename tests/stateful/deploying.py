@@ -88,6 +88,12 @@ class Deploying:
         assert found is not None
         self.scene.put(KEYS.record(KIND, ident), codec.encode(replace(found, **fields)))
 
+    def supersede(self, first: str, second: str) -> None:
+        """Let the second deployment have the services of the first one."""
+        found = self.record(first)
+        assert found is not None
+        self.say(first, goals=[replace(goal, superseded=second) for goal in found.goals])
+
     def break_(self, *images: ServiceSpec, lives: float = 0.2) -> None:
         """Pods of these services end soon after each start, on every machine."""
         for each in images:

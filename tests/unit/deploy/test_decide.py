@@ -250,7 +250,9 @@ def goals(**after: dict[str, Any]) -> list[Goal]:
 
 
 def steps(found: list[Goal], **fields: Any) -> dict[str, Step]:
-    return {step.service: step for step in decide(Snapshot(goals=found, state=cluster("A"), **fields))}
+    """The steps of those that go on."""
+    made = decide(Snapshot(goals=found, state=cluster("A"), **fields))
+    return {step.service: step for step in made if step.operations or step.turn or "proven" in step.reason}
 
 
 @pytest.mark.parametrize("condition", ["started", "healthy", "completed"])
@@ -272,8 +274,14 @@ def test_a_service_is_skipped_when_what_it_depends_on_turned_back() -> None:
 
 def test_a_condition_of_another_services_is_told() -> None:
     (web,) = goals(web={"db": "healthy"})
-    assert steps([web]) == {}
+    (waiting,) = decide(Snapshot(goals=[web], state=cluster("A")))
+    assert (waiting.operations, waiting.reason) == ((), "waits until db is healthy")
     assert set(steps([web], met=frozenset({("db", "healthy")}))) == {"web"}
+
+
+def test_a_service_that_was_taken_waits_for_no_other() -> None:
+    (web,) = goals(web={"db": "healthy"})
+    assert set(steps([replace(web, taken=True)])) == {"web"}
 
 
 def test_at_most_eight_services_change_at_once() -> None:

@@ -1,0 +1,202 @@
+"""Deployments of several services, their volumes and machines, and what stops or takes one over."""
+
+from __future__ import annotations
+
+import pytest
+
+from farmd.deploy.model import VolumeMount, VolumeSpec
+from store import codec
+from store.failsafe import Failsafe
+from store.nodes import Node
+from tests.stateful.deploying import BAD, SECOND, Deploying, spec
+from tests.stateful.fleet import KEYS
+from tests.stateful.scene import Scene
+
+
+@pytest.fixture
+def deploying(scene: Scene) -> Deploying:
+    return Deploying(scene)
+
+
+@pytest.fixture
+def standing(deploying: Deploying) -> Deploying:
+    """Two services stand in their first version."""
+    deploying.ended(deploying.deploy(spec("db", replicas=1), spec()))
+    return deploying
+
+
+def taken(deploying: Deploying, ident: str) -> list[str]:
+    found = [audit for _, audit in deploying.scene.sight.dump.audits if audit.id == ident]
+    return [str(audit.after["service"]) for audit in found if audit.action == "deployment.take"]
+
+
+def test_a_global_service_has_a_pod_on_each_machine_also_on_new_ones(deploying: Deploying) -> None:
+    wanted = spec(mode="global")
+    deploying.ended(deploying.deploy(wanted))
+    assert {node for node, _ in deploying.pods()} == set(deploying.scene.agents)
+    deploying.scene.add_node("late", {}, 4.0)
+    deploying.until(lambda: "late" in {node for node, _ in deploying.pods()})
+    ident = deploying.deploy(spec(image=SECOND, mode="global", update={"parallelism": 2}))
+    deploying.ended(ident)
+    assert {node for node, _ in deploying.pods()} == set(deploying.scene.agents)
+    assert {pod.labels["deployment"] for pod in deploying.pods().values()} == {ident}
+    assert len(deploying.pods()) == len(deploying.scene.agents)
+
+
+def test_services_come_in_the_order_in_which_they_need_one_another(deploying: Deploying) -> None:
+    ident = deploying.deploy(spec(), spec("db"), goals={"web": {"after": {"db": "healthy"}}})
+    deploying.until(lambda: "web" in taken(deploying, ident))
+    assert taken(deploying, ident) == ["db", "web"]
+    assert deploying.serving("db") == 3
+    deploying.ended(ident)
+
+
+def test_what_needs_a_service_that_failed_is_left_alone(standing: Deploying) -> None:
+    bad = spec("db", BAD, replicas=1)
+    standing.break_(bad)
+    before = standing.pods()
+    ident = standing.deploy(spec(image=SECOND), bad, goals={"web": {"after": {"db": "healthy"}}})
+    standing.ended(ident, "reverted")
+    assert (taken(standing, ident), standing.pods()) == (["db"], before)
+    standing.whole(spec())
+    standing.whole(spec("db", replicas=1))
+
+
+def test_a_service_waits_for_another_that_its_deployment_does_not_change(standing: Deploying) -> None:
+    (place,) = standing.pods("db")
+    standing.scene.agents[place[0]].ail(place[1], True)
+    standing.scene.advance(5.0)
+    ident = standing.deploy(spec(image=SECOND), goals={"web": {"after": {"db": "healthy"}}})
+    standing.scene.advance(20.0)
+    assert taken(standing, ident) == []
+    assert standing.status(ident).services[0].reason == "waits until db is healthy"
+    standing.scene.agents[place[0]].ail(place[1], False)
+    standing.ended(ident)
+
+
+def test_others_finish_where_one_fails(standing: Deploying) -> None:
+    bad = spec("db", BAD, replicas=1)
+    standing.break_(bad)
+    ident = standing.deploy(spec(image=SECOND), bad)
+    standing.ended(ident, "reverted")
+    standing.whole(spec(image=SECOND))
+    standing.whole(spec("db", replicas=1))
+
+
+def test_an_atomic_deployment_turns_all_back_where_one_fails(standing: Deploying) -> None:
+    bad = spec("db", BAD, replicas=1)
+    standing.break_(bad)
+    ident = standing.deploy(spec(image=SECOND), bad, atomic=True)
+    standing.ended(ident, "reverted")
+    standing.whole(spec())
+    standing.whole(spec("db", replicas=1))
+
+
+def test_an_atomic_deployment_releases_all_at_once(standing: Deploying) -> None:
+    ident = standing.deploy(
+        spec(image=SECOND),
+        spec("db", SECOND, replicas=1),
+        atomic=True,
+        goals={"web": {"after": {"db": "healthy"}}},
+    )
+    standing.until(lambda: "web" in taken(standing, ident))
+    assert standing.service("db").deployment == ident
+    standing.ended(ident)
+    standing.whole(spec(image=SECOND))
+
+
+def test_a_deployment_takes_services_over_from_one_that_waits(standing: Deploying) -> None:
+    bad = spec(image=BAD, update={"on_failure": "pause"})
+    standing.break_(bad)
+    first = standing.deploy(bad)
+    standing.until(lambda: standing.state(first).halted)
+    second = standing.deploy(spec(image=SECOND))
+    standing.supersede(first, second)
+    standing.until(lambda: standing.endings(second))
+    standing.ended(first, "reverted")
+    assert standing.endings(second) == ["deployment.done"]
+    standing.whole(spec(image=SECOND))
+
+
+def test_a_service_that_was_taken_over_is_nobodys_when_its_new_deployment_never_began(
+    standing: Deploying,
+) -> None:
+    bad = spec(image=BAD, update={"on_failure": "pause"})
+    standing.break_(bad)
+    first = standing.deploy(bad)
+    standing.until(lambda: standing.state(first).halted)
+    second = standing.deploy(spec(image=SECOND), fingerprint="of another world")
+    standing.supersede(first, second)
+    standing.until(lambda: standing.endings(second))
+    standing.ended(first, "reverted")
+    assert standing.endings(second) == ["deployment.stale"]
+
+
+def test_a_plan_that_nobody_saw_is_not_carried_out(standing: Deploying) -> None:
+    before = standing.pods()
+    ident = standing.deploy(spec(image=SECOND), spec("new"), fingerprint="of another world")
+    standing.ended(ident, "stale")
+    assert (standing.pods(), set(standing.scene.sight.services)) == (before, {"web", "db"})
+
+
+def test_a_draft_that_nobody_completes_is_ended_and_frees_its_services(standing: Deploying) -> None:
+    ident = standing.deploy(spec(image=SECOND), spec("new"), draft=True)
+    standing.scene.advance(50.0)
+    assert standing.endings(ident) == []
+    standing.ended(ident, "abandoned")
+    assert set(standing.scene.sight.services) == {"web", "db"}
+
+
+def test_a_draft_that_is_completed_in_time_begins(standing: Deploying) -> None:
+    ident = standing.deploy(spec(image=SECOND), draft=True)
+    standing.scene.advance(30.0)
+    standing.say(ident, draft=False)
+    standing.ended(ident)
+
+
+def test_a_volume_is_noted_before_the_first_pod_and_all_of_its_pods_stand_there(deploying: Deploying) -> None:
+    mounts = {"mounts": [VolumeMount(volume="data", path="/data")]}
+    wanted = spec("db", replicas=2, container=mounts, volumes=[VolumeSpec(name="data")])
+    deploying.ended(deploying.deploy(wanted))
+    having = [name for name, node in deploying.scene.sight.nodes.items() if "data" in node.volumes]
+    assert {node for node, _ in deploying.pods("db")} == set(having)
+    assert len(having) == 1
+    node: Node = deploying.scene.sight.nodes[having[0]]
+    assert node.volumes["data"].service == deploying.service("db").id
+    assert deploying.scene.read(KEYS.name("volumes", "data")) is not None
+
+
+def freeze(deploying: Deploying, kind: str, evidence: str) -> None:
+    record = Failsafe(evidence=evidence, by="user/ada", since=deploying.scene.clock.now())
+    deploying.scene.put(KEYS.failsafe(kind), codec.encode(record))
+
+
+def olds(deploying: Deploying, ident: str) -> set[tuple[str, str]]:
+    return {place for place, pod in deploying.pods().items() if pod.labels["deployment"] != ident}
+
+
+@pytest.mark.parametrize("kind", ["deployments", "rcs"])
+def test_r18_while_frozen_pods_come_and_none_goes(standing: Deploying, kind: str) -> None:
+    ident = standing.deploy(spec(image=SECOND))
+    standing.until(lambda: standing.state(ident).goals)
+    standing.scene.put(KEYS.failsafe(kind), b"what nobody can read")
+    standing.scene.advance(1.0)
+    before = olds(standing, ident)
+    standing.scene.advance(60.0)
+    assert olds(standing, ident) == before
+    assert len(standing.pods()) > len(before)
+    assert standing.status(ident).state == "frozen"
+    freeze(standing, kind, "a doubt")
+    standing.say(ident, reason="go on")  # a person's word after the freeze
+    standing.until(lambda: olds(standing, ident) < before, 2.0)
+    standing.ended(ident)
+
+
+def test_r19_mass_ill_health_holds_no_way_back(standing: Deploying) -> None:
+    bad = spec(image=BAD, update={"order": "stop-first"})
+    standing.break_(bad)
+    ident = standing.deploy(bad)
+    standing.until(lambda: any(pod.labels["deployment"] == ident for pod in standing.pods().values()))
+    freeze(standing, "deployments", "health: more than 50% of the instances fail")
+    standing.ended(ident, "reverted")
+    standing.whole(spec())
