@@ -3,3 +3,8 @@
 ``python -m bench`` runs all rows, ``python -m bench p1 p4`` some of them. Every row uses a real, durable
 Consul with fsync. Machines are noisy, so measurements alternate with their baselines; medians are compared.
 """
+
+from farmd.process.start import begin
+
+# The bench's processes begin as those of production do.
+begin()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from farmd.process.start import begin
 from farmd.version import version
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _CONSUL = click.option("--consul", metavar="ADDRESS", help="Address of Consul, a
 @click.version_option(version(), prog_name="farmd")
 def main() -> None:
     """Keep fleets converged. Consul is the only thing it needs."""
+    begin()
 
 
 @main.command()

@@ -27,7 +27,7 @@ from farmd.observe.progress import Progress
 from farmd.process import lifecycle
 from farmd.process.checks import consul_environment
 from farmd.process.lifecycle import Life
-from farmd.process.memory import collect_rarely, return_large_blocks
+from farmd.process.memory import return_large_blocks
 from farmd.process.sdnotify import Notifier
 from farmd.process.services import Built, Dependencies, build_farm
 from farmd.runtime.clock import SystemClock, SystemIds, system_rng
@@ -66,7 +66,6 @@ def _process(
     logs.configure(loaded.config.log.level, loaded.config.log.format)
     structlog.contextvars.bind_contextvars(role=role)
     return_large_blocks()
-    collect_rarely()
     try:
         clean = asyncio.run(_live(role, build, port, loaded, load, env))
     except InputInvalid as error:
