@@ -15,6 +15,7 @@ import structlog
 from farmd.agent.checks import Checker
 from farmd.agent.contact import Contact
 from farmd.agent.errors import AgentError
+from farmd.agent.gone import Gone
 from farmd.agent.intents import Intents
 from farmd.agent.lifecycle import Lifecycle
 from farmd.agent.link import Link
@@ -80,6 +81,7 @@ class Agent:
         self._runtimes = Runtimes(processes, *containers, *units, *runtimes)
         manifests = Manifests(client, keys, self.state)
         ports = PortRange(*config.port_range, rng)
+        self.gone = Gone(self.state, clock)
         self.pods = Pods(state=self.state, manifests=manifests, clock=clock, recorder=recorder)
         self._link = Link(
             config,
@@ -128,6 +130,7 @@ class Agent:
         lifecycle = Lifecycle(
             pods=self.pods,
             state=self.state,
+            gone=self.gone,
             runtimes=self._runtimes,
             ports=ports,
             health=health,

@@ -1,6 +1,6 @@
 """The agent's HTTP routes: its pods and their logs, for ``farmctl`` and the dashboard.
 
-Read-only. An instance's name is looked up among the pods and never used as a path directly.
+Read-only. An instance's name is looked up among the pods, and among those that were removed within the hour.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from aiohttp import web
 
 from farmd.agent import log_lines, logs
 from farmd.agent.agent import Agent
+from store.errors import InputInvalid
 from store.ports import Clock
-from store.times import plain
+from store.times import plain, rfc3339
 
 DEFAULT_LINES = 100
 _KNOWN = {"Farmd-Log-Times": "1"}
@@ -25,7 +26,7 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock) -> None:
 
     ``previous=1``: the output of the start before the last one. ``since=S``: that of the last S seconds.
     ``timestamps=1``: each line begins with its time. The answer's header ``Farmd-Log-Times`` says that these
-    three are known.
+    three are known; ``Farmd-Log-Gone`` is the time when the pod was removed.
     """
     closing = asyncio.Event()
 
@@ -35,11 +36,9 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock) -> None:
 
     async def pod_logs(request: web.Request) -> web.StreamResponse:
         instance = request.match_info["instance"]
-        if agent.pods.get(instance) is None:
-            raise web.HTTPNotFound(text=f"instance: found {instance!r}, expected a pod of this node\n")
-        directory = agent.state.logs(instance)
+        directory, known = _log(agent, instance)
         view = _View(directory, _choice(request, clock), _flag(request, "timestamps"), clock)
-        if _flag(request, "follow"):
+        if _flag(request, "follow") and known is _KNOWN:
             if view.choice.previous:
                 raise web.HTTPBadRequest(
                     text="follow: found 1, expected 0: a previous start writes no more\n"
@@ -47,7 +46,7 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock) -> None:
             return await _stream(request, view, closing)
         if (body := view.whole()) is None:
             raise web.HTTPNotFound(text=f"{instance}: no output of a start before the last one is kept\n")
-        return web.Response(body=body, content_type="text/plain", charset="utf-8", headers=_KNOWN)
+        return web.Response(body=body, content_type="text/plain", charset="utf-8", headers=known)
 
     async def close(_: web.Application) -> None:
         closing.set()
@@ -55,6 +54,19 @@ def add_routes(app: web.Application, agent: Agent, clock: Clock) -> None:
     app.router.add_get("/v1/pods", pods)
     app.router.add_get("/v1/pods/{instance}/logs", pod_logs)
     app.on_shutdown.append(close)
+
+
+def _log(agent: Agent, instance: str) -> tuple[Path, dict[str, str]]:
+    """The log of a pod, or what is kept of one that was removed; with the headers of the answer."""
+    if agent.pods.get(instance) is not None:
+        return agent.state.logs(instance), _KNOWN
+    try:
+        found = agent.gone.logs(instance)
+    except InputInvalid as error:
+        raise web.HTTPNotFound(text=f"{error.message}\n") from error
+    if found is None:
+        raise web.HTTPNotFound(text=f"instance: found {instance!r}, expected a pod of this node\n")
+    return found[0], _KNOWN | {"Farmd-Log-Gone": rfc3339(found[1])}
 
 
 class _View:

@@ -15,6 +15,7 @@ import structlog
 
 from farmd.agent.environment import stop_signal
 from farmd.agent.errors import AgentError, StartFailed
+from farmd.agent.gone import Gone
 from farmd.agent.model import Identity
 from farmd.agent.pod import Pod, describe
 from farmd.agent.pods import Pods
@@ -34,6 +35,7 @@ class Lifecycle:
 
     pods: Pods
     state: StateDirectory
+    gone: Gone
     runtimes: Runtimes
     ports: PortRange
     health: HealthWatcher
@@ -172,13 +174,14 @@ class Lifecycle:
         self.pods.save(pod)
 
     async def forget(self, pod: Pod) -> None:
-        """Remove all that is left of a pod that is not wanted and does not run.
+        """Remove a pod that is not wanted and does not run; only the end of its log is kept for a while.
 
         Raises:
             Busy: a workload still holds the instance.
         """
         await self.runtimes.of(pod.record.runtime).remove(pod.instance)
         self.state.forget(pod.instance)
+        await asyncio.to_thread(self.gone.keep, pod.instance)
         await asyncio.to_thread(self.state.remove, pod.instance)
         self.ports.release(pod.instance)
         pod.stored = False

@@ -139,6 +139,7 @@ class Supervisor:
         isolated = self.contact.age()
         if now >= self._restore_at:
             self.state.restore()
+            self.lifecycle.gone.sweep()
             self._restore_at = now + LOOK_AGAIN
         self._find_strays()
         for pod in self.pods:

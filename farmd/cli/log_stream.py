@@ -126,6 +126,10 @@ async def _read(url: str, params: dict[str, str], node: str, instance: str, pref
             raise AgentUnavailable(
                 f"node {node!r}: its agent is of an earlier version, without times of output"
             )
+        if gone := response.headers.get("Farmd-Log-Gone"):
+            click.echo(
+                f"farmctl: pod {node}/{instance} was removed at {gone}; this is its last output", err=True
+            )
         rest, wrote = b"", False
         async for chunk in response.content.iter_any():
             wrote = wrote or bool(chunk)

@@ -18,7 +18,10 @@ from store.keys import is_sentinel, valid_instance, valid_segment
 @click.argument("pod", metavar="NODE/INSTANCE", shell_complete=pods)
 @log_stream.options
 async def logs(invocation: Invocation, pod: str, **options: Any) -> None:
-    """What a pod wrote. The node may be left out where only one node has that instance."""
+    """What a pod wrote. The node may be left out where only one node has that instance.
+
+    The end of a removed pod's output is kept for an hour: name its node, too.
+    """
     node, instance = await locate(invocation, pod)
     await log_stream.stream(invocation, node, instance, log_stream.Wanted(**options))
 

@@ -454,6 +454,32 @@ async def test_output_is_told_by_start_and_time_over_http(rig: Agents) -> None:
             assert (await answer.content.readline()).endswith(b"Z second\n")
 
 
+async def test_the_output_of_a_removed_pod_is_told_for_a_while_also_by_the_next_agent(rig: Agents) -> None:
+    first = await rig.agent()
+    waits = "while :; do sleep 0.05; done"
+    await rig.want(shell(f"exec 2>/dev/null; trap 'echo bye; exit 3' TERM; echo up; {waits}"))
+
+    async def shown(running: Running, query: str = "") -> tuple[int, str, bool]:
+        async with served(running) as http, http.get(f"/v1/pods/web/logs?{query}") as answer:
+            return answer.status, await answer.text(), "Farmd-Log-Gone" in answer.headers
+
+    async def up() -> bool:
+        return await shown(first) == (200, "up\n", False)
+
+    await eventually(up, what="the output")
+    await rig.unwant()
+    await rig.until_gone()
+    assert await shown(first) == (200, "up\nbye\n", True)
+    await first.close()
+    second = await rig.agent()
+    for query in ("", "follow=1", "since=60"):
+        assert await shown(second, query) == (200, "up\nbye\n", True)
+    assert (await shown(second, "previous=1"))[0] == 404
+    await rig.want(SLEEPER)
+    await rig.until_running(SLEEPER)
+    assert await shown(second) == (200, "", False)
+
+
 @asynccontextmanager
 async def served(running: Running) -> AsyncIterator[aiohttp.ClientSession]:
     """The agent's HTTP routes."""

@@ -133,6 +133,10 @@ async def test_logs_come_from_the_agent_of_the_node() -> None:
             "/v1/pods/hello/logs?lines=7&timestamps=1&since=300",
         ):
             return text_answer("one\ntwo\n", 200)
+        if seen.target == "/v1/pods/removed/logs?lines=100":
+            kept = text_answer("last words\n", 200)
+            kept.headers["Farmd-Log-Gone"] = "2026-01-02T03:04:05Z"
+            return kept
         return text_answer("no such pod\n", 404)
 
     with embedded() as address:
@@ -146,6 +150,11 @@ async def test_logs_come_from_the_agent_of_the_node() -> None:
                 await client.put(KEYS.intent(node, f"hello{node[-1]}" if node != "web1" else "hello"), b"{}")
             assert (await person.ok("pod", "logs", "hello", "--lines", "2")).out == "one\ntwo\n"
             assert (await person.ok("pod", "logs", "web1/hello", "--tail", "2")).out == "one\ntwo\n"
+            removed = await person.ok("pod", "logs", "web1/removed")
+            assert (removed.out, removed.err) == (
+                "last words\n",
+                "farmctl: pod web1/removed was removed at 2026-01-02T03:04:05Z; this is its last output\n",
+            )
             options = ["--tail", "7", "--since", "5m", "--timestamps"]
             older = await person.run("pod", "logs", "hello", *options)
             assert (older.code, older.out) == (7, "")

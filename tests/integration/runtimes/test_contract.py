@@ -173,6 +173,18 @@ async def test_a_stop_is_graceful_first(rig: Agents, make: Make) -> None:
     assert "polite" in await logged(running, "polite")
 
 
+async def test_the_last_words_of_a_removed_one_stay_readable(rig: Agents, make: Make) -> None:
+    running = await rig.agent()
+    script = f"exec 2>/dev/null; trap 'echo bye; exit 1' TERM; echo up; {WAITS}"
+    await rig.want(make(script, stop=Stop(grace=60)))
+    await logged(running, "up")
+    await rig.unwant()
+    await rig.until_gone()
+    found = running.agent.gone.logs("web")
+    assert found is not None
+    assert (found[0] / "current.log").read_text() == "up\nbye\n"
+
+
 async def test_a_stubborn_one_is_killed_after_its_grace(rig: Agents, make: Make) -> None:
     running = await rig.agent()
     await rig.want(make(f"trap '' TERM; echo up; {WAITS}", stop=Stop(grace=0.3)))
