@@ -13,9 +13,9 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -50,7 +50,7 @@ class Result:
 class Farmctl:
     """Runs command lines. ``address`` goes into CONSUL_HTTP_ADDR, ``prefix`` keeps tests apart.
 
-    ``tree`` is the folder of the code that a process runs.
+    ``tree`` is the folder of the code that a process runs, ``variables`` are more of its environment.
     ``inside``: run in this process, which saves a second a command, and differs in nothing that is
     asserted; terminals, signals and pipes always get a process.
     """
@@ -59,6 +59,7 @@ class Farmctl:
     prefix: str = "farmd/"
     inside: bool = False
     tree: Path = ROOT
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def env(self) -> dict[str, str]:
@@ -66,7 +67,7 @@ class Farmctl:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("CONSUL_", "FARMCTL_", "FARMD_"))}
         where = {"CONSUL_HTTP_ADDR": self.address, "FARMD_STORE__PREFIX": self.prefix}
         where |= {"https_proxy": "http://127.0.0.1:1", "no_proxy": "", "DOCKER_CONFIG": "/nonexistent"}
-        return {**kept, **where, "PYTHONPATH": str(self.tree), "TERM": "xterm"}
+        return {**kept, **where, **self.variables, "PYTHONPATH": str(self.tree), "TERM": "xterm"}
 
     def start(self, *arguments: str, **kwargs: Any) -> subprocess.Popen[str]:
         """Start one run with pipes; the caller ends it."""
