@@ -6,7 +6,7 @@ The grammar is that of the distribution project (``reference/regexp.go``).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from store.errors import refuse
 from store.mistakes import shown
@@ -38,6 +38,12 @@ class Reference:
         if self.registry != REGISTRY:
             return f"{self.registry}/{self.path}"
         return self.path.removeprefix("library/")
+
+    @property
+    def short(self) -> str:
+        """The image for people, with the beginning of its digest."""
+        digest = self.digest[: len("sha256:") + 8]
+        return str(replace(self, digest=digest))
 
     def __str__(self) -> str:
         tag = f":{self.tag}" if self.tag else ""

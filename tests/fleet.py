@@ -165,18 +165,18 @@ class Cluster:
         found = await self.entries(self.keys.tree("audit"))
         return [codec.decode(Audit, found[key].value, key) for key in sorted(found)]
 
-    async def add_nodes(self, labels: Mapping[str, Mapping[str, str]]) -> None:
-        """Register nodes whose agents are present."""
+    async def add_nodes(self, labels: Mapping[str, Mapping[str, str]], *features: str) -> None:
+        """Register nodes whose agents are present, and have these features."""
         for name, said in labels.items():
             await registration.register_node(self.client, self.keys, name)
             await self.put(self.keys.node(name), Node(labels=dict(said)))
-        await self.keep_present(labels)
+        await self.keep_present(labels, *features)
 
-    async def keep_present(self, names: Mapping[str, object]) -> None:
+    async def keep_present(self, names: Mapping[str, object], *features: str) -> None:
         """Presence of many agents under one session, which is never renewed past a test."""
         session = await Session.open(self.client, CLOCK, name="simulated agents", ttl=3600)
         for name in names:
-            value = codec.encode(Agent(node=name, version="test"))
+            value = codec.encode(Agent(node=name, version="test", features=list(features)))
             await self.client.put(self.keys.agent(name), value, acquire=session.id)
             self.nodes[name] = session
 

@@ -15,7 +15,8 @@ from farmd.cli.tables import Column, Table
 from farmd.services import commands
 from farmd.services.endpoints import Endpoint, serving
 from store.audit import AuditReader, Filter
-from store.services import KIND, NOUN, Revision
+from store.images import parse
+from store.services import KIND, NOUN, Revision, Version
 from store.times import plain, rfc3339
 
 HISTORY = 8
@@ -37,7 +38,7 @@ async def list_(invocation: Invocation) -> None:
             Column("REVISION", lambda row: str(row.record.revision or "-")),
             Column("DEPLOYMENT", lambda row: row.deployment or "-"),
             Column("PORT", lambda row: row.record.port),
-            Column("IMAGE", lambda row: row.record.version.image if row.record.version else "-", wide=True),
+            Column("IMAGE", lambda row: _image(row.record.version), wide=True),
             Column("ACTIVE", _active),
             Column("AGE", lambda row: ago(now, row.record.created), wide=True),
         )
@@ -131,7 +132,7 @@ async def history(invocation: Invocation, name: str) -> None:
                 ),
                 Column("RESULT", lambda row: row.result),
                 Column("REPLICAS", lambda row: str(row.version.replicas)),
-                Column("IMAGE", lambda row: row.version.image),
+                Column("IMAGE", lambda row: _image(row.version)),
                 Column("AGE", lambda row: ago(now, row.at)),
                 Column("BY", lambda row: row.by),
                 Column("DEPLOYMENT", lambda row: row.deployment[:8]),
@@ -161,12 +162,16 @@ def _deployed(row: commands.ServiceRow) -> list[tuple[str, str]]:
         ("Project", record.project or "none"),
         ("Mode", f"{record.mode}, {counts}"),
         ("Revision", str(record.revision) if version is not None else "none yet"),
-        ("Image", version.image if version is not None else "none yet"),
+        ("Image", _image(version)),
         (
             "Deployment",
             f"{row.deployment}; farmctl deployment status {row.deployment}" if row.deployment else "none",
         ),
     ]
+
+
+def _image(version: Version | None) -> str:
+    return parse(version.image).short if version is not None and version.image else "-"
 
 
 def _active(row: commands.ServiceRow) -> str:

@@ -109,7 +109,7 @@ def _change(spec: ServiceSpec, standing: Service | None) -> str:
     pods = standing.containers if standing is not None else ()
     before = next((pod.spec for pod in pods if pod.spec is not None), None)
     if before is None:
-        return spec.container.image
+        return parse(spec.container.image).short
     told = []
     if before.container.image != spec.container.image:
         told.append(_images(before.container.image, spec.container.image))
@@ -122,11 +122,20 @@ def _change(spec: ServiceSpec, standing: Service | None) -> str:
 
 
 def _images(old: str, new: str) -> str:
-    """Both images; of one repository only the tags."""
+    """Both images; of one repository what differs: ``web:1.4 -> :1.5 (sha256:9a0e41b7 -> 77b1c0de)``."""
     before, after = parse(old), parse(new)
-    if before.familiar != after.familiar or before.digest or after.digest:
-        return f"{old} -> {new}"
-    return f"{before.familiar}:{before.tag or 'latest'} -> :{after.tag or 'latest'}"
+    if before.familiar != after.familiar:
+        return f"{before.short} -> {after.short}"
+    tags = f":{before.tag or 'latest'}", f":{after.tag or 'latest'}"
+    told = f"{before.familiar}{tags[0]}{f' -> {tags[1]}' if tags[0] != tags[1] else ''}"
+    first, second = _beginning(before.digest), _beginning(after.digest)
+    if not (first or second) or first == second:
+        return told
+    return f"{told} ({f'sha256:{first}' if first else 'unpinned'} -> {second or 'unpinned'})"
+
+
+def _beginning(digest: str) -> str:
+    return digest.removeprefix("sha256:")[:8]
 
 
 def _grouped(plan: Plan) -> list[tuple[str, str, list[str]]]:

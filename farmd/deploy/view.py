@@ -16,12 +16,36 @@ def services(record: Deployment, status: DeploymentStatus | None) -> dict[str, s
 
 
 def lines(record: Deployment, status: DeploymentStatus | None, state: str, reason: str) -> list[str]:
-    """One line for itself, and one a service."""
-    found = services(record, status)
-    width = max(map(len, found), default=0)
-    head = f"deployment {record.name}  {status.progress if status is not None else state}"
-    why = [f"  {reason}"] if reason else []
-    return [head, *(f"  {name:<{width}}  {text}" for name, text in found.items()), *why]
+    """One line for itself, one a service, and what the whole waits for."""
+    told = drawn(record, services(record, status), status.progress if status is not None else state)
+    why = besides(status, reason)
+    return [*told, f"  {why}"] if why else told
+
+
+def drawn(record: Deployment, told: Mapping[str, str], state: str) -> list[str]:
+    """The lines for what is told of each service."""
+    width = max(map(len, told), default=0)
+    return [
+        f"deployment {record.name}  {state}",
+        *(f"  {name:<{width}}  {text}" for name, text in told.items()),
+    ]
+
+
+def besides(status: DeploymentStatus | None, reason: str) -> str:
+    """The reason of the whole, unless it repeats those of its services."""
+    said = [f"{each.name}: {each.reason}" for each in status.services if each.reason] if status else []
+    return "" if any(reason.startswith(each) for each in said) else reason
+
+
+def done(goal: Goal) -> str:
+    """What a service is at the end of a deployment that is done."""
+    if goal.wanted is None:
+        return "removed"
+    return (
+        "healthy"
+        if goal.wanted.mode == "global"
+        else f"{goal.wanted.replicas}/{goal.wanted.replicas} healthy"
+    )
 
 
 def told(goal: Goal, progress: ServiceProgress | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from farmd import overview
 from farmd.commands import waiting
@@ -33,6 +33,7 @@ class Sight:
     """One look: what is told of each service, and of the whole; ``over`` once it is gone."""
 
     services: dict[str, str]
+    record: Deployment | None = None
     reason: str = ""
     over: bool = False
     lines: tuple[str, ...] = ()
@@ -53,7 +54,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
         for name, text in {**now.services, "": now.reason}.items():
             if text and text != (last.services.get(name) if name else last.reason):
                 report(_look(change, name, text, now))
-        last = now
+        last = last if now.over else now
 
     async def late(now: Sight) -> WaitTimeout:
         told = "; ".join(f"{name} {text}" for name, text in now.services.items())
@@ -65,11 +66,17 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
     await waiting.until(call, lambda: _sight(call, change), lambda now, _: now.over, late, timeout, show)
     over = await ended(call, change.id, since=began - HOUR)
     ending = over.action.partition(".")[2]
+    if last.record is not None and ending == "done":
+        told = {goal.name: view.done(goal) for goal in last.record.goals}
+        show(replace(last, services=told, reason="", lines=tuple(view.drawn(last.record, told, ending))))
     if ending == ASKED.get(change.action, "done"):
         return
     kind = Stale if ending == "stale" else EndedOtherwise
     why = f": {over.reason}" if over.reason else ""
-    raise kind(f"deployment {change.name!r} was {_words(ending)}{why}", hint=f"farmctl audit {change.name}")
+    raise kind(
+        f"deployment {change.name!r} was {_words(ending)}{why}",
+        hint=f"farmctl audit list --item {change.name}",
+    )
 
 
 async def ended(call: Call, ident: str, since: float = 0.0) -> Audit:
@@ -92,7 +99,8 @@ async def _sight(call: Call, change: Change) -> Sight:
     except NotFound:
         return Sight({}, over=True)
     told = view.lines(row.record, row.status, row.state, row.reason)
-    return Sight(view.services(row.record, row.status), row.reason, lines=tuple(told))
+    reason = view.besides(row.status, row.reason)
+    return Sight(view.services(row.record, row.status), row.record, reason, lines=tuple(told))
 
 
 def _look(change: Change, name: str, text: str, now: Sight) -> Look:

@@ -1,0 +1,159 @@
+"""farmctl deploys and waits: its exit codes, its lines in a pipe, its picture on a terminal, and ^C."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from store import codec
+from store.deployments import Deployment
+from store.services import Service
+from tests.farmctl import Farmctl, Result
+from tests.fleet import Cluster, cluster_on, eventually, start_farm
+from tests.obedient import Obedient, obedient
+
+KINDS = ("rcs", "daemonsets", "deployments")
+
+
+class Shop:
+    """A project's file, and somebody at a prompt; farm and agents go on while a command runs."""
+
+    def __init__(self, cluster: Cluster, agents: Obedient, address: str, folder: Path) -> None:
+        self.cluster = cluster
+        self.agents = agents
+        self.farmctl = Farmctl(address, cluster.keys.prefix)
+        self.file = folder / "compose.yaml"
+
+    def web(self, version: str) -> None:
+        """Say that there are two pods of this version."""
+        self.file.write_text(
+            f"name: shop\nservices:\n  web:\n    image: web@sha256:{version * 64}\n"
+            f"    deploy: {{replicas: 2}}\n    x-farmd: {{min_healthy_time: 0.2}}\n"
+        )
+
+    async def run(self, *words: str) -> Result:
+        return await asyncio.to_thread(self.farmctl, *words)
+
+    async def deploy(self, *words: str) -> Result:
+        return await self.run("deploy", "-f", str(self.file), "-y", *words)
+
+    async def services(self) -> dict[str, Service]:
+        found = await self.cluster.entries(self.cluster.keys.tree("services"))
+        return {each.name: each for each in (codec.decode(Service, e.value, key) for key, e in found.items())}
+
+    async def deployments(self) -> list[Deployment]:
+        found = await self.cluster.entries(self.cluster.keys.tree("deployments"))
+        return [codec.decode(Deployment, entry.value, key) for key, entry in found.items()]
+
+    async def broken_from_now(self) -> None:
+        """Let the pods of what a deployment wants fail their check from now on."""
+        (deployment,) = await self.deployments()
+        self.agents.broken |= {goal.wanted.manifest for goal in deployment.goals if goal.wanted}
+
+
+@pytest.fixture
+async def shop(consul_dev: str, tmp_path: Path) -> AsyncIterator[Shop]:
+    async with cluster_on(consul_dev) as cluster, obedient(cluster) as agents:
+        await cluster.add_nodes({"m1": {}, "m2": {}}, "runtime.container")
+        farm = await start_farm(cluster.client, "farm-1", keys=cluster.keys, kinds=KINDS)
+        yield Shop(cluster, agents, consul_dev, tmp_path)
+        await farm.close()
+
+
+async def test_a_deploy_in_a_pipe_ends_with_its_services_released(shop: Shop) -> None:
+    shop.web("1")
+    result = await shop.deploy()
+    assert result.code == 0, result
+    lines = [line for line in result.err.splitlines() if line.startswith("service/web: ")]
+    assert len(lines) == len(dict.fromkeys(lines))
+    assert not any("\x1b" in line for line in result.err.splitlines())
+    assert result.out.endswith(" done\n")
+    web = (await shop.services())["web"]
+    assert (web.revision, web.deployment, [each.result for each in web.history]) == (1, "", ["done"])
+    assert await shop.deployments() == []
+    assert (await shop.run("service", "list")).out.splitlines()[1].split()[3] == "2/2"
+    again = await shop.deploy()
+    assert (again.code, again.out) == (0, "unchanged\n")
+
+
+async def test_a_change_comes_to_all_pods(shop: Shop) -> None:
+    shop.web("1")
+    await shop.deploy()
+    shop.web("2")
+    result = await shop.deploy()
+    assert result.code == 0, result
+    web = (await shop.services())["web"]
+    assert (web.revision, web.version is not None and web.version.image) == (2, f"web@sha256:{'2' * 64}")
+    assert web.version is not None
+    assert {each.manifest for each in (await shop.cluster.intents()).values()} == {web.version.manifest}
+
+
+async def test_a_version_that_fails_exits_9_with_the_reason_and_the_old_one_back(shop: Shop) -> None:
+    shop.web("1")
+    await shop.deploy()
+    good = (await shop.services())["web"].version
+    shop.web("2")
+    waiting = asyncio.create_task(shop.deploy())
+    await eventually(shop.deployments, what="the deployment")
+    await shop.broken_from_now()
+    result = await waiting
+    assert result.code == 9, result
+    assert "was rolled back: web: " in result.err
+    web = (await shop.services())["web"]
+    assert (web.version, web.history[0].result) == (good, "reverted")
+    assert good is not None
+    assert {intent.manifest for intent in (await shop.cluster.intents()).values()} == {good.manifest}
+
+
+async def test_a_deploy_that_lasts_too_long_exits_8_and_goes_on(shop: Shop) -> None:
+    shop.agents.deaf = {"m1", "m2"}
+    shop.web("1")
+    result = await shop.deploy("--timeout", "2s")
+    assert (result.code, "is not over after 2 s: web 0/2 healthy" in result.err) == (8, True), result
+    shop.agents.deaf = set()
+
+    async def over() -> bool:
+        return not await shop.deployments()
+
+    await eventually(over, what="the end of the deployment")
+    assert (await shop.services())["web"].revision == 1
+
+
+async def test_an_interrupt_on_a_terminal_leaves_it_going_and_says_so(shop: Shop) -> None:
+    shop.agents.deaf = {"m1", "m2"}
+    shop.web("1")
+    words = ("deploy", "-f", str(shop.file))
+    result = await asyncio.to_thread(
+        lambda: shop.farmctl.on_terminal(*words, answer="y\n", until="0/2 healthy")
+    )
+    assert result.code == 130, result
+    (deployment,) = await shop.deployments()
+    assert f"goes on without this wait; farmctl deployment status {deployment.name}" in result.out
+    status = await shop.run("deployment", "status", deployment.name)
+    assert "web  0/2 healthy" in status.out
+    assert (await shop.run("deployment", "rollback", deployment.name, "-y", "--wait")).code == 0
+    assert await shop.services() == {}
+
+
+async def test_a_deployed_service_goes_with_its_pods(shop: Shop) -> None:
+    shop.web("1")
+    await shop.deploy()
+    result = await shop.run("service", "delete", "web", "-y")
+    assert result.code == 0, result
+    assert await shop.services() == {}
+    assert await shop.cluster.intents() == {}
+    assert await shop.cluster.entries(shop.cluster.keys.tree("rcs")) == {}
+
+
+async def test_a_service_is_scaled_and_comes_back(shop: Shop) -> None:
+    shop.web("1")
+    await shop.deploy()
+    assert (await shop.run("service", "scale", "web", "1", "-y")).code == 0
+    assert len(await shop.cluster.intents()) == 1
+    rolled = await shop.run("service", "rollback", "web", "-y")
+    assert rolled.code == 0, rolled
+    assert len(await shop.cluster.intents()) == 2
+    assert [each.number for each in (await shop.services())["web"].history] == [3, 2, 1]
