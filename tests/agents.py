@@ -269,6 +269,16 @@ def sha_of(manifest: Manifest) -> str:
     return manifests.digest(manifests.canonical(manifest))
 
 
+async def logged(running: Running, text: str) -> str:
+    """The log of the instance ``web``, once the text is in it."""
+    path = running.state.logs("web") / "current.log"
+
+    async def found() -> str:
+        return path.read_text() if path.exists() and text in path.read_text() else ""
+
+    return str(await eventually(found, what=f"{text!r} in the log"))
+
+
 def kill(reality: Reality) -> None:
     """SIGKILL a pod's process; a pod without one is a mistake of the test (0 would be ourselves)."""
     assert reality.pid > 1

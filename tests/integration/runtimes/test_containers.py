@@ -9,7 +9,7 @@ import pytest
 
 from store.containers import Container, File, Limits, Mount, Secret
 from store.manifests import HealthCheck, Manifest, Port, Restart, Stop
-from tests.agents import FAST, Agents, Running, alive, sha_of
+from tests.agents import FAST, Agents, alive, logged, sha_of
 from tests.engine import IMAGE, PodmanEngine
 from tests.fleet import eventually
 
@@ -42,16 +42,6 @@ async def doubts(rig: Agents, *runtimes: str) -> dict[str, str]:
 
     found: list[dict[str, str]] = await eventually(told, what=f"doubts of {runtimes}")
     return found[0]
-
-
-async def logged(running: Running, text: str) -> str:
-    """The log of the instance, once the text is in it."""
-    path = running.state.logs("web") / "current.log"
-
-    async def found() -> str:
-        return path.read_text() if path.exists() and text in path.read_text() else ""
-
-    return str(await eventually(found, what=f"{text!r} in the log"))
 
 
 async def test_limits_hold(rig: Agents) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from store.containers import Container
 from store.manifests import HealthCheck, Logs, Manifest, Port, Restart, Stop
-from tests.agents import FAST, Agents, Running, alive, kill, sha_of
+from tests.agents import FAST, Agents, alive, kill, logged, sha_of
 from tests.engine import IMAGE
 from tests.fleet import eventually
 from tests.systemd import INSIDE
@@ -42,16 +42,6 @@ def make(request: pytest.FixtureRequest) -> Make:
         return Manifest(**(given | fields))
 
     return made
-
-
-async def logged(running: Running, text: str) -> str:
-    """The log of the instance, once the text is in it."""
-    path = running.state.logs("web") / "current.log"
-
-    async def found() -> str:
-        return path.read_text() if path.exists() and text in path.read_text() else ""
-
-    return str(await eventually(found, what=f"{text!r} in the log"))
 
 
 async def test_it_starts_is_healthy_answers_and_leaves_nothing(rig: Agents, make: Make, engine: Any) -> None:

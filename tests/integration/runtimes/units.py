@@ -19,7 +19,7 @@ from farmd.agent import shim
 from store.containers import File, Limits, Mount, Secret
 from store.manifests import HealthCheck, Manifest, Restart, Stop
 from store.process import start_ticks
-from tests.agents import FAST, Agents, Running, alive
+from tests.agents import FAST, Agents, alive, logged
 from tests.fleet import eventually
 
 WAITS = "while :; do sleep 0.05; done"
@@ -43,16 +43,6 @@ def systemctl(*words: str) -> str:
     done = subprocess.run(["systemctl", *words], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
-
-
-async def logged(running: Running, text: str) -> str:
-    """The log of the instance, once the text is in it."""
-    path = running.state.logs("web") / "current.log"
-
-    async def found() -> str:
-        return path.read_text() if path.exists() and text in path.read_text() else ""
-
-    return str(await eventually(found, what=f"{text!r} in the log"))
 
 
 async def test_memory_is_limited(rig: Agents) -> None:
