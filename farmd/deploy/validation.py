@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from farmd.deploy import port_spec
-from farmd.deploy.model import LOG_DRIVER, FileMount, PortSpec, ServiceSpec, VolumeSpec
+from farmd.deploy.model import LOG_DRIVER, FileMount, PortSpec, ServiceSpec, VolumeOptions, VolumeSpec
 from store import images
 from store.errors import InputInvalid, refuse
 from store.keys import valid_name
@@ -89,11 +89,16 @@ def _ports(ports: Collection[PortSpec]) -> Iterator[Mistake]:
 
 def _volumes(spec: ServiceSpec) -> Iterator[Mistake]:
     names: set[str] = set()
+    known: dict[str, tuple[object, object]] = {}
     for volume in spec.volumes:
         yield from _volume(volume)
         if volume.name in names:
             yield "volumes", volume.name, "each name once"
         names.add(volume.name)
+        options = volume.volume or VolumeOptions()
+        described = options.driver, options.labels
+        if volume.volume_name and known.setdefault(volume.volume_name, described) != described:
+            yield f"volumes.{volume.name}", volume.volume_name, "one driver and the same labels for a volume"
     for mount in spec.container.mounts:
         if mount.volume not in names:
             yield (

@@ -64,6 +64,13 @@ def volume(name: str) -> st.SearchStrategy[VolumeSpec]:
     )  # fmt: skip
 
 
+def described_once(volumes: list[VolumeSpec]) -> bool:
+    """Whether volumes of one name have one driver and the same labels, as a valid spec has."""
+    options = [(each.volume_name, each.volume or VolumeOptions()) for each in volumes if each.volume_name]
+    said = {name: (one.driver, one.labels) for name, one in options}
+    return all(said[name] == (one.driver, one.labels) for name, one in options)
+
+
 containers = st.builds(
     ContainerSpec,
     image=st.sampled_from(["nginx", "registry.example/team/web:1.4"]),
@@ -125,7 +132,7 @@ specs = st.builds(
     ports=st.lists(
         ports, max_size=3, unique_by=lambda each: (each.published or each.container, each.protocol)
     ),
-    volumes=st.tuples(volume("a"), volume("b"), volume("data")).map(list),
+    volumes=st.tuples(volume("a"), volume("b"), volume("data")).map(list).filter(described_once),
     configs=st.just([ConfigSpec(name=name, content=name) for name in ("a", "b", "data")]),
     update=st.sampled_from([UpdateConfig(), UpdateConfig(order="stop-first", parallelism=3)]),
     pre_deploy=st.none() | st.just(Hook(command=["migrate"])),

@@ -41,6 +41,11 @@ def spec(name: str = "web", image: str = "nginx", ports: str = "", **fields: Any
     )
 
 
+def named(name: str, **options: Any) -> VolumeSpec:
+    """The volume ``data``, by another name in the file."""
+    return VolumeSpec(name=name, volume=VolumeOptions(name="data", **options))
+
+
 DATA = VolumeSpec(name="data")
 CONFIG = [ConfigSpec(name="c")]
 
@@ -59,6 +64,10 @@ BROKEN: dict[str, tuple[ServiceSpec, str]] = {
     "prefix": (spec(ports="10.0.0.0/8:80:8080@host"), "expected no address"),
     "one port twice": (spec(ports="80:8080@host 80:8081@host"), "expected each published port once"),
     "volume twice": (spec(volumes=[DATA, DATA]), "volumes: found 'data', expected each name once"),
+    "volume described twice": (
+        spec(volumes=[named("a", labels={"x": "1"}), named("b")]),
+        "volumes.b: found 'data', expected one driver and the same labels for a volume",
+    ),
     "volume name": (spec(volumes=[VolumeSpec(name="a/b")]), "volumes: found 'a/b'"),
     "bind": (
         spec(volumes=[VolumeSpec(name="b", type="bind")]),
