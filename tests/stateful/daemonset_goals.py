@@ -42,6 +42,8 @@ def alike(one: DaemonSet, two: DaemonSet) -> bool:
 def _one(sight: Sight, daemonset: DaemonSet) -> Iterable[str]:
     name, mine = daemonset.name, sight.pods_of(daemonset.id)
     status = sight.status("daemonsets", daemonset.id)
+    if daemonset.taken:
+        return
     if daemonset.deleting:
         if sight.keys.mutation_lock("daemonsets", daemonset.id) not in sight.entries:
             yield f"{name} is being deleted and is still there, with {len(mine)} pods"

@@ -26,9 +26,12 @@ def judge(look: Look, moment: Moment, audit: Audit) -> Iterable[str]:
         return
     if daemonset.disabled:
         yield f"changed pods of {daemonset.name}, which is disabled"
+    if daemonset.taken:
+        yield f"changed pods of {daemonset.name}, which {daemonset.managed_by} has taken"
     if daemonset.deleting and (moment.added or moment.changed):
         yield f"changed pods of {daemonset.name}, which is being deleted"
-    if len({node for node, _ in look.pods(daemonset.id)}) < len(look.pods(daemonset.id)):
+    # The manager of a numbered one may leave two, of which its worker removes one (R14).
+    if not daemonset.numbered and len({n for n, _ in look.pods(daemonset.id)}) < len(look.pods(daemonset.id)):
         yield f"{daemonset.name} has two pods on one node: {sorted(look.pods(daemonset.id))}"
     if look.troubled(moment.farm):
         return

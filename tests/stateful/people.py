@@ -24,6 +24,7 @@ from farmd.replication.spec import ControllerSpec
 from farmd.rollout import commands as rollouts
 from farmd.services import commands as services
 from store.daemonsets import DaemonSet
+from store.families import of
 from store.rcs import ReplicationController
 from tests.people import hello
 from tests.stateful.fleet import KEYS, Fleet
@@ -222,11 +223,12 @@ class People(RuleBasedStateMachine):
 
     @rule(number=which, managed=st.booleans())
     def manage(self, number: int, managed: bool) -> None:
-        """Something takes a controller over that is no rollout, or lets it go (R14)."""
+        """Something takes an owner of pods over that is no rollout, or lets it go (R14)."""
         live = {f"rollouts/{each}" for each in self.fleet.sight.rollouts}
-        rcs = [rc for rc in self.rcs() if rc.managed_by not in live]
-        if rcs:
-            key = KEYS.record("rcs", rcs[number % len(rcs)].id)
+        owners = [rc for rc in (*self.rcs(), *self.daemonsets()) if rc.managed_by not in live]
+        if owners:
+            owner = owners[number % len(owners)]
+            key = KEYS.record(of(owner).name, owner.id)
             self.by_hand(key, managed_by="rollouts/0123456789abcdef" if managed else "", taken=managed)
 
     @rule(number=which, held=st.booleans())

@@ -21,6 +21,7 @@ from farmd.housekeeping.model import HousekeepingSettings
 from farmd.replication.commands import RC
 from farmd.rollout import commands as rollouts
 from store import codec
+from store.families import of
 from store.intent import Intent
 from tests.stateful.fleet import FARMS, KEYS, Fleet
 from tests.stateful.people import POLICIES, ZONES
@@ -163,8 +164,9 @@ class FleetMachine(Troubles):
         live = {f"rollouts/{each}" for each in self.fleet.sight.rollouts}
         for rc in self.rcs():
             self.fleet.delete(KEYS.mutation_lock("rcs", rc.id))
-            if rc.managed_by and rc.managed_by not in live:
-                self.by_hand(KEYS.record("rcs", rc.id), managed_by="", taken=False)
+        for owner in (*self.rcs(), *self.daemonsets()):
+            if owner.managed_by and owner.managed_by not in live:
+                self.by_hand(KEYS.record(of(owner).name, owner.id), managed_by="", taken=False)
         for place in sorted(self.fleet.witness.tampered):
             entry = self.fleet.read(KEYS.intent(*place))
             try:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farmd.daemonset.eligibility import one_a_node
 from farmd.daemonset.model import Plan, Snapshot
 from farmd.daemonset.pace import MINUTE, SETTLING_SECONDS
 from farmd.daemonset.plan import NOWHERE, decide, status
@@ -170,6 +171,42 @@ def test_an_intent_of_somebody_elses_is_neither_repaired_nor_replaced() -> None:
     assert nodes_of(plan.replacements) == ["c"]
     assert plan.repairs == ()
     assert said(plan) == f"a/{POD}: its intent belongs to someone"
+
+
+# -- under a manager -----------------------------------------------------------------------------
+def test_r14_while_it_is_taken_nothing_happens_and_its_pods_are_counted() -> None:
+    taken = daemonset(managed_by="deployments/1", taken=True, manifest=NEWER)
+    seen = snapshot({"a": pod(leaving="draining"), "b": pod(intent=None)}, ("c",), daemonset=taken)
+    assert decide(seen) == Plan()
+    assert status(seen, decide(seen), "farm", NOW).outdated == 2
+    assert state_of(seen)[0] == "progressing"
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_r14_its_manager_alone_ends_it(taken: bool) -> None:
+    ending = daemonset(managed_by="deployments/1", taken=taken, deleting=True)
+    for pods in ({}, {"a": pod()}):
+        plan = decide(snapshot(pods, daemonset=ending))
+        assert (plan.removals, plan.ends) == ((), False)
+        assert said(plan) == "deployments/1 manages it, and alone ends it"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "stays"),
+    [
+        (pod(), pod(), "web~0"),
+        (pod(), pod(manifest=NEWER), "web~1"),
+        (pod(), pod(manifest=NEWER, state="critical"), "web~0"),
+        (pod(leaving="draining"), pod(manifest=NEWER), "web~1"),
+        (pod(manifest=NEWER, settles_in=3.0), pod(), "web~1"),
+    ],
+)
+def test_r14_of_two_pods_on_a_node_one_that_serves_may_stay(
+    first: PodState, second: PodState, stays: str
+) -> None:
+    pods = {("a", "web~0"): first, ("a", "web~1"): second, ("b", "web~0"): pod()}
+    found = one_a_node(daemonset(numbered=True, manifest=NEWER), pods)
+    assert [place for place, state in found.items() if state.retained] == [("a", stays), ("b", "web~0")]
 
 
 @pytest.mark.parametrize("intent", [None, Intent(NEWER, DS)])
