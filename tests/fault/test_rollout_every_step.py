@@ -57,7 +57,9 @@ WAYS = {
     "forward": way(minimum=14, stages=[2, "50%", "100%"]),
     "back": way("approve web", minimum=14, stages=["70%", HELD]),
     "availability": way(minimum=20, strategy="availability", ratio=40),
+    "availability, back": way("approve web", minimum=20, strategy="availability", stages=["70%", HELD]),
     "resourceutil": way(minimum=12, strategy="resourceutil", ratio=40),
+    "resourceutil, back": way("approve web", minimum=12, strategy="resourceutil", stages=["40%", HELD]),
     "blue-green": way(minimum=20, strategy="blue-green", keep_old=0.1),
     "blue-green, back": way("the service is switched", minimum=20, strategy="blue-green", keep_old=600.0),
 }
