@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from alerting.alert import Alert, Urgency
 from farmd.farm.incidents import Incidents
-from farmd.rollout import plan as planning
+from farmd.rollout import position
 from farmd.rollout.model import Plan, Snapshot
 from store.ports import Clock
 from store.rcs import failure_alert
@@ -33,7 +33,7 @@ def failure(shot: Snapshot) -> str:
 
 def stuck(shot: Snapshot) -> str:
     """Why people must look at once; empty: they need not."""
-    state, floor = shot.state, min(planning.floor(shot), shot.rollout.started_from)
+    state, floor = shot.state, min(position.floor(shot), shot.rollout.started_from)
     if state is None or state.phase != "halted":
         return ""
     if state.back and state.fault:
@@ -46,7 +46,7 @@ def stuck(shot: Snapshot) -> str:
 def goes_on(shot: Snapshot) -> bool:
     """Whether it moves or rests with enough pods."""
     halted = shot.state is not None and shot.state.phase == "halted"
-    return not halted and _available(shot) >= min(planning.floor(shot), shot.rollout.started_from)
+    return not halted and _available(shot) >= min(position.floor(shot), shot.rollout.started_from)
 
 
 def waiting_since(shot: Snapshot, plan: Plan) -> float | None:
@@ -55,7 +55,7 @@ def waiting_since(shot: Snapshot, plan: Plan) -> float | None:
     if state is None:
         return shot.rollout.at
     if state.phase == "baking" and plan.asks:
-        return state.reached + planning.goal(shot).bake
+        return state.reached + position.goal(shot).bake
     return state.since if state.phase == "halted" else None
 
 

@@ -8,8 +8,7 @@ from farmd import overview
 from farmd.commands import fleet
 from farmd.commands.mutation import Call
 from farmd.pods.state import PodState
-from farmd.rollout import fitting, membership, noun
-from farmd.rollout import plan as planning
+from farmd.rollout import fitting, membership, noun, position
 from farmd.rollout.commands import live, phase
 from farmd.rollout.model import Side, Snapshot
 from farmd.rollout.words import floored
@@ -59,7 +58,7 @@ async def _side(call: Call, ident: str) -> Side:
 def _leaving(shot: Snapshot) -> tuple[list[PodRow], list[PodRow]]:
     """The pods that go in this stage, and those that stay."""
     source, target = shot.sides
-    goal, floor = planning.goal(shot), planning.floor(shot)
+    goal, floor = position.goal(shot), position.floor(shot)
     stay, there = (goal.new, goal.old) if shot.back else (goal.old, goal.new)
     short = source.settled + target.settled <= floor
     old, new = (target, source) if shot.back else (source, target)
@@ -111,7 +110,7 @@ async def _missing(call: Call, shot: Snapshot, going: list[PodRow]) -> list[PodR
     leave = {place for place in source.pods if "/".join(place) in goes}
     asked = fitting.question(request, source.rc.id, sorted(leave))
     unfit = leave - fitting.places(asked, eligibility(asked, view), view)
-    there = planning.goal(shot).old if shot.back else planning.goal(shot).new
+    there = position.goal(shot).old if shot.back else position.goal(shot).new
     count = target.missing + (len(unfit) if rolling else max(0, there - target.desired))
     if not count:
         return []

@@ -8,16 +8,14 @@ and each wait has an end or says why it has none.
 
 from __future__ import annotations
 
-import dataclasses
-
 from msgspec.structs import replace
 
 from farmd.pods.state import altered, foreign
 from farmd.rollout import faults, membership, target, verdict
 from farmd.rollout.model import Moves, Need, Plan, Snapshot, Turn
-from farmd.rollout.stages import Goal, goals, minimum, raised, turning_back
+from farmd.rollout.position import complete, floor, goal, last, stage, stages
+from farmd.rollout.stages import Goal
 from farmd.work.model import Ask, Blocked, frozen
-from store.policies import at_most
 from store.rollouts import RolloutState
 
 FROZEN_SECONDS = 30.0
@@ -45,44 +43,6 @@ def decide(shot: Snapshot) -> Plan | Ask[Need]:
     if state.phase == "baking":
         return _baking(shot, state)
     return _moving(shot, state)
-
-
-def floor(shot: Snapshot) -> int:
-    """How many pods stay available by our doing; on the way back at least one may always leave."""
-    least, began = minimum(shot.rollout), shot.rollout.started_from
-    if shot.back:
-        return min(least, began if shot.rollout.policy.beside else began - 1)
-    return least
-
-
-def goal(shot: Snapshot) -> Goal:
-    """Where it goes now.
-
-    After the switch of a service the stage rests again, for as long as the old pods stay; on the way back the
-    service is switched back before any new pod leaves.
-    """
-    switched = shot.state is not None and shot.state.switched
-    if shot.back:
-        wanted = turning_back(shot.rollout)
-        kept = switched and shot.new is not None
-        return dataclasses.replace(wanted, new=shot.new.desired) if kept else wanted  # type: ignore[union-attr]
-    wanted = stages(shot)[stage(shot)]
-    if switched and not wanted.switch:
-        wanted = dataclasses.replace(wanted, bake=shot.rollout.policy.keep_old)
-    return raised(shot.rollout, wanted, shot.new.desired, floor(shot)) if shot.new is not None else wanted
-
-
-def stages(shot: Snapshot) -> list[Goal]:
-    return goals(shot.rollout, floor(shot))
-
-
-def stage(shot: Snapshot) -> int:
-    """The present stage; a person may have edited the record so that there are fewer."""
-    return min(shot.state.stage if shot.state is not None else 0, len(stages(shot)) - 1)
-
-
-def _last(shot: Snapshot) -> bool:
-    return stage(shot) == len(stages(shot)) - 1
 
 
 # -- what holds it ------------------------------------------------------------------------------
@@ -165,7 +125,7 @@ def _baking(shot: Snapshot, state: RolloutState) -> Plan:
         return Plan(waiting=membership.waits(shot, goal(shot), floor(shot)), after=faults.due(shot))
     if (waits := _gated(shot, state, goal(shot))) is not None:
         return waits
-    if _last(shot):
+    if last(shot):
         ending = replace(_moves_on(shot, state.stage), reached=state.reached)
         return Plan(turn=Turn("take", ending, "the last stage is over"))
     if (waits := _unapproved(shot, state.stage + 1)) is not None:
@@ -235,7 +195,7 @@ def _pushed(shot: Snapshot) -> tuple[bool, Moves | Need]:
     if shot.rollout.policy.strategy == "rolling":
         reached = _reached(shot)
         return reached, Moves() if reached else membership.plan(shot, wanted, least)
-    healthy = shot.back or shot.rollout.policy.require_healthy_end or not _last(shot)
+    healthy = shot.back or shot.rollout.policy.require_healthy_end or not last(shot)
     done, found = target.carried_out(shot, wanted, least, healthy)
     return done and _as_wanted(shot), found
 
@@ -254,7 +214,7 @@ def _passed(shot: Snapshot, state: RolloutState) -> Plan:
     if shot.back:
         return _end(shot, "reverted", state.cause)
     wanted, now = stages(shot), stage(shot)
-    if _last(shot) and (state.reached or not wanted[now].rests):
+    if last(shot) and (state.reached or not wanted[now].rests):
         return _end(shot, "done", f"{shot.rollout.replicas} pods of the new version are available")
     if goal(shot).rests or _unapproved(shot, now + 1) is not None:
         resting = replace(state, phase="baking", since=shot.now, reached=shot.now)
@@ -281,15 +241,6 @@ def _as_wanted(shot: Snapshot) -> bool:
     assert shot.new is not None
     wanted = goal(shot)
     return (shot.old.desired, shot.new.desired) == (wanted.old, wanted.new)
-
-
-def complete(shot: Snapshot) -> bool:
-    """Whether enough pods of the side that grows are available."""
-    _, target = shot.sides
-    if not (shot.back or shot.rollout.policy.require_healthy_end) and _last(shot):
-        return True
-    tolerated = at_most(shot.rollout.policy.tolerate, shot.rollout.replicas)
-    return target.settled + target.waived + tolerated >= target.desired
 
 
 def _end(shot: Snapshot, outcome: str, reason: str) -> Plan:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from farmd.rollout import faults
-from farmd.rollout import plan as planning
+from farmd.rollout import faults, position
 from farmd.rollout.model import Plan, Side, Snapshot, Turn
 from store.rollouts import GateStatus, RolloutStatus, SideStatus
 
@@ -23,14 +22,14 @@ def status(shot: Snapshot, plan: Plan, farm: str, since: float) -> RolloutStatus
         farm=farm,
         since=since,
         phase="back" if shot.back and phase == "moving" else phase,
-        stage=planning.stage(shot) + 1,
-        stages=len(planning.stages(shot)),
-        goal=planning.goal(shot).new,
-        minimum=planning.floor(shot),
+        stage=position.stage(shot) + 1,
+        stages=len(position.stages(shot)),
+        goal=position.goal(shot).new,
+        minimum=position.floor(shot),
         asks=plan.asks,
         back=shot.back,
         began=state.since if state is not None else 0.0,
-        due=faults.overdue_at(shot, planning.complete(shot)),
+        due=faults.overdue_at(shot, position.complete(shot)),
         ailing=_ailing(shot.sides[1]),
         old=_side(shot.old),
         new=_side(shot.new),

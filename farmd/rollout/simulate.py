@@ -15,6 +15,7 @@ import msgspec
 
 from farmd.pods.state import PodState
 from farmd.rollout import plan as planning
+from farmd.rollout import position
 from farmd.rollout.membership import ADDED, ELSEWHERE, IN_PLACE, REMOVED, ROOM
 from farmd.rollout.model import FACTS, Need, Offer, Plan, Side, Snapshot
 from farmd.rollout.stages import minimum
@@ -100,7 +101,7 @@ def simulate(
     rollout: Rollout, old: ReplicationController, new: ReplicationController, unfit: Collection[Place] = ()
 ) -> Course:
     """The course of a rollout that begins now; ``unfit`` places may not keep a pod of the new version."""
-    goals = planning.stages(Snapshot(rollout=rollout, old=Side(old), new=Side(new)))
+    goals = position.stages(Snapshot(rollout=rollout, old=Side(old), new=Side(new)))
     left = sorted(unfit)[: rollout.started_from]
     others = (("old", str(number)) for number in count())
     queue = chain(left, others)
@@ -115,7 +116,7 @@ def simulate(
     reached[0].append((rollout.started_from, rollout.started_to))
     elsewhere, most = 0, rollout.started_from + rollout.started_to
     for number in count():
-        plan, now = _decided(shot, frozenset(left), number), planning.stage(shot)
+        plan, now = _decided(shot, frozenset(left), number), position.stage(shot)
         if plan.turn is not None and plan.turn.action == "end":
             stopped = "" if plan.turn.outcome == "done" else plan.turn.reason
             break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from farmd.pods.placement import Subject
-from farmd.rollout import actions, membership, report, serving
+from farmd.rollout import actions, membership, position, report, serving
 from farmd.rollout import plan as planning
 from farmd.rollout.alarms import Alarms
 from farmd.rollout.gates import Ask, Watch
@@ -87,7 +87,7 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
     def _gated(self, reading: Reading) -> Reading:
         """The reading with what gates say; those of the present stage are asked from now on."""
         shot = reading.snapshot
-        gates = planning.goal(shot).gates if self._asks(shot) else ()
+        gates = position.goal(shot).gates if self._asks(shot) else ()
         state = shot.state or RolloutState(phase="moving")
         found = self._gates.hold(gates, (state.stage, state.reached))
         return dataclasses.replace(reading, snapshot=dataclasses.replace(shot, gates=found))

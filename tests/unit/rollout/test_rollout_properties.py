@@ -12,7 +12,7 @@ import msgspec
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from farmd.rollout import plan as planning
+from farmd.rollout import position
 from store.pods import Place
 from store.rollouts import RolloutState
 from tests.rollout_worlds import NEW, NOW, OLD, POD, World, pod, rollout
@@ -48,7 +48,7 @@ class Case:
 
     @property
     def floor(self) -> int:
-        return planning.floor(self.world.snapshot())
+        return position.floor(self.world.snapshot())
 
     def of(self, places: Iterable[Place], *kinds: str) -> set[Place]:
         return {place for place in places if self.kinds[place] in kinds}
@@ -97,7 +97,7 @@ def test_p1_to_p5_of_one_transaction(case: Case) -> None:
     world, plan = case.world, case.world.decide()
     assume(plan.turn is None)
     source, target = world.snapshot().sides
-    goal, moves = planning.goal(world.snapshot()), plan.moves
+    goal, moves = position.goal(world.snapshot()), plan.moves
     stay, there = (goal.new, goal.old) if world.snapshot().back else (goal.old, goal.new)
     leave = [move.source for move in moves.moves if move.source is not None]
     assert len(leave) == len(set(leave))
