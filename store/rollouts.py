@@ -62,7 +62,7 @@ class RolloutState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     good. ``stage`` counts from 0; ``since`` is when the phase began and ``reached`` when the stage's goal
     was met (seconds since the epoch). ``cause`` says why it halted or turned back. After a ``fault`` it
     goes on only once the record's count of ``resumed`` is above this one. ``switched``: the service names
-    the new version.
+    the new version. ``idle``: seconds without progress before it was held, which count once it goes on.
     """
 
     phase: Literal["moving", "baking", "halted"]
@@ -74,6 +74,7 @@ class RolloutState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     fault: bool = False
     resumed: int = 0
     switched: bool = False
+    idle: float = 0.0
 
 
 class SideStatus(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -16,13 +16,23 @@ from farmd.rollout.model import Plan, Side, Snapshot, Turn
 from store.gates import Gate
 from store.rollouts import RolloutState
 
+BACK = "; on the way back: "
+
+
+def progressed(shot: Snapshot) -> float:
+    """When it made progress last: every change of its pods and each success is progress.
+
+    What holds it from outside is none: the time before that counts once it goes on.
+    """
+    _, target = shot.sides
+    began = shot.state.since - shot.state.idle if shot.state is not None else shot.now
+    newest = max((state.pod.record.at for state in target.pods.values()), default=0.0)
+    return max(began, newest, shot.risen)
+
 
 def deadline(shot: Snapshot) -> float:
-    """When a rollout that makes no progress fails. Every change of its pods and each success is progress."""
-    _, target = shot.sides
-    began = shot.state.since if shot.state is not None else shot.now
-    newest = max((state.pod.record.at for state in target.pods.values()), default=0.0)
-    return max(began, newest, shot.risen) + shot.rollout.policy.progress_deadline
+    """When a rollout that makes no progress fails."""
+    return progressed(shot) + shot.rollout.policy.progress_deadline
 
 
 def overdue_at(shot: Snapshot, complete: bool) -> float:
@@ -77,9 +87,16 @@ def failed(shot: Snapshot, state: RolloutState, cause: str) -> Plan:
 
 
 def stuck(shot: Snapshot, state: RolloutState, cause: str) -> Plan:
-    cause = f"{state.cause}; on the way back: {cause}" if shot.back and state.cause else cause
+    if shot.back and state.cause:
+        cause = f"{state.cause.partition(BACK)[0]}{BACK}{cause}"
     halted = replace(
-        state, phase="halted", since=shot.now, cause=cause, resumed=shot.rollout.resumed, fault=True
+        state,
+        phase="halted",
+        since=shot.now,
+        cause=cause,
+        resumed=shot.rollout.resumed,
+        fault=True,
+        idle=0.0,
     )
     return Plan(turn=Turn("halt", halted, cause), fault=cause)
 

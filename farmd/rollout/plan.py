@@ -79,7 +79,15 @@ def _halted(shot: Snapshot, held: Blocked) -> Plan:
         due.append(FROZEN_SECONDS - shot.frozen_for)
         return Plan(blocked=held, after=min(left for left in due if left > 0))
     cause = _cause(shot) or held.code
-    halted = replace(state, phase="halted", since=shot.now, cause=cause, resumed=shot.rollout.resumed)
+    idle = 0.0 if shot.rollout.paused else shot.now - shot.frozen_for - faults.progressed(shot)
+    halted = replace(
+        state,
+        phase="halted",
+        since=shot.now,
+        cause=cause,
+        resumed=shot.rollout.resumed,
+        idle=max(0.0, idle),
+    )
     return Plan(turn=Turn("halt", halted, held.text))
 
 
@@ -88,7 +96,9 @@ def _resumed(shot: Snapshot, state: RolloutState) -> Plan:
     if state.fault and shot.rollout.resumed <= state.resumed:
         hint = f"farmctl rollout resume | revert | abort {shot.rollout.name}"
         return Plan(blocked=Blocked("failed", f"{state.cause}; {hint}"), fault=state.cause)
-    return Plan(turn=Turn("take", _moves_on(shot, state.stage), "what held it is over"))
+    return Plan(
+        turn=Turn("take", replace(_moves_on(shot, state.stage), idle=state.idle), "what held it is over")
+    )
 
 
 # -- phases -------------------------------------------------------------------------------------

@@ -170,7 +170,8 @@ class Reader:
         return now - self._frozen_since
 
     def _progress(self, state: RolloutState | None, target: Side | None) -> float:
-        """When more pods of the target became available than before in this phase, as this claim saw it.
+        """When more pods of the target became available than before in this phase, as this claim saw it, or
+        the phase began; what it was idle before something held it counts, too (``RolloutState.idle``).
 
         While a stage rests all are: the time without progress begins when one of them is not any more.
         """
@@ -180,8 +181,11 @@ class Reader:
             self._rests,
             settled >= desired and state is not None and state.phase == "baking",
         )
-        if known != state or settled > best or rested:
+        if settled > best or rested:
             self._best, self._risen = (state, max(settled, best)), self._context.clock.now()
+        elif known != state:
+            began = state.since - state.idle if state is not None else self._context.clock.now()
+            self._best, self._risen = (state, settled), began
         return self._risen
 
     # -- what the plan asks for -------------------------------------------------------------------

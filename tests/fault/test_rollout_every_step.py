@@ -59,7 +59,7 @@ WAYS = {
     "availability": way(minimum=20, strategy="availability", ratio=40),
     "availability, back": way("approve web", minimum=20, strategy="availability", stages=["70%", HELD]),
     "resourceutil": way(minimum=12, strategy="resourceutil", ratio=40),
-    "resourceutil, back": way("approve web", minimum=12, strategy="resourceutil", stages=["40%", HELD]),
+    "resourceutil, back": way("approve web", minimum=17, strategy="resourceutil", stages=["40%", HELD]),
     "blue-green": way(minimum=20, strategy="blue-green", keep_old=0.1),
     "blue-green, back": way("the service is switched", minimum=20, strategy="blue-green", keep_old=600.0),
 }

@@ -239,6 +239,27 @@ def test_r18_a_freeze_of_the_controllers_holds_it_and_its_end_wakes_it(rolling: 
     rolling.whole("done")
 
 
+def test_r18_a_version_that_fails_is_reverted_although_freezes_come_again_and_again(rolling: Rolling) -> None:
+    """The deadline is 60 s; between two freezes there are 10 s."""
+    rollout = rolling.begin(stages=["100%"])
+    rolling.until(lambda: rolling.scene.audits("rollout.move"), step=0.02)
+    for _ in range(10):
+        for node, instance in rolling.scene.places(rollout.new):
+            rolling.scene.agents[node].ail(instance, sick=True)
+        rolling.scene.put(KEYS.failsafe("rcs"), b"{")
+        rolling.scene.advance(40.0)
+        rolling.scene.delete(KEYS.failsafe("rcs"))
+        rolling.scene.advance(10.0)
+        if rolling.state is None or rolling.state.back:
+            break
+    else:
+        raise AssertionError(f"ten freezes put the deadline off: {rolling.state}")
+    for agent in rolling.scene.agents.values():
+        for instance in list(agent.sick):  # old pods come to the same places
+            agent.ail(instance, sick=False)
+    rolling.whole("reverted")
+
+
 def test_a_new_controller_that_is_deleted_by_hand_aborts_it(rolling: Rolling) -> None:
     rollout = slowly(rolling)
     rolling.scene.delete(KEYS.record("rcs", rollout.new))

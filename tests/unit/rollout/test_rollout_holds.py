@@ -111,3 +111,38 @@ def test_a_pod_that_a_forced_drain_takes_is_no_reason_to_take_another_one() -> N
     world.state = RolloutState(phase="moving", since=NOW)
     plan = world.decide()
     assert [(move.way, move.source) for move in plan.moves.moves] == [("refill", ("n002", POD))]
+
+
+@pytest.mark.parametrize(("healthy", "action"), [(False, "back"), (None, "halt")])
+def test_r18_a_freeze_that_comes_again_and_again_does_not_put_the_deadline_off(
+    healthy: bool | None, action: str
+) -> None:
+    """Each time it moves for 100 s without progress, and is frozen for a minute; the deadline is 600 s."""
+    world = World(rollout(3, 2), on(2), {("n002", POD): pod(NEW, healthy=healthy, at=NOW)})
+    world.state, world.counts = RolloutState(phase="moving", since=NOW), {OLD: 2, NEW: 1}
+    for _ in range(5):
+        world.now += 160.0
+        assert world.step(frozen="no leader", frozen_for=60.0).turn.action == "halt"  # type: ignore[union-attr]
+        assert world.step().turn.action == "take"  # type: ignore[union-attr]
+        world.risen = 0.0
+        assert world.decide().turn is None
+    world.now += 101.0
+    turn = world.decide().turn
+    assert turn is not None
+    assert turn.action == action
+
+
+def test_after_a_pause_or_a_fault_there_is_a_whole_deadline_again() -> None:
+    world = World(rollout(3, 2), on(2), {("n002", POD): pod(NEW, healthy=None, at=NOW)}, risen=0.0)
+    world.state, world.counts = RolloutState(phase="moving", since=NOW), {OLD: 2, NEW: 1}
+    world.now += 590.0
+    world.rollout = msgspec.structs.replace(world.rollout, paused=True)
+    assert world.step().turn.action == "halt"  # type: ignore[union-attr]
+    world.rollout = msgspec.structs.replace(world.rollout, paused=False, resumed=1)
+    assert world.step().turn.action == "take"  # type: ignore[union-attr]
+    assert world.decide().after == 600.0
+    world.now += 601.0
+    assert world.step().turn.state.fault  # type: ignore[union-attr]
+    world.rollout = msgspec.structs.replace(world.rollout, resumed=2)
+    assert world.step().turn.action == "take"  # type: ignore[union-attr]
+    assert world.decide().after == 600.0
