@@ -50,6 +50,62 @@ async def test_r26_an_answer_that_no_engine_gives_tells_nothing_of_what_runs(
             await containers.close()
 
 
+OURS = {
+    "Id": "c0ffee",
+    "State": {"Status": "running", "Pid": 7},
+    "Config": {
+        "Labels": {
+            "farmd.node": "n1", "farmd.instance": "web", "farmd.manifest": "f" * 64, "farmd.start": "s0",
+            "farmd.started": "1.0", "farmd.restart": "0", "farmd.ports": "{}", "farmd.logs": "1024 1",
+        }
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "listed_again", "lives"),
+    [
+        (500, '{"message": "database is locked"}', True, True),
+        (404, '{"message": "no such container"}', True, True),
+        (200, '{"Id": "c0ffee", "State": "running", "Config": []}', True, True),
+        (200, "{}", True, True),
+        (404, '{"message": "no such container"}', False, False),
+        (500, '{"message": "database is locked"}', False, False),
+    ],
+)
+async def test_r26_a_container_that_is_listed_and_not_described_may_well_run(
+    tmp_path: Path, status: int, body: str, listed_again: bool, lives: bool
+) -> None:
+    state, lists = "running", 0
+
+    async def answer(request: web.Request) -> web.Response:
+        nonlocal lists
+        if request.path.endswith("/version"):
+            return web.json_response({"ApiVersion": "1.41"})
+        if request.path.endswith("/containers/json"):
+            lists += 1
+            there = lists <= 2 or listed_again
+            return web.json_response([{"Id": "c0ffee", "State": state}] if there else [])
+        if request.path.endswith("/json") and state == "running":
+            return web.json_response(OURS)
+        return web.Response(status=status, content_type="application/json", text=body)
+
+    async with serving(answer) as address:
+        config, recorder = ContainerConfig(engine=address), Metrics(CollectorRegistry())
+        containers = Containers(
+            config, state=StateDirectory(tmp_path), node="n1", clock=CLOCK, recorder=recorder
+        )
+        try:
+            await containers.look()
+            before = containers.find("web")
+            assert (containers.doubt, before and before.handle) == ("", "c0ffee")
+            state = "paused"
+            await containers.look()
+            assert (containers.find("web") == before, containers.doubt != "") == (lives, lives)
+        finally:
+            await containers.close()
+
+
 async def test_a_pull_without_a_registrys_name_is_of_one_tag_and_carries_its_login() -> None:
     asked: list[tuple[str, bool]] = []
 

@@ -1,8 +1,7 @@
 """The container runtime: one container a start, made anew each time, on a Docker-compatible engine.
 
-What runs is what a list of the containers with this node's label says: it is asked for every half minute and
-after each act. Events only wake, because engines lose them. While the engine does not answer, nobody knows
-what runs, and the pods are left as they are. The engine restarts nothing: the agent does.
+What runs is what the engine lists (``container_listing``). While it does not answer, nobody knows what runs,
+and the pods are left as they are. The engine restarts nothing: the agent does.
 """
 
 from __future__ import annotations
@@ -11,31 +10,23 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
-
-import structlog
 
 from farmd.agent import environment
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import LOST, ContainerConfig, Identity
 from farmd.agent.runtimes import allowed, container_config, container_files
+from farmd.agent.runtimes.container_listing import Listing
 from farmd.agent.runtimes.container_logs import ContainerLogs
 from farmd.agent.runtimes.container_parts import Parts
-from farmd.agent.runtimes.container_seen import ENDED, LIVE, Seen, described
-from farmd.agent.runtimes.engine import Engine, EngineRefused, EngineSilent
+from farmd.agent.runtimes.container_seen import ENDED, LIVE
+from farmd.agent.runtimes.engine import Engine, EngineRefused
 from farmd.agent.runtimes.port import Busy, Ended, Launch
 from farmd.agent.state import StateDirectory
-from farmd.runtime.wake import wait
 from store.manifests import Manifest
 from store.ports import Clock, Recorder
 from store.reality import Exit
-
-log = structlog.get_logger()
-
-LOOK_SECONDS = 30.0
-LOOK_OFTEN_SECONDS = 2.0
 
 
 class Containers:
@@ -46,118 +37,61 @@ class Containers:
     def __init__(
         self, config: ContainerConfig, *, state: StateDirectory, node: str, clock: Clock, recorder: Recorder
     ) -> None:
-        self.doubt = "the container engine was not asked yet"
         self._config = config
         self._state = state
         self._node = node
         self._clock = clock
         self._recorder = recorder
-        self._label = f"{container_config.NODE}={node}"
         self._engine = Engine(config.engine)
         self._parts = Parts(self._engine, config.registry_auth, clock, recorder)
-        self._logs = ContainerLogs(self._engine, clock, lambda handle: handle in self._live())
-        self._looking = asyncio.Lock()
-        self._again = asyncio.Event()
-        self._seen: dict[str, Seen] = {}
-        self._answered = False
-        self._wake: Callable[[], None] = lambda: None
+        self._listing = Listing(self._engine, node, clock, self._noted)
+        self._logs = ContainerLogs(self._engine, clock, self._listing.lives)
+
+    @property
+    def doubt(self) -> str:
+        """Why the engine cannot tell now what runs; empty if it can."""
+        return self._listing.doubt
 
     @property
     def features(self) -> Sequence[str]:
         """Those of an engine that answered once; a short absence of it withdraws nothing."""
-        return ["runtime.container", *allowed.as_features(self._config.allow)] if self._answered else []
+        return (
+            ["runtime.container", *allowed.as_features(self._config.allow)] if self._listing.answered else []
+        )
 
     # -- what runs -------------------------------------------------------------------------------
     async def run(self, wake: Callable[[], None]) -> None:
         """Look again and again, sooner after an event."""
-        self._wake = wake
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_events())
-            while True:
-                await wait(self._again, self._clock, LOOK_OFTEN_SECONDS if self.doubt else LOOK_SECONDS)
-                self._again.clear()
-                await self.look()
-
-    async def _follow_events(self) -> None:
-        """Look again after each event; without events the looks go on at their own pace."""
-        while True:
-            try:
-                events = self._engine.events(self._label)
-                async with contextlib.aclosing(self._engine.stream(events)) as told:
-                    async for _ in told:
-                        self._again.set()
-            except StartFailed as error:
-                if not self.doubt:
-                    log.info("container.events_lost", reason=error.message)
-            self._again.set()
-            await self._clock.sleep(LOOK_OFTEN_SECONDS)
+        await self._listing.run(wake)
 
     async def look(self) -> None:
         """List the containers of this node; without an answer ``doubt`` says why."""
-        async with self._looking:
-            before = self.doubt, self._seen
-            try:
-                seen: dict[str, Seen] = {}
-                for summary in await self._engine.listed(self._label):
-                    if (found := await self._described(summary)) is not None:
-                        seen[found.identity.instance] = found
-                self._seen, self.doubt, self._answered = seen, "", True
-            except StartFailed as error:
-                self.doubt = error.message
-            self._recorder.set("farmd_runtime_up", 0 if self.doubt else 1, runtime=self.name)
-            self._follow_logs()
-            if before != (self.doubt, self._seen):
-                if before[0] != self.doubt:
-                    log.info("runtime.doubt", runtime=self.name, reason=self.doubt or "it answers")
-                self._wake()
+        await self._listing.look()
 
-    async def _described(self, summary: Mapping[str, Any]) -> Seen | None:
-        """One container of the list; asked about only if it changed. None: gone since, or not ours."""
-        handle, state = str(summary["Id"]), str(summary["State"]).lower()
-        for known in self._seen.values():
-            if (known.identity.handle, known.state) == (handle, state):
-                return known
-        try:
-            return described(await self._engine.inspected(handle))
-        except EngineRefused:
-            return None
-        except (KeyError, ValueError) as error:
-            log.warning("container.not_ours", container=handle[:12], reason=repr(error))
-            return None
+    def _noted(self) -> None:
+        self._recorder.set("farmd_runtime_up", 0 if self.doubt else 1, runtime=self.name)
+        self._follow_logs()
 
     def _follow_logs(self) -> None:
-        for instance, seen in self._seen.items():
+        for instance, seen in self._listing.seen.items():
             if seen.state in LIVE | ENDED and self._state.directory(instance).exists():
                 identity = seen.identity
                 self._logs.follow(identity.handle, identity.start, self._state.logs(instance), seen.sizes)
         if not self.doubt:
-            self._logs.forget({seen.identity.handle for seen in self._seen.values()})
-
-    def _live(self) -> set[str]:
-        return {seen.identity.handle for seen in self._seen.values() if seen.state in LIVE}
-
-    async def _looked(self) -> None:
-        """Look, and fail where that tells nothing.
-
-        Raises:
-            EngineSilent: nobody knows what runs.
-        """
-        await self.look()
-        if self.doubt:
-            raise EngineSilent(self.doubt)
+            self._logs.forget({seen.identity.handle for seen in self._listing.seen.values()})
 
     def find(self, instance: str) -> Identity | None:
         """The instance's live container."""
-        seen = self._seen.get(instance)
+        seen = self._listing.seen.get(instance)
         return seen.identity if seen is not None and seen.state in LIVE else None
 
     def strays(self) -> Iterable[Identity]:
         """All containers of this node's agents."""
-        return [] if self.doubt else [seen.identity for seen in self._seen.values()]
+        return [] if self.doubt else [seen.identity for seen in self._listing.seen.values()]
 
     def lives(self, identity: Identity) -> bool:
         """Whether this very container lives."""
-        return identity.handle in self._live()
+        return self._listing.lives(identity.handle)
 
     def watch(self, identity: Identity, gone: Callable[[], None]) -> Callable[[], None]:
         """Nothing more than to copy its output: each look that finds a change wakes the agent."""
@@ -168,7 +102,7 @@ class Containers:
 
     def end(self, instance: str, start: str, identity: Identity | None) -> Ended | None:
         """How a start ended, as the engine recorded it."""
-        seen = self._seen.get(instance)
+        seen = self._listing.seen.get(instance)
         if seen is not None and seen.identity.start == start:
             return Ended(seen.exit, seen.why) if seen.exit is not None else None
         if identity is not None and identity.start == start:
@@ -208,7 +142,7 @@ class Containers:
             Busy: the instance's container lives.
             StartFailed: with the engine's reason.
         """
-        await self._looked()
+        await self._listing.looked()
         await self.remove(launch.instance)
         binds = await asyncio.to_thread(self._lay_out, launch.instance, launch.manifest)
         container_files.keep_only(self._state.directory(launch.instance) / "files", binds)
@@ -222,12 +156,12 @@ class Containers:
                 await ask((await ask(docker.networks.get(network))).connect(config))
             await ask(made.start(), 60.0)
         except EngineRefused as error:
-            await self._looked()
+            await self._listing.looked()
             with contextlib.suppress(StartFailed):
                 await self.remove(launch.instance)
             raise StartFailed(error.message) from error
-        await self._looked()
-        seen = self._seen.get(launch.instance)
+        await self._listing.looked()
+        seen = self._listing.seen.get(launch.instance)
         if seen is None or seen.identity.start != launch.start:
             raise StartFailed("the container was removed while it started")
         return seen.identity
@@ -242,7 +176,7 @@ class Containers:
         try:
             await self._engine.ask(container.kill(signal=signal.Signals(number).name))
         except EngineRefused:
-            await self._looked()
+            await self._listing.looked()
             if self.lives(identity):
                 raise
         await self.look()
@@ -254,7 +188,7 @@ class Containers:
             Busy: it lives.
             StartFailed: it could not be removed.
         """
-        seen = self._seen.get(instance)
+        seen = self._listing.seen.get(instance)
         if seen is None:
             return
         if seen.state in LIVE:
@@ -266,8 +200,11 @@ class Containers:
             await self._engine.ask(container.delete(force=True))
         except EngineRefused as error:
             refused = error
-        await self._looked()
-        if instance in self._seen and self._seen[instance].identity.handle == seen.identity.handle:
+        await self._listing.looked()
+        if (
+            instance in self._listing.seen
+            and self._listing.seen[instance].identity.handle == seen.identity.handle
+        ):
             raise refused or StartFailed("the container is still there after its removal")
 
     async def check(self, identity: Identity, manifest: Manifest, command: Sequence[str]) -> int:

@@ -206,6 +206,31 @@ async def test_r27_an_engine_that_is_killed_and_comes_back_takes_no_container_wi
     assert await logged(running, "signal") == "up\nsignal\n"
 
 
+@pytest.mark.parametrize("engine_first", [True, False])
+async def test_r26_after_a_loss_of_power_each_pod_is_started_once(
+    rig: Agents, engine: PodmanEngine, engine_first: bool
+) -> None:
+    first = await rig.agent()
+    manifest = container(options={"network": "none"})
+    for instance in ("web~0", "web~1"):
+        await rig.want(manifest, instance=instance)
+        await rig.until_running(manifest, instance=instance)
+    before = await rig.realities()
+    await first.crash()
+    engine.lose_power()
+    if engine_first:
+        engine.start()
+    await rig.agent()
+    if not engine_first:
+        await rig.until(lambda r: "does not answer" in r.reason, instance="web~0")
+        engine.start()
+    for instance, was in before.items():
+        told = await rig.until(lambda r: r.phase == "running" and r.restarts == 1, instance=instance)
+        assert told.started > was.started
+        assert [(end.code, end.at) for end in told.exits] == [(-9, pytest.approx(was.started, abs=5))]
+    assert engine.names() == ["farmd..n1..web..0", "farmd..n1..web..1"]
+
+
 async def test_a_container_that_somebody_removed_is_started_again(rig: Agents, engine: PodmanEngine) -> None:
     await rig.agent()
     await rig.want(container())
