@@ -228,7 +228,7 @@ async def volumes(context: Context, reading: Reading, made: Sequence[CreateVolum
         changed_nodes[each.machine] = with_volume(node, name, volume)
         if name not in claimed:
             claimed.add(name)
-            writes.append(claim(context.keys, name, each.machine, await _known(context, name)))
+            writes.append(claim(context.keys, name, each.machine, await _known(context, reading, name)))
     for machine, record in sorted(changed_nodes.items()):
         key = context.keys.node(machine)
         writes.append(Write.over(key, record, standing[machine].node, context.caches.nodes))
@@ -240,12 +240,15 @@ async def _nodes(context: Context, made: Sequence[CreateVolumeOperation]) -> dic
     return {name: await store.get(name) for name in sorted(names)}
 
 
-async def _known(context: Context, name: str) -> int:
-    """The index of a volume's name where some node has the volume; 0: none has (``store.volumes``)."""
+async def _known(context: Context, reading: Reading, name: str) -> int:
+    """The index of a volume's name where the plan saw the volume on some node; 0: it saw it on none.
+
+    A node that got it since the plan must make the claim fail (``store.volumes``).
+    """
+    if reading.shot is None or not reading.shot.state.having(name):
+        return 0
     entry = await context.client.read(context.keys.name(VOLUMES, name))
-    await context.caches.nodes.barrier()
-    having = any(name in node.record.volumes for node in context.caches.nodes.entries.values())
-    return entry.modify_index if entry is not None and having else 0
+    return entry.modify_index if entry is not None else 0
 
 
 def _mounting(reading: Reading, name: str) -> str:

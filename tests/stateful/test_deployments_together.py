@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
+from farmd.deploy import turns
 from farmd.deploy.model import VolumeMount, VolumeSpec
-from store import codec
+from store import codec, operations
 from store.failsafe import Failsafe
 from store.nodes import Node
 from tests.stateful.deploying import BAD, SECOND, Deploying, spec
@@ -164,6 +168,34 @@ def test_a_volume_is_noted_before_the_first_pod_and_all_of_its_pods_stand_there(
     node: Node = deploying.scene.sight.nodes[having[0]]
     assert node.volumes["data"].service == deploying.service("db").id
     assert deploying.scene.read(KEYS.name("volumes", "data")) is not None
+
+
+def test_r12_a_volume_that_somebody_makes_after_the_plan_is_not_made_a_second_time(
+    deploying: Deploying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pods go where it is then, and not where the plan saw room for it."""
+    mounts = {"mounts": [VolumeMount(volume="data", path="/data")]}
+    wanted = spec("db", replicas=2, container=mounts, volumes=[VolumeSpec(name="data")])
+    late, plans = turns.volumes, list[str]()
+
+    async def volumes(context: Any, reading: Any, made: Any) -> Any:
+        if not plans:
+            plans.append(made[0].machine)
+            other = next(name for name in deploying.scene.agents if name != made[0].machine)
+            standing = await deploying.scene.hand.read(KEYS.node(other))
+            node = msgspec.json.decode(standing.value) | {"volumes": {"data": {}}}
+            puts = [
+                operations.put(KEYS.node(other), codec.encode(node)),
+                operations.put(KEYS.name("volumes", "data"), codec.encode(other)),
+            ]
+            await deploying.scene.hand.transaction(puts)
+        return await late(context, reading, made)
+
+    monkeypatch.setattr(turns, "volumes", volumes)
+    deploying.ended(deploying.deploy(wanted))
+    (having,) = [name for name, node in deploying.scene.sight.nodes.items() if "data" in node.volumes]
+    assert having not in plans
+    assert {node for node, _ in deploying.pods("db")} == {having}
 
 
 def freeze(deploying: Deploying, kind: str, evidence: str) -> None:
