@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -122,3 +123,13 @@ async def collected(
     client.repair(step.repairs)
     made = reservations(request, client.changes, client.view)
     return list(grouped(([change] for change in client.changes), made)), client
+
+
+def counted(units: Iterable[NodeChanges], hooked: str) -> Counter[str]:
+    """How many steps of each sort some changes are; ``hooked`` is the place of a hook that comes."""
+    names = {"place": "run"}
+    changes = [change for unit in units for change in unit.changes]
+    return Counter(
+        "hook" if f"{each.node}/{each.instance}" == hooked else names.get(each.action, each.action)
+        for each in changes
+    )

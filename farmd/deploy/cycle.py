@@ -17,6 +17,7 @@ from store.deployments import Ending
 DRAFT_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 5.0
 VOLUMES_AT_ONCE = 20
+BY_HAND = "it was rolled back by hand"
 
 Action = Literal["", "begin", "volumes", "steps", "end"]
 
@@ -112,7 +113,7 @@ def _decided(reading: Reading) -> tuple[Step, ...]:
     """The step of each service; what people ask for comes before what the pods say."""
     assert reading.shot is not None
     record = reading.stored.record
-    if record.ask == "rollback" and (found := tuple(_turned(reading, "it was rolled back by hand"))):
+    if record.ask == "rollback" and (found := tuple(_turned(reading, BY_HAND))):
         return found
     if not record.atomic or reading.paused:
         return decide(reading.shot)

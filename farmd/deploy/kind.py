@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.worker import DeploymentWorker
+from farmd.observe.metrics import DEPLOYMENT_STATES
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.following import Following
 from farmd.work.named import NamedKind
+from farmd.work.phases import Phases
 from store import families
 from store.deployments import KIND, Deployment
 from store.locks import Claim
@@ -25,6 +27,7 @@ class Deployments(NamedKind):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._following = Following(context.fleet, context.caches.owners())
+        self._phases = Phases(context.recorder, "farmd_deployments", "state", DEPLOYMENT_STATES)
         for family in families.owners():
             # A freeze of the owners holds their deployments, too.
             context.guards[family.name].subscribe(self._freeze_changed)
@@ -44,7 +47,7 @@ class Deployments(NamedKind):
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> DeploymentWorker:
         """A worker for one deployment."""
-        return DeploymentWorker(self, claim, session, wake, self._following)
+        return DeploymentWorker(self, claim, session, wake, self._following, self._phases)
 
 
 def pod_owners(record: Deployment) -> list[str]:

@@ -12,7 +12,7 @@ def status(reading: Reading, plan: Cycle, farm: str, since: float) -> Deployment
     blocked = plan.blocked
     kind = "progressing" if blocked is None else "frozen" if blocked.frozen else "blocked"
     waits = {step.service: step.reason for step in plan.told}
-    services = tuple(_progress(sight, waits.get(name, "")) for name, sight in reading.sights.items())
+    services = tuple(progress(sight, waits.get(name, "")) for name, sight in reading.sights.items())
     reasons = [f"{each.name}: {each.reason}" for each in services if each.reason and each.phase != "released"]
     return DeploymentStatus(
         state=kind,
@@ -35,7 +35,8 @@ def phase(reading: Reading) -> str:
     return "back" if any(sight.goal.back for sight in reading.sights.values()) else "rolling"
 
 
-def _progress(sight: Sight, waits: str) -> ServiceProgress:
+def progress(sight: Sight, waits: str) -> ServiceProgress:
+    """One service in numbers; ``waits``: for what."""
     state, pods = sight.state, sight.goal.service.containers
     if sight.said.superseded:
         where, waits = "superseded", f"taken over by deployment {sight.said.superseded}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from farmd.deploy import changes, report, turns
+from farmd.deploy.alarms import Alarms
 from farmd.deploy.cycle import LOOK_AGAIN_SECONDS, Cycle, next_cycle
 from farmd.deploy.decide import Step
 from farmd.deploy.sights import Reading, Sight
@@ -17,6 +18,7 @@ from farmd.runtime.wake import Wake
 from farmd.work.following import Following
 from farmd.work.model import Outcome
 from farmd.work.named import NamedKind, NamedWorker
+from farmd.work.phases import Phases
 from store import operations
 from store.deployments import KIND, Deployment, DeploymentStatus, Goal
 from store.entry import Stored
@@ -31,12 +33,20 @@ GO_ON = Outcome("after", 0.0)
 class DeploymentWorker(NamedWorker[Reading, Cycle]):
     """Brings the services of one deployment to their goals, or back, while its claim lasts."""
 
-    __slots__ = ("_followed", "_following", "_reader")
+    __slots__ = ("_alarms", "_followed", "_following", "_phases", "_reader")
 
     def __init__(
-        self, kind: NamedKind, claim: Claim, session: Session, wake: Wake, following: Following
+        self,
+        kind: NamedKind,
+        claim: Claim,
+        session: Session,
+        wake: Wake,
+        following: Following,
+        phases: Phases,
     ) -> None:
         super().__init__(kind, claim, session, wake)
+        self._alarms = Alarms(self.status.incidents, self.context)
+        self._phases = phases
         self._reader = Reader(claim.item, self.context)
         self._following = following
         self._followed: list[str] = []
@@ -52,6 +62,7 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
         self._following.unfollow(self._followed, self.claim.item)
         for ident in self._followed:
             self.context.fleet.processes.forget(ident)
+        self._phases.see(self.claim.item, "")
 
     async def reread(self) -> None:
         """After a write of which nobody knows whether it was made: read its outcome (R12)."""
@@ -82,8 +93,13 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
         """Whatever makes room wakes it while places are missing."""
         self.context.fleet.unschedulable(self.claim.item, any(step.reason for step in plan.told))
 
+    async def alert(self, snapshot: Reading, plan: Cycle) -> float | None:
+        """A service that waits for a person, or makes no progress."""
+        return await self._alarms.tell(snapshot, plan)
+
     def describe(self, snapshot: Reading, plan: Cycle) -> DeploymentStatus:
         """The phase, and each service in numbers."""
+        self._phases.see(self.claim.item, report.phase(snapshot))
         return report.status(snapshot, plan, self.context.farm, self.context.clock.now())
 
     # -- writing ---------------------------------------------------------------------------------
@@ -116,6 +132,7 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
         made = "; ".join(map(str, plan.volumes))
         audit = self.audit("deployment.volumes", made, name=reading.stored.record.name)
         await self.writer.commit(*self.stands(), *writes, audit)
+        self._count("volume", "done", len(plan.volumes))
         return GO_ON
 
     async def _step(self, reading: Reading, sight: Sight, step: Step) -> Outcome:
@@ -133,6 +150,8 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
             return await self._turned(reading, sight, "back", step.reason, back)
         if step.turn == "release":
             released = await turns.release(self.context, reading, sight)
+            if not isinstance(released, str):
+                await self._alarms.released(reading, sight)
             return await self._turned(reading, sight, "release", sight.state.failure, released)
         return await self._pods(reading, sight, step)
 
@@ -177,7 +196,12 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
                 standing=sum(len(context.fleet.pods(ident)) for ident in self._followed),
                 guards=[*self._guards(sight, units), *made.bodies],
             )
+        for op, many in changes.counted(units, made.hooked).items():
+            self._count(op, "refused" if found.replan else "done", many)
         return Outcome("rejected", None, found.reason) if found.replan else GO_ON
+
+    def _count(self, op: str, result: str, many: int) -> None:
+        self.context.recorder.count("farmd_deployment_operations_total", many, op=op, result=result)
 
     def _hooked(self, sight: Sight, placed: str) -> Note | None:
         """The state that says where the hook runs, or that it ended well, with the change of its pod."""
@@ -215,6 +239,8 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
         )
         gone = self.kind.noun.records(self.context.client, self.context.keys).delete(reading.stored)
         await self.writer.commit(*gone, audit)
+        lasted = self.context.clock.now() - record.at
+        self.context.recorder.observe("farmd_deployment_duration_seconds", lasted, result=plan.ending)
         return Outcome("done")
 
     async def _free(self, record: Deployment, goals: Sequence[Goal], why: str) -> None:

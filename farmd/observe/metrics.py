@@ -55,6 +55,7 @@ LOOPS: Values = (
 )  # fmt: skip
 ROLLOUT_TARGETS: Values = ("rc",)
 ROLLOUT_PHASES: Values = ("pending", "moving", "baking", "paused", "halted", "back")
+DEPLOYMENT_STATES: Values = ("draft", "pending", "rolling", "back", "paused", "halted")
 SINKS: Values = ("log", "webhook")
 
 
@@ -183,6 +184,25 @@ def table() -> tuple[Metric, ...]:
             "counter",
             "Answers of gates of rollouts; none: without data.",
             {"type": ("http", "prometheus"), "result": ("pass", "fail", "none")},
+        ),
+        Metric(
+            "farmd_deployments",
+            "gauge",
+            "Deployments that this farm works on, by where they are.",
+            {"state": DEPLOYMENT_STATES},
+        ),
+        Metric(
+            "farmd_deployment_operations_total",
+            "counter",
+            "Steps of deployments; refused: planned anew, because something had changed.",
+            {"op": ("run", "replace", "remove", "repair", "hook", "volume"), "result": ("done", "refused")},
+        ),
+        Metric(
+            "farmd_deployment_duration_seconds",
+            "histogram",
+            "Time from the submit of a deployment to its end, by how it ended.",
+            {"result": ("done", "reverted", "stale", "abandoned")},
+            STEP_SECONDS,
         ),
         Metric(
             "farmd_alerts_sent_total",

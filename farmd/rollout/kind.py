@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farmd.kinds import KINDS
+from farmd.observe.metrics import ROLLOUT_PHASES
 from farmd.rollout.gates import Ask, unasked
 from farmd.rollout.noun import ROLLOUT
-from farmd.rollout.phases import Phases
 from farmd.rollout.worker import RolloutWorker
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.following import Following
 from farmd.work.named import NamedKind
+from farmd.work.phases import Phases
 from store.families import RCS
 from store.locks import Claim
 from store.rollouts import KIND
@@ -28,7 +29,8 @@ class Rollouts(NamedKind):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._following = Following(context.fleet, [context.caches.tree(RCS)])
-        self._phases = Phases(context.recorder, KINDS[RCS.name].noun)
+        target = KINDS[RCS.name].noun
+        self._phases = Phases(context.recorder, "farmd_rollouts", "phase", ROLLOUT_PHASES, target=target)
         self._ask: Ask = context.sections.get(KIND, unasked)
         # A freeze of the controllers holds their rollouts, too.
         context.guards[RCS.name].subscribe(self._freeze_changed)

@@ -10,13 +10,13 @@ from farmd.rollout import plan as planning
 from farmd.rollout.alarms import Alarms
 from farmd.rollout.gates import Ask, Watch
 from farmd.rollout.model import Need, Plan, Snapshot, Turn
-from farmd.rollout.phases import Phases
 from farmd.rollout.reader import Reader, Reading
 from farmd.runtime.wake import Wake
 from farmd.work import model
 from farmd.work.following import Following
 from farmd.work.model import Outcome
 from farmd.work.named import NamedKind, NamedWorker
+from farmd.work.phases import Phases
 from store.entry import Stored
 from store.families import RCS
 from store.history import History

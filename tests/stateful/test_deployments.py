@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from farmd.deploy.model import Placement
 from store.services import Hook
 from tests.stateful.deploying import BAD, SECOND, Deploying, spec
 from tests.stateful.fleet import KEYS
@@ -268,3 +269,42 @@ def test_a_hook_whose_node_is_lost_has_failed_and_never_runs_again(standing: Dep
     standing.ended(ident, "reverted")
     assert f"how it ended is unknown: {node} is lost" in standing.service().history[0].reason
     assert standing.runs(hook) == 1
+
+
+def firing(deploying: Deploying) -> dict[str, str]:
+    """The alerts that are open, with their urgency."""
+    farms = deploying.scene.farms.values()
+    return {key: alert.urgency for farm in farms for key, alert in farm.inbox.firing.items()}
+
+
+def test_people_are_told_of_a_version_that_failed_until_the_next_release(standing: Deploying) -> None:
+    bad = spec(image=BAD)
+    standing.break_(bad)
+    standing.ended(standing.deploy(bad), "reverted")
+    assert firing(standing) == {"deployment_web": "low"}
+    standing.ended(standing.deploy(spec(image=SECOND)))
+    ended = [farm.inbox.resolved for farm in standing.scene.farms.values()]
+    assert ["deployment_web"] in ended  # whichever farm did it: receivers know incidents by their keys
+
+
+def test_people_are_called_where_only_they_can_go_on(standing: Deploying) -> None:
+    bad = spec(image=BAD, update={"on_failure": "pause"})
+    standing.break_(bad)
+    ident = standing.deploy(bad)
+    standing.until(lambda: firing(standing))
+    assert firing(standing) == {"deployment_web": "high"}
+    standing.say(ident, ask="rollback")
+    standing.until(lambda: not firing(standing))
+    standing.ended(ident, "reverted")
+    assert firing(standing) == {}
+
+
+def test_people_are_told_where_nothing_comes_nearer_for_a_quarter_of_an_hour(standing: Deploying) -> None:
+    ident = standing.deploy(spec(image=SECOND, placement=Placement(machines=["elsewhere"])))
+    standing.scene.advance(880.0)
+    assert firing(standing) == {}
+    standing.scene.advance(60.0)
+    assert firing(standing) == {"deployment_web": "low"}
+    standing.say(ident, ask="rollback")
+    standing.ended(ident, "reverted")
+    assert firing(standing) == {}
