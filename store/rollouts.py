@@ -28,8 +28,9 @@ class Rollout(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     ``replicas`` is how many pods there are to be in the end; ``started_from`` and ``started_to`` are both
     controllers' counts at the beginning. ``created_new``: the new controller exists for this rollout alone
     and goes if it is reverted. People's words: ``paused``, ``resumed`` (how often), ``approved`` (how many
-    stages), ``wish``. ``at``: when it was created (seconds since the epoch), ``by`` whom. ``service``: the id
-    of the service that is switched from one version to the other, or empty.
+    stages), ``wish``. ``paused_at``: since when it is paused, ``at``: when it was created (seconds since the
+    epoch), ``by`` whom. ``service``: the id of the service that is switched from one version to the other, or
+    empty.
     """
 
     id: str
@@ -45,6 +46,7 @@ class Rollout(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     policy: Policy = Policy()
     service: str = ""
     paused: bool = False
+    paused_at: Time = 0.0
     resumed: int = 0
     approved: int = 0
     wish: Literal["", "revert", "abort"] = ""

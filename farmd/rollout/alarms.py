@@ -7,11 +7,12 @@ a farm that takes the rollout over tells of them, too.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from alerting.alert import Alert, Urgency
 from farmd.farm.incidents import Incidents
-from farmd.rollout import position
+from farmd.rollout import faults, position
 from farmd.rollout.model import Plan, Snapshot
 from store.ports import Clock
 from store.rcs import failure_alert
@@ -49,14 +50,19 @@ def goes_on(shot: Snapshot) -> bool:
     return not halted and _available(shot) >= min(position.floor(shot), shot.rollout.started_from)
 
 
-def waiting_since(shot: Snapshot, plan: Plan) -> float | None:
-    """Since when it has waited for people, as its state tells; None: that does not tell."""
-    state = shot.state
+def waiting_since(shot: Snapshot) -> float:
+    """Since when it has waited for people, as its record and its state tell.
+
+    Nothing waits while a stage rests but what a person has paused.
+    """
+    state, rollout = shot.state, shot.rollout
+    if rollout.paused and rollout.paused_at:
+        return rollout.paused_at
     if state is None:
-        return shot.rollout.at
-    if state.phase == "baking" and plan.asks:
-        return state.reached + position.goal(shot).bake
-    return state.since if state.phase == "halted" else None
+        return rollout.at
+    if state.phase == "baking":
+        return max(state.since, state.reached + position.goal(shot).bake)
+    return state.since if state.phase == "halted" else faults.progressed(dataclasses.replace(shot, risen=0.0))
 
 
 def _available(shot: Snapshot) -> int:
@@ -72,7 +78,6 @@ class Alarms:
 
     def __init__(self, incidents: Incidents, clock: Clock, farm: str) -> None:
         self._incidents, self._clock, self._farm = incidents, clock, farm
-        self._waits: tuple[str, float] = ("", 0.0)
         self._low: float | None = None
 
     async def tell(self, shot: Snapshot, plan: Plan) -> float | None:
@@ -102,13 +107,9 @@ class Alarms:
         key = f"rollout_waits_{shot.rollout.name}"
         blocked = plan.blocked if plan.blocked is not None and plan.blocked.code in _WAITING else None
         if blocked is None:
-            self._waits = ("", 0.0)
             await self._incidents.end(key)
             return None
-        if self._waits[0] != blocked.code:
-            since = waiting_since(shot, plan)
-            self._waits = (blocked.code, now if since is None else since)
-        if (left := self._waits[1] + WAITS_SECONDS - now) > 0:
+        if (left := waiting_since(shot) + WAITS_SECONDS - now) > 0:
             return left
         await self._incidents.tell(self._alert(shot.rollout, key, f"waits for an hour: {blocked.text}"))
         return None

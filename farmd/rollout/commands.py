@@ -231,6 +231,8 @@ def _said(call: Call, stored: Stored[Rollout], word: str, **fields: Any) -> Muta
     record = stored.record
     wanted = msgspec.structs.replace(record, **fields)
     changed = [name for name in fields if getattr(record, name) != getattr(wanted, name)]
+    if record.paused != wanted.paused:
+        wanted = msgspec.structs.replace(wanted, paused_at=call.clock.now() if wanted.paused else 0.0)
     before: dict[str, Scalar] = {name: getattr(record, name) for name in changed}
     after: dict[str, Scalar] = {name: getattr(wanted, name) for name in changed}
     change = Change(

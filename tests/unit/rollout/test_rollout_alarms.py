@@ -13,7 +13,7 @@ from farmd.rollout.alarms import LOW_SECONDS, WAITS_SECONDS, Alarms
 from store.policies import Stage
 from store.rollouts import RolloutState
 from tests.fleet import Inbox
-from tests.rollout_worlds import NOW, World, on, rollout
+from tests.rollout_worlds import NEW, NOW, World, on, rollout
 from tests.still_clock import StillClock
 
 WAITS, STUCK, FAILED = "rollout_waits_web", "rollout_stuck_web", "rollout_web"
@@ -132,9 +132,42 @@ async def test_what_only_people_end_is_told_of_after_an_hour(
     assert found.inbox.resolved == [WAITS]
 
 
-async def test_the_hour_goes_on_where_the_state_tells_since_when() -> None:
-    found = Watched(RolloutState(phase="halted", since=NOW, cause="paused"), paused=True)
-    await found.look()
+BAKED = RolloutState(phase="baking", since=NOW, reached=NOW)
+ASKS = {"stages": [Stage(to=1), Stage(to="100%", approve=True)]}
+DURABLE: dict[str, tuple[RolloutState | None, dict[str, Any], dict[str, Any]]] = {
+    "halted": (RolloutState(phase="halted", since=NOW, cause="paused"), {"paused": True}, {}),
+    "pending": (None, {"at": NOW, "paused": True}, {}),
+    "paused in a rest": (BAKED, {"paused": True, "paused_at": NOW}, {}),
+    "locked in a rest": (BAKED, {}, {"locked": "user/ada"}),
+    "disabled in a rest": (BAKED, {}, {"disabled": True}),
+    "unapproved": (BAKED, {"policy": ASKS}, {}),
+    "no room": (
+        RolloutState(phase="moving", since=NOW),
+        {"policy": {"progress_deadline": 9e9}},
+        {"unfit": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DURABLE)
+async def test_the_hour_goes_on_with_whoever_takes_the_rollout_over(case: str) -> None:
+    state, said, fields = DURABLE[case]
+    found = Watched(state, **said)
+    if fields.pop("unfit", False):
+        found.world.unfit = frozenset(on(4))
+    if case == "unapproved":
+        found.world.old, found.world.new = on(3), on(1, NEW)
+    if fields.pop("disabled", False):
+        old = found.world.snapshot().old
+        assert old is not None
+        fields["old"] = dataclasses.replace(old, rc=msgspec.structs.replace(old.rc, disabled=True))
+    await found.look(**fields)
     found.clock.seconds += WAITS_SECONDS - 1
     found.take_over()
-    assert await found.look() == 1
+    assert await found.look(**fields) == 1
+
+
+async def test_a_pause_in_a_long_rest_is_told_of_an_hour_after_the_pause() -> None:
+    found = Watched(RolloutState(phase="baking", since=NOW - 9000, reached=NOW - 9000))
+    found.say(paused=True, paused_at=NOW)
+    assert await found.look() == WAITS_SECONDS

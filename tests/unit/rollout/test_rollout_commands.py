@@ -297,6 +297,17 @@ async def begun(call: Call) -> Rollout:
     return found
 
 
+async def test_a_pause_tells_since_when_and_one_more_changes_nothing() -> None:
+    async with person() as call:
+        await begun(call)
+        assert (await rollout(call)).paused_at == 0
+        await commit(call, await commands.pause(call, "web"))
+        assert (await rollout(call)).paused_at == call.clock.now()
+        assert not (await commands.pause(call, "web")).needed
+        await commit(call, await commands.resume(call, "web"))
+        assert (await rollout(call)).paused_at == 0
+
+
 async def test_both_controllers_tell_how_far_the_rollout_is_that_manages_them() -> None:
     async with person() as call:
         found = await begun(call)
