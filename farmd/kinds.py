@@ -184,11 +184,15 @@ def selectable(family: str) -> bool:
     return kind is not None and kind.selectable
 
 
+def noun(family: str) -> str:
+    """What people type for a record of a family, as in ``rc/hello``; the family itself if it has no noun."""
+    kind = KINDS.get(family)
+    return (kind.noun if kind is not None else OTHER_NOUNS.get(family, "")) or family
+
+
 def title(family: str, name: str) -> str:
     """An item as people write it: ``rc/hello``."""
-    kind = KINDS.get(family)
-    noun = kind.noun if kind is not None else OTHER_NOUNS.get(family, "")
-    return f"{noun or family}/{name}"
+    return f"{noun(family)}/{name}"
 
 
 def listed(family: str, name: str) -> str:

@@ -104,6 +104,8 @@ def facts(
     ]
     if created := getattr(record, "created", 0.0):
         told.append(("Age", f"{ago(now, created)}, created {rfc3339(created)}"))
+    if row.whole:
+        told.append(("Part of", row.whole))
     if row.locked:
         told.append(("Locked", f"by {holder_told(Holder.parse(row.locked.encode()))}"))
     told += [

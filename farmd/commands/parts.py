@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from farmd import overview
 from farmd.kinds import title, ways
 from store.errors import Conflict, NotFound
 from store.families import FAMILIES
-from store.named import Named, NamedRecords
 
 if TYPE_CHECKING:
     from farmd.commands.mutation import Call
@@ -29,19 +29,11 @@ async def refuse_part(call: Call, kind: str, record: Any, fields: Collection[str
     if not family or (fields is not None and left.issuperset(fields)):
         return
     try:
-        name = await _name(call, family, item)
+        whole = await overview.titled(call.client, call.keys, record.part_of)
     except NotFound:
         way = f"farmctl doctor --fix {kind}/{record.id} frees it"
         text = f"{title(family, item)}, which does not exist; {way}"
     else:
-        text = title(family, name) + (f"; change that: {way}" if (way := ways(family, name)) else "")
+        way = ways(family, whole.partition("/")[2])
+        text = f"{whole}; change that: {way}" if way else whole
     raise Conflict(f"{title(kind, record.name)} is part of {text}", id=record.id, part_of=record.part_of)
-
-
-async def _name(call: Call, family: str, item: str) -> str:
-    """The name of the whole; its id where this version does not know such a family."""
-    known = FAMILIES.get(family)
-    if known is None or known.record is None or not known.named:
-        return item
-    whole: NamedRecords[Named] = NamedRecords(call.client, call.keys, family, known.record, family)
-    return (await whole.get(item)).record.name

@@ -6,6 +6,7 @@ Only the counter in the pod's intent changes. A wait for it ends when the new st
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -43,7 +44,7 @@ async def restart(call: Call, node: str, instance: str) -> Restart:
     """Restart one pod. The owner's own restart of all its pods passes over it if it is under way (R28).
 
     Raises:
-        NotFound: there is no such pod, or its owner does not exist.
+        NotFound: there is no such pod, or its owner does not exist. Conflict: it is a hook's.
         RecordInvalid: its intent does not decode.
         Locked: somebody holds the mutation lock of its owner (R13).
         Conflict: something else is the only writer of its pods now (R14).
@@ -83,6 +84,10 @@ async def _owner(call: Call, pod: str, owner: str) -> tuple[str, Owner]:
         except NotFound:
             continue
         return family.name, found.record
+    for family in families.actors():
+        with suppress(NotFound):
+            whole = await overview.titled(call.client, call.keys, f"{family.name}/{owner}")
+            raise Conflict(f"pod {pod!r} runs once for {whole}, and is not restarted", id=pod)
     hint = "farmctl doctor tells what can be done"
     raise NotFound(f"pod {pod!r}: its owner {owner} does not exist", kind="pods", id=pod, hint=hint)
 

@@ -6,7 +6,7 @@ others and hides none of them.
 
 from farmd.overview.members import farms
 from farmd.overview.nodes import NodeRow, Nodes, node_row, node_state, nodes
-from farmd.overview.owners import Row, Rows, owners, records_of, row, rows
+from farmd.overview.owners import Row, Rows, owners, records_of, row, rows, titled
 from farmd.overview.pods import PodRow, Pods, lost, pod_row, pods, states
 from farmd.overview.processes import FarmRow, farm_rows, freezes
 
@@ -32,4 +32,5 @@ __all__ = [
     "row",
     "rows",
     "states",
+    "titled",
 ]

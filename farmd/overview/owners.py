@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from farmd.kinds import KINDS, title
+from farmd.kinds import noun, title
 from farmd.overview.members import farms, why_unowned
 from store import families
-from store.families import FAMILIES, Family
+from store.errors import NotFound, RecordInvalid
+from store.families import FAMILIES, Family, named
 from store.keys import Keys
 from store.locks import Holder
 from store.named import Named, NamedRecords
@@ -29,7 +30,8 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One record, its index, its last status, the farm that owns it, and the holder of its mutation lock.
 
     ``status`` has the family's own type. ``locked`` is the value of the mutation lock, read for single
-    records only. ``unowned`` says why no farm works on it, ``managed`` how far the item is that manages it.
+    records only. ``unowned`` says why no farm works on it, ``managed`` how far the item is that manages it;
+    ``whole`` is what a single record is a part of.
     """
 
     record: T
@@ -39,6 +41,7 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     locked: str = ""
     unowned: str = ""
     managed: str = ""
+    whole: str = ""
 
     @property
     def reported(self) -> bool:
@@ -97,7 +100,20 @@ class Rows(msgspec.Struct, Generic[T], frozen=True):
 def records_of(client: ConsulClient, keys: Keys, family: Family[Any]) -> NamedRecords[Any]:
     """The records of one family that people name."""
     assert family.record is not None
-    return NamedRecords(client, keys, family.name, family.record, KINDS[family.name].noun)
+    return NamedRecords(client, keys, family.name, family.record, noun(family.name))
+
+
+async def titled(client: ConsulClient, keys: Keys, item: str) -> str:
+    """An item as people write it, ``service/web`` for ``services/5e…``; as it is in a family that this
+    version does not know.
+
+    Raises:
+        NotFound: there is none. RecordInvalid: it does not decode.
+    """
+    family, _, ident = item.partition("/")
+    if not named(family):
+        return item
+    return title(family, (await records_of(client, keys, FAMILIES[family]).get(ident)).record.name)
 
 
 async def owners(client: ConsulClient, keys: Keys) -> dict[str, Rows[Any]]:
@@ -149,8 +165,18 @@ async def row(client: ConsulClient, keys: Keys, records: NamedRecords[T], target
         owner="" if lock is None else Holder.parse(lock.value).id,
         unowned="" if lock is not None else why_unowned(family.name, stored.record, members),
         managed=managers.get(getattr(stored.record, "managed_by", ""), ""),
+        whole=await _whole(client, keys, getattr(stored.record, "part_of", "")),
         locked="" if mutation is None else mutation.value.decode("utf-8", "replace"),
     )
+
+
+async def _whole(client: ConsulClient, keys: Keys, item: str) -> str:
+    if not item:
+        return ""
+    try:
+        return await titled(client, keys, item)
+    except (NotFound, RecordInvalid):
+        return f"{item}, which does not exist or does not decode"
 
 
 async def _managers(client: ConsulClient, keys: Keys, records: Sequence[Named]) -> dict[str, str]:

@@ -101,7 +101,7 @@ async def pods(client: ConsulClient, keys: Keys, of: Owner | None = None) -> Pod
     realities = await _realities(client, keys, nodes, broken) if placed or everywhere else {}
     intents = await _intents(client, keys, nodes, broken) if placed else {}
     present = await _present(client, keys) if realities or placed else frozenset()
-    names = {of.id: _title(of)} if of is not None else await _names(client, keys)
+    names = {of.id: _title(of)} if of is not None else await _names(client, keys, {key[0] for key in placed})
     rows = [
         pod_row(owner, names.get(owner, ""), place, _state(owner, place, pod, realities, intents, present))
         for (owner, *where), pod in placed.items()
@@ -279,13 +279,17 @@ async def _records(
     return found
 
 
-async def _names(client: ConsulClient, keys: Keys) -> dict[str, str]:
-    """Names of owners by id."""
-    return {
+async def _names(client: ConsulClient, keys: Keys, used: set[str]) -> dict[str, str]:
+    """Names of owners by id, and of those among the ``used`` that own pods only for a while."""
+    found = {
         stored.record.id: _title(stored.record)
         for family in families.owners()
         for stored in (await records_of(client, keys, family).list()).items
     }
+    for family in families.actors() if used - found.keys() else ():
+        listing = await records_of(client, keys, family).list()
+        found |= {each.record.id: kinds.title(family.name, each.record.name) for each in listing.items}
+    return found
 
 
 def _title(owner: Owner) -> str:

@@ -83,3 +83,4 @@ def test_r14_a_part_of_a_service_is_refused_in_one_line_with_exit_5(farmctl: Far
             " farmctl service scale|rollback|delete web, or farmctl deploy\n",
         )
     assert farmctl.ok("rc", "restart", "svc-web").code == 0
+    assert "Part of:       service/web\n" in farmctl.ok("rc", "describe", "svc-web").out

@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from farmd import overview
 from farmd.commands.mutation import Call, commit
+from farmd.commands.restarting import restart
 from farmd.doctor import fixes
 from farmd.doctor.examine import examine
 from farmd.doctor.model import Report
@@ -92,6 +94,15 @@ async def test_a_drain_says_whose_hook_it_waits_for() -> None:
         owner = await leftovers.find_owner(call.client, KEYS, WEB)
         assert (owner.title, owner.moves) == ("service/web", False)
         assert owner.stays == f"deployments/{DEPLOYMENT} runs it, and takes it away once it has ended"
+
+
+async def test_the_pod_of_a_hook_bears_its_services_name_and_is_not_restarted() -> None:
+    async with person() as call:
+        await deploying(call)
+        (row,) = (await overview.pods(call.client, KEYS)).rows
+        assert (row.instance, row.owner_name) == (HOOK, "service/web")
+        with pytest.raises(Conflict, match="runs once for service/web, and is not restarted"):
+            await restart(call, "n1", HOOK)
 
 
 async def test_a_part_of_a_service_that_is_gone_is_left_to_people() -> None:
