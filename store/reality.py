@@ -44,7 +44,8 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``intent`` is the ModifyIndex of the intent that the agent acted on, ``restart`` the counter that the last
     start acted on (R28); ``exits`` are the last few. ``refused`` is the ModifyIndex of a newer intent that
-    the agent cannot act on, for the ``reason``; 0 without one.
+    the agent cannot act on, for the ``reason``; 0 without one. ``preparing``: what the agent gets ready for
+    the next start, such as ``pulling web:2: 48 of 120 MB``.
     A pod that is ``done`` ended, and its restart policy asks for no other start: its health is passing if its
     last exit code is 0, else critical.
     """
@@ -62,6 +63,7 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     health: Health = Health()
     reason: str = ""
     refused: int = 0
+    preparing: str = ""
 
 
 class Glance(msgspec.Struct, frozen=True, gc=False):

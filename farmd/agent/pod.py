@@ -134,6 +134,7 @@ class Pod:
             health=self.damper.published if alive else self._health_when_down(),
             reason=self._reason(),
             refused=self._refused(),
+            preparing=preparation.doing if (preparation := self._preparation()) is not None else "",
         )
 
     def _health_when_down(self) -> Health:

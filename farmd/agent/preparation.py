@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from farmd.agent.plan import backoff
@@ -15,14 +16,24 @@ from store.manifests import Restart
 
 @dataclass(slots=True, eq=False)
 class Preparation:
-    """That of one manifest on one pod. ``problem``: why the last try failed; ``not_before`` is monotonic."""
+    """That of one manifest on one pod. ``problem``: why the last try failed; ``not_before`` is monotonic.
+
+    ``doing``: what is under way, for people; ``wake`` is called when it changed.
+    """
 
     sha: str
+    wake: Callable[[], None]
     task: asyncio.Task[None] | None = None
     done: bool = False
     failures: int = 0
     problem: str = ""
+    doing: str = ""
     not_before: float = -math.inf
+
+    def tell(self, what: str) -> None:
+        """Tell people what is under way; nothing if empty."""
+        self.doing = what
+        self.wake()
 
     def abandon(self) -> None:
         """Stop, because another manifest is wanted now, or none."""

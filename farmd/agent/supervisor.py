@@ -226,7 +226,7 @@ class Supervisor:
     def _prepare(self, pod: Pod) -> None:
         before = pod.preparation
         if before is None or before.sha != pod.record.manifest:
-            pod.preparation = Preparation(pod.record.manifest)
+            pod.preparation = Preparation(pod.record.manifest, self.wake.set)
         assert pod.preparation is not None
         task = asyncio.create_task(self._prepared(pod, pod.preparation, pod.target))
         pod.preparation.task = task
@@ -237,7 +237,7 @@ class Supervisor:
         """The error boundary of one preparation: the former workload stays, and the pod says why."""
         assert manifest is not None
         try:
-            await self.runtimes.of(manifest.runtime).prepare(pod.instance, manifest)
+            await self.runtimes.of(manifest.runtime).prepare(pod.instance, manifest, preparation.tell)
         except AgentError as error:
             preparation.failed(error.message, manifest.restart, self.clock.mono())
         except OSError as error:
@@ -249,7 +249,7 @@ class Supervisor:
             preparation.done, preparation.problem = True, ""
         finally:
             preparation.task = None
-            self.wake.set()
+            preparation.tell("")
         if preparation.problem:
             log.warning("pod.not_prepared", instance=pod.instance, reason=preparation.problem)
 

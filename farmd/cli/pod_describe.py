@@ -73,6 +73,7 @@ def facts(row: PodRow, runs: list[tuple[str, str]], now: float) -> list[tuple[st
         ("Node", row.node),
         ("Owner", row.owner_name or f"{row.owner} (gone)"),
         ("Phase", row.phase + (f": {row.reason}" if row.reason else "")),
+        *([("Prepares", row.preparing)] if row.preparing else []),
         ("Health", row.health + (f" for {ago(now, row.health_since)}" if row.health_since else "")),
         ("Age", ago(now, row.placed_at)),
         ("Started", f"{rfc3339(row.started)}, {ago(now, row.started)} ago" if row.started else "never"),

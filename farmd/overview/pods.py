@@ -56,6 +56,7 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     healthy: bool = False
     health_since: Time = 0.0
     reason: str = ""
+    preparing: str = ""
     started: Time = 0.0
     restarts: int = 0
     restart: int = 0
@@ -195,6 +196,7 @@ def pod_row(owner: str, name: str, place: Place, state: PodState) -> PodRow:
         pid=reality.pid,
         ports=reality.ports,
         exits=reality.exits,
+        preparing="" if state.absent else reality.preparing,
     )
     if state.absent:
         return row

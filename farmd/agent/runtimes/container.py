@@ -119,7 +119,7 @@ class Containers:
         environment.stop_signal(manifest)
         allowed.refuse_others(manifest, self._config.allow)
 
-    async def prepare(self, instance: str, manifest: Manifest) -> None:
+    async def prepare(self, instance: str, manifest: Manifest, tell: Callable[[str], None]) -> None:
         """Get the image, the volumes, the networks and the files.
 
         Raises:
@@ -129,7 +129,7 @@ class Containers:
         self._state.require_room()
         self._state.create(instance)
         await asyncio.to_thread(self._lay_out, instance, manifest)
-        await self._parts.get(manifest)
+        await self._parts.get(manifest, tell)
 
     def _lay_out(self, instance: str, manifest: Manifest) -> list[container_config.Bind]:
         folder = self._state.directory(instance) / "files"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,35 @@ from farmd.agent.runtimes import container_config
 from farmd.agent.runtimes.engine import Engine, EngineRefused
 from store.manifests import Manifest
 from store.ports import Clock, Recorder
+
+TELL_SECONDS = 10.0
+"""A reality is written each time, so not more often."""
+
+
+class Progress:
+    """Tells how far a pull is, from what the engine says of its layers: at once, then now and then."""
+
+    def __init__(self, image: str, clock: Clock, tell: Callable[[str], None]) -> None:
+        self._image = image
+        self._clock = clock
+        self._tell = tell
+        self._layers: dict[str, tuple[int, int]] = {}
+        self._told = clock.mono()
+        tell(f"pulling {image}")
+
+    def note(self, piece: Mapping[str, Any]) -> None:
+        """One piece of what the engine says."""
+        layer, detail = str(piece.get("id", "")), piece.get("progressDetail")
+        current, total = (detail.get("current"), detail.get("total")) if isinstance(detail, dict) else (0, 0)
+        # What is unpacked then counts up again from nothing.
+        if isinstance(total, int) and total > 0 and piece.get("status") == "Downloading":
+            self._layers[layer] = current if isinstance(current, int) else 0, total
+        elif layer in self._layers:
+            self._layers[layer] = self._layers[layer][1], self._layers[layer][1]
+        if self._layers and self._clock.mono() >= self._told + TELL_SECONDS:
+            self._told = self._clock.mono()
+            done, total = (sum(sizes) / 1e6 for sizes in zip(*self._layers.values(), strict=True))
+            self._tell(f"pulling {self._image}: {done:.0f} of {total:.0f} MB")
 
 
 class Parts:
@@ -22,14 +51,14 @@ class Parts:
         self._clock = clock
         self._recorder = recorder
 
-    async def get(self, manifest: Manifest) -> None:
-        """Get what is missing.
+    async def get(self, manifest: Manifest, tell: Callable[[str], None]) -> None:
+        """Get what is missing, and ``tell`` of a pull how far it is.
 
         Raises:
             StartFailed: with the reason for people.
         """
         assert manifest.container is not None
-        await self._image(manifest)
+        await self._image(manifest, tell)
         docker, ask = self._engine.docker, self._engine.ask
         for name in {mount.source for mount in manifest.mounts if mount.type == "volume"}:
             await self._volume(name, manifest)
@@ -40,7 +69,7 @@ class Parts:
                 body = {"Name": name, "Driver": "bridge", "CheckDuplicate": True}
                 await ask(docker.networks.create(body))
 
-    async def _image(self, manifest: Manifest) -> None:
+    async def _image(self, manifest: Manifest, tell: Callable[[str], None]) -> None:
         container = manifest.container
         assert container is not None
         image, docker = container.image, self._engine.docker
@@ -54,9 +83,9 @@ class Parts:
         if here and (container.pull != "always" or "@sha256:" in image):
             return
         began = self._clock.mono()
-        result = "failed"
+        result, progress = "failed", Progress(image, self._clock, tell)
         try:
-            await self._engine.pull(image, self._auth(image), container.platform)
+            await self._engine.pull(image, self._auth(image), container.platform, progress.note)
             result = "ok"
         except StartFailed as error:
             raise StartFailed(f"container.image: {image} cannot be pulled: {error.message}") from error

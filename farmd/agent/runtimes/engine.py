@@ -10,7 +10,7 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import aiohttp
@@ -21,7 +21,8 @@ from store import images
 T = TypeVar("T")
 
 ANSWER_SECONDS = 20.0
-PULL_SILENCE_SECONDS = 120.0
+# Podman says nothing while it unpacks.
+PULL_SILENCE_SECONDS = 300.0
 ENDLESS = aiohttp.ClientTimeout(total=None)
 NO_CONNECTION = 900  # what aiodocker says in place of a status code
 
@@ -142,8 +143,14 @@ class Engine:
             async for line in response.content:
                 yield line
 
-    async def pull(self, image: str, auth: Mapping[str, str] | None, platform: str) -> None:
-        """Pull an image; the engine gives it up when this is cancelled.
+    async def pull(
+        self,
+        image: str,
+        auth: Mapping[str, str] | None,
+        platform: str,
+        tell: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    ) -> None:
+        """Pull an image, and ``tell`` what the engine says of it; the engine gives it up when cancelled.
 
         Raises:
             EngineSilent: nothing came for too long.
@@ -152,9 +159,15 @@ class Engine:
         pieces = self.stream(self._pulled(image, auth, platform), PULL_SILENCE_SECONDS)
         async with contextlib.aclosing(pieces) as told:
             async for line in told:
-                with contextlib.suppress(ValueError):
-                    if "error" in (piece := json.loads(line)):
-                        raise EngineRefused(_one_line(str(piece["error"])))
+                try:
+                    piece = json.loads(line)
+                except ValueError:
+                    continue
+                if not isinstance(piece, dict):
+                    continue
+                if "error" in piece:
+                    raise EngineRefused(_one_line(str(piece["error"])))
+                tell(piece)
 
     async def _pulled(
         self, image: str, auth: Mapping[str, str] | None, platform: str

@@ -75,8 +75,8 @@ class Runtime(Protocol):
             StartFailed: naming the field, what was found and what was expected.
         """
 
-    async def prepare(self, instance: str, manifest: Manifest) -> None:
-        """Get ready what a start needs, while the former workload still serves.
+    async def prepare(self, instance: str, manifest: Manifest, tell: Callable[[str], None]) -> None:
+        """Get ready what a start needs, while the former workload still serves; ``tell`` people what it does.
 
         Raises:
             StartFailed: with the reason for people.

@@ -68,7 +68,7 @@ class Processes(Shims):
         del wake
         await asyncio.Event().wait()
 
-    async def prepare(self, instance: str, manifest: Manifest) -> None:
+    async def prepare(self, instance: str, manifest: Manifest, tell: Callable[[str], None]) -> None:
         """Nothing: a process needs only what is on the node."""
 
     async def start(self, launch: Launch) -> Identity:

@@ -102,12 +102,13 @@ class Units(Shims):
         super().preflight(manifest)
         allowed.refuse_others(manifest, self._config.allow)
 
-    async def prepare(self, instance: str, manifest: Manifest) -> None:
+    async def prepare(self, instance: str, manifest: Manifest, tell: Callable[[str], None]) -> None:
         """Make the volumes and the files.
 
         Raises:
             StartFailed: with the reason for people.
         """
+        del tell
         self.preflight(manifest)
         self._state.require_room()
         self._state.create(instance)

@@ -60,7 +60,7 @@ class Toy:
 
     def preflight(self, manifest: Manifest) -> None: ...
 
-    async def prepare(self, instance: str, manifest: Manifest) -> None:
+    async def prepare(self, instance: str, manifest: Manifest, tell: Callable[[str], None]) -> None:
         self.said.append(f"prepare {manifest.command[0]}")
         await self.preparing.wait()
         if self.trouble:
