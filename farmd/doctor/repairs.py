@@ -11,13 +11,15 @@ from collections.abc import Callable
 from farmd.doctor.model import Removal
 from farmd.doctor.survey import Survey
 from store import codec, families
+from store.containers import Volume
 from store.entry import Entry
 from store.failsafe import ILLEGIBLE
 from store.intent import Intent
 from store.labels import POD_ID_LABEL
 from store.manifests import asked
-from store.nodes import Node, Reserved
+from store.nodes import Node, NodeVolume, Reserved
 from store.pods import Pod
+from store.volumes import KIND as VOLUMES
 from store.words import count_of
 
 WayOut = tuple[str, Removal]
@@ -116,11 +118,31 @@ def _reality(survey: Survey, family: str, entry: Entry) -> WayOut:
 
 def _node(survey: Survey, family: str, entry: Entry) -> WayOut:
     node = survey.keys.last_part(entry.key)
-    record = Node(cordoned=True, cordon_reason=CORDON_REASON)
+    record = Node(cordoned=True, cordon_reason=CORDON_REASON, volumes=_volumes(survey, node))
     lock = survey.keys.mutation_lock("nodes", node)
-    what = f"writes a new one, cordoned and without labels; then farmctl node label and uncordon {node}"
+    what = "writes a new one, cordoned, with the volumes that are known and without labels; then farmctl node"
+    what = f"{what} label and uncordon {node}"
     fix, removal = _restored(survey, family, entry, record, what, absent=(lock,))
     return f"consul kv put {entry.key} @FILE restores it from a copy; {fix}", removal
+
+
+def _volumes(survey: Survey, node: str) -> dict[str, NodeVolume]:
+    """The volumes that their names, or pods of the node, tell of: without them they were made anew elsewhere.
+
+    A name tells of one node where several have the volume.
+    """
+    found, tree = dict[str, NodeVolume](), f"{survey.keys.tree('names')}{VOLUMES}/"
+    for each, where in survey.decoded("names", str):
+        if each.key.startswith(tree) and where == node:
+            found[each.key.removeprefix(tree)] = NodeVolume()
+    for each, pod in survey.decoded("pods", Pod):
+        manifest = survey.manifests.get(pod.manifest)
+        if manifest is None or survey.keys.pod_parts(each.key)[1] != node:
+            continue
+        for name in {mount.source for mount in manifest.mounts if mount.type == "volume"}:
+            made = manifest.volumes.get(name, Volume())
+            found[name] = NodeVolume(driver=made.driver, options=made.options, labels=made.labels)
+    return found
 
 
 def _reserved(survey: Survey, family: str, entry: Entry) -> WayOut:
@@ -148,6 +170,9 @@ def _name(survey: Survey, family: str, entry: Entry) -> WayOut:
     found = []
     if families.named(of) and (kind := families.FAMILIES[of].record) is not None:
         found = [record.id for _, record in survey.decoded(of, kind) if record.name == name]
+    elif of == VOLUMES:
+        nodes = ((survey.keys.last_part(each.key), node) for each, node in survey.decoded("nodes", Node))
+        found = sorted(node for node, record in nodes if name in record.volumes)[:1]
     if len(found) != 1:
         return _removed(survey, family, entry, "removes it; no record bears that name")
     return _restored(survey, family, entry, found[0], "restores it from the record that bears the name")

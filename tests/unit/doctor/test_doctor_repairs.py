@@ -13,7 +13,7 @@ from store.audit import AuditReader, Filter
 from store.errors import Conflict
 from store.families import FAMILIES
 from store.intent import Intent
-from store.nodes import Node, Reserved
+from store.nodes import Node, NodeVolume, Reserved
 from store.pods import Pod
 from store.rcs import ReplicationControllerStore
 from tests.people import KEYS, hello, person, snapshot
@@ -112,6 +112,42 @@ async def test_a_nodes_record_comes_back_cordoned_because_nobody_knows_whether_i
         await call.client.put(KEYS.node("n1"), GARBAGE)
         await fix(call, KEYS.node("n1"))
         assert codec.decode(Node, await value(call, KEYS.node("n1")) or b"", "n1").cordoned
+
+
+async def test_a_nodes_record_comes_back_with_the_volumes_that_others_know_of() -> None:
+    """By a volume's name, and by what pods of the node mount: else they were made anew, empty, elsewhere."""
+    async with person() as call:
+        container = {"image": "postgres:16"}
+        mount = {"type": "volume", "source": "data", "target": "/data"}
+        how = {"data": {"driver": "nfs", "options": {"o": "addr=m9"}}}
+        pod = {
+            "id": "hello",
+            "runtime": "container",
+            "container": container,
+            "mounts": [mount],
+            "volumes": how,
+        }
+        made = await RC.create(call, RC.file.parse({"name": "hello", "replicas": 1, "pod": pod}, "test"))
+        await commit(call, made)
+        sha = made.change.manifest
+        await call.client.put(KEYS.pod(made.change.id, "n1", "hello"), codec.encode(Pod(sha)))
+        for name, node in (("mine", "n1"), ("other", "n2")):
+            await call.client.put(KEYS.name("volumes", name), codec.encode(node))
+        await call.client.put(KEYS.node("n1"), GARBAGE)
+        await fix(call, KEYS.node("n1"))
+        node = codec.decode(Node, await value(call, KEYS.node("n1")) or b"", "n1")
+        driven = NodeVolume(driver="nfs", options={"o": "addr=m9"})
+        assert node.volumes == {"mine": NodeVolume(), "data": driven}
+
+
+async def test_the_name_of_a_volume_comes_back_from_a_node_that_has_it() -> None:
+    async with person() as call:
+        await call.client.put(KEYS.node("n1"), codec.encode(Node(volumes={"data": NodeVolume()})))
+        for name in ("data", "gone"):
+            await call.client.put(KEYS.name("volumes", name), GARBAGE)
+            await fix(call, KEYS.name("volumes", name))
+        assert await value(call, KEYS.name("volumes", "data")) == b'"n1"'
+        assert await value(call, KEYS.name("volumes", "gone")) is None
 
 
 async def test_a_controllers_record_goes_with_its_name_and_its_pods_stay() -> None:
