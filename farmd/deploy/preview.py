@@ -50,6 +50,8 @@ def summary(plan: ProjectPlan, settings: Settings) -> str:
     counts = Counter(_verb(each) for service in plan.services for each in service.operations)
     parts = [count_of(len(plan.volumes), "volume")] if plan.volumes else []
     parts += [count_of(number, verb) for verb, number in sorted(counts.items())]
+    short = sum(bool(each.short) for each in plan.services)
+    parts += [f"no place for all pods of {count_of(short, 'service')}"] if short else []
     if not parts and settings:
         return f"other settings of {count_of(len(settings), 'service')}"
     return ", ".join(parts) or "all services are as they should be"
