@@ -179,9 +179,10 @@ class _Connection:
         finally:
             for task in both:
                 task.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
+            # Before anything is awaited: the proxy may end meanwhile, and cancel this.
             for writer in (self._writer, self._up_writer):
                 writer.close()
+            await asyncio.gather(*both, return_exceptions=True)
 
     def reset(self) -> None:
         """Cut both sides with RST."""

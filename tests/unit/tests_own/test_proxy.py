@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from tests.fleet import LIMIT, in_time
-from tests.proxy import Proxy
+from tests.proxy import TURNS, Proxy
 
 
 class Upstream:
@@ -219,3 +219,35 @@ async def test_a_connection_that_comes_as_the_proxy_ends_is_closed(
             await asyncio.sleep(0)
         await proxy.__aexit__(None, None, None)
         gc.collect()
+
+
+@pytest.mark.parametrize("turns", range(TURNS + 4))
+async def test_a_connection_to_the_server_that_comes_while_the_proxy_ends_is_closed(
+    monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """It may come at any of the turns of the loop in which the proxy ends."""
+    ending, opened, served = asyncio.Event(), list[asyncio.StreamWriter](), list[asyncio.StreamWriter]()
+    connect = asyncio.open_connection
+
+    async def late(*address: object, **options: object) -> object:
+        made = await connect(*address, **options)  # type: ignore[arg-type]
+        opened.append(made[1])
+        await ending.wait()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return made
+
+    server = await asyncio.start_server(lambda _, writer: served.append(writer), "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        async with Proxy(f"127.0.0.1:{port}") as proxy:
+            monkeypatch.setattr(asyncio, "open_connection", late)
+            _, client = await connect(*proxy.address.rsplit(":", 1))
+            async with asyncio.timeout(LIMIT):
+                while not opened:
+                    await asyncio.sleep(0)
+            ending.set()
+        closed = [writer.transport.is_closing() for writer in opened]
+        for writer in (client, *opened, *served):
+            writer.close()
+    assert closed == [True]
