@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,4 +40,7 @@ def project_of(
     active = profiles or tuple(filter(None, env.get("COMPOSE_PROFILES", "").split(",")))
     loaded = partial(read, files, Disk(text), env, name=name)
     project = loaded(profiles=active, services=services)
+    if services:  # who deploys one of them moves it to no other machine
+        whole = loaded(profiles=active)
+        project = replace(project, together=project.together or whole.together)
     return project, lambda: frozenset(loaded(profiles=("*",)).services)

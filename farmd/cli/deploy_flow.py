@@ -78,6 +78,8 @@ async def _wait(invocation: Invocation, deployment: Deployment, mutation: Mutati
     invocation.say(
         f"deployment {name} goes on without this terminal; farmctl deployment pause|rollback {name}"
     )
+    if why := await deployment.idle():
+        invocation.say(f"{why}, so nothing is done yet; farmctl farm list")
     try:
         await converge(invocation, DEPLOYMENT, [mutation], waits=True)
     except Stale:

@@ -19,6 +19,7 @@ from farmd.deploy.ports import ImageResolverClient
 from farmd.deploy.project import ProjectPlan, Wanted, plan_project
 from farmd.deploy.reader import Scene, read
 from farmd.deploy.strategy import RollingStrategy
+from farmd.overview.members import NOT_YET, farms, why_unowned
 from farmd.runtime.errors import FarmdError
 from scheduler.cluster import ClusterState
 from scheduler.errors import SchedulerError
@@ -45,6 +46,7 @@ class Deployment:
     aims: list[Aim] = field(init=False, default_factory=list)
     remarks: list[str] = field(init=False, default_factory=list)
     warnings: list[str] = field(init=False, default_factory=list)
+    submitted: commands.Submission = field(init=False)
     _id: str = field(init=False)
     _ran: bool = field(init=False, default=False)
 
@@ -75,17 +77,8 @@ class Deployment:
         if self._ran:
             raise FarmdError("this deployment was submitted already, expected a new one")
         self._ran = True
-        record = deployments.Deployment(
-            id=self._id,
-            name=self._id[:8],
-            goals=[],
-            project=self.project,
-            together=bool(self.wanted.together),
-            external=sorted(self.wanted.external),
-            fingerprint=fingerprint(self.made),
-            atomic=self.atomic,
-        )
-        return await commands.submit(self.call, commands.prepared(self.call, record, self.aims, self.scene))
+        self.submitted = commands.prepared(self.call, self._record(), self.aims, self.scene)
+        return await commands.submit(self.call, self.submitted)
 
     async def run(self, timeout: float, report: Report) -> ProjectPlan:
         """Submit and wait for the end.
@@ -98,6 +91,12 @@ class Deployment:
         await waiting.end(self.call, mutation.change, timeout, report)
         return self.made
 
+    async def idle(self) -> str:
+        """Why no farm will carry it out as things are; empty if one may."""
+        members = await farms(self.call.client, self.call.keys)
+        why = why_unowned(deployments.KIND, self.submitted.deployment, members)
+        return "" if why == NOT_YET else why
+
     @property
     def left(self) -> list[str]:
         """The services of the project that are not wanted."""
@@ -109,6 +108,18 @@ class Deployment:
         """Plan also that these services go."""
         self.wanted = replace(self.wanted, removed=names)
         return self._planned()
+
+    def _record(self) -> deployments.Deployment:
+        return deployments.Deployment(
+            id=self._id,
+            name=self._id[:8],
+            goals=[],
+            project=self.project,
+            together=bool(self.wanted.together),
+            external=sorted(self.wanted.external),
+            fingerprint=fingerprint(self.made),
+            atomic=self.atomic,
+        )
 
     def _planned(self) -> ProjectPlan:
         state = ClusterState(self.scene.view, self.scene.volumes, seed=self.project)

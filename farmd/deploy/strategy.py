@@ -156,7 +156,7 @@ class _Planner:
         retained = suitable.retained & allowed
         for pod in self.service.containers:
             machine = pod.place[0]
-            waits = self.spec.on_lost == "wait" and self._lost(machine)
+            waits = self.spec.on_lost == "wait" and self._lost(machine) and self._named(machine)
             if waits or self.state.bit(machine) & retained:
                 self.left.setdefault(machine, []).append(pod)
                 self.own[machine] += 1
@@ -299,6 +299,10 @@ class _Planner:
     def _lost(self, machine: str) -> bool:
         node = self.state.view.get(machine)
         return node is not None and node.presence == "lost"
+
+    def _named(self, machine: str) -> bool:
+        """Whether the spec leaves a machine to it: a project that stands together may be given another."""
+        return not self.spec.placement.machines or machine in self.spec.placement.machines
 
     def _wants_pods(self) -> bool:
         return self.spec.mode == "global" or self.spec.replicas > 0

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from farmd.compose.disk import Disk
 from farmd.compose.project import read
-from farmd.deploy.model import ServiceSpec
+from farmd.deploy.model import Placement, ServiceSpec
 from farmd.deploy.resolver import ServiceSpecResolver
 from store.images import parse
 from store.keys import Keys
@@ -149,6 +149,17 @@ def test_what_cannot_be_deployed_is_refused_in_one_line(
     assert (found.code, found.out) == (code, "")
     assert message in found.err
     assert len(found.err.splitlines()) == 1
+
+
+def test_one_service_of_a_project_that_stands_together_stays_with_the_others(
+    farmctl: Farmctl, tmp_path: Path
+) -> None:
+    path = file(tmp_path, "{name: shop, services: {db: {image: x}, web: {image: x}}}")
+    bound = {"placement": Placement(machines=["m2"]), "on_lost": "wait"}
+    stands(farmctl, replace(resolved(path, "db"), **bound), "m2")
+    assert "    + run        on m2" in plan(farmctl, "-f", path, "web")
+    stands(farmctl, replace(resolved(path, "web"), **bound), "m2")
+    assert plan(farmctl, "-f", path, "web")[-1] == "all services are as they should be"
 
 
 def test_variables_of_the_folder_and_warnings(farmctl: Farmctl, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from store import codec
 from store.deployments import Deployment
 from store.services import Service
 from tests.farmctl import Farmctl, Result
-from tests.fleet import Cluster, cluster_on, eventually, start_farm
+from tests.fleet import Cluster, RunningFarm, cluster_on, eventually, start_farm
 from tests.obedient import Obedient, obedient
 
 KINDS = ("rcs", "daemonsets", "deployments")
@@ -26,6 +27,23 @@ class Shop:
         self.agents = agents
         self.farmctl = Farmctl(address, cluster.keys.prefix)
         self.file = folder / "compose.yaml"
+        self.farm: RunningFarm | None = None
+
+    async def starts(self) -> None:
+        """A farm begins to work."""
+        cluster = self.cluster
+        self.farm = await start_farm(cluster.client, "farm-1", keys=cluster.keys, kinds=KINDS)
+
+    async def stops(self) -> None:
+        """No farm works any more."""
+        if self.farm is not None:
+            await self.farm.close()
+        self.farm = None
+
+        async def none() -> bool:
+            return not await self.cluster.entries(self.cluster.keys.tree("farms"))
+
+        await eventually(none, what="no farm")
 
     def web(self, version: str) -> None:
         """Say that there are two pods of this version."""
@@ -39,6 +57,13 @@ class Shop:
 
     async def deploy(self, *words: str) -> Result:
         return await self.run("deploy", "-f", str(self.file), "-y", *words)
+
+    async def completed(self, *words: str) -> list[str]:
+        """What bash is offered for the last of these words."""
+        line = " ".join(["farmctl", *words])
+        more = {"_FARMCTL_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
+        found = await asyncio.to_thread(replace(self.farmctl, variables=more))
+        return [line.partition(",")[2] for line in found.out.splitlines()]
 
     async def services(self) -> dict[str, Service]:
         found = await self.cluster.entries(self.cluster.keys.tree("services"))
@@ -58,9 +83,10 @@ class Shop:
 async def shop(consul_dev: str, tmp_path: Path) -> AsyncIterator[Shop]:
     async with cluster_on(consul_dev) as cluster, obedient(cluster) as agents:
         await cluster.add_nodes({"m1": {}, "m2": {}}, "runtime.container")
-        farm = await start_farm(cluster.client, "farm-1", keys=cluster.keys, kinds=KINDS)
-        yield Shop(cluster, agents, consul_dev, tmp_path)
-        await farm.close()
+        made = Shop(cluster, agents, consul_dev, tmp_path)
+        await made.starts()
+        yield made
+        await made.stops()
 
 
 async def test_a_deploy_in_a_pipe_ends_with_its_services_released(shop: Shop) -> None:
@@ -157,3 +183,54 @@ async def test_a_service_is_scaled_and_comes_back(shop: Shop) -> None:
     assert rolled.code == 0, rolled
     assert len(await shop.cluster.intents()) == 2
     assert [each.number for each in (await shop.services())["web"].history] == [3, 2, 1]
+
+
+async def test_without_a_farm_it_is_written_and_said(shop: Shop) -> None:
+    await shop.stops()
+    shop.web("1")
+    result = await shop.deploy("--no-wait")
+    assert (result.code, "no farm is alive, so nothing is done yet" in result.err) == (0, True), result
+    late = await shop.run("deployment", "status", (await shop.deployments())[0].name)
+    assert "no farm is alive" in late.out
+
+
+async def test_where_the_machines_changed_it_is_planned_anew(shop: Shop) -> None:
+    """A cordoned machine takes no second pod, so its own is replaced in place, which a person has to see."""
+    shop.web("1")
+    await shop.deploy()
+    await shop.stops()
+    shop.web("2")
+    waiting = asyncio.create_task(shop.deploy())
+    (first,) = await eventually(shop.deployments, what="the deployment")
+    await shop.run("node", "cordon", "m1")
+    await shop.starts()
+    result = await waiting
+    assert result.code == 0, result
+    assert f"deployment '{first.name}' was stale" in result.err
+    assert "-/+ replace  web~0 on m1   stop-first: the machine takes no new pods" in result.err
+    assert (await shop.services())["web"].revision == 2
+
+
+async def test_on_a_narrow_terminal_no_line_is_wider_than_it(shop: Shop) -> None:
+    shop.agents.deaf = {"m1", "m2"}
+    shop.web("1")
+    await shop.deploy("--no-wait", "-q")
+    (deployment,) = await shop.deployments()
+    words = ("deployment", "status", deployment.name)
+    narrow = replace(shop.farmctl, variables={"COLUMNS": "40"})
+
+    async def tells() -> list[str]:
+        shown = await asyncio.to_thread(narrow.on_terminal, *words)
+        return shown.out.splitlines() if "0/2 healthy" in shown.out else []
+
+    lines = await eventually(tells, what="the status")
+    assert max(map(len, lines)) <= 40
+
+
+async def test_names_of_what_is_deployed_are_completed(shop: Shop) -> None:
+    shop.agents.deaf = {"m1", "m2"}
+    shop.web("1")
+    await shop.deploy("--no-wait", "-q")
+    (deployment,) = await shop.deployments()
+    assert await shop.completed("deployment", "pause", deployment.name[:2]) == [deployment.name]
+    assert await shop.completed("service", "scale", "w") == ["web"]

@@ -50,6 +50,16 @@ def test_a_project_that_stands_together_is_up_to_date_the_next_time() -> None:
     assert planned(wanted, *there).empty
 
 
+def test_a_project_whose_machine_is_lost_is_given_another_one() -> None:
+    wanted = wants(spec("db"), spec("web"), together="shop")
+    there = [standing(each, "C") for each in planned(wanted, standing(spec("db"), "C")).specs.values()]
+    plan = planned(wanted, *there, machines="A B C!")
+    (machine,) = plan.specs["db"].placement.machines
+    assert machine in {"A", "B"}
+    steps = [[str(each) for each in service.operations] for service in plan.services]
+    assert steps == [[f"run 1{name} on {machine}", f"remove C/{name}~0"] for name in ("db", "web")]
+
+
 def test_one_service_of_a_project_follows_those_that_are_not_deployed_now() -> None:
     wanted = wants(spec("web"), together="shop")
     plan = planned(wanted, standing(spec("db"), "C"))
