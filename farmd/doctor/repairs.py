@@ -120,8 +120,8 @@ def _node(survey: Survey, family: str, entry: Entry) -> WayOut:
     node = survey.keys.last_part(entry.key)
     record = Node(cordoned=True, cordon_reason=CORDON_REASON, volumes=_volumes(survey, node))
     lock = survey.keys.mutation_lock("nodes", node)
-    what = "writes a new one, cordoned, with the volumes that are known and without labels; then farmctl node"
-    what = f"{what} label and uncordon {node}"
+    new = "a new one, cordoned, without labels, with the volumes that others know of"
+    what = f"writes {new}; then farmctl node label and uncordon {node}"
     fix, removal = _restored(survey, family, entry, record, what, absent=(lock,))
     return f"consul kv put {entry.key} @FILE restores it from a copy; {fix}", removal
 

@@ -19,6 +19,7 @@ from store.errors import Conflict, NotFound, NotRegistered, RecordInvalid
 from store.keys import is_sentinel, valid_segment
 from store.nodes import Node, Reserved
 from store.operations import Operation
+from store.volumes import KIND as VOLUMES
 from store.work import Work
 
 KIND = "nodes"
@@ -52,7 +53,7 @@ async def forget(call: Call, name: str) -> Mutation:
     if node is None and sentinel is None:
         raise NotFound(f"node {name!r} does not exist", kind=KIND, id=name)
     await _refuse_used(call, name, reserved)
-    _refuse_volumes(name, node)
+    await _refuse_volumes(call, name, node)
     _refuse_in_use(name, node, work)
     held = await guard(call, KIND, name, f"node {name!r}")
     change = Change(
@@ -102,9 +103,14 @@ async def _details(call: Call, name: str) -> tuple[str, ...]:
     return (f"was last seen running {_shortened(ran)}",) if ran else ()
 
 
-def _refuse_volumes(name: str, node: Entry | None) -> None:
-    """Refuse a node that has volumes: without the note they would be made anew, empty, elsewhere."""
-    volumes = sorted(_record(node).volumes)
+async def _refuse_volumes(call: Call, name: str, node: Entry | None) -> None:
+    """Refuse a node that has volumes: without the note they would be made anew, empty, elsewhere.
+
+    The names of volumes tell of those of a record that does not decode.
+    """
+    named = (await call.client.list(call.keys.name(VOLUMES, ""), mode="consistent")).items
+    there = {call.keys.last_part(raw.key) for raw in named if raw.decoded() == codec.encode(name)}
+    volumes = sorted({*_record(node).volumes, *there})
     if volumes:
         raise Conflict(
             f"node {name!r} has the volumes {_shortened(volumes)}",

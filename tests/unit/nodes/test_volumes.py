@@ -13,11 +13,12 @@ from farmd.replication.commands import RC
 from scheduler.fleet import node_view
 from store import codec
 from store.deployments import Deployment, Goal
-from store.errors import Conflict, InputInvalid, NotFound
+from store.errors import Conflict, InputInvalid, NotFound, RecordInvalid
 from store.nodes import Agent, Node, NodeVolume
 from store.registration import register_node
 from store.services import Service, ServiceStore, Version
 from store.volumes import MOST
+from store.work import Work
 from tests.people import KEYS, person, snapshot
 
 DATA = NodeVolume()
@@ -140,6 +141,18 @@ async def test_a_node_with_volumes_is_not_forgotten_before_they_are() -> None:
         assert "farmctl volume delete --node m1" in str(refused.value.fields["hint"])
         await done(call, await volumes.delete(call, "shop_data"))
         await done(call, await forget(call, "m1"))
+
+
+async def test_a_node_whose_record_does_not_decode_is_not_forgotten_with_its_volumes() -> None:
+    async with person() as call:
+        await fleet(call, "m1")
+        await done(call, await volumes.create(call, "shop_data", "m1", DATA))
+        await call.client.put(KEYS.node("m1"), b'{"labels": 3}')
+        await call.client.put(KEYS.work("nodes", "m1"), codec.encode(Work(lost_since=900.0)))
+        with pytest.raises(Conflict, match="node 'm1' has the volumes shop_data"):
+            await forget(call, "m1")
+        with pytest.raises(RecordInvalid):
+            await volumes.delete(call, "shop_data")
 
 
 async def test_bad_names_unknown_nodes_and_one_volume_too_many_are_refused() -> None:
