@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,6 +116,29 @@ async def test_a_registry_with_too_many_requests_is_asked_again_later(
     await rig.agent()
     async with serving(too_many, odd_port):
         await refused(rig, running(f"127.0.0.1:{odd_port}/web:1"), "cannot be pulled")
+
+
+@pytest.fixture
+def small_engine(tmp_path: Path, shared_registry: Registry) -> Iterator[PodmanEngine]:
+    """An engine with a disk of its own, of a few megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", disk], check=True)
+    try:
+        with PodmanEngine([shared_registry.host], disk) as engine:
+            yield engine
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+async def test_an_image_that_fills_the_disk_is_refused(
+    rig: Agents, registry: Registry, small_engine: PodmanEngine
+) -> None:
+    digest = registry.push("big/web", "1", random.Random(1).randbytes(32 * 2**20))
+    assert rig.container is not None
+    rig.container = replace(rig.container, engine=small_engine.url)
+    await rig.agent()
+    await refused(rig, running(f"{registry.host}/big/web:1@{digest}"), "no space left on device")
 
 
 async def test_a_registry_that_hangs_is_given_up(
