@@ -64,6 +64,7 @@ def denied(result: Result, key: str) -> None:
         ("node cordon node-1", "nodes/node-1"),
         ("node label node-1 a=b", "nodes/node-1"),
         ("node drain node-1 --deadline 1h", "nodes/node-1"),
+        ("volume create data --node node-1", "nodes/node-1"),
         ("node register node-3", "intent/node-3/.present"),
         ("failsafe clear rcs --evidence lost --for 1m --reason x -y", "failsafe/rcs"),
         ("doctor --fix stale-reality -y", "reality/"),
@@ -127,6 +128,13 @@ def test_to_forget_a_node_takes_the_right_to_repair(guarded: Guarded) -> None:
     assert world(guarded) == before
     guarded.farmctl("repair").ok("node", "forget", "node-9", "-y")
     assert [key for key in world(guarded) if "node-9" in key.split("/")] == []
+
+
+def test_an_operator_notes_and_forgets_volumes(guarded: Guarded) -> None:
+    operator = guarded.farmctl("operator")
+    operator.ok("volume", "create", "data", "--node", "node-1")
+    operator.ok("volume", "delete", "data", "-y")
+    assert KEYS.name("volumes", "data") not in world(guarded)
 
 
 def test_r13_an_operator_breaks_a_mutation_lock_with_a_reason(guarded: Guarded) -> None:
