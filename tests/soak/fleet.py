@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import secrets
 import time
 import urllib.request
@@ -25,6 +26,7 @@ from tests.proxy import Proxy
 from tests.servers import ConsulServer
 from tests.small_disk import SmallDisk
 from tests.soak import processes
+from tests.soak.gates import Smoke, smoke
 from tests.soak.part import Part
 
 ZONES = "abc"
@@ -40,6 +42,7 @@ class Fleet:
     consul: ConsulServer
     client: ConsulClient
     keys: Keys
+    smoke: Smoke
     farms: dict[str, Part] = field(default_factory=dict)
     agents: dict[str, Part] = field(default_factory=dict)
     disks: dict[str, SmallDisk] = field(default_factory=dict)
@@ -93,7 +96,8 @@ async def fleet_of(farms: int, agents: int, folder: Path) -> AsyncIterator[Fleet
         consul = stack.enter_context(ConsulServer(dev=False, http_max_conns_per_client=10_000))
         client = client_of(consul.address)
         stack.push_async_callback(client.close)
-        fleet = Fleet(consul, client, Keys(f"soak-{token}/"))
+        asked = await stack.enter_async_context(smoke(random.Random(token)))
+        fleet = Fleet(consul, client, Keys(f"soak-{token}/"), asked)
         await registration.register_cluster(client, fleet.keys, SystemIds())
         stack.push_async_callback(_end, fleet)
         for number in range(1, farms + 1):

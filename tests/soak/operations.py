@@ -61,6 +61,7 @@ class People:
             self.kill_pod: 2,
             self.roll: 6,
             self.say: 6,
+            self.serve: 3,
         }
 
     async def act(self) -> None:
@@ -107,6 +108,7 @@ class People:
             "pod": self._pod(MANY, LASTING),
         }
         await self._commit(RC.create(self._fleet.call, RC.file.parse(file, "soak")))
+        await self._commit(words.served(self._fleet.call, MANY, await self._fleet.dump()))
 
     async def roll(self, dump: Dump) -> bool:
         """Begin a rollout from a good version to another one, which now and then is a bad one."""
@@ -121,7 +123,8 @@ class People:
         if not free:
             return False
         rc = many[0] if many and self._rng.random() < 0.6 else self._one(free)
-        policy = words.policy(rc.replicas_desired, self._rng)
+        served = any(f"rcs/{rc.id}" in each.active for each in words.services_of(dump).values())
+        policy = words.policy(rc.replicas_desired, served, self._fleet.smoke.address, self._rng)
         seconds = self._rng.choice((LASTING, LASTING, LASTING, MORTAL))
         await self._replace(RC, rc, dump, seconds, now=False, retry=True, rollout=policy)
         return True
@@ -135,6 +138,14 @@ class People:
         many = rollout.name == MANY
         most = MANY_PODS if many else self._most(dump.rcs[rollout.old].node_selector)
         await self._commit(words.said(self._fleet.call, rollout, most, self._rng, self._counts))
+        return True
+
+    async def serve(self, dump: Dump) -> bool:
+        """A service of a controller comes or goes; that of the many stays."""
+        rcs = {rc.id: rc for rc in dump.rcs.values() if rc.name in CONTROLLERS}
+        if not rcs:
+            return False
+        await self._commit(words.served(self._fleet.call, self._one(rcs).name, dump))
         return True
 
     # -- owners of pods ------------------------------------------------------------------------
@@ -177,29 +188,23 @@ class People:
 
     async def update(self, dump: Dump) -> bool:
         """Another manifest, which now and then is a bad one."""
-        owners = {each.id: each for each in dump.owners.values() if each.name != MANY}
-        if not owners:
+        if (record := self._owner(dump)) is None:
             return False
-        record = self._one(owners)
         noun = RC if record.id in dump.rcs else DAEMON_SET
         await self._replace(noun, record, dump, self._rng.choice((LASTING, LASTING, LASTING, MORTAL)))
         return True
 
     async def disable(self, dump: Dump) -> bool:
-        owners = {each.id: each for each in dump.owners.values() if each.name != MANY}
-        if not owners:
+        if (record := self._owner(dump)) is None:
             return False
-        record = self._one(owners)
         noun: Any = RC if record.id in dump.rcs else DAEMON_SET
         command = noun.enable if record.disabled else noun.disable
         await self._commit(command(self._fleet.call, record.name))
         return True
 
     async def delete(self, dump: Dump) -> bool:
-        owners = {each.id: each for each in dump.owners.values() if each.name != MANY}
-        if not owners:
+        if (record := self._owner(dump)) is None:
             return False
-        record = self._one(owners)
         noun: Any = RC if record.id in dump.rcs else DAEMON_SET
         await self._commit(noun.delete(self._fleet.call, record.name, cascade=True))
         return True
@@ -268,6 +273,7 @@ class People:
             "id": name,
             "command": ["sleep", seconds],
             "env": {"SOAK_VERSION": str(self._version)},
+            "ports": {words.PORT: {"port": 0}},
             "resources": {"cpu": 0.01},
             "restart": {"initial": 0.5, "maximum": 2.0},
         }
@@ -281,6 +287,11 @@ class People:
     def _manifest(self, dump: Dump, sha: str) -> Any:
         entry = dump.entries[dump.keys.manifest(sha)]
         return codec.decode(Manifest, entry.value, entry.key)
+
+    def _owner(self, dump: Dump) -> Any:
+        """One of those that people change at will; None: there is none."""
+        owners = {each.id: each for each in dump.owners.values() if each.name != MANY}
+        return self._one(owners) if owners else None
 
     def _one(self, records: dict[str, Any]) -> Any:
         return records[self._rng.choice(sorted(records))]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from farmd.rollout.stages import minimum
 from store.audit import Audit
-from store.policies import at_least
 from store.rollouts import KIND, Rollout
 from tests.fault.invariants import Dump
 from tests.soak.floors import back, served
@@ -75,9 +75,9 @@ def unended(dump: Dump) -> Iterable[str]:
 
 
 def _floor(rollout: Rollout) -> int:
-    """The floor both ways: on the way back one pod may always leave."""
-    floor = at_least(rollout.policy.minimum or 0, rollout.replicas)
-    return min(floor, rollout.started_from - 1)
+    """The floor both ways: on the way back one pod may always leave, where none comes before it."""
+    began = rollout.started_from
+    return min(minimum(rollout), began if rollout.policy.beside else began - 1)
 
 
 def _served(index: int, at: float, owner: str, node: str, name: str, before: Sight, after: Sight) -> bool:

@@ -56,7 +56,9 @@ async def soak(seed: int, minutes: float, folder: Path) -> Result:
                 not (result.found or watch.found or watching.done())
                 and time.monotonic() < began + 60 * minutes
             ):
+                fleet.smoke.flapping = True
                 await _chaos(people, faults, random.Random(f"{seed}/{result.rounds}"), result)
+                fleet.smoke.flapping = False
                 result.found += await _quiet(fleet, result)
                 result.rounds += 1
                 told = f"round {result.rounds}: {result.edits.total()} edits, {result.faults.total()} faults,"

@@ -9,23 +9,54 @@ from typing import Any
 from farmd.commands.mutation import Call, Mutation, commit
 from farmd.rollout import commands
 from farmd.rollout.scaling import scale
+from farmd.services import commands as services
 from store import codec
 from store.rollouts import KIND, Rollout, RolloutStatus
+from store.services import Service
+from tests.fault.invariants import Dump
 from tests.soak.fleet import Fleet
 from tests.soak.rollouts import live
 
+STRATEGIES = ("rolling", "rolling", "availability", "resourceutil", "blue-green", "blue-green")
 STAGES: tuple[list[Any], ...] = (
     ["100%"],
     [1, "100%"],
     [{"to": 1, "bake": 5}, "50%", {"to": "100%", "approve": True}],
 )
+# Before a switch there is but one stage.
+SWITCHED: tuple[list[Any], ...] = (["100%"], [{"to": "100%", "bake": 5, "approve": True}])
+PORT = "http"
 WORDS = ("pause", "resume", "resume", "approve", "approve", "revert", "abort", "scale")
 
 
-def policy(total: int, rng: random.Random) -> dict[str, Any]:
-    """How the pods of a controller are to be rolled."""
-    minimum = max(0, total - rng.randint(1, max(1, total // 4)))
-    return {"minimum": minimum, "stages": rng.choice(STAGES), "progress_deadline": 30}
+def policy(total: int, served: bool, gate: str, rng: random.Random) -> dict[str, Any]:
+    """How the pods of a controller are to be rolled; ``served``: a service names it."""
+    strategy = rng.choice(STRATEGIES if served else STRATEGIES[:4])
+    found: dict[str, Any] = {"strategy": strategy, "progress_deadline": 30, "keep_old": 5}
+    if strategy in ("rolling", "resourceutil"):
+        found["minimum"] = max(0, total - rng.randint(1, max(1, total // 4)))
+    if strategy == "blue-green":
+        found["stages"] = rng.choice(SWITCHED)
+    elif rng.random() < 0.3:
+        found["ratio"] = rng.choice((20, 35, 60))
+    else:
+        found["stages"] = rng.choice(STAGES)
+    if rng.random() < 0.4:
+        asked = {"every": 1, "timeout": 1, "passes": 2, "failures": 2}
+        found["gates"] = [{"name": "smoke", "http": gate, **asked}]
+    return found
+
+
+def services_of(dump: Dump) -> dict[str, Service]:
+    """The services, by their names."""
+    return {each.name: each for _, each in dump.tree("services", Service).values()}
+
+
+async def served(call: Call, name: str, dump: Dump) -> Mutation:
+    """The service of a controller's name comes, or goes where there is one."""
+    if name in services_of(dump):
+        return await services.delete(call, name)
+    return await services.create(call, name, PORT, [name])
 
 
 async def said(call: Call, rollout: Rollout, most: int, rng: random.Random, counts: Counter[str]) -> Mutation:
