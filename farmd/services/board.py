@@ -82,7 +82,7 @@ class Board:
         self._closed = False
         # Caches have no way to unsubscribe; while nobody asks nothing is done.
         caches.reality.subscribe(self._realities_changed)
-        caches.agents.subscribe(lambda _: self._wake())
+        caches.agents.subscribe(self._agents_changed)
         # After a restore of the store nothing that was read before counts (R15).
         self._anew = Wake()
         caches.on_forget(self._anew.set)
@@ -146,6 +146,12 @@ class Board:
         concerned = self._running.changed(keys)
         for asked in self._asked.values():
             if asked.sightings.owners & concerned:
+                asked.wake.set()
+
+    def _agents_changed(self, keys: set[str]) -> None:
+        nodes = {self._keys.last_part(key) for key in keys} if self._asked else set[str]()
+        for asked in self._asked.values():
+            if not nodes.isdisjoint(asked.sightings.nodes):
                 asked.wake.set()
 
     async def _keep_fresh(self, records: PrefixCache[Service]) -> None:

@@ -105,6 +105,8 @@ class Sightings:
         self._ports: dict[Place, tuple[float, dict[str, int]]] = {}
         self.owners: set[str] = set()
         """The ids of the owners whose pods it looks at."""
+        self.nodes: frozenset[str] = frozenset()
+        """The nodes of these pods."""
 
     async def look(self, service: Service, wake: Wake) -> tuple[list[Sighting], float | None]:
         """All pods of a service's owners, and seconds until time alone changes something.
@@ -121,6 +123,7 @@ class Sightings:
             for ref, owner in found.items()
             for place, glance in self._running.of(owner.id).items()
         }
+        self.nodes = frozenset(place[0] for _, place in seen)
         settles = [
             state.settles_in for state in seen.values() if state.healthy and not self._available(state)
         ]

@@ -16,9 +16,11 @@ from farmd.cache.fleet import FleetIndex
 from farmd.commands.mutation import Call, commit
 from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
+from farmd.runtime.wake import Wake
 from farmd.services import board as boards
 from farmd.services import commands
 from farmd.services.board import LINGER_SECONDS, Answer, Board, NotKnown, TooManyWaiting
+from farmd.services.sightings import Sightings
 from store import codec
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport
@@ -28,7 +30,7 @@ from store.intent import Intent
 from store.ports import Request
 from store.rcs import ReplicationController
 from store.registration import register_cluster
-from store.services import ServiceStore, reference
+from store.services import Service, ServiceStore, reference
 from tests.people import KEYS, CountedIds
 from tests.services import agent, controller, pod, service
 from tests.toys import Faulty
@@ -346,3 +348,33 @@ async def test_r22_what_is_said_of_a_pod_and_does_not_decode_takes_no_endpoint_a
     await post.call.client.delete(key)
     await post.clock.advance(2.0)
     assert await post.nodes() == ["n2"]
+
+
+async def test_an_agent_that_comes_or_goes_concerns_the_services_of_its_node_alone(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await controller(post.call, "cart", min_healthy_time=0)
+    await agent(post.call, "n9")
+    await pod(post.call, other, "n9", port=20009)
+    await service(post.call, "cart", name="cart")
+    looked: list[str] = []
+    look = Sightings.look
+
+    async def counted(self: Sightings, service: Service, wake: Wake) -> object:
+        looked.append(service.name)
+        return await look(self, service, wake)
+
+    monkeypatch.setattr(Sightings, "look", counted)
+    first, second = await post.answer("web"), await post.answer("cart")
+    waiting = [post.ask(first.index, name="web"), post.ask(second.index, name="cart")]
+    await post.clock.advance(15.0)
+    looked.clear()
+    for node in ("n8", "n9"):
+        await post.call.client.delete(KEYS.agent(node))
+        await post.clock.advance(2.0)
+        await agent(post.call, node)
+        await post.clock.advance(2.0)
+    assert "cart" in looked
+    assert "web" not in looked
+    for asked in waiting:
+        asked.cancel()
