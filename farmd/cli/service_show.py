@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,9 @@ from store.audit import AuditReader, Filter
 from store.images import parse
 from store.services import KIND, NOUN, Revision, Version
 from store.times import plain, rfc3339
+
+if TYPE_CHECKING:
+    from farmd.services.polling import Farms
 
 HISTORY = 8
 
@@ -88,14 +91,20 @@ async def describe(invocation: Invocation, name: str) -> None:
 @command("endpoints", lists=True)
 @target(NOUN, objects(KIND))
 async def endpoints(invocation: Invocation, name: str) -> None:
-    """Address and port of each available pod of a service."""
-    watch = commands.Watch(invocation.call, name)
-    last: tuple[Endpoint, ...] = ()
+    """Address and port of each available pod of a service.
+
+    With --watch a farm tells of each change; where none does, the store is read again and again.
+    """
+    watch, farms = commands.Watch(invocation.call, name), _farms(invocation)
+    last, service = tuple[Endpoint, ...](), ""
 
     async def read() -> Table:
-        nonlocal last
-        service, sightings = await watch.look()
-        last = serving(sightings, last)
+        nonlocal last, service
+        found = await farms.wait(service) if farms is not None and service else None
+        if found is None:
+            record, sightings = await watch.look()
+            service, found = record.name, serving(sightings, last)
+        last = found
         return Table(
             kind="Endpoint",
             rows=last,
@@ -106,10 +115,19 @@ async def endpoints(invocation: Invocation, name: str) -> None:
             ),
             name=_where,
             plain=plain,
-            empty=f"no pod of {NOUN} {service.name} is available",
+            empty=f"no pod of {NOUN} {service} is available",
         )
 
     await show(invocation, read)
+
+
+def _farms(invocation: Invocation) -> Farms | None:
+    """Whom to ask for changes; None: nobody watches on."""
+    if not invocation.settings.watch:
+        return None
+    from farmd.services.polling import Farms
+
+    return Farms(invocation.call)
 
 
 @command("history", lists=True)

@@ -8,14 +8,18 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
+from aiohttp import web
 
 from farmd.commands.mutation import Call
 from farmd.runtime.clock import SystemIds
+from store import codec
+from store.farms import Member
 from store.keys import Keys
 from tests.farmctl import Farmctl, embedded, in_cluster
 from tests.fleet import CLOCK, client_of
 from tests.people import hello
 from tests.services import agent, controller, pod, service
+from tests.web_servers import serving
 
 
 @pytest.fixture(scope="module")
@@ -75,4 +79,42 @@ async def test_a_watch_prints_one_document_a_change(farmctl: Farmctl) -> None:
         finally:
             watching.kill()
     assert ports == [[20001], [20001, 20002], [20002]]
+    await client.close()
+
+
+async def test_a_watch_waits_for_a_farm_and_reads_no_pods_of_the_store_meanwhile(farmctl: Farmctl) -> None:
+    """A farm that is gone is asked no more: the store tells of the next change."""
+    client, keys = client_of(farmctl.address), Keys(farmctl.prefix)
+    call = Call(client, keys, CLOCK, SystemIds(), "user/ada@desk")
+    rc = await controller(call, "wish")
+    await agent(call, "n1")
+    await pod(call, rc, "n1", port=20001)
+    await service(call, "wish", name="wish")
+    asked = list[tuple[str, str]]()
+
+    def endpoint(port: int) -> dict[str, object]:
+        return {"node": "n1", "instance": "web", "owner": "rcs/1", "address": "n1.test", "port": port}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked.append((request.path, request.query["index"]))
+        if request.query["index"] == "8":
+            raise web.HTTPServiceUnavailable
+        items = [endpoint(30000 + len(asked))]
+        return web.json_response({"index": 6 + len(asked), "items": items})
+
+    async with serving(answer) as address:
+        await client.put(keys.farm("far"), codec.encode(Member(id="far", version="1", address=address)))
+        with farmctl.start("service", "endpoints", "wish", "-w", "-o", "json") as watching:
+            try:
+                assert watching.stdout is not None
+                ports = []
+                for _ in range(4):
+                    found = json.loads(await asyncio.to_thread(watching.stdout.readline))
+                    ports += [item["port"] for item in found["items"]]
+            finally:
+                watching.kill()
+        await client.delete(keys.farm("far"))
+    assert ports == [20001, 30001, 30002, 20001]
+    path = "/v1/services/wish/endpoints"
+    assert asked[:3] == [(path, "0"), (path, "7"), (path, "8")]
     await client.close()
