@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from farmd.cache.manifests import ManifestCache
 from farmd.deploy import conditions, hooks
@@ -215,19 +216,26 @@ class Reader:
             altered=altered(owner, pods),
             held=frozen is not None,
         )
+        record = context.caches.tree(FAMILIES[family]).get(context.keys.record(family, owner))
         sight = Sight(
             said=said,
             state=state,
             version=version,
             manifest=manifest,
-            owner=context.caches.tree(FAMILIES[family]).get(context.keys.record(family, owner)),
+            owner=record,
             pods=pods,
             hooks=hook_pods,
             leftover=hooks.leftover(hook.status, state, hook_pods),
             goal=goal,
-            busy=busy or foreign(owner, pods),
+            busy=busy or _missing(said, state, record) or foreign(owner, pods),
         )
         return sight, earliest(*after, rests or None)
+
+
+def _missing(said: deployments.Goal, state: GoalState | None, owner: Stored[Any] | None) -> str:
+    """An owner that somebody deleted although a deployment has it, as text."""
+    kept = state is not None and state.phase == "taken" and turned(said, state) is not None
+    return f"{said.owner} is gone" if kept and owner is None else ""
 
 
 def container(place: Place, pod: PodState, spec: ServiceSpec | None, mine: Judgement | None) -> Container:

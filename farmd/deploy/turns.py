@@ -20,11 +20,11 @@ from farmd.deploy.noun import owner_noun
 from farmd.deploy.operations import CreateVolumeOperation
 from farmd.deploy.sights import Reading, Sight, turned
 from farmd.farm.writer import Write
+from farmd.kinds import title
 from farmd.work.context import Context
 from store import operations
 from store.deployments import KIND, Deployment, DeploymentState, Goal, GoalState
 from store.entry import Stored
-from store.errors import Conflict
 from store.families import FAMILIES
 from store.locks import Holder
 from store.manifests import Manifest
@@ -77,7 +77,8 @@ async def take(context: Context, reading: Reading, sight: Sight) -> Writes | str
     if standing is not None:
         return await _taken(context, reading, sight, standing, fields, writes)
     new = owners.made(goal, fields, record.labels, context.clock.now())
-    return writes + await _made(context, sight, replace(new, **owners.taken(new, record.id)))
+    made = await _made(context, sight, replace(new, **owners.taken(new, record.id)))
+    return made if isinstance(made, str) else writes + made
 
 
 async def _taken(
@@ -96,11 +97,11 @@ async def _taken(
     return [*writes, operations.check_not_exists(lock), rewritten(context, sight, standing, **fields)]
 
 
-async def _made(context: Context, sight: Sight, record: Any) -> Writes:
+async def _made(context: Context, sight: Sight, record: Any) -> Writes | str:
     """A new owner with its name; that of an owner that is gone is taken over."""
     named, index = await records(context, sight).named(record.name)
     if named is not None:
-        raise Conflict(f"the name {record.name} belongs to {named.record.id}", id=named.record.id)
+        return f"{title(sight.family, record.name)} exists ({named.record.id}), and is not of this service"
     key = context.keys.record(sight.family, record.id)
     tree = context.caches.tree(FAMILIES[sight.family])
     _, name = records(context, sight).create(record, name_index=index)

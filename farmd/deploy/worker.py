@@ -102,6 +102,12 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
         self._phases.see(self.claim.item, report.phase(snapshot))
         return report.status(snapshot, plan, self.context.farm, self.context.clock.now())
 
+    def obstructed(self, reason: str) -> DeploymentStatus:
+        """The status of what cannot go on, with the services as they were told of last."""
+        known = self.status.known
+        told = known if isinstance(known, DeploymentStatus) else DeploymentStatus(state="blocked")
+        return replace(told, state="blocked", reason=reason)
+
     # -- writing ---------------------------------------------------------------------------------
     async def act(self, snapshot: Reading, plan: Cycle) -> Outcome:
         """The transactions of one cycle; what was read is planned anew afterwards."""
@@ -181,8 +187,7 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
     async def _pods(self, reading: Reading, sight: Sight, step: Step) -> Outcome:
         """Pods come, go, or get their intents back."""
         context, record = self.context, reading.stored.record
-        if sight.owner is None:
-            return Outcome("blocked", LOOK_AGAIN_SECONDS, f"{sight.said.owner} is gone")
+        assert sight.owner is not None
         manifest = sight.manifest or await context.manifests.of(sight.owner.record)
         units, made = await changes.collected(context, sight, manifest, record.id, step)
         if (note := self._hooked(sight, made.hooked)) is not None:
