@@ -104,7 +104,8 @@ async def delete(call: Call, name: str, node: str = "") -> Mutation:
 
     Raises:
         NotFound: no node, or not this one, has it. Locked: somebody holds the node's mutation lock.
-        Conflict: several nodes have it and none was named; or something mounts it.
+        Conflict: several nodes have it and none was named; or something mounts it, unless the node is lost
+            and another has it.
     """
     standing = await call.client.read(call.keys.name(KIND, valid_volume_name(name)), mode="consistent")
     having = await _having(call, name)
@@ -118,17 +119,31 @@ async def delete(call: Call, name: str, node: str = "") -> Mutation:
         raise NotFound(text, kind=KIND, id=name)
     if not node and len(having) > 1:
         raise Conflict(f"{NOUN} {name!r} is on {where}", id=name, hint="name one: --node NODE")
-    if users := await _users(call, name):
-        raise Conflict(f"{NOUN} {name!r} is mounted by {', '.join(users)}", id=name, mounted_by=users)
     view = having[node or where]
+    others = sorted(having.keys() - {view.name})
+    await _refuse_mounted(call, name, view, others)
     left = {each: volume for each, volume in view.record.volumes.items() if each != name}
     gone = await edit(call, view, msgspec.structs.replace(view.record, volumes=left), f"{NOUN}.delete")
     change = dataclasses.replace(gone.change, destructive=True, details=(_data(name, view),))
     freed = () if standing is None else (operations.delete_cas(standing.key, standing.modify_index),)
-    if others := sorted(having.keys() - {view.name}):
+    if others:
         index = standing.modify_index if standing is not None else 0
         freed = (claim(call.keys, name, others[0], index),)
     return _told(dataclasses.replace(gone, change=change), name, view.name, freed)
+
+
+async def _refuse_mounted(call: Call, name: str, view: NodeRecords, others: list[str]) -> None:
+    """Refuse to forget what anything mounts, unless the node is lost and others have it."""
+    lost = (await NodeStore(call.client, call.keys).condition(view.name)).lost_since > 0
+    if (lost and others) or not (users := await _users(call, name)):
+        return
+    way = f"; {view.name} is lost: farmctl {NOUN} create {name} --beside --node NODE where the data are now"
+    raise Conflict(
+        f"{NOUN} {name!r} is mounted by {', '.join(users)}",
+        id=name,
+        mounted_by=users,
+        hint=f"change or delete what mounts it first{way if lost else ''}",
+    )
 
 
 def _told(mutation: Mutation, name: str, node: str, more: tuple[Operation, ...]) -> Mutation:

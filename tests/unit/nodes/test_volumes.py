@@ -133,6 +133,23 @@ async def test_a_volume_that_anything_mounts_is_not_forgotten() -> None:
             await volumes.delete(call, "shop_data")
 
 
+async def test_a_volume_of_a_lost_node_is_forgotten_once_another_has_it_although_it_is_mounted() -> None:
+    async with person() as call:
+        await fleet(call, "m1", "m2")
+        await done(call, await volumes.create(call, "shop_data", "m1", DATA))
+        await done(call, await RC.create(call, RC.file.parse(MOUNTING, "x")))
+        await done(call, await volumes.create(call, "shop_data", "m2", DATA, beside=True))
+        with pytest.raises(Conflict, match="is mounted by rc/db"):
+            await volumes.delete(call, "shop_data", "m1")
+        await call.client.put(KEYS.work("nodes", "m1"), codec.encode(Work(lost_since=900.0)))
+        await done(call, await volumes.delete(call, "shop_data", "m1"))
+        assert await where(call) == [("shop_data", "m2")]
+        await call.client.put(KEYS.work("nodes", "m2"), codec.encode(Work(lost_since=900.0)))
+        with pytest.raises(Conflict) as refused:
+            await volumes.delete(call, "shop_data")
+        assert "m2 is lost: farmctl volume create shop_data --beside" in str(refused.value.fields["hint"])
+
+
 async def test_a_node_with_volumes_is_not_forgotten_before_they_are() -> None:
     async with person() as call:
         await fleet(call, "m1", cordoned=True, volumes={"shop_data": DATA})
