@@ -4,30 +4,22 @@ The worker of an item reads the whole state in each cycle, never the event that 
 cancellation, when its claim is lost, or by an error that is not the store's or the scheduler's; such an error
 is a crash, which the supervisor handles (R10). A kind overrides ``read``, ``decide``, ``answer``, ``act`` and
 ``describe``; the other methods are hooks with a default. An idle item owns no timer (R23a), and little
-memory, because a farm owns ten thousand items: a worker keeps no attribute that its claim implies, and while
-it sleeps only the frames of ``run`` and ``wait``.
+memory: while it sleeps, only the frames of ``run`` and ``wait``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any, ClassVar, Generic, TypeVar
 
-import msgspec
 import structlog
 
-from farmd.farm.writer import Writer
 from farmd.runtime.wake import Wake, wait
-from farmd.work.context import Context
+from farmd.work.item import ClaimedItem
 from farmd.work.kind import Kind
 from farmd.work.model import Ask, Outcome, Plan
-from farmd.work.status import STATUS_RETRY, StatusWriter
 from scheduler.errors import SchedulerError
-from store import operations
-from store.audit import Audit
-from store.cache import PrefixCache
-from store.entry import Entry, Stored
 from store.errors import (
     AccessDenied,
     InputInvalid,
@@ -38,14 +30,11 @@ from store.errors import (
     TransactionRejected,
 )
 from store.locks import Claim
-from store.operations import Operation
 from store.sessions import Session
 from store.status import ItemStatus
 
 log = structlog.get_logger()
 
-Fields = dict[str, int | str | bool]
-R = TypeVar("R")
 S = TypeVar("S")
 P = TypeVar("P", bound=Plan)
 
@@ -57,37 +46,17 @@ TIMER_SLACK = 0.05
 FOR_PEOPLE = (AccessDenied, SchedulerError, NotFound, RecordInvalid, InputInvalid)
 
 
-class Worker(ABC, Generic[S, P]):
-    """Keeps one item as its record says while its claim lasts.
+class Worker(ClaimedItem, ABC, Generic[S, P]):
+    """Keeps one item as its record says while its claim lasts; each cycle clears its ``wake`` first."""
 
-    ``wake`` is set by every change that concerns the item; each cycle clears it first.
-    """
-
-    __slots__ = ("_backoff", "claim", "index", "kind", "status", "wake", "writer")
+    __slots__ = ("_backoff",)
 
     BACKOFF: ClassVar[tuple[float, float]] = (BACKOFF_START, BACKOFF_LIMIT)
     TOLD: ClassVar[tuple[type[Exception], ...]] = FOR_PEOPLE
 
     def __init__(self, kind: Kind, claim: Claim, session: Session, wake: Wake) -> None:
-        context = kind.context
-        self.kind = kind
-        self.claim = claim
-        self.wake = wake
-        self.writer = Writer(claim, session, context.client)
-        self.status = StatusWriter(context, kind.status, kind.recollection.take(claim.item), self.writer)
-        # ModifyIndex of the record that was read last, decoded or not; 0: there is none.
-        self.index = 0
+        super().__init__(kind, claim, session, wake)
         self._backoff = self.BACKOFF[0]
-
-    @property
-    def context(self) -> Context:
-        """The farm's parts."""
-        return self.kind.context
-
-    @property
-    def key(self) -> str:
-        """The key of the item's record."""
-        return self.context.keys.record(self.kind.name, self.claim.item)
 
     # -- what a kind says ------------------------------------------------------------------------
     @abstractmethod
@@ -116,10 +85,6 @@ class Worker(ABC, Generic[S, P]):
         """
         return None
 
-    def obstructed(self, reason: str) -> ItemStatus:
-        """The status of an item that cannot be worked on."""
-        return self.kind.status(state="blocked", reason=reason)
-
     async def answer(self, snapshot: S, ask: Ask[Any]) -> S:
         """The snapshot with the fact that ``decide`` asked for; a kind that never asks has none."""
         raise NotImplementedError(f"{type(self).__name__} answers nothing, asked for {ask.need!r}")
@@ -133,67 +98,8 @@ class Worker(ABC, Generic[S, P]):
     def decided(self, snapshot: S, plan: P) -> None:
         """Called for each plan: note what the item waits for."""
 
-    def stands(self) -> Sequence[Operation]:
-        """Checks that the record is still the version that was read."""
-        check = operations.check_index(self.key, self.index) if self.index else None
-        return (check or operations.check_not_exists(self.key),)
-
     async def reread(self) -> None:
         """Read the input of plans again, after a write whose outcome is unknown (R12)."""
-
-    # -- what every kind does alike --------------------------------------------------------------
-    def stored(self, tree: PrefixCache[R]) -> Stored[R] | RecordInvalid | None:
-        """The item's record in a cached tree, the error of one that does not decode, or None."""
-        if (broken := tree.broken.get(self.key)) is not None:
-            self.index = int(broken.fields.get("index", 0))
-            return broken
-        stored = tree.get(self.key)
-        self.index = stored.index if stored is not None else 0
-        return stored
-
-    async def unreadable(self, error: RecordInvalid, what: str) -> Outcome:
-        """Report that a record under the plan does not decode; nothing of the item is touched (R10)."""
-        return Outcome("blocked", await self.block(error.message), f"{what} does not decode")
-
-    async def gone(self) -> Outcome:
-        """Resolve the item's alerts, because its record is gone."""
-        await self.status.incidents.end_all()
-        return Outcome("blocked", None, "the record is gone")
-
-    def audit(
-        self,
-        action: str,
-        reason: str,
-        *,
-        before: Fields | None = None,
-        after: Fields | None = None,
-        name: str = "",
-    ) -> Operation:
-        """The write of an audit record of this item; ``name`` is the name that people use, if not the id."""
-        context, item = self.context, self.claim.item
-        record = Audit(
-            at=context.audit.now(),
-            actor=context.actor,
-            action=action,
-            kind=self.kind.name,
-            id=item,
-            name=name or item,
-            reason=reason,
-            before=before or {},
-            after=after or {},
-        )
-        return context.audit.operation(record)
-
-    async def block(self, reason: str) -> float | None:
-        """Report why the item cannot be worked on; returns when to try again if that was too early."""
-        told = msgspec.structs.replace(
-            self.obstructed(reason), farm=self.context.farm, since=self.context.clock.now()
-        )
-        try:
-            return await self.status.write(told, self.index, self.stands())
-        except StoreError as error:
-            log.debug("status.not_written", kind=self.kind.name, item=self.claim.item, code=error.code)
-            return STATUS_RETRY
 
     # -- the loop --------------------------------------------------------------------------------
     async def run(self) -> None:
@@ -243,11 +149,6 @@ class Worker(ABC, Generic[S, P]):
         context.recorder.count("farmd_cycles_total", kind=name, result=outcome.result)
         self.kind.block(self.claim.item, outcome.result in ("blocked", "frozen"))
         return outcome
-
-    def look_at_status(self, entry: Entry | None) -> None:
-        """Write the status again if somebody deleted or changed the stored one."""
-        if self.status.differs(entry):
-            self.wake.set()
 
     async def _guarded(self) -> Outcome:
         """One cycle; after a refusal of the store it is retried with backoff and jitter."""
