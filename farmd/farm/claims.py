@@ -219,12 +219,13 @@ class ClaimLoop:
         taken = await self._locks.take(plan.take, self.schema)
         if self._locks.in_doubt():
             self._soon(self.rng.uniform(0.5, 1.5))
-        return [*kept, *taken, *await self._adopt(situation, {claim.item for claim in taken})]
+        mine = [*kept, *taken]
+        return [*mine, *await self._adopt(situation, {claim.item for claim in mine})]
 
-    async def _adopt(self, situation: Situation, taken: Set[str]) -> list[Claim]:
+    async def _adopt(self, situation: Situation, mine: Set[str]) -> list[Claim]:
         """Locks that bear this session and have no worker: handed over, or taken with an unknown outcome.
 
-        The locks of ``taken`` were taken a moment ago and are no adoptions.
+        The locks of ``mine`` were taken, or not handed over, a moment ago and are no adoptions.
         """
         expected = any(
             situation.targets.get(item) == self.settings.name
@@ -234,7 +235,7 @@ class ClaimLoop:
         if not self._locks.worth_looking(situation.held - situation.mine.keys(), expected):
             return []
         known = self.supervisor
-        claims = [c for c in await self._locks.borne() if c.item not in known and c.item not in taken]
+        claims = [c for c in await self._locks.borne() if c.item not in known and c.item not in mine]
         items = self.kind.items()
         unfit = [c for c in claims if c.item in items and not self._reader.may_claim(items[c.item])]
         await self._locks.free(unfit)

@@ -8,7 +8,7 @@ from store import registration
 from store.errors import AccessDenied, NotRegistered, RecordInvalid, StoreError, StoreUnavailable
 from store.locks import Claim, Holder, Locker
 from store.ports import Request, Response
-from tests.toys import KEYS, Farms
+from tests.toys import KEYS, Farms, is_transaction
 
 LOCKS = f"/v1/kv/{KEYS.tree('locks')}"
 
@@ -73,6 +73,31 @@ async def test_r9_a_lock_handed_over_gets_its_worker_though_the_first_listing_fa
     await farms.clock.advance(10.0)
     assert failed
     assert a.works_on == {item}
+
+
+async def test_r9_what_a_dead_receiver_did_not_take_is_not_adopted_besides(farms: Farms) -> None:
+    """While the hand-over is refused, another lock moves, so the farm lists the locks that it bears."""
+    made = await farms.add(40)
+    locker = Locker(farms.client, KEYS, "rcs")
+    await held_by_b(farms, locker, made[:1])
+    a = await farms.start("a")
+    await farms.clock.advance(30.0)
+    dead = await farms.client.create_session(name="dead", ttl=10)
+    await farms.client.destroy_session(dead)
+    moved: list[str] = []
+
+    async def move(request: Request) -> None:
+        if is_transaction(request) and dead.encode() in request.body and not moved:
+            moved.extend(await farms.add())
+            await held_by_b(farms, locker, moved)
+            await farms.clock.sleep(1.0)
+
+    farms.faults["a"].before = move
+    record = f'{{"id":"b","version":"1","kinds":["rcs"],"session":"{dead}"}}'.encode()
+    await farms.client.put(KEYS.farm("b"), record)
+    await farms.clock.advance(60.0)
+    assert moved
+    assert a.works_on == set(made[1:])
 
 
 # -- locks in doubt (R20) ------------------------------------------------------------------------
