@@ -77,6 +77,8 @@ def _yaml(text: str, source: str, loader: type[Loader]) -> list[Any]:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = error.problem or error.context
+        if mark and text[mark.index : mark.index + 1] == "\t":
+            problem = "found a tab, expected spaces"
         raise InputInvalid(f"{source}: not YAML: {problem}{where}", source=source) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InputInvalid(f"{source}: not YAML: {_one_line(error)}", source=source) from error

@@ -5,8 +5,10 @@ No secret is read here: its file lies on the machines.
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from farmd.compose import schema
 from farmd.compose.env_file import read_into, read_raw_into
@@ -130,4 +132,4 @@ def content_of(where: str, path: str, around: Surroundings) -> str:
 
 
 def _path(path: str, around: Surroundings) -> str:
-    return path if path.startswith("/") else f"{around.folder}/{path}"
+    return os.path.normpath(PurePath(around.folder, path))

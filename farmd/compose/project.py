@@ -86,8 +86,10 @@ def _project(
 ) -> Project:
     document = codec.parse_input(schema.Project, loaded.document, "")
     active = _active(document.services, profiles, services)
+    remarks = _remarks(document, profiles)
     document = msgspec.structs.replace(document, services=active)
-    project = _named(name or env.get("COMPOSE_PROJECT_NAME", "") or document.name, loaded.folder)
+    given = name or env.get("COMPOSE_PROJECT_NAME", "")
+    project = valid_name(given, "project's name") if given else _named(document.name, loaded.folder)
     around = Surroundings(document, project, loaded.folder, files, env)
     specs = {}
     after = {}
@@ -104,7 +106,7 @@ def _project(
         after=after,
         external=_external(document, specs, project),
         together=_together(document, specs),
-        warnings=(*loaded.warnings, *_drivers(document), *around.warnings),
+        warnings=(*loaded.warnings, *remarks, *around.warnings),
     )
 
 
@@ -116,8 +118,10 @@ def _external(document: schema.Project, specs: Mapping[str, ServiceSpec], projec
     return frozenset(names & mounted)
 
 
-def _drivers(document: schema.Project) -> list[str]:
-    return [
+def _remarks(document: schema.Project, profiles: Collection[str]) -> list[str]:
+    """What has no effect in the document as a whole."""
+    known = {"*", *(each for service in document.services.values() for each in service.profiles)}
+    return [f"no service has the profile {each!r}" for each in profiles if each not in known] + [
         f"networks.{key}.driver is ignored: networks here are bridges of one machine"
         for key, network in document.networks.items()
         if network.driver not in ("", "bridge", "default")
@@ -148,10 +152,10 @@ def _active(
     return {name: each for name, each in services.items() if name in wanted}
 
 
-def _named(given: str, folder: str) -> str:
-    """The project's name: what people say, else that of the folder."""
-    if given:
-        return valid_name(given, "name")
+def _named(said: str, folder: str) -> str:
+    """The project's name: what its file says, else that of the folder."""
+    if said:
+        return valid_name(said, "name")
     plain = re.sub(r"[^a-z0-9-]+", "-", Path(folder).resolve().name.lower()).strip("-")
     if not plain:
         raise InputInvalid(f"name: missing, and the folder {folder!r} gives none; use -p NAME")

@@ -71,6 +71,7 @@ def test_json_is_read_as_json_and_as_yaml() -> None:
         ("", "no document"),
         ("---\n...\n", "no document"),
         ("# only a comment\n", "no document"),
+        ("a:\n\tb: c", "found a tab, expected spaces at line 2, column 1"),
         ("a: [1", "expected ',' or ']' at line 2"),
         ("a: b: c", "line 1"),
         ("a: 1\n\tb: 2", "line 2"),

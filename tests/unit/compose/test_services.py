@@ -28,6 +28,7 @@ from farmd.deploy.model import (
     VolumeOptions,
     VolumeSpec,
 )
+from store.errors import InputInvalid
 from store.manifests import Constraint, HealthCheck, Restart, Spread, Stop, Toleration
 from tests.unit.compose.disk import project, service
 
@@ -458,6 +459,16 @@ def test_the_projects_name_is_said_or_that_of_the_folder() -> None:
     assert project(f"name: other\n{text}", name="").name == "other"
     assert project(f"name: other\n{text}", name="", env={"COMPOSE_PROJECT_NAME": "env"}).name == "env"
     assert project(f"name: other\n{text}", name="flag").name == "flag"
+
+
+def test_a_name_that_cannot_be_is_not_laid_to_the_file() -> None:
+    with pytest.raises(InputInvalid, match=r"^shop/0\.yaml: project's name: found 'A B', expected 1 to 63"):
+        project("name: other\nservices: {a: {image: x}}", name="A B")
+
+
+def test_a_profile_that_no_service_has_is_warned_of() -> None:
+    assert project(PROFILES, profiles=["dev", "*"]).warnings == ()
+    assert project(PROFILES, profiles=["dve"]).warnings == ("no service has the profile 'dve'",)
 
 
 def test_a_prefix_keeps_the_services_of_two_projects_apart() -> None:
