@@ -11,6 +11,7 @@ from typing import Literal
 import aiohttp
 
 from farmd.agent.errors import StartFailed
+from farmd.agent.runtimes.port import Silent
 from store.manifests import HealthCheck
 
 Result = Literal["passing", "failing", "timeout"]
@@ -49,6 +50,8 @@ class Checker:
                     return await self._connect(check, target)
                 code = await target.run(check.command)
                 return Answer("passing" if code == 0 else "failing", f"exit code {code}")
+        except Silent as error:
+            return Answer("timeout", error.message)
         except TimeoutError:
             return Answer("timeout", f"no answer in {check.timeout:g} s")
         except (OSError, aiohttp.ClientError, StartFailed) as error:

@@ -100,7 +100,9 @@ class HealthWatcher:
     async def _check_for_ever(
         self, pod: Pod, manifest: Manifest, check: HealthCheck, beat: Callable[[], None]
     ) -> None:
-        target = self._target(pod, manifest)
+        assert pod.identity is not None
+        runtime = self.runtimes.of(pod.identity.runtime)
+        target = Target(pod.record.ports, partial(runtime.check, pod.identity, manifest))
         verdict = Verdict(pod.health.state, pod.health.reason)
         # From here on the monotonic clock counts: setting the time must not change a verdict.
         began = self.clock.mono() - max(0.0, self.clock.now() - pod.record.started)
@@ -109,6 +111,8 @@ class HealthWatcher:
             answer = await self.checker.check(check, target)
             self.recorder.count("farmd_health_checks_total", type=check.type, result=answer.result)
             beat()
+            if check.type == "command" and answer.result == "timeout" and not await runtime.answers():
+                continue  # nobody ran the command, which tells nothing of the pod
             age = self.clock.mono() - began
             verdict = judge(check, verdict, answer.result == "passing", answer.reason, age=age)
             if (verdict.state, verdict.reason) != (pod.health.state, pod.health.reason):
@@ -124,8 +128,3 @@ class HealthWatcher:
             log.info("pod.health", instance=pod.instance, state=verdict.state, reason=verdict.reason)
         pod.health = Health(verdict.state, since, verdict.reason)
         self.wake()
-
-    def _target(self, pod: Pod, manifest: Manifest) -> Target:
-        assert pod.identity is not None
-        run = self.runtimes.of(pod.identity.runtime).check
-        return Target(ports=pod.record.ports, run=partial(run, pod.identity, manifest))

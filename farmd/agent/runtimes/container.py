@@ -68,6 +68,10 @@ class Containers:
         """List the containers of this node; without an answer ``doubt`` says why."""
         await self._listing.look()
 
+    async def answers(self) -> bool:
+        """Whether the engine lists the containers, asked anew."""
+        return await self._listing.answers()
+
     def _noted(self) -> None:
         self._recorder.set("farmd_runtime_up", 0 if self.doubt else 1, runtime=self.name)
         self._follow_logs()

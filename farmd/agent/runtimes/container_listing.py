@@ -39,6 +39,7 @@ class Listing:
         self._clock = clock
         self._noted = noted
         self._looking = asyncio.Lock()
+        self._asking = asyncio.Lock()
         self._again = asyncio.Event()
         self._wake: Callable[[], None] = lambda: None
 
@@ -80,6 +81,13 @@ class Listing:
                 if before[0] != self.doubt:
                     log.info("runtime.doubt", runtime="container", reason=self.doubt or "it answers")
                 self._wake()
+
+    async def answers(self) -> bool:
+        """Whether the engine tells what runs; many who ask at once look once."""
+        async with self._asking:
+            if not self.doubt:
+                await self.look()
+        return not self.doubt
 
     async def looked(self) -> None:
         """Look, and fail where that tells nothing.

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from farmd.agent.errors import StartFailed
+from farmd.agent.runtimes.port import Silent
 from store import images
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ ENDLESS = aiohttp.ClientTimeout(total=None)
 NO_CONNECTION = 900  # what aiodocker says in place of a status code
 
 
-class EngineSilent(StartFailed):
+class EngineSilent(Silent):
     """The engine did not answer, so nobody knows what it did."""
 
     code = "engine_silent"

@@ -23,6 +23,12 @@ class Busy(StartFailed):
     code = "instance_busy"
 
 
+class Silent(StartFailed):
+    """The runtime did not answer, so nobody knows what it did."""
+
+    code = "runtime_silent"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """One start: ``start`` is its id, ``started`` its time in seconds since the epoch.
@@ -67,6 +73,9 @@ class Runtime(Protocol):
 
     async def run(self, wake: Callable[[], None]) -> None:
         """Keep learning what runs, and call ``wake`` at each change; never returns."""
+
+    async def answers(self) -> bool:
+        """Whether it can tell what runs, asked anew."""
 
     def preflight(self, manifest: Manifest) -> None:
         """Refuse a manifest that cannot run on this node, before a running workload is stopped for it.
@@ -126,7 +135,12 @@ class Runtime(Protocol):
         """
 
     async def check(self, identity: Identity, manifest: Manifest, command: Sequence[str]) -> int:
-        """Run a health check's command beside the workload; its exit code. Cancelling it ends the command."""
+        """Run a health check's command beside the workload; its exit code. Cancelling it ends the command.
+
+        Raises:
+            Silent: nobody knows whether it ran.
+            StartFailed: it did not run.
+        """
 
     async def close(self) -> None:
         """Let go of everything; workloads are left as they are (R27)."""

@@ -38,6 +38,10 @@ class Shims:
         self._clock = clock
         self.boot = boot_id()
 
+    async def answers(self) -> bool:
+        """Always: the kernel tells what runs."""
+        return True
+
     def preflight(self, manifest: Manifest) -> None:
         """Refuse a manifest whose user, limits or stop signal this node does not have.
 

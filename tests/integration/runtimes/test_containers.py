@@ -190,6 +190,30 @@ async def test_r26_an_engine_that_hangs_starts_and_ends_nothing(
     assert await doubts(rig) == {}
 
 
+async def test_r26_a_check_that_the_engine_does_not_run_tells_nothing_of_the_pod(
+    rig: Agents, engine: PodmanEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("farmd.agent.runtimes.engine.ANSWER_SECONDS", 1.0)
+    await rig.agent()
+    check = HealthCheck(type="command", command=["/bin/true"], interval=0.1, timeout=2, failures=1)
+    manifest = container(health=check)
+    await rig.want(manifest)
+    before = await rig.until(lambda r: r.health.state == "passing")
+    engine.kill()
+    told = await rig.until(lambda r: "does not answer" in r.reason)
+    assert (told.health, told.phase) == (before.health, "running")
+    engine.start()
+    await rig.until(lambda r: not r.reason)
+    engine.pause()
+    try:
+        told = await rig.until(lambda r: "does not answer" in r.reason)
+        assert (told.health, told.phase) == (before.health, "running")
+    finally:
+        engine.resume()
+    after = await rig.until(lambda r: not r.reason)
+    assert (after.health, after.started) == (before.health, before.started)
+
+
 async def test_r27_an_engine_that_is_killed_and_comes_back_takes_no_container_with_it(
     rig: Agents, engine: PodmanEngine
 ) -> None:

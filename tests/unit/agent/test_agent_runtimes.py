@@ -58,6 +58,9 @@ class Toy:
 
     async def close(self) -> None: ...
 
+    async def answers(self) -> bool:
+        return not self.doubt
+
     def preflight(self, manifest: Manifest) -> None: ...
 
     async def prepare(self, instance: str, manifest: Manifest, tell: Callable[[str], None]) -> None:
