@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -140,7 +141,7 @@ def is_transaction(request: Request) -> bool:
 
 
 class ToyFarm:
-    """One farm with toy workers."""
+    """One farm with toy workers; ``process`` is what its presence says of its process."""
 
     def __init__(
         self,
@@ -150,6 +151,7 @@ class ToyFarm:
         cluster: str,
         ids: Ids,
         keys: Keys = KEYS,
+        process: Mapping[str, Any] = MappingProxyType({}),
         **settings: Any,
     ) -> None:
         rng = random.Random(name)
@@ -173,6 +175,7 @@ class ToyFarm:
                 kinds=["rcs"],
                 selector=made.selector,
                 features=list(made.features),
+                **process,
             ),
             client=client,
             keys=keys,

@@ -1,6 +1,30 @@
-"""The ways in which a worker ends, apart from cancellation."""
+"""The ways in which a worker ends, apart from cancellation, and the errors that a farm outlives."""
 
 from __future__ import annotations
+
+from store.errors import (
+    AccessDenied,
+    NotRegistered,
+    OutcomeUnknown,
+    RecordInvalid,
+    SessionGone,
+    StoreUnavailable,
+    TransactionRejected,
+    UnexpectedAnswer,
+)
+
+# NotRegistered is here, too: a farm that finds the store wiped stays, frozen, and never registers it anew
+# (R18, R20). A token or a record that a person has to mend does not end the process either.
+TRANSIENT = (
+    StoreUnavailable,
+    OutcomeUnknown,
+    UnexpectedAnswer,
+    SessionGone,
+    NotRegistered,
+    AccessDenied,
+    RecordInvalid,
+    TransactionRejected,
+)
 
 
 class ClaimLost(Exception):

@@ -11,12 +11,10 @@ through locks alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
-import msgspec.structs
 import structlog
 
 from farmd.cache.caches import Caches
@@ -24,24 +22,19 @@ from farmd.cache.fleet import FleetIndex
 from farmd.failsafe.guard import FailsafeGuard
 from farmd.farm.backoff import Backoffs
 from farmd.farm.claims import ClaimLoop
+from farmd.farm.errors import TRANSIENT
 from farmd.farm.held import LockTree
 from farmd.farm.kind import Kind
+from farmd.farm.membership import Membership
 from farmd.farm.model import FarmSettings
 from farmd.observe.progress import Progress
 from farmd.runtime import tasks
 from farmd.runtime.wake import wait
-from store import presence, registration
+from store import registration
 from store.consul.client import ConsulClient
 from store.errors import (
-    AccessDenied,
     NotRegistered,
-    OutcomeUnknown,
-    RecordInvalid,
-    SessionGone,
     StoreError,
-    StoreUnavailable,
-    TransactionRejected,
-    UnexpectedAnswer,
 )
 from store.farms import Member
 from store.keys import Keys
@@ -54,18 +47,6 @@ STALL_SECONDS = 180.0
 PAUSE_START, PAUSE_LIMIT = 1.0, 30.0
 # A server that ends all waits early looks like one that is restored again and again.
 BEGIN_ANEW_SECONDS = 10.0
-# NotRegistered is here, too: a farm that finds the store wiped stays, frozen, and never registers it anew
-# (R18, R20). A token or a record that a person has to mend does not end the process either.
-TRANSIENT = (
-    StoreUnavailable,
-    OutcomeUnknown,
-    UnexpectedAnswer,
-    SessionGone,
-    NotRegistered,
-    AccessDenied,
-    RecordInvalid,
-    TransactionRejected,
-)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -89,12 +70,10 @@ class Farm:
     ids: Ids
     recorder: Recorder
     progress: Progress
-    _announced_at: int = field(default=0, init=False)
     _began_anew: float = field(default=float("-inf"), init=False)
 
     def __post_init__(self) -> None:
-        self._announced = self.member
-        self._key = self.keys.farm(self.member.id)
+        self._membership = Membership(self.member, self.client, self.keys, self.caches, self.clock)
         self._pause_seconds = PAUSE_START
         self.ready = asyncio.Event()
         self.loops: list[ClaimLoop] = []
@@ -244,7 +223,7 @@ class Farm:
 
     async def _handed_over(self, session: Session) -> None:
         try:
-            await self._announce(session, draining=True)
+            await self._membership.announce(session, draining=True)
         except StoreError as error:
             log.warning("farm.not_drained", code=error.code, error=error.message)
             return
@@ -252,37 +231,10 @@ class Farm:
             loop.drain()
         await asyncio.gather(*(loop.drained.wait() for loop in self.loops))
 
-    async def _announce(self, session: Session, *, draining: bool = False) -> None:
-        """Write this farm's presence (R7).
-
-        Raises:
-            Conflict: another live farm has this name.
-        """
-        self._announced = msgspec.structs.replace(
-            self.member, session=session.id, since=self.clock.now(), draining=draining
-        )
-        self._announced_at = await presence.announce(
-            self.client, self._key, self._announced, session.id, clock=self.clock
-        )
-
-    async def _stay_present(self, session: Session) -> None:
-        """Write the presence again where it was deleted or overwritten."""
-        while True:
-            await self.clock.sleep(presence.LOOK_SECONDS)
-            seen = self.caches.farms.entries.get(self._key)
-            if seen is not None and seen.index == self._announced_at:
-                continue
-            try:
-                if not await presence.stands(self.client, self._key, self._announced, session.id):
-                    log.warning("farm.presence_lost", farm=self.member.id)
-                    await self._announce(session, draining=self._announced.draining)
-            except TRANSIENT as error:
-                log.warning("farm.not_present", code=error.code, error=error.message)
-
     async def _work(self, session: Session) -> None:
         """Announce this farm and run one claim loop for each kind."""
         schema = await registration.read_schema(self.client, self.keys)
-        await self._announce(session)
+        await self._membership.announce(session)
         await self.caches.filled()
         with self.progress.loop("watch", STALL_SECONDS) as watching:
             locks = LockTree(self.client, self.keys, self.clock, self.rng, watching, self.caches.restored.set)
@@ -291,9 +243,9 @@ class Farm:
             self.ready.set()
             self._pause_seconds = PAUSE_START
             log.info("farm.ready", farm=self.member.id)
-            work = [locks.run(), self._stay_present(session), self._settle(begin)]
+            work = [locks.run(), self._membership.stay(session), self._settle(begin)]
             work += [loop.run() for loop in self.loops]
-            await _until_one_fails(work)
+            await tasks.until_one_fails(work)
 
     async def _settle(self, begin: asyncio.Event) -> None:
         """Wait for the peers that start at the same time, then let all kinds claim."""
@@ -333,17 +285,3 @@ class Farm:
             beat=self.progress.loop("claims", STALL_SECONDS),
             begin=begin,
         )
-
-
-async def _until_one_fails(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run all until the first fails; then cancel the others and await their ends (R2).
-
-    ``gather`` would pass a second cancellation on to tasks that are ending.
-    """
-    running = [asyncio.create_task(each) for each in work]
-    try:
-        done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
-            task.result()
-    finally:
-        await tasks.end(*running)

@@ -15,7 +15,8 @@ import structlog
 from aiohttp import web
 
 from farmd.config.sections import Config, RolloutsSection, SchedulerSection
-from farmd.farm.farm import TRANSIENT, Farm
+from farmd.farm.errors import TRANSIENT
+from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
 from farmd.housekeeping.model import HousekeepingSettings
 from farmd.observe.progress import Progress

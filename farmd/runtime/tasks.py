@@ -1,4 +1,4 @@
-"""Ends tasks: cancels and awaits them, and loses no error.
+"""Runs and ends tasks: cancels and awaits them, and loses no error.
 
 No caller sees an error that a task raises while it is being cancelled, so it is logged here. The error of a
 task that had ended before is not logged; the caller raises it.
@@ -7,6 +7,7 @@ task that had ended before is not logged; the caller raises it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import structlog
@@ -23,6 +24,20 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
     for task, outcome in zip(running, outcomes, strict=True):
         if isinstance(outcome, Exception):
             log.error("task.failed_at_end", task=task.get_name(), exc_info=outcome)
+
+
+async def until_one_fails(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run all until the first fails; then cancel the others and await their ends (R2).
+
+    ``gather`` would pass a second cancellation on to tasks that are ending.
+    """
+    running = [asyncio.create_task(each) for each in work]
+    try:
+        done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        await end(*running)
 
 
 def cancelled() -> bool:

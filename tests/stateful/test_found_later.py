@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from farmd.daemonset.commands import DAEMON_SET
-from farmd.farm import farm as farms
 from farmd.nodes import commands as node_commands
 from farmd.replication import commands
+from farmd.runtime import tasks
 from store import codec
 from store.daemonsets import KIND
 from store.intent import Intent
@@ -256,7 +256,7 @@ def test_r2_a_farm_that_stops_gives_each_of_its_parts_the_time_to_end() -> None:
             ended.append(name)
 
     async def stopped() -> None:
-        work = asyncio.create_task(farms._until_one_fails([part("claims"), part("watches")]))
+        work = asyncio.create_task(tasks.until_one_fails([part("claims"), part("watches")]))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         work.cancel()

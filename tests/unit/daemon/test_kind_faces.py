@@ -39,7 +39,7 @@ NAMED = {
     "daemonsets": r"(?i)daemon[ _-]?set",
     "rollouts": r'"rollouts"',
 }
-ENDING = {"rollouts", "deployments"}  # by themselves, so nobody deletes one
+ENDING = {kind.family for kind in KINDS.values() if kind.ended}  # by themselves, so nobody deletes one
 MADE_OTHERWISE = {"deployments"}  # by farmctl deploy
 OF_P2 = {"store/labels.py", "store/locks.py"}
 

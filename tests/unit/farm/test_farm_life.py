@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
-import msgspec
 import pytest
 
 from farmd.farm.farm import BEGIN_ANEW_SECONDS
@@ -126,8 +125,7 @@ async def test_a_farm_that_waits_for_a_usable_store_stops_at_once(farms: Farms) 
 async def test_r7_a_farm_whose_announcement_had_no_answer_knows_itself_again(farms: Farms) -> None:
     """The leader is lost just then: neither the answer nor the goodbye of that session gets through."""
     await farms.add(3)
-    a = await farms.start("a")
-    a.farm.member = msgspec.structs.replace(a.farm.member, **presence.this_process())
+    a = await farms.start("a", process=presence.this_process())
 
     async def cut(request: Request) -> None:
         raise StoreUnavailable("cut off")

@@ -1,0 +1,58 @@
+"""A farm's presence among the members (R7): written under its session, and again where it was lost."""
+
+from __future__ import annotations
+
+import msgspec.structs
+import structlog
+
+from farmd.cache.caches import Caches
+from farmd.farm.errors import TRANSIENT
+from store import presence
+from store.consul.client import ConsulClient
+from store.farms import Member
+from store.keys import Keys
+from store.ports import Clock
+from store.sessions import Session
+
+log = structlog.get_logger()
+
+
+class Membership:
+    """One farm's record in ``farms/``."""
+
+    def __init__(
+        self, member: Member, client: ConsulClient, keys: Keys, caches: Caches, clock: Clock
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._clock = clock
+        self._announced = member
+        self._announced_at = 0
+        self._key = keys.farm(member.id)
+
+    async def announce(self, session: Session, *, draining: bool = False) -> None:
+        """Write this farm's presence.
+
+        Raises:
+            Conflict: another live farm has this name.
+        """
+        self._announced = msgspec.structs.replace(
+            self._announced, session=session.id, since=self._clock.now(), draining=draining
+        )
+        self._announced_at = await presence.announce(
+            self._client, self._key, self._announced, session.id, clock=self._clock
+        )
+
+    async def stay(self, session: Session) -> None:
+        """Write the presence again where it was deleted or overwritten."""
+        while True:
+            await self._clock.sleep(presence.LOOK_SECONDS)
+            seen = self._caches.farms.entries.get(self._key)
+            if seen is not None and seen.index == self._announced_at:
+                continue
+            try:
+                if not await presence.stands(self._client, self._key, self._announced, session.id):
+                    log.warning("farm.presence_lost", farm=self._announced.id)
+                    await self.announce(session, draining=self._announced.draining)
+            except TRANSIENT as error:
+                log.warning("farm.not_present", code=error.code, error=error.message)
