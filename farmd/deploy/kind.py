@@ -29,8 +29,9 @@ class Deployments(NamedKind):
         self._following = Following(context.fleet, context.caches.owners())
         self._phases = Phases(context.recorder, "farmd_deployments", "state", DEPLOYMENT_STATES)
         for family in families.owners():
-            # A freeze of the owners holds their deployments, too.
-            context.guards[family.name].subscribe(self._freeze_changed)
+            # A freeze of the owners holds their deployments, too; a farm may claim deployments alone.
+            if family.name in context.guards:
+                context.guards[family.name].subscribe(self._freeze_changed)
 
     async def barrier(self, items: Sequence[str]) -> None:
         """Read the records and their states, the pods of their services, and what plans rest on (R15)."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from farmd.kinds import KINDS
 from store import codec, operations
 from store.consul.client import ConsulClient
 from store.errors import TransactionRejected
@@ -354,3 +355,9 @@ async def test_w10_the_place_of_another_owners_intent_is_never_written(fleet: Fl
         assert await fleet.cluster.intents() == foreign
         assert await fleet.cluster.pods(rc.id) == []
         await a.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_farm_may_claim_any_kind_alone(fleet: Fleet, kind: str) -> None:
+    farm = await fleet.start("alone", kinds=(kind,))
+    assert farm.farm.ready.is_set()
