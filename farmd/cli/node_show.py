@@ -70,6 +70,7 @@ async def describe(invocation: Invocation, name: str) -> None:
         ("Labels", pairs(view.labels)),
         ("Taints", _taints(record.taints)),
         ("Capacity", pairs({what: f"{amount:.12g}" for what, amount in capacity.items()})),
+        *([("Volumes", ", ".join(sorted(record.volumes)))] if record.volumes else []),
         *_drain_facts(node, now),
     ]
     if view.unreadable:

@@ -43,6 +43,7 @@ def test_a_volume_is_noted_listed_and_forgotten(farmctl: Farmctl) -> None:
     header, line = farmctl.ok("volume", "list").out.splitlines()
     assert header.split() == ["NAME", "NODE", "STATE", "DRIVER", "SERVICE"]
     assert line.split() == ["shop_data", "m2", "absent", "local", "-"]
+    assert "Volumes:    shop_data\n" in farmctl.ok("node", "describe", "m2").out
     for args in (["delete", "shop_data"], ["delete", "volume/shop_data", "--node", "m2"]):
         asked = farmctl("volume", *args)
         assert asked.code == 2
