@@ -285,7 +285,7 @@ async def test_a_node_where_a_controller_has_the_instance_is_left_out(
     ((taken, _),) = await cluster.pods(rc.id)
     daemonset = await create(cluster)
     await on(cluster, daemonset, *({"node1", "node2"} - {taken}))
-    await said(cluster, daemonset, "converged", "instance belongs to another owner")
+    await said(cluster, daemonset, "converged", "instance held by another owner")
     await cluster.change_rc(rc, replicas_desired=0)
     await on(cluster, daemonset, "node1", "node2")
 
