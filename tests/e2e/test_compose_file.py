@@ -17,6 +17,8 @@ import yaml
 from farmd.config.sources import load
 from tests import debian
 
+# One worker unpacks the tool and asks it for the services.
+pytestmark = pytest.mark.xdist_group("compose file")
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = [
     "docker-compose",

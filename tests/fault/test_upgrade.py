@@ -191,6 +191,7 @@ def test_a_clone_without_the_earlier_version_says_how_to_get_it(tmp_path: Path) 
     assert "\n" not in str(failure.value)
 
 
+@pytest.mark.slow
 async def test_a_cluster_of_the_earlier_version_is_upgraded_under_load(fleet: Fleet) -> None:
     await old_cluster(fleet)
     await half_done(fleet)

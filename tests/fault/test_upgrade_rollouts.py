@@ -103,6 +103,7 @@ async def left_to_old_farms(fleet: Fleet, items: set[str], began: int) -> Place:
     return lost
 
 
+@pytest.mark.slow
 async def test_r11_a_cluster_is_upgraded_in_the_middle_of_a_rollout(fleet: Fleet) -> None:
     await old_cluster(fleet)
     steady = (await fleet.old.rows("rc"))["steady"]["id"]
