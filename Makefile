@@ -6,7 +6,7 @@ CODE := store scheduler alerting farmd tests bench .ci
 # pytest exits with 5 for a folder without tests, so only folders with tests are run.
 tests_in = $(sort $(foreach tier,$(1),$(if $(shell find tests/$(tier) -name 'test_*.py' 2>/dev/null | head -1),tests/$(tier))))
 
-SERVERS := consul nginx prometheus promtool
+SERVERS := consul nginx prometheus promtool docker-registry
 bench soak: SERVERS := consul
 
 # Without bytecode each process of a test would compile all modules anew, for 0.2 s of CPU.
@@ -28,7 +28,7 @@ demo: venv ## A fleet on this machine, from a command to running processes, in u
 dev: venv ## Keep such a fleet up until ^C
 	@$(BIN)/python -m farmd dev
 
-test: servers test-fast test-stateful test-parts ## Every tier of tests, on real parts; fetches a real Consul, nginx and Prometheus if there are none
+test: servers test-fast test-stateful test-parts ## Every tier of tests, on real parts; fetches a real Consul, nginx, Prometheus and registry of images if there are none
 
 test-fast: venv ## Unit tests only
 	$(BIN)/pytest -n 2 $(call tests_in,unit)
