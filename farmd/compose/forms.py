@@ -46,6 +46,8 @@ def _key(key: str, value: Any, path: tuple[str, ...]) -> Any:
             short(entry, f"{where}[{at}]") if isinstance(entry, str | int | float) else entry
             for at, entry in enumerate(plain)
         ]
+    if key == "ports" and isinstance(plain, list):
+        plain = [_everywhere(entry) for entry in plain]
     return _WHOLE[key](plain, where) if key in _WHOLE else plain
 
 
@@ -72,6 +74,12 @@ def _port(entry: Any, where: str) -> dict[str, Any]:
     host, published, target = ["", "", *parts][-3:]
     result = {"target": target, "published": published, "host_ip": host, "protocol": protocol}
     return {key: value for key, value in result.items() if value or key == "target"}
+
+
+def _everywhere(port: Any) -> Any:
+    """A port without the address that means all of a machine's."""
+    everywhere = isinstance(port, dict) and port.get("host_ip") in ("0.0.0.0", "::")
+    return {key: each for key, each in port.items() if key != "host_ip"} if everywhere else port
 
 
 def _mount(entry: Any, where: str) -> dict[str, Any]:

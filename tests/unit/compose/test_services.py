@@ -210,6 +210,8 @@ def test_a_key_of_the_service(keys: str, field: str, expected: Any) -> None:
             "8080:80/tcp@host",
         ),
         ("ports: [{target: 80, protocol: udp}]", "80/udp"),
+        ("ports: ['0.0.0.0:80:80', '[::]:81:81']", "80:80/tcp@host 81:81/tcp@host"),
+        ("ports: [{target: 80, published: 80, host_ip: 0.0.0.0}]", "80:80/tcp@host"),
         ("ports: ['${P}:80']", "9000:80/tcp@host"),
         ("x-ports: [8080, '53:53/udp@host']", "8080/tcp 53:53/udp@host"),
         ("image: a", ""),
