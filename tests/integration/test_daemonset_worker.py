@@ -16,6 +16,7 @@ from scheduler.protocol import Eligibility
 from scheduler.selector import LabelSelectorScheduler
 from store import codec, manifests, operations
 from store.daemonsets import DAEMON_SET_ID_LABEL, DaemonSet
+from store.intent import Intent
 from store.manifests import Manifest
 from store.nodes import Agent, Drain, Node, Reserved
 from store.pods import Pod
@@ -510,3 +511,27 @@ async def test_an_absent_agents_node_gets_no_pod_until_it_is_back(
     value = codec.encode(Agent(node="node2", version="test"))
     await cluster.client.put(cluster.keys.agent("node2"), value, acquire=session.id)
     await on(cluster, daemonset, "node1", "node2")
+
+
+async def test_r14_one_that_is_taken_is_left_alone_and_once_lent_it_keeps_what_its_manager_placed(
+    cluster: Cluster, farm: RunningFarm, agents: None
+) -> None:
+    await cluster.add_nodes({f"node{number}": GOOD for number in (1, 2)})
+    managed = {"managed_by": "deployments/1", "taken": True, "hands": 1, "numbered": True}
+    daemonset = await create(cluster, **managed)
+    marker = await create(cluster, "marker", manifest=Manifest(id="marker", command=["x"]))
+    await on(cluster, marker, "node1", "node2")
+    assert await cluster.pods(daemonset.id) == []
+    intent, pod = Intent(daemonset.manifest, daemonset.id), Pod(daemonset.manifest, {}, 1.0)
+    released = msgspec.structs.replace(daemonset, managed_by="", taken=False, hands=2)
+    await cluster.client.transaction(
+        [
+            operations.create(cluster.keys.intent("node1", "hello~7"), codec.encode(intent)),
+            operations.create(cluster.keys.pod(daemonset.id, "node1", "hello~7"), codec.encode(pod)),
+            operations.put(cluster.keys.record("daemonsets", daemonset.id), codec.encode(released)),
+        ]
+    )
+    await said(cluster, daemonset, "converged")
+    assert await cluster.pods(daemonset.id) == [("node1", "hello~7"), ("node2", "hello~0")]
+    placed = [audit.placed for audit in await cluster.audits() if audit.id == daemonset.id]
+    assert placed == [["node2/hello~0"]]
