@@ -37,10 +37,12 @@ def besides(status: DeploymentStatus | None, reason: str) -> str:
     return "" if any(reason.startswith(each) for each in said) else reason
 
 
-def done(goal: Goal) -> str:
-    """What a service is at the end of a deployment that is done."""
+def done(goal: Goal, last: str) -> str:
+    """What a service is at the end of a deployment that is done, of which ``last`` was told."""
     if goal.wanted is None:
         return "removed"
+    if goal.wanted.mode == "global":  # the number of machines is not the deployment's
+        return last
     return (
         "healthy"
         if goal.wanted.mode == "global"

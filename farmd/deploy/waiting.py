@@ -67,7 +67,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
     over = await ended(call, change.id, since=began - HOUR)
     ending = over.action.partition(".")[2]
     if last.record is not None and ending == "done":
-        told = {goal.name: view.done(goal) for goal in last.record.goals}
+        told = {goal.name: view.done(goal, last.services[goal.name]) for goal in last.record.goals}
         show(replace(last, services=told, reason="", lines=tuple(view.drawn(last.record, told, ending))))
     if ending == ASKED.get(change.action, "done"):
         return

@@ -234,3 +234,44 @@ async def test_names_of_what_is_deployed_are_completed(shop: Shop) -> None:
     (deployment,) = await shop.deployments()
     assert await shop.completed("deployment", "pause", deployment.name[:2]) == [deployment.name]
     assert await shop.completed("service", "scale", "w") == ["web"]
+
+
+async def test_a_paused_deployment_gives_way_to_another_one(shop: Shop) -> None:
+    shop.web("1")
+    await shop.deploy()
+    shop.agents.deaf = {"m1", "m2"}
+    shop.web("2")
+    await shop.deploy("--no-wait")
+    (first,) = await shop.deployments()
+
+    async def taken() -> bool:
+        return "2 to change" in (await shop.run("deployment", "status", first.name)).out
+
+    await eventually(taken, what="the beginning of the first one")
+    assert (await shop.run("deployment", "pause", first.name)).code == 0
+    shop.agents.deaf = set()
+    shop.web("3")
+    result = await shop.deploy()
+    assert result.code == 0, result
+    assert f"! takes web over from deployment {first.name}" in result.err
+
+    async def over() -> bool:
+        return not await shop.deployments()
+
+    await eventually(over, what="the end of both")
+    web = (await shop.services())["web"]
+    assert web.version is not None
+    assert web.version.image == f"web@sha256:{'3' * 64}"
+    assert {each.manifest for each in (await shop.cluster.intents()).values()} == {web.version.manifest}
+
+
+async def test_services_that_left_the_file_go_with_their_pods_once_all_others_are_well(shop: Shop) -> None:
+    shop.web("1")
+    await shop.deploy()
+    shop.file.write_text(shop.file.read_text().replace("  web:", "  site:"))
+    result = await shop.deploy("--prune", "--atomic")
+    assert result.code == 0, result
+    lines = result.err.splitlines()
+    assert lines.index("service/web: removed") > lines.index("service/site: 2/2 healthy")
+    assert (await shop.services()).keys() == {"site"}
+    assert {pod.partition("~")[0] for _, pod in await shop.cluster.intents()} == {"site"}

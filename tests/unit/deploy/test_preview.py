@@ -75,7 +75,7 @@ def test_a_service_is_told_in_counts(progress: ServiceProgress | None, told: str
 def test_a_service_that_goes_is_told_so() -> None:
     progress = said("rolling", outdated=2)
     assert view.told(goal("web", gone=True), progress) == "removing, 2 to remove"
-    assert view.done(goal("web", gone=True)) == "removed"
+    assert view.done(goal("web", gone=True), "") == "removed"
 
 
 def test_a_reason_of_a_service_is_told_once() -> None:
