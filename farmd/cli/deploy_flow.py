@@ -9,15 +9,14 @@ import click
 
 from farmd.cli.changes import ask
 from farmd.cli.invocation import Invocation
-from farmd.cli.noun_edit import converge
+from farmd.cli.noun_edit import going_on
 from farmd.cli.output import document, emit
+from farmd.cli.progress import progress
 from farmd.cli.tables import clean
-from farmd.commands.mutation import Mutation
 from farmd.deploy import preview
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.goals import settings_of
 from farmd.deploy.holders import taken_over, told
-from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.waiting import Stale
 from farmd.runtime.errors import EndedOtherwise
 from store.errors import Conflict, Locked
@@ -63,8 +62,7 @@ async def carry_out(
             return
         ask(invocation, f"{_promise(deployment)} Deploy?", "a deployment changes what runs")
         try:
-            mutation = await deployment.submit()
-            await _wait(invocation, deployment, mutation)
+            await _run(invocation, deployment)
         except (Conflict, Stale) as error:
             if not left or isinstance(error, Locked):
                 raise
@@ -73,21 +71,25 @@ async def carry_out(
             return
 
 
-async def _wait(invocation: Invocation, deployment: Deployment, mutation: Mutation) -> None:
-    name, waits = mutation.change.name, invocation.settings.wait is not False
-    invocation.say(
-        f"deployment {name} goes on without this terminal; farmctl deployment pause|rollback {name}"
-    )
+async def _run(invocation: Invocation, deployment: Deployment) -> None:
+    mutation, settings = await deployment.submit(), invocation.settings
+    name = mutation.change.name
+    pauses = f"farmctl deployment pause|rollback {name}"
+    invocation.say(f"deployment {name} goes on without this terminal; {pauses}")
     if why := await deployment.idle():
         invocation.say(f"{why}, so nothing is done yet; farmctl farm list")
+    if settings.wait is False:
+        _result(invocation, deployment, name, "submitted")
+        return
     try:
-        await converge(invocation, DEPLOYMENT, [mutation], waits=True)
+        with going_on(invocation, [mutation]), progress(invocation) as report:
+            await deployment.run(settings.timeout, report)
     except Stale:
         raise
     except EndedOtherwise:
         _result(invocation, deployment, name, "failed")
         raise
-    _result(invocation, deployment, name, "done" if waits else "submitted")
+    _result(invocation, deployment, name, "done")
 
 
 def _rehearse(invocation: Invocation, deployment: Deployment, title: str) -> None:

@@ -145,14 +145,12 @@ def deleting(noun: Noun[Any, Any]) -> click.Command:
     return command("delete", mutates=True, waits=True)(names(option(run)))
 
 
-async def converge(
-    invocation: Invocation, noun: Noun[Any, Any], mutations: Sequence[Mutation], *, waits: bool = False
-) -> None:
-    """With ``--wait``: wait until each has taken effect, with progress. ``waits``: also without it."""
+async def converge(invocation: Invocation, noun: Noun[Any, Any], mutations: Sequence[Mutation]) -> None:
+    """With ``--wait``: wait until each has taken effect, with progress."""
     settings = invocation.settings
-    if settings.dry_run or not (waits if settings.wait is None else settings.wait):
+    if settings.wait is not True or settings.dry_run:
         return
-    with _going_on(invocation, mutations), progress(invocation) as report:
+    with going_on(invocation, mutations), progress(invocation) as report:
         for mutation in mutations:
             # A creation that somebody else made first has another id, so the name is used.
             name, kind = mutation.change.name, KINDS[mutation.change.kind]
@@ -163,7 +161,7 @@ async def converge(
 
 
 @contextmanager
-def _going_on(invocation: Invocation, mutations: Sequence[Mutation]) -> Iterator[None]:
+def going_on(invocation: Invocation, mutations: Sequence[Mutation]) -> Iterator[None]:
     """Say on ^C that only the wait ends."""
     try:
         yield

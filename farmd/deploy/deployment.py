@@ -29,7 +29,7 @@ from store.errors import Conflict
 
 @dataclass(slots=True, kw_only=True)
 class Deployment:
-    """Services of a project on their way; ``run`` may be called once.
+    """Services of a project on their way; what was planned is submitted once, and run once.
 
     ``images`` tells the digests to which images are pinned; None: they stay as they are. ``scene`` is what
     was read for the last plan, ``aims`` are its goals, ``remarks`` and ``warnings`` lines for people.
@@ -46,7 +46,7 @@ class Deployment:
     aims: list[Aim] = field(init=False, default_factory=list)
     remarks: list[str] = field(init=False, default_factory=list)
     warnings: list[str] = field(init=False, default_factory=list)
-    submitted: commands.Submission = field(init=False)
+    submitted: commands.Submission | None = field(init=False, default=None)
     _id: str = field(init=False)
     _ran: bool = field(init=False, default=False)
 
@@ -68,31 +68,37 @@ class Deployment:
         return self._planned()
 
     async def submit(self) -> Mutation:
-        """Write what was planned, for the farms to carry out.
+        """Write what was planned last, for the farms to carry out.
 
         Raises:
             Locked: another deployment changes one of the services. Conflict: one of them was changed.
             FarmdError: it was submitted already.
         """
-        if self._ran:
-            raise FarmdError("this deployment was submitted already, expected a new one")
-        self._ran = True
+        if self.submitted is not None:
+            raise FarmdError(f"deployment {self._id!r} was submitted already, expected a new one")
         self.submitted = commands.prepared(self.call, self._record(), self.aims, self.scene)
         return await commands.submit(self.call, self.submitted)
 
     async def run(self, timeout: float, report: Report) -> ProjectPlan:
-        """Submit and wait for the end.
+        """Submit what was planned last, if nobody did, and wait for the end; the plan that was carried out.
 
         Raises:
             EndedOtherwise: it failed and was rolled back, or what stands had changed before it began.
             WaitTimeout: it is not over; it goes on.
+            FarmdError: it was run already.
         """
-        mutation = await self.submit()
-        await waiting.end(self.call, mutation.change, timeout, report)
+        if self._ran:
+            raise FarmdError(f"deployment {self._id!r} was run already, expected a new one")
+        self._ran = True
+        if self.submitted is None:
+            await self.submit()
+        assert self.submitted is not None
+        await waiting.end(self.call, self.submitted.change, timeout, report)
         return self.made
 
     async def idle(self) -> str:
-        """Why no farm will carry it out as things are; empty if one may."""
+        """Why no farm will carry out what was submitted as things are; empty if one may."""
+        assert self.submitted is not None
         members = await farms(self.call.client, self.call.keys)
         why = why_unowned(deployments.KIND, self.submitted.deployment, members)
         return "" if why == NOT_YET else why

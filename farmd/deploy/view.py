@@ -43,11 +43,7 @@ def done(goal: Goal, last: str) -> str:
         return "removed"
     if goal.wanted.mode == "global":  # the number of machines is not the deployment's
         return last
-    return (
-        "healthy"
-        if goal.wanted.mode == "global"
-        else f"{goal.wanted.replicas}/{goal.wanted.replicas} healthy"
-    )
+    return f"{goal.wanted.replicas}/{goal.wanted.replicas} healthy"
 
 
 def told(goal: Goal, progress: ServiceProgress | None) -> str:
