@@ -198,7 +198,7 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
                 units,
                 Subject(KIND, record.id, record.name, context.actor, reading.stored, sight.said.name),
                 self.writer,
-                standing=sum(len(context.fleet.pods(ident)) for ident in self._followed),
+                standing=sum(len(context.fleet.pods(each)) for each in (sight.owner_id, sight.said.service)),
                 guards=[*self._guards(sight, units), *made.bodies],
             )
         for op, many in changes.counted(units, made.hooked).items():

@@ -13,9 +13,12 @@ from tests.stateful.moment import Look, Moment
 OWNERS = {"rcs": ReplicationController, "daemonsets": DaemonSet}
 
 
-def standing(look: Look, deployment: Deployment | None) -> int:
-    """How many pods its services have, those of their hooks included."""
-    return sum(len(look.standing(owner)) for owner in _owners(deployment))
+def standing(look: Look, deployment: Deployment | None, audit: Audit) -> int:
+    """How many pods the service has that a transaction changes, that of its hook included."""
+    changed = {each.partition("/")[0] for each in (*audit.placed, *audit.removed, *audit.relabelled)}
+    goals = deployment.goals if deployment is not None else []
+    own = [(goal.owner.partition("/")[2], goal.service) for goal in goals]
+    return sum(len(look.standing(each)) for pair in own if changed & {*pair} for each in pair)
 
 
 def _owners(deployment: Deployment | None) -> dict[str, str]:

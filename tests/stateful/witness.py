@@ -148,7 +148,7 @@ class Witness:
     def _standing(self, audit: Audit) -> int:
         if audit.kind == "deployments":
             found = self._look.at(Deployment, self._keys.record(audit.kind, audit.id))
-            return deployment_rules.standing(self._look, found)
+            return deployment_rules.standing(self._look, found, audit)
         if audit.kind != "rollouts":
             return len(self._look.standing(audit.id))
         record = self._look.at(Rollout, self._keys.record(audit.kind, audit.id))
