@@ -2,7 +2,7 @@
 
 A line is ``NAME=value``, ``NAME: value``, or a name alone, which takes the caller's value. Variables in a
 value are replaced, but not between single quotes: the caller's come first, then those of the lines before. In
-a file with ``format: raw`` values are taken as they stand.
+a file with ``format: raw`` values are taken as they stand. No message shows a value: it may be a secret.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections import ChainMap
 from collections.abc import Mapping
 
-from farmd.compose.interpolation import Interpolation
+from farmd.compose.interpolation import Interpolation, TemplateInvalid
 from store.errors import InputInvalid
 from store.mistakes import shown
 
@@ -74,15 +74,24 @@ def _value(text: str, at: int, where: str, interpolation: Interpolation) -> tupl
     """The value that begins at a place, and where it ends."""
     end = _end(_LINE, text, at)
     if not text.startswith(("'", '"'), at):
-        return interpolation.text(text[at:end].partition(" #")[0].rstrip(), where), end
+        return _filled(text[at:end].partition(" #")[0].rstrip(), where, interpolation), end
     quoted = _QUOTED.match(text, at)
     if quoted is None:
-        raise _refused(where, text[at:end], "a closing quote")
+        raise InputInvalid(f"{where}: found an open quote, expected a closing one")
     if not _REST.match(text, quoted.end()):
-        raise _refused(where, text[at:end], "nothing behind the closing quote")
+        raise InputInvalid(f"{where}: found text behind the closing quote, expected none")
     if quoted[2] is None:
         return quoted[1].replace("\\'", "'"), quoted.end()
-    return interpolation.text(_ESCAPE.sub(_escaped, quoted[2]), where), quoted.end()
+    return _filled(_ESCAPE.sub(_escaped, quoted[2]), where, interpolation), quoted.end()
+
+
+def _filled(template: str, where: str, interpolation: Interpolation) -> str:
+    try:
+        return interpolation.text(template, where)
+    except TemplateInvalid as error:
+        raise InputInvalid(
+            f"{where}: found a dollar sign that begins no variable, expected $$, or single quotes around it"
+        ) from error
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -96,4 +105,4 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _refused(where: str, found: str, expected: str) -> InputInvalid:
-    return InputInvalid(f"{where}: found {shown(found.strip())}, expected {expected}")
+    return InputInvalid(f"{where}: found {shown(found.partition('=')[0].strip())}, expected {expected}")

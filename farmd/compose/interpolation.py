@@ -18,6 +18,10 @@ _BRACE = re.compile(r"\$\$|\$\{|\}")
 DEEPEST = 20
 
 
+class TemplateInvalid(InputInvalid):
+    """A dollar sign that begins no variable."""
+
+
 class Interpolation:
     """Replaces variables; ``unset`` collects the names that had no value and no default."""
 
@@ -109,8 +113,8 @@ def _closing(template: str, at: int, path: str) -> int:
     return -1
 
 
-def _invalid(template: str, path: str) -> InputInvalid:
-    return InputInvalid(
+def _invalid(template: str, path: str) -> TemplateInvalid:
+    return TemplateInvalid(
         f"{path}: found {shown(template)}, expected variables such as ${{NAME}} or ${{NAME:-default}},"
         " and $$ for a dollar sign",
         field=path,

@@ -86,10 +86,11 @@ def test_a_name_alone_is_the_callers() -> None:
         ("A=1\nB C D\n", "a.env: line 2: found 'B C D', expected NAME=value"),
         ("lol$wut", "line 1: found 'lol$wut', expected NAME=value"),
         ('="value"', "expected NAME=value"),
-        ("A='x\ny'\n\nB=\"z", "line 4: found '\"z', expected a closing quote"),
-        ("A='value\\'", "expected a closing quote"),
-        ("A='a'b", "expected nothing behind the closing quote"),
-        ("# note\nA=pa$ word", "a.env: line 2: found 'pa$ word', expected variables such as ${NAME}"),
+        ("A='x\ny'\n\nB=\"z", "line 4: found an open quote, expected a closing"),
+        ("A='value\\'", "found an open quote"),
+        ("A='a'b", "found text behind the closing quote, expected none"),
+        ("# note\nA=pa$ word", "a.env: line 2: found a dollar sign that begins no variable"),
+        ("A B=hunter2", "found 'A B', expected NAME=value"),
         ("A=${B:?set it}", "a.env: line 1: variable B has no value: set it"),
     ],
 )
@@ -97,6 +98,7 @@ def test_a_line_that_cannot_be_read_is_named(text: str, message: str) -> None:
     with pytest.raises(InputInvalid) as caught:
         variables(text)
     assert message in caught.value.message
+    assert "hunter2" not in caught.value.message
 
 
 def test_values_of_a_raw_file_are_the_rest_of_their_lines() -> None:
