@@ -7,6 +7,8 @@ of seconds or texts with units.
 from __future__ import annotations
 
 import json
+import re
+import socket
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 from urllib.parse import urlsplit
@@ -111,3 +113,25 @@ def form(field: FieldInfo) -> str:
     words += f" from {limit['ge']}" if "ge" in limit else f" above {limit['gt']}" if "gt" in limit else ""
     words += f" {'to' if 'ge' in limit else 'and at most'} {limit['le']}" if "le" in limit else ""
     return words + (" s" if kind is float and limit else "")
+
+
+def formed(text: str) -> dict[str, Any]:
+    """What a field accepts, where its type does not say it."""
+    return {"form": text}
+
+
+def this_host() -> str:
+    """The name of this host, as names of farms and nodes are written."""
+    short = re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().partition(".")[0].lower()).strip("-")
+    return short[:63] or "localhost"
+
+
+def extended_url(url: str) -> str:
+    """An address to which farmd adds a path, or none.
+
+    Raises:
+        ValueError: it has a query, or is none for HTTP.
+    """
+    if "?" in url or "#" in url:
+        raise ValueError("expected http:// or https:// without a query, because farmd adds a path")
+    return http_url(url) if url else url

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from pydantic.fields import FieldInfo
 
-from farmd.config.fields import form
-from farmd.config.sections import fields, sections, shown, this_host
+from farmd.config.fields import form, this_host
+from farmd.config.sections import fields, sections, shown
 from farmd.config.sources import ConfigInvalid, Loaded
 from store.mistakes import nearest
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import socket
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -19,41 +18,29 @@ from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validat
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from farmd.config.fields import Labels, Seconds, Section, Texts, as_value_error, http_url, tabled
+from farmd.config.agent import AgentSection
+from farmd.config.fields import (
+    Seconds,
+    Section,
+    Texts,
+    as_value_error,
+    extended_url,
+    formed,
+    http_url,
+    tabled,
+    this_host,
+)
 from farmd.kinds import KINDS
 from store.consul.environment import FORMS, Address
-from store.features import ALLOWABLE
-from store.keys import valid_name, valid_segment
+from store.keys import valid_name
 from store.mistakes import nearest
 from store.selectors import parse as parse_selector
-from store.selectors import valid_labels
 
 FARM_PORT = 7520
 AGENT_PORT = 7521
 _SELECTABLE = " and ".join(kind.many for kind in KINDS.values() if kind.selectable)
 RELOADABLE: dict[str, Any] = {"reloadable": True}
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*(?=@)|(?<=\?)\S+")
-
-
-def _form(text: str) -> dict[str, Any]:
-    """What a field accepts, where its type does not say it."""
-    return {"form": text}
-
-
-def _extended(url: str) -> str:
-    """An address to which farmd adds a path, or none.
-
-    Raises:
-        ValueError: it has a query, or is none for HTTP.
-    """
-    if "?" in url or "#" in url:
-        raise ValueError("expected http:// or https:// without a query, because farmd adds a path")
-    return http_url(url) if url else url
-
-
-def this_host() -> str:
-    short = re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().partition(".")[0].lower()).strip("-")
-    return short[:63] or "localhost"
 
 
 class FarmSection(Section):
@@ -63,13 +50,13 @@ class FarmSection(Section):
     kinds: Texts = Field(
         default_factory=lambda: list(KINDS),
         description="Kinds of work that the farm claims.",
-        json_schema_extra=_form(f"a list of some of {', '.join(KINDS)}"),
+        json_schema_extra=formed(f"a list of some of {', '.join(KINDS)}"),
     )
     selector: str = Field(
         "",
         description=f"Claim only {_SELECTABLE} whose labels match (Kubernetes grammar); other work has"
         " no labels.",
-        json_schema_extra=_form("a selector, such as team=web,tier!=test"),
+        json_schema_extra=formed("a selector, such as team=web,tier!=test"),
     )
     ttl: Seconds = Field(10.0, ge=10, le=60, description="Time to live of the session, in seconds.")
     lost_after: Seconds = Field(
@@ -138,7 +125,7 @@ class SchedulerSection(Section):
     @field_validator("url")
     @classmethod
     def _url(cls, value: str) -> str:
-        return _extended(value)
+        return extended_url(value)
 
 
 class RolloutsSection(Section):
@@ -152,108 +139,7 @@ class RolloutsSection(Section):
     @field_validator("prometheus_url")
     @classmethod
     def _url(cls, value: str) -> str:
-        return _extended(value)
-
-
-class AgentSection(Section):
-    """A node agent: `farmd agent`."""
-
-    node: str = Field(default_factory=this_host, description="Name of this node, unique among live agents.")
-    state_dir: str = Field(
-        "/var/lib/farmd-agent",
-        description="Folder for workloads, logs and the session's id.",
-        json_schema_extra=_form("an absolute path"),
-    )
-    labels: Labels = Field({}, description="Facts about this node; labels set by people win.")
-    port_range: str = Field(
-        "20000-29999",
-        description="Range that dynamic ports of pods come from.",
-        json_schema_extra=_form("FIRST-LAST with 1024 <= FIRST <= LAST <= 65535"),
-    )
-    stop_workloads_on_exit: bool = Field(
-        False, description="Stop all pods when the agent stops (for trials)."
-    )
-    ttl: Seconds = Field(15.0, ge=10, le=60, description="Time to live of the session, in seconds.")
-    engine: str = Field(
-        "",
-        description="Docker-compatible API for containers; empty: this node runs none.",
-        json_schema_extra=_form("unix:///PATH, or http(s)://HOST:PORT"),
-    )
-    systemd: str = Field(
-        "",
-        description="D-Bus address of the systemd that runs units; empty: this node runs none.",
-        json_schema_extra=_form("unix:path=/PATH, as unix:path=/run/dbus/system_bus_socket"),
-    )
-    registry_auth: str = Field(
-        "", description="File with credentials of registries, as `~/.docker/config.json`; read at each pull."
-    )
-    secrets_dir: str = Field(
-        "/etc/farmd/secrets", description="Folder with the files that `secrets` in manifests name."
-    )
-    allow: Texts = Field(
-        default_factory=list,
-        description="What containers and units may have besides the usual; a folder allows binds below it.",
-        json_schema_extra=_form(f"a list of {', '.join(ALLOWABLE)} and absolute paths"),
-    )
-
-    @field_validator("engine")
-    @classmethod
-    def _engine(cls, value: str) -> str:
-        if value and not re.fullmatch(r"unix:///[^\0]+|https?://[^\s/]+/?", value):
-            raise ValueError("expected unix:///PATH, http://HOST:PORT or https://HOST:PORT")
-        return value
-
-    @field_validator("systemd")
-    @classmethod
-    def _systemd(cls, value: str) -> str:
-        if value and not re.fullmatch(r"unix:path=/[^\0;,]+", value):
-            raise ValueError("expected unix:path=/PATH, as unix:path=/run/dbus/system_bus_socket")
-        return value
-
-    @field_validator("registry_auth", "secrets_dir")
-    @classmethod
-    def _absolute(cls, value: str) -> str:
-        if value and not value.startswith("/"):
-            raise ValueError("expected an absolute path")
-        return value
-
-    @field_validator("allow")
-    @classmethod
-    def _allow(cls, value: list[str]) -> list[str]:
-        for each in value:
-            if each not in ALLOWABLE and (not each.startswith("/") or ".." in each.split("/")):
-                raise ValueError(f"found {each!r}, expected {', '.join(ALLOWABLE)} or an absolute path")
-        return value
-
-    @field_validator("node")
-    @classmethod
-    def _node(cls, value: str) -> str:
-        return as_value_error(lambda text: valid_segment(text, "node"), value)
-
-    @field_validator("state_dir")
-    @classmethod
-    def _state_dir(cls, value: str) -> str:
-        if not value.startswith("/"):
-            raise ValueError("expected an absolute path, because processes with other folders use it")
-        return value
-
-    @field_validator("labels")
-    @classmethod
-    def _labels(cls, value: dict[str, str]) -> dict[str, str]:
-        return dict(as_value_error(lambda labels: valid_labels(labels, "labels"), value))
-
-    @field_validator("port_range")
-    @classmethod
-    def _range(cls, value: str) -> str:
-        found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", value)
-        if found is None or not 1024 <= int(found[1]) <= int(found[2]) <= 65535:
-            raise ValueError("expected FIRST-LAST with 1024 <= FIRST <= LAST <= 65535")
-        return value
-
-    def ports(self) -> tuple[int, int]:
-        """First and last port of the range."""
-        first, _, last = self.port_range.partition("-")
-        return int(first), int(last)
+        return extended_url(value)
 
 
 class StoreSection(Section):
@@ -262,12 +148,12 @@ class StoreSection(Section):
     address: str = Field(
         "",
         description="Address of Consul; CONSUL_HTTP_ADDR wins over a file's value.",
-        json_schema_extra=_form(FORMS),
+        json_schema_extra=formed(FORMS),
     )
     prefix: str = Field(
         "farmd/",
         description="All keys live under it; it ends in a slash.",
-        json_schema_extra=_form("names that each end in '/', for example 'farmd/'"),
+        json_schema_extra=formed("names that each end in '/', for example 'farmd/'"),
     )
     token_file: str = Field("", description="File with the ACL token, read again when it changes.")
 
@@ -331,7 +217,7 @@ class AlertsSection(Section):
     sinks: Annotated[list[SinkSection], BeforeValidator(tabled)] = Field(
         [SinkSection(type="log")],
         description="Receivers of alerts.",
-        json_schema_extra=RELOADABLE | _form("a list of tables"),
+        json_schema_extra=RELOADABLE | formed("a list of tables"),
     )
 
     @field_validator("sinks")
