@@ -28,7 +28,7 @@ from farmd.version import version
 from farmd.work.context import Context
 from scheduler.protocol import Scheduler
 from scheduler.selector import LabelSelectorScheduler
-from store import presence, registration, rollouts
+from store import families, presence, registration, rollouts
 from store.audit import AuditLogStore
 from store.consul.client import ConsulClient
 from store.farms import Member
@@ -94,7 +94,9 @@ async def build_farm(
             present=present,
         )
 
-    guarded = [kind for kind in KINDS.values() if kind.guarded and (kind.main or kind.family in kinds)]
+    # A kind that changes pods of others' owners asks their guards, also where nobody here runs the owners.
+    asked = {*kinds, *(family.name for family in families.owners())}
+    guarded = [kind for kind in KINDS.values() if kind.guarded and kind.family in asked]
     guards = {kind.family: guard_of(kind) for kind in guarded}
     audit = AuditLogStore(keys, clock, ids)
 
