@@ -61,7 +61,7 @@ def sessions_of(seen: Seen) -> set[str]:
 
 
 async def came(hold: Hold, done: Coroutine[Any, Any, None]) -> bool:
-    """Whether the request to hold came before something else was done."""
+    """Whether the request to hold came before something else was done, which may fail."""
     waiters = [asyncio.create_task(hold.reached.wait()), asyncio.create_task(done)]
     try:
         async with asyncio.timeout(LIMIT):
@@ -70,6 +70,8 @@ async def came(hold: Hold, done: Coroutine[Any, Any, None]) -> bool:
         for waiter in waiters:
             waiter.cancel()
         await asyncio.gather(*waiters, return_exceptions=True)
+    if not (hold.reached.is_set() or waiters[1].cancelled()):
+        waiters[1].result()
     return hold.reached.is_set()
 
 
