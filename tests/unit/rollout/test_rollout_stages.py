@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from farmd import kinds
+from farmd.commands.policies import check_policy
 from farmd.rollout.checks import check
 from farmd.rollout.stages import ceiling, goals, minimum, unrested
 from store import rcs, rollouts
 from store.errors import InputInvalid
-from store.policies import Policy, Stage
+from store.policies import Policy, Stage, staged
 from tests.rollout_worlds import rollout
 
 RATIO = {"stages": [], "minimum": None}
@@ -103,3 +105,14 @@ def test_a_way_back_after_the_end_keeps_the_pace_and_neither_rests_nor_asks() ->
     policy = Policy(strategy="resourceutil", stages=stages)
     assert unrested(policy) == Policy(strategy="resourceutil", stages=[2, "100%"])
     assert unrested(Policy(strategy="availability", ratio=5)).ratio == 5
+
+
+@pytest.mark.parametrize("strategy", ["rolling", "availability"])
+def test_a_rollback_is_held_by_no_gate_which_what_it_leaves_would_fail(strategy: str) -> None:
+    gate = {"name": "errors", "http": "http://gate.test/"}
+    stages = [{"to": 1, "bake": 60, "gates": ["errors"]}, {"to": "100%", "approve": True}]
+    policy = msgspec.convert({"strategy": strategy, "stages": stages, "gates": [gate]}, Policy)
+    found = unrested(policy)
+    assert found.gates == []
+    assert all(staged(stage) == Stage(to=staged(stage).to) for stage in found.stages)
+    check_policy(found, "rollout")
