@@ -23,7 +23,8 @@ from store.errors import InputInvalid
 class Surroundings:
     """What a service's keys refer to: the document, its project's name and folder, files and variables.
 
-    ``warnings``: what people should know of the keys that were read.
+    ``awaited``: services that another one waits for until they have completed, with that one. ``warnings``:
+    what people should know of the keys that were read.
     """
 
     document: schema.Project
@@ -31,6 +32,7 @@ class Surroundings:
     folder: str
     files: Files
     env: Mapping[str, str]
+    awaited: Mapping[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
 

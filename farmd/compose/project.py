@@ -90,7 +90,7 @@ def _project(
     document = msgspec.structs.replace(document, services=active)
     given = name or env.get("COMPOSE_PROJECT_NAME", "")
     project = valid_name(given, "project's name") if given else _named(document.name, loaded.folder)
-    around = Surroundings(document, project, loaded.folder, files, env)
+    around = Surroundings(document, project, loaded.folder, files, env, _awaited(document))
     specs = {}
     after = {}
     for key in sorted(document.services):
@@ -108,6 +108,15 @@ def _project(
         together=_together(document, specs),
         warnings=(*loaded.warnings, *remarks, *around.warnings),
     )
+
+
+def _awaited(document: schema.Project) -> dict[str, str]:
+    return {
+        awaited: name
+        for name, service in document.services.items()
+        for awaited, dependency in service.depends_on.items()
+        if CONDITIONS.get(dependency.condition) == "completed"
+    }
 
 
 def _external(document: schema.Project, specs: Mapping[str, ServiceSpec], project: str) -> frozenset[str]:

@@ -76,7 +76,7 @@ def service_spec(name: str, said: schema.Service, around: Surroundings) -> Servi
         security_options=said.security_opt,
         log=_log(where, said.logging),
         health=_health(where, said.healthcheck, around),
-        restart=_restart(where, said, around),
+        restart=_restart(where, name, said, around),
         stop=Stop(signal=said.stop_signal.removeprefix("SIG") or "TERM", grace=said.stop_grace_period),
         mounts=mounts,
         configs=config_mounts,
@@ -202,19 +202,29 @@ def _log(where: str, said: schema.Logging) -> LogDriver | None:
     return LogDriver(options=limits)
 
 
-def _restart(where: str, said: schema.Service, around: Surroundings) -> Restart:
+def _restart(where: str, name: str, said: schema.Service, around: Surroundings) -> Restart:
+    """When it is started again: always if nobody says, but not what another service waits to end."""
+    awaited = around.awaited.get(name, "")
     policy = said.deploy.restart_policy
     if policy is not None:
         if said.restart:
             around.warnings.append(f"{where}.restart is ignored: deploy.restart_policy stands beside it")
         condition = _one_of(where, "deploy.restart_policy.condition", policy.condition, _RESTART)
-        return Restart(initial=policy.delay, policy=condition)
-    found, colon, times = said.restart.partition(":")
+        found = Restart(initial=policy.delay, policy=condition)
+    else:
+        found = Restart(policy=_policy(where, said.restart or ("no" if awaited else ""), around))
+    if awaited and found.policy == "always":
+        refuse(f"{where}.restart", "always", f"no or on-failure: {awaited} waits until it has completed")
+    return found
+
+
+def _policy(where: str, text: str, around: Surroundings) -> Any:
+    found, colon, times = text.partition(":")
     if colon and (found != "on-failure" or not times.isdecimal()):
-        refuse(f"{where}.restart", said.restart, "always, unless-stopped, no, on-failure or on-failure:3")
+        refuse(f"{where}.restart", text, "always, unless-stopped, no, on-failure or on-failure:3")
     if colon:
         around.warnings.append(f"{where}.restart: the {times} is ignored: {ENDLESS}")
-    return Restart(policy=_one_of(where, "restart", found, _RESTART))
+    return _one_of(where, "restart", found, _RESTART)
 
 
 def _ports(where: str, said: schema.Service) -> list[PortSpec]:

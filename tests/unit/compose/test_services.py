@@ -432,6 +432,33 @@ def test_profiles_and_named_services(options: dict[str, Any], expected: list[str
     assert sorted(project(PROFILES, **options).services) == expected
 
 
+JOB = (
+    "services: {a: {image: x, depends_on: {b: {condition: service_completed_successfully}}}, b: {image: y%s}}"
+)
+
+
+@pytest.mark.parametrize(
+    ("keys", "policy"),
+    [
+        ("", "never"),
+        (", restart: on-failure", "on-failure"),
+        (", deploy: {restart_policy: {condition: none}}", "never"),
+    ],
+)
+def test_what_another_service_waits_to_complete_is_not_started_again(keys: str, policy: str) -> None:
+    found = project(JOB % keys).services
+    assert (found["b"].container.restart.policy, found["a"].container.restart.policy) == (policy, "always")
+
+
+@pytest.mark.parametrize("keys", ["restart: always", "deploy: {restart_policy: {condition: any}}"])
+def test_what_never_ends_cannot_be_waited_for(keys: str) -> None:
+    expected = (
+        r"services\.b\.restart: found 'always', expected no or on-failure: a waits until it has completed"
+    )
+    with pytest.raises(InputInvalid, match=expected):
+        project(JOB % f", {keys}")
+
+
 def test_what_comes_before_a_service_and_what_it_must_be() -> None:
     assert project(PROFILES, profiles=["dev"]).after == {
         "web": {"db": "healthy"},
