@@ -23,7 +23,7 @@ from rich.console import Console
 from farmd.dev import tree
 from farmd.dev.cluster import Cluster, ClusterFailed
 from farmd.dev.plan import environment
-from farmd.dev.scene import ANSWER_SECONDS, Scene, Seen, look
+from farmd.dev.scene import ANSWER_SECONDS, Scene, greets, has, look, runs
 from farmd.dev.visits import Visits
 from farmd.overview import PodRow
 from farmd.runtime.clock import SystemClock
@@ -82,7 +82,7 @@ class Demo:
 
         self.say(f"meanwhile {alive} goes on: scale {kept} to 5")
         await self.farmctl("rc", "set-replicas", kept, "5")
-        await self.until(f"{kept} runs five times", lambda scene: _is(scene, kept, 5))
+        await self.until(f"{kept} runs five times", lambda scene: has(scene, kept, 5))
         await self._kill_a_workload(kept)
         await self._roll(kept)
         await self._await_takeover(alive, orphans, killed_at)
@@ -99,7 +99,7 @@ class Demo:
         for number in range(2, MOST_CONTROLLERS + 1):
             await self.farmctl("rc", "create", "-f", "-", text=_another(number))
             name = f"hello-{number}"
-            scene = await self.until(f"{name} runs", lambda scene, name=name: _runs(scene, name))  # type: ignore[misc]
+            scene = await self.until(f"{name} runs", lambda scene, name=name: runs(scene, name))  # type: ignore[misc]
             if len({seen.owner for seen in scene.controllers.values()}) == 2:
                 return scene
         raise StepFailed(f"one farm owns all of {MOST_CONTROLLERS} controllers")
@@ -115,7 +115,7 @@ class Demo:
             await self.farmctl("rc", "update", "-f", "-", "--wait", text=_broken(), code=REVERTED)
         finally:
             visitor.cancel()
-        await self.until(f"{name} runs the second version", lambda scene: _greets(scene, name))
+        await self.until(f"{name} runs the second version", lambda scene: greets(scene, name))
         self.note(visits.told())
         if visits.failed or not visits.answers["hello again"]:
             raise StepFailed(f"clients of {name}: {visits.told()}")
@@ -138,7 +138,7 @@ class Demo:
         if after != before:
             raise StepFailed(f"the takeover touched pods: {before} became {after}")
         await self.farmctl("rc", "set-replicas", orphans[0], "3")
-        await self.until(f"{alive} works on {orphans[0]}", lambda scene: _is(scene, orphans[0], 3))
+        await self.until(f"{alive} works on {orphans[0]}", lambda scene: has(scene, orphans[0], 3))
 
     async def _pods(self, names: list[str]) -> list[PodRow]:
         scene = await self._look()
@@ -239,21 +239,6 @@ def _broken() -> str:
     document = yaml.safe_load(SECOND.read_text())
     document["pod"]["args"] = [text.replace("200", "500") for text in document["pod"]["args"]]
     return yaml.safe_dump(document)
-
-
-def _greets(scene: Scene, name: str) -> bool:
-    """Whether every pod of a controller is of the second version."""
-    seen = scene.controllers[name]
-    return seen.converged and all(text.startswith("hello again") for text in seen.answers.values())
-
-
-def _runs(scene: Scene, name: str) -> bool:
-    return scene.controllers[name].owner != "" and scene.controllers[name].converged
-
-
-def _is(scene: Scene, name: str, replicas: int) -> bool:
-    seen: Seen = scene.controllers[name]
-    return seen.desired == replicas and seen.converged
 
 
 def _short(argument: str) -> str:

@@ -106,3 +106,20 @@ async def answer(http: aiohttp.ClientSession, pod: PodRow) -> str:
             return (await response.text()).strip() if response.status == 200 else ""
     except (aiohttp.ClientError, TimeoutError):
         return ""
+
+
+def greets(scene: Scene, name: str) -> bool:
+    """Whether every pod of a controller is of the second version."""
+    seen = scene.controllers[name]
+    return seen.converged and all(text.startswith("hello again") for text in seen.answers.values())
+
+
+def runs(scene: Scene, name: str) -> bool:
+    """Whether a farm has a controller, which is converged."""
+    return scene.controllers[name].owner != "" and scene.controllers[name].converged
+
+
+def has(scene: Scene, name: str, replicas: int) -> bool:
+    """Whether a controller is converged at so many replicas."""
+    seen = scene.controllers[name]
+    return seen.desired == replicas and seen.converged
