@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from farmd.cli.changes import ask
 from farmd.cli.invocation import Invocation
+from farmd.cli.log_stream import Wanted, stream
 from farmd.cli.noun_edit import going_on
 from farmd.cli.output import document, emit
 from farmd.cli.progress import progress
@@ -18,14 +19,16 @@ from farmd.deploy.deployment import Deployment
 from farmd.deploy.goals import settings_of
 from farmd.deploy.holders import taken_over, told
 from farmd.deploy.waiting import Stale
-from farmd.runtime.errors import EndedOtherwise
-from store.errors import Conflict, Locked
+from farmd.runtime.errors import EndedOtherwise, FarmdError
+from store.errors import Conflict, Locked, StoreError
 
 if TYPE_CHECKING:
     pass
 
 TRIES = 3
 CHANGES_ARE_DUE = 3
+LOGS, LINES = 3, 10
+"""Of how many failed pods the last lines are shown, and how many lines."""
 
 Planned = Callable[[Deployment], Awaitable[list[str]]]
 
@@ -86,10 +89,27 @@ async def _run(invocation: Invocation, deployment: Deployment) -> None:
             await deployment.run(settings.timeout, report)
     except Stale:
         raise
-    except EndedOtherwise:
+    except EndedOtherwise as error:
         _result(invocation, deployment, name, "failed")
+        await _last_lines(invocation, error.fields.get("failed", ())[:LOGS])
         raise
     _result(invocation, deployment, name, "done")
+
+
+async def _last_lines(invocation: Invocation, failed: Sequence[tuple[str, str]]) -> None:
+    """What the pods that failed wrote last."""
+    if invocation.settings.quiet:
+        return
+    wanted = Wanted(follow=False, lines=LINES, previous=False, since=None, timestamps=False)
+    for node, instance in failed:
+        try:
+            await stream(invocation, node, instance, wanted, prefix=f"{node}/{instance}: ", write=_to_stderr)
+        except (FarmdError, StoreError) as error:
+            invocation.say(f"{node}/{instance}: {clean(str(error))}")
+
+
+def _to_stderr(text: bytes) -> None:
+    click.echo(text, nl=False, err=True)
 
 
 def _rehearse(invocation: Invocation, deployment: Deployment, title: str) -> None:

@@ -68,10 +68,21 @@ class Wanted(NamedTuple):
         )
 
 
+def _to_stdout(text: bytes) -> None:
+    sys.stdout.buffer.write(text)
+    sys.stdout.buffer.flush()
+
+
 async def stream(
-    invocation: Invocation, node: str, instance: str, wanted: Wanted, *, prefix: str = ""
+    invocation: Invocation,
+    node: str,
+    instance: str,
+    wanted: Wanted,
+    *,
+    prefix: str = "",
+    write: Callable[[bytes], None] = _to_stdout,
 ) -> None:
-    """Write what a pod wrote to stdout; with a prefix before each line.
+    """Write what a pod wrote, to stdout unless ``write`` says otherwise; with a prefix before each line.
 
     Raises:
         AgentUnavailable: its node's agent is absent or does not answer. NotFound: the pod has no logs, or
@@ -90,7 +101,7 @@ async def stream(
     if wanted.follow and unstarted:
         invocation.say(f"{unstarted}; waiting for its output")
     try:
-        wrote = await _read(url, params, node, instance, prefix.encode())
+        wrote = await _read(url, params, node, instance, prefix.encode(), write)
     except (aiohttp.ClientError, TimeoutError) as error:
         raise AgentUnavailable(
             f"node {node!r}: its agent does not answer at {view.agent.address}: {reason(error)}"
@@ -113,8 +124,15 @@ async def _unstarted(invocation: Invocation, node: str, instance: str) -> str:
     return f"pod {node}/{instance} has not started yet{why}"
 
 
-async def _read(url: str, params: dict[str, str], node: str, instance: str, prefix: bytes) -> bool:
-    """Write the agent's answer to stdout; whether it was anything."""
+async def _read(
+    url: str,
+    params: dict[str, str],
+    node: str,
+    instance: str,
+    prefix: bytes,
+    write: Callable[[bytes], None],
+) -> bool:
+    """Write the agent's answer; whether it was anything."""
     limits = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=None if "follow" in params else 30)
     async with aiohttp.ClientSession(timeout=limits) as http, http.get(url, params=params) as response:
         if response.status == 404:
@@ -134,16 +152,11 @@ async def _read(url: str, params: dict[str, str], node: str, instance: str, pref
         async for chunk in response.content.iter_any():
             wrote = wrote or bool(chunk)
             if not prefix:
-                _write(chunk)
+                write(chunk)
                 continue
             # Lines of several pods alternate, and none is split.
             *whole, rest = (rest + chunk).split(b"\n")
-            _write(b"".join(prefix + line + b"\n" for line in whole))
+            write(b"".join(prefix + line + b"\n" for line in whole))
         if rest:
-            _write(prefix + rest + b"\n")
+            write(prefix + rest + b"\n")
         return wrote
-
-
-def _write(text: bytes) -> None:
-    sys.stdout.buffer.write(text)
-    sys.stdout.buffer.flush()

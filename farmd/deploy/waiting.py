@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from farmd import overview
@@ -20,6 +21,8 @@ ASKED = {"deployment.rollback": "reverted"}
 """How a deployment ends if it ends as was asked; otherwise it is done."""
 ENDINGS = ("done", "reverted", "stale", "abandoned")
 HOUR = 3600.0
+_FAILED = re.compile(r"(?:^|; )[^:;\s]+: ([^/:;\s]+)/([^/:;\s]+): ")
+"""Node and instance of the pod that failed, in ``web: m1/web~0: exited with code 1; …``."""
 
 
 class Stale(EndedOtherwise):
@@ -76,6 +79,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
     raise kind(
         f"deployment {change.name!r} was {_words(ending)}{why}",
         hint=f"farmctl audit list --item {change.name}",
+        failed=_FAILED.findall(over.reason),
     )
 
 

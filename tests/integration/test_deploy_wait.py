@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from store import codec
 from store.deployments import Deployment
+from store.nodes import Agent
 from store.services import Service
 from tests.farmctl import Farmctl, Result
 from tests.fleet import Cluster, RunningFarm, cluster_on, eventually, start_farm
@@ -89,6 +93,24 @@ async def shop(consul_dev: str, tmp_path: Path) -> AsyncIterator[Shop]:
         await made.stops()
 
 
+@asynccontextmanager
+async def logs_of(shop: Shop, text: str) -> AsyncIterator[None]:
+    """The agents of both machines answer that all pods wrote this."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=text)
+
+    app = web.Application()
+    app.router.add_get("/v1/pods/{pod}/logs", answer)
+    async with TestServer(app) as server:
+        for name in ("m1", "m2"):
+            said = Agent(
+                node=name, version="1", features=["runtime.container"], address=f"127.0.0.1:{server.port}"
+            )
+            await shop.cluster.put(shop.cluster.keys.agent(name), said)
+        yield
+
+
 async def test_a_deploy_in_a_pipe_ends_with_its_services_released(shop: Shop) -> None:
     shop.web("1")
     result = await shop.deploy()
@@ -122,12 +144,14 @@ async def test_a_version_that_fails_exits_9_with_the_reason_and_the_old_one_back
     await shop.deploy()
     good = (await shop.services())["web"].version
     shop.web("2")
-    waiting = asyncio.create_task(shop.deploy())
-    await eventually(shop.deployments, what="the deployment")
-    await shop.broken_from_now()
-    result = await waiting
+    async with logs_of(shop, "no such table\n"):
+        waiting = asyncio.create_task(shop.deploy())
+        await eventually(shop.deployments, what="the deployment")
+        await shop.broken_from_now()
+        result = await waiting
     assert result.code == 9, result
     assert "was rolled back: web: " in result.err
+    assert "/web~1: no such table\n" in result.err
     web = (await shop.services())["web"]
     assert (web.version, web.history[0].result) == (good, "reverted")
     assert good is not None

@@ -68,8 +68,9 @@ async def test_another_end_is_an_error_with_its_reason(how: str, error: type[Exc
         deployment = await planned(call)
         await deployment.submit()
         await ends(call, how, "web: m1/web~0: exited with code 1")
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=told) as raised:
             await deployment.run(10.0, lambda _: None)
+        assert getattr(raised.value, "fields", {})["failed"] == [("m1", "web~0")]
 
 
 async def test_what_is_not_over_in_time_is_an_error_and_goes_on() -> None:
