@@ -92,8 +92,8 @@ class Collector(Client):
         self.hooked = f"{machine}/{instance}"
 
     async def create_volume(self, machine: str, volume: VolumeSpec) -> None:
-        """A volume belongs to no pod: ``farmd.deploy.turns`` notes it."""
-        raise NotImplementedError("volumes are noted by farmd.deploy.turns")
+        """A volume belongs to no pod: ``farmd.deploy.volumes`` notes it."""
+        raise NotImplementedError("volumes are noted by farmd.deploy.volumes")
 
     def repair(self, places: Iterable[Place]) -> None:
         """Write intents again that were lost or altered, but those of pods that change besides."""

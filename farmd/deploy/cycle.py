@@ -54,7 +54,7 @@ def next_cycle(reading: Reading) -> Cycle:
         return Cycle(after=DRAFT_SECONDS - reading.idle)
     if not state.begun:
         return _beginning(reading)
-    if all(sight.over for sight in reading.sights.values()):
+    if all(sight.over for sight in reading.sights.values()) and not any(_returns(reading)):
         return _ending(reading)
     if reading.planned is not None and reading.planned.volumes and not reading.paused:
         return Cycle(action="volumes", volumes=reading.planned.volumes[:VOLUMES_AT_ONCE])
@@ -113,7 +113,7 @@ def _decided(reading: Reading) -> tuple[Step, ...]:
     """The step of each service; what people ask for comes before what the pods say."""
     assert reading.shot is not None
     record = reading.stored.record
-    if record.ask == "rollback" and (found := tuple(_turned(reading, BY_HAND))):
+    if record.ask == "rollback" and (found := (*_turned(reading, BY_HAND), *_returns(reading))):
         return found
     if not record.atomic or reading.paused:
         return decide(reading.shot)
@@ -128,6 +128,16 @@ def _turned(reading: Reading, why: str) -> Iterator[Step]:
     for sight in reading.sights.values():
         if not (sight.over or sight.goal.back):
             yield Step(service=sight.said.name, turn="skip" if sight.state is None else "back", reason=why)
+
+
+def _returns(reading: Reading) -> Iterator[Step]:
+    """Services that were released already and are to become what they were, because a person said so."""
+    if reading.stored.record.ask != "rollback":
+        return
+    for sight in reading.sights.values():
+        released = sight.over and sight.owner is not None and not sight.said.superseded
+        if released and not sight.goal.back:
+            yield Step(service=sight.said.name, turn="back", reason=BY_HAND)
 
 
 def _together(shot: Snapshot) -> tuple[Step, ...]:

@@ -86,13 +86,14 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What to do of one service now: changes of pods, or a turn; else what it waits for."""
+    """What to do of one service now: changes of pods, or a turn; else what it waits for (``short``: room)."""
 
     service: str
     operations: tuple[Operation, ...] = ()
     repairs: tuple[Place, ...] = ()
     turn: Turn = ""
     reason: str = ""
+    short: bool = False
 
 
 def decide(shot: Snapshot) -> tuple[Step, ...]:
@@ -154,7 +155,7 @@ def _step(goal: Goal, state: ClusterState) -> Step:
     try:
         plan = _plan(goal, state)
     except NoMachine as error:
-        return Step(service=name, repairs=goal.altered, reason=error.message)
+        return Step(service=name, repairs=goal.altered, reason=error.message, short=True)
     hooks = [each for each in plan if isinstance(each, RunPreDeployOperation)]
     if hooks and goal.hook != "done" and not goal.back:
         waiting = "its hook runs" if goal.hook == "running" else ""
@@ -163,11 +164,10 @@ def _step(goal: Goal, state: ClusterState) -> Step:
         )
     operations = _allowed(goal, [each for each in plan if each not in hooks])
     if operations or goal.altered:
-        return Step(service=name, operations=operations, repairs=goal.altered)
+        return Step(service=name, operations=operations, repairs=goal.altered, short=bool(plan.short))
     if len(plan) > len(hooks) or plan.short:
-        return Step(
-            service=name, reason="; ".join(plan.short) or "waits until its new pods have proven themselves"
-        )
+        reason = "; ".join(plan.short) or "waits until its new pods have proven themselves"
+        return Step(service=name, reason=reason, short=bool(plan.short))
     if goal.unproven:
         return Step(service=name, reason="waits until its new pods have proven themselves")
     return Step(service=name, turn="release")

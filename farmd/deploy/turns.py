@@ -6,7 +6,6 @@ names its owner, its version and the deployment that holds it in the same transa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,9 +14,7 @@ from farmd.commands.mutation import Call, Guard, holder_told
 from farmd.commands.remains import pods_left
 from farmd.commands.specs import changed
 from farmd.deploy import owners
-from farmd.deploy.model import VolumeDriver, VolumeOptions, VolumeSpec
 from farmd.deploy.noun import owner_noun
-from farmd.deploy.operations import CreateVolumeOperation
 from farmd.deploy.sights import Reading, Sight, turned
 from farmd.farm.writer import Write
 from farmd.kinds import title
@@ -29,11 +26,8 @@ from store.families import FAMILIES
 from store.locks import Holder
 from store.manifests import Manifest
 from store.named import NamedRecords
-from store.nodes import Node, NodeRecords, NodeStore, NodeVolume
 from store.operations import Operation
 from store.services import Revision, Service, ServiceStore, Version
-from store.volumes import KIND as VOLUMES
-from store.volumes import claim, with_volume
 from store.work import Work
 
 KEPT_REVISIONS = 10
@@ -130,6 +124,31 @@ async def back(context: Context, reading: Reading, sight: Sight, why: str) -> Wr
     return [*writes, rewritten(context, sight, standing, **fields)]
 
 
+async def take_back(context: Context, reading: Reading, sight: Sight, why: str) -> Writes | str:
+    """Take a service again that was released already, for its way back; one that others changed since stays
+    as it is.
+    """
+    record, goal = reading.stored.record, sight.said
+    assert sight.state is not None
+    service = await _services(context).get(goal.service)
+    state = replace(sight.state, back=True, failure=why, since=context.clock.now())
+    if service.record.deployment or service.record.version != goal.wanted:
+        return [noted_goal(context, record.id, goal.service, replace(state, failure="it was changed since"))]
+    joined = replace(service.record, deployment=record.id)
+    taken = replace(state, phase="taken", started=sum(pod.available for pod in sight.pods.values()))
+    version, standing = turned(goal, taken), await owner(context, sight)
+    if standing is None:
+        return f"{goal.owner} is gone"
+    fields: dict[str, Any] = {}
+    if version is not None:
+        fields = owners.wishes(goal, version, await context.manifests.get(version.manifest))
+    writes: Writes = [
+        noted_goal(context, record.id, goal.service, taken, halted=""),
+        _services(context).replace(service, joined),
+    ]
+    return await _taken(context, reading, sight, standing, fields, writes)
+
+
 # -- release ------------------------------------------------------------------------------------
 async def release(context: Context, reading: Reading, sight: Sight) -> Writes | str:
     """Hand the owner back, and let the service be what it has become; or take all of it away."""
@@ -169,7 +188,12 @@ def revised(
         by=record.by,
     )
     after = replace(after, history=[entry, *service.history][:KEPT_REVISIONS])
-    return after if failed else replace(after, version=wanted, revision=number)
+    if not failed:
+        return replace(after, version=wanted, revision=number)
+    if service.version == sight.version:
+        return after
+    known = [each.number for each in service.history if each.version == sight.version]
+    return replace(after, version=sight.version, revision=max(known, default=service.revision))
 
 
 async def _removed(
@@ -214,55 +238,6 @@ async def freed(context: Context, deployment: str, goal: Goal) -> Writes:
             record = replace(standing.record, **owners.handed_back(standing.record))
             writes.append(Write.over(standing.key, record, standing, context.caches.tree(FAMILIES[family])))
     return writes
-
-
-# -- volumes ------------------------------------------------------------------------------------
-async def volumes(context: Context, reading: Reading, made: Sequence[CreateVolumeOperation]) -> Writes:
-    """Note volumes on their machines; no two deployments make one volume on two of them (R12)."""
-    standing, claimed = await _nodes(context, made), set[str]()
-    writes = list[Write | Operation]()
-    changed_nodes = dict[str, Node]()
-    for each in made:
-        name = each.volume.volume_name
-        node = changed_nodes.get(each.machine, standing[each.machine].record)
-        volume = _volume(each.volume, _mounting(reading, name))
-        changed_nodes[each.machine] = with_volume(node, name, volume)
-        if name not in claimed:
-            claimed.add(name)
-            writes.append(claim(context.keys, name, each.machine, await _known(context, reading, name)))
-    for machine, record in sorted(changed_nodes.items()):
-        key = context.keys.node(machine)
-        writes.append(Write.over(key, record, standing[machine].node, context.caches.nodes))
-    return writes
-
-
-async def _nodes(context: Context, made: Sequence[CreateVolumeOperation]) -> dict[str, NodeRecords]:
-    store, names = NodeStore(context.client, context.keys), {each.machine for each in made}
-    return {name: await store.get(name) for name in sorted(names)}
-
-
-async def _known(context: Context, reading: Reading, name: str) -> int:
-    """The index of a volume's name where the plan saw the volume on some node; 0: it saw it on none.
-
-    A node that got it since the plan must make the claim fail (``store.volumes``).
-    """
-    if reading.shot is None or not reading.shot.state.having(name):
-        return 0
-    entry = await context.client.read(context.keys.name(VOLUMES, name))
-    return entry.modify_index if entry is not None else 0
-
-
-def _mounting(reading: Reading, name: str) -> str:
-    """The id of the first service that mounts a volume."""
-    specs = ((sight.said.service, sight.goal.spec) for sight in reading.sights.values())
-    mounted = (ident for ident, spec in specs if spec and name in {v.volume_name for v in spec.mounted()})
-    return next(mounted, "")
-
-
-def _volume(spec: VolumeSpec, service: str) -> NodeVolume:
-    options = spec.volume or VolumeOptions()
-    driver = options.driver or VolumeDriver()
-    return NodeVolume(driver=driver.name, options=driver.options, labels=options.labels, service=service)
 
 
 # -- records ------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from farmd.deploy import changes, report, turns
+from farmd.deploy import changes, report, turns, volumes
 from farmd.deploy.alarms import Alarms
 from farmd.deploy.cycle import LOOK_AGAIN_SECONDS, Cycle, next_cycle
 from farmd.deploy.decide import Step
@@ -91,7 +91,7 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
 
     def decided(self, snapshot: Reading, plan: Cycle) -> None:
         """Whatever makes room wakes it while places are missing."""
-        self.context.fleet.unschedulable(self.claim.item, any(step.reason for step in plan.told))
+        self.context.fleet.unschedulable(self.claim.item, any(step.short for step in plan.told))
 
     async def alert(self, snapshot: Reading, plan: Cycle) -> float | None:
         """A service that waits for a person, or makes no progress."""
@@ -134,7 +134,7 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
         return GO_ON
 
     async def _volumes(self, reading: Reading, plan: Cycle) -> Outcome:
-        writes = await turns.volumes(self.context, reading, plan.volumes)
+        writes = await volumes.noted(self.context, reading, plan.volumes)
         made = "; ".join(map(str, plan.volumes))
         audit = self.audit("deployment.volumes", made, name=reading.stored.record.name)
         await self.writer.commit(*self.stands(), *writes, audit)
@@ -152,7 +152,8 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
             taken = await turns.take(self.context, reading, sight)
             return await self._turned(reading, sight, "take", "", taken)
         if step.turn in ("back", "skip"):
-            back = await turns.back(self.context, reading, sight, step.reason)
+            turn = turns.back if sight.state.phase == "taken" else turns.take_back
+            back = await turn(self.context, reading, sight, step.reason)
             return await self._turned(reading, sight, "back", step.reason, back)
         if step.turn == "release":
             released = await turns.release(self.context, reading, sight)

@@ -232,3 +232,15 @@ def test_r19_mass_ill_health_holds_no_way_back(standing: Deploying) -> None:
     freeze(standing, "deployments", "health: more than 50% of the instances fail")
     standing.ended(ident, "reverted")
     standing.whole(spec())
+
+
+def test_a_rollback_by_hand_also_takes_back_what_was_released_already(standing: Deploying) -> None:
+    """The other service never gets as far as its first pod."""
+    waits = {"db": {"after": {"nobody": "healthy"}}}
+    ident = standing.deploy(spec(image=SECOND), spec("db", SECOND, replicas=1), spec("new"), goals=waits)
+    standing.until(lambda: standing.service().revision == 2 and not standing.service("new").deployment)
+    standing.say(ident, ask="rollback")
+    standing.ended(ident, "reverted")
+    standing.whole(spec())
+    assert standing.service().revision == 1
+    assert set(standing.scene.sight.services) == {"web", "db"}
