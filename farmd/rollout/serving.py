@@ -24,7 +24,8 @@ from store.rcs import ReplicationController
 from store.rollouts import Ending, Rollout
 from store.services import NOUN, Service, ServiceStore, naming, reference
 
-# They share the transaction of a rollout's end with everything that ends.
+# They share the transaction of a rollout's end with everything that ends. What people made by hand beyond
+# that is written before it.
 MOST_SERVICES, MOST_CHANGED = 10, 30
 
 Changes = Sequence[tuple[Stored[Service], list[str]]]
@@ -142,7 +143,8 @@ def _only_port(name: str, manifest: Manifest) -> str:
 
 # -- while it lasts -----------------------------------------------------------------------------
 async def to_turn(client: KeyReader, keys: Keys, rollout: Rollout, action: Action, *, back: bool) -> Changes:
-    """What a turn changes of services: a switch all, and a take those that were made since the beginning.
+    """What a turn changes of services: a switch all, the rollout's own as the last one, and a take those that
+    were made since the beginning.
 
     Raises:
         NotFound, RecordInvalid: the rollout's own service is gone, so nothing can be switched.
@@ -155,7 +157,7 @@ async def to_turn(client: KeyReader, keys: Keys, rollout: Rollout, action: Actio
         return [(each, active) for each, active in wanted if active != each.record.active]
     own = await ServiceStore(client, keys).get(rollout.service)
     gone, stays = (new, old) if back else (old, new)
-    switching = [own, *(each for each in found if each.key != own.key)]
+    switching = [*(each for each in found if each.key != own.key), own]
     return [(each, switches(each.record.active, gone, stays)) for each in switching]
 
 
@@ -168,11 +170,8 @@ async def to_end(
 
 
 async def _found(client: KeyReader, keys: Keys, rollout: Rollout) -> list[Stored[Service]]:
-    """The services that name one of the controllers, as they are now; what does not decode is left alone.
-
-    At most so many: people made more by hand, and the rollout is to end all the same.
-    """
-    return naming(await ServiceStore(client, keys).list(), *sides(rollout))[:MOST_CHANGED]
+    """The services that name one of the controllers, as they are now; what does not decode is left alone."""
+    return naming(await ServiceStore(client, keys).list(), *sides(rollout))
 
 
 def written(client: KeyReader, keys: Keys, changes: Changes) -> list[Operation]:

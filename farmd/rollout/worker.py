@@ -162,6 +162,7 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
             return await self._end(reading, turn, plan)
         back, told = reading.snapshot.back, report.told(turn)
         services = await serving.to_turn(context.client, context.keys, rollout, turn.action, back=back)
+        services = await self._fitting(rollout, services)
         if services:
             told |= {"services": ",".join(sorted(each.record.name for each, _ in services))}
         audit = self.audit(f"rollout.{turn.action}", turn.reason, name=rollout.name, after=told)
@@ -171,6 +172,16 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         if plan.fault:
             await self.status.incidents.tell(self._alarms.failed(rollout, plan.fault))
         return Outcome("after", 0.0)
+
+    async def _fitting(self, rollout: Rollout, services: serving.Changes) -> serving.Changes:
+        """The changes that have room in the transaction of a turn; those before them are written now."""
+        while len(services) > serving.MOST_CHANGED:
+            first, services = services[: serving.MOST_CHANGED], services[serving.MOST_CHANGED :]
+            names = ",".join(sorted(each.record.name for each, _ in first))
+            audit = self.audit("rollout.services", "", name=rollout.name, after={"services": names})
+            writes = serving.written(self.context.client, self.context.keys, first)
+            await self.writer.commit(*self.stands(), *writes, audit)
+        return services
 
     def _time(self, shot: Snapshot, turn: Turn, plan: Plan) -> None:
         """Observe how long a step took that this turn ends."""
@@ -203,6 +214,7 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         stay = reading.records.keys() - {actions.goes(rollout, turn.outcome)}
         client, keys = self.context.client, self.context.keys
         services = await serving.to_end(client, keys, rollout, turn.outcome, stay)
+        services = await self._fitting(rollout, services)
         writes = actions.end(reading, turn, self.context, known, services, over)
         await self.writer.commit(*self.stands(), *writes, audit)
         for key in self.status.incidents.open() if stay else ():

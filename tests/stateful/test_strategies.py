@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from farmd.nodes import commands as node_commands
 from farmd.rollout import commands
 from farmd.services import commands as service_commands
 from store.rollouts import Rollout
+from tests.stateful.fleet import KEYS
 from tests.stateful.rolling import Rolling
 from tests.stateful.scene import Scene
 from tests.stateful.test_rollouts import count_of, fall
@@ -31,6 +33,32 @@ def served(scene: Scene) -> Rolling:
     rolling = Rolling(scene, pod_ports={"http": {"port": 0}})
     assert rolling.ask(lambda: service_commands.create(scene.call, "shop", "http", ["web"]))
     return rolling
+
+
+@pytest.mark.parametrize("policy", [POLICIES[2], POLICIES[5]], ids=lambda policy: policy["strategy"])
+def test_t8_however_many_services_name_the_controller_each_names_the_new_one_in_the_end(
+    scene: Scene, policy: dict[str, Any]
+) -> None:
+    """People made seventy by hand after the beginning; one transaction has room for thirty."""
+    rolling = served(scene)
+    rollout = rolling.begin(**{**policy, "keep_old": 60})
+    kept = scene.read(KEYS.record("services", rollout.service))
+    assert kept is not None
+    for number in range(70):
+        made = {
+            "id": f"{number:016x}",
+            "name": f"more-{number}",
+            "port": "http",
+            "active": [f"rcs/{rolling.old}"],
+        }
+        scene.put(KEYS.record("services", made["id"]), json.dumps(made).encode())
+    rolling.until(lambda: rolling.ended, 400.0)
+    names = [
+        json.loads(each.value)["active"]
+        for key, each in scene.under(KEYS.tree("services")).items()
+        if not key.endswith("present")
+    ]
+    assert (len(names), {tuple(active) for active in names}) == (71, {(f"rcs/{rollout.new}",)})
 
 
 def halfway(rolling: Rolling, rollout: Rollout) -> bool:
