@@ -1,7 +1,7 @@
 """Services: a name for the pods that serve, whoever owns them at the moment.
 
 Those who route ask for the endpoints of a service: the address and the port of each available pod of its
-``active`` owners. A rollout changes ``active`` with the owners themselves, in one transaction.
+``active`` owners. What manages them changes ``active`` with the owners themselves, in one transaction.
 
 A service with a ``mode`` was deployed: it has one owner, which is a part of it, and every change of it is a
 deployment (``store.deployments``).

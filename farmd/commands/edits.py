@@ -2,7 +2,7 @@
 
 A kind describes its records in one ``farmd.commands.noun.Noun``, which adds the commands. What must never
 break: every edit names the version of the record that it was read at and respects its mutation lock (R13),
-and what a rollout manages is left alone (R14).
+and what is managed is left alone (R14).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Edits(Generic[S, T]):
         told: the fields that the audit and people are told of a new one.
         facts: what ``describe`` tells of a record and its status beside what all records have; of an owner
             of pods, its counts first.
-        membership: fields that only the rollout changes that manages a record (R14).
+        membership: fields that only a manager changes while there is one (R14).
         other_ways: commands beside ``update`` that change one, as the end of a hint.
     """
 

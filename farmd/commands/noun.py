@@ -74,7 +74,7 @@ class Noun(Edits[S, T]):
         Raises:
             InputInvalid: an owner of pods without ``now`` whose kind has no rollouts; or another pod id.
             NotFound: no record bears the name.
-            Conflict: a rollout manages it (R14), it is being deleted, or it is locked (R13).
+            Conflict: it is managed (R14), being deleted, or locked (R13).
         """
         if self.pods is not None and not (now or self.words.gradual):
             text = f"{self.words.many} have no rollouts, expected --now (replace in place)"
@@ -115,7 +115,7 @@ class Noun(Edits[S, T]):
         The new counter is higher than those of all its pods, also of pods that were restarted one by one.
 
         Raises:
-            Conflict: a rollout manages it (R14), it is being deleted, or it is locked (R13).
+            Conflict: it is managed (R14), being deleted, or locked (R13).
         """
         assert self.pods is not None
         stored, held = await self.editable(call, target, membership=True, fields={"restart"})

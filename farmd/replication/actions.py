@@ -63,7 +63,7 @@ def _bounded(units: list[tuple[Change, ...]]) -> list[tuple[Change, ...]]:
 
 
 def _guards(reading: Reading, plan: Plan, context: Context) -> list[Operation]:
-    """The checks besides the record. The rollout that manages an RC may hold its mutation lock."""
+    """The checks besides the record. What manages an RC may hold its mutation lock."""
     guards = _verdicts(reading, plan, context)
     if plan.step is None:
         return guards

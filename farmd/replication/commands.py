@@ -78,7 +78,7 @@ async def set_replicas(call: Call, target: str, replicas: int) -> Mutation:
 
     Raises:
         InputInvalid: a negative or absurd count.
-        Conflict: a rollout manages it (R14), it is being deleted, or it is locked (R13).
+        Conflict: it is managed (R14), being deleted, or locked (R13).
     """
     check_count(replicas, "replicas")
     stored, held = await RC.editable(call, target, membership=True)

@@ -178,7 +178,7 @@ class Reader(OwnerReader[Reading]):
         return dataclasses.replace(snapshot, offer=offer)
 
     async def _looked_at_lock(self, snapshot: Snapshot) -> Snapshot:
-        """Read the RC's mutation lock, by which moves and rollouts exclude each other."""
+        """Read the RC's mutation lock, by which moves and managers exclude each other."""
         entry = await self.context.client.read(self.context.keys.mutation_lock("rcs", self.item))
         if entry is None:
             return snapshot

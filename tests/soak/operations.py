@@ -119,12 +119,11 @@ class People:
             and rc.replicas_desired
             and not (rc.managed_by or rc.deleting or self._bad(dump, rc))
         }
-        many = [rc for rc in free.values() if rc.name == MANY]
         if not free:
             return False
+        many = [rc for rc in free.values() if rc.name == MANY]
         rc = many[0] if many and self._rng.random() < 0.6 else self._one(free)
-        served = any(f"rcs/{rc.id}" in each.active for each in words.services_of(dump).values())
-        policy = words.policy(rc.replicas_desired, served, self._fleet.smoke.address, self._rng)
+        policy = words.policy(rc, dump, self._fleet.smoke.address, self._rng)
         seconds = self._rng.choice((LASTING, LASTING, LASTING, MORTAL))
         await self._replace(RC, rc, dump, seconds, now=False, retry=True, rollout=policy)
         return True
@@ -142,11 +141,10 @@ class People:
 
     async def serve(self, dump: Dump) -> bool:
         """A service of a controller comes or goes; that of the many stays."""
-        rcs = {rc.id: rc for rc in dump.rcs.values() if rc.name in CONTROLLERS}
-        if not rcs:
-            return False
-        await self._commit(words.served(self._fleet.call, self._one(rcs).name, dump))
-        return True
+        names = sorted(rc.name for rc in dump.rcs.values() if rc.name in CONTROLLERS)
+        if names:
+            await self._commit(words.served(self._fleet.call, self._rng.choice(names), dump))
+        return bool(names)
 
     # -- owners of pods ------------------------------------------------------------------------
     async def create(self, dump: Dump) -> bool:
@@ -181,9 +179,8 @@ class People:
         if not rcs:
             return False
         rc = self._one(rcs)
-        await self._commit(
-            set_replicas(self._fleet.call, rc.name, self._rng.randint(0, self._most(rc.node_selector)))
-        )
+        count = self._rng.randint(0, self._most(rc.node_selector))
+        await self._commit(set_replicas(self._fleet.call, rc.name, count))
         return True
 
     async def update(self, dump: Dump) -> bool:

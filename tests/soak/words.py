@@ -11,6 +11,7 @@ from farmd.rollout import commands
 from farmd.rollout.scaling import scale
 from farmd.services import commands as services
 from store import codec
+from store.rcs import ReplicationController
 from store.rollouts import KIND, Rollout, RolloutStatus
 from store.services import Service
 from tests.fault.invariants import Dump
@@ -29,8 +30,10 @@ PORT = "http"
 WORDS = ("pause", "resume", "resume", "approve", "approve", "revert", "abort", "scale")
 
 
-def policy(total: int, served: bool, gate: str, rng: random.Random) -> dict[str, Any]:
-    """How the pods of a controller are to be rolled; ``served``: a service names it."""
+def policy(rc: ReplicationController, dump: Dump, gate: str, rng: random.Random) -> dict[str, Any]:
+    """How the pods of a controller are to be rolled; ``gate`` is the address that gates ask."""
+    total = rc.replicas_desired
+    served = any(f"rcs/{rc.id}" in each.active for each in services_of(dump).values())
     strategy = rng.choice(STRATEGIES if served else STRATEGIES[:4])
     found: dict[str, Any] = {"strategy": strategy, "progress_deadline": 30, "keep_old": 5}
     if strategy in ("rolling", "resourceutil"):
