@@ -58,6 +58,7 @@ async def carry_out(
             if detailed and deployment.aims:
                 raise click.exceptions.Exit(CHANGES_ARE_DUE)
             return
+        deployment.refuse_held()
         for line in _lines(deployment, title):
             invocation.say(line)
         if not deployment.aims:
@@ -117,6 +118,10 @@ def _rehearse(invocation: Invocation, deployment: Deployment, title: str) -> Non
         content = {"project": deployment.project, **_document(deployment)}
         emit(invocation, document("DeploymentPlan", content))
         return
+    if invocation.settings.output == "name":
+        for aim in deployment.aims:
+            click.echo(f"service/{aim.goal.name}")
+        return
     for line in _lines(deployment, title):
         click.echo(line)
 
@@ -126,7 +131,11 @@ def _lines(deployment: Deployment, title: str) -> list[str]:
     settings = settings_of(deployment.aims)
     shown = preview.lines(title, plan, deployment.wanted, len(scene.view), settings)
     held = taken_over(scene, [aim.goal.name for aim in deployment.aims])
-    over = [f"! takes {name} over from {told(holder)}" for name, holder in held.items()]
+    over = []
+    for name, holder in held.items():
+        takes = holder.resting or deployment.call.force
+        verb = f"takes {name} over from" if takes else f"{name} is changed by"
+        over.append(f"! {verb} {told(holder)}")
     return [clean(line) for line in [*shown[:-1], *over, *deployment.remarks, shown[-1]]]
 
 

@@ -45,8 +45,12 @@ async def live(call: Call, target: str) -> Stored[Deployment]:
     """
     try:
         return await DEPLOYMENT.records(call.client, call.keys).find(target)
-    except NotFound:
-        over = await ended(call, target)
+    except NotFound as error:
+        try:
+            over = await ended(call, target)
+        except NotFound:
+            hint = "farmctl deployment list shows those under way"
+            raise NotFound(error.message, id=target, hint=hint) from None
     how = over.action.partition(".")[2]
     text = f"deployment {target!r} is over since {rfc3339(over.at)}: {how}"
     raise NotFound(text, id=over.id, hint=f"farmctl audit list --item {over.name}")

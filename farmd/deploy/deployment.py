@@ -13,7 +13,7 @@ from farmd.commands.waiting import Report
 from farmd.deploy import commands, waiting
 from farmd.deploy.fingerprint import fingerprint
 from farmd.deploy.goals import Aim, aims
-from farmd.deploy.holders import refuse_foreign
+from farmd.deploy.holders import refuse_foreign, unless_held
 from farmd.deploy.images import pinned
 from farmd.deploy.ports import ImageResolverClient
 from farmd.deploy.project import ProjectPlan, Wanted, plan_project
@@ -66,6 +66,14 @@ class Deployment:
             services, self.warnings = await pinned(self.wanted.services, self.images, self.scene.services)
             self.wanted = replace(self.wanted, services=services)
         return self._planned()
+
+    def refuse_held(self) -> None:
+        """Refuse what ``submit`` would refuse, by what was read for the plan.
+
+        Raises:
+            Locked: another deployment changes one of the services.
+        """
+        unless_held(self.call, self.scene, [aim.goal.name for aim in self.aims])
 
     async def submit(self) -> Mutation:
         """Write what was planned last, for the farms to carry out.

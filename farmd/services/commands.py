@@ -20,7 +20,7 @@ from farmd.services.endpoints import Endpoint, Sighting, host
 from store import codec, manifests, operations
 from store.deployments import Deployment
 from store.entry import Entry, Stored
-from store.errors import Conflict, InputInvalid, RecordInvalid
+from store.errors import Conflict, InputInvalid, Locked, RecordInvalid
 from store.families import DEPLOYMENTS, FAMILIES, ROLLOUTS, owners, owns_pods
 from store.keys import is_sentinel, valid_name
 from store.named import NamedRecords, Owner
@@ -80,6 +80,7 @@ async def delete(call: Call, target: str) -> Mutation:
     if stands(stored.record):
         text = f"{NOUN} {stored.record.name!r} was deployed, and goes with its pods by a deployment"
         raise Conflict(text, id=stored.record.id)
+    free = await _free(call, stored.record)
     # A rollout that begins after the rollouts were read writes the record of an owner.
     there = [await _as_it_is(call, ref) for ref in stored.record.active if owns_pods(ref.partition("/")[0])]
     rollouts = await NamedRecords(call.client, call.keys, ROLLOUTS.name, Rollout, ROLLOUTS.name).list()
@@ -93,7 +94,26 @@ async def delete(call: Call, target: str) -> Mutation:
     held = await guard(call, KIND, stored.record.id, f"{NOUN} {stored.record.name!r}")
     before, after = {"exists": True, **held.before}, {"exists": False, **held.after}
     change = _change(stored.record, "delete", before=before, after=after, destructive=True)
-    return Mutation(change, (*held.operations, *there, *store.delete(stored)))
+    return Mutation(change, (*held.operations, *free, *there, *store.delete(stored)))
+
+
+async def _free(call: Call, service: Service) -> tuple[Operation, ...]:
+    """A check that no deployment changes a service (R13).
+
+    Raises:
+        Locked: one does.
+    """
+    if not service.deployment:
+        return ()
+    key = call.keys.record(DEPLOYMENTS.name, service.deployment)
+    if await call.client.read(key, mode="consistent") is not None:
+        by = title(DEPLOYMENTS.name, service.deployment[:8])
+        raise Locked(
+            f"{NOUN} {service.name!r} is changed by {by}",
+            holder=f"{DEPLOYMENTS.name}/{service.deployment}",
+            hint=f"farmctl deployment rollback {service.deployment[:8]} takes it back",
+        )
+    return (operations.check_not_exists(key),)
 
 
 def stands(service: Service) -> bool:

@@ -109,6 +109,9 @@ def test_who_deploys_second_is_told_the_holder_and_writes_nothing(farmctl: Farmc
     assert f"service 'db' is changed by deployment {first.name} of {first.by} since 20" in found.err
     assert "rolling" in found.err
     assert f'holder: "deployments/{first.id}"' in found.err
+    assert "update service" not in found.err, "a plan that nobody may carry out"
+    rehearsed = farmctl.ok("deploy", "-f", file(tmp_path), "--dry-run").out
+    assert f"! web is changed by deployment {first.name}" in rehearsed
     assert deployment(farmctl) == first
 
 

@@ -14,7 +14,7 @@ from farmd.runtime.clock import system_rng
 from store import codec, manifests
 from store.deployments import Deployment, Goal
 from store.keys import Keys
-from store.services import Revision
+from store.services import Revision, Service
 from tests.deploying import kept, machines, stands, write
 from tests.farmctl import Farmctl, put
 
@@ -110,6 +110,13 @@ def test_a_service_that_nothing_stands_of_is_deleted_at_once(farmctl: Farmctl) -
     assert farmctl.ok("service", "delete", "web", "-y").out.startswith("service/web deleted")
 
 
+def test_a_service_that_a_deployment_is_about_to_make_is_not_deleted(farmctl: Farmctl) -> None:
+    farmctl.ok("service", "run", "-n", "web", "-y", "--no-wait", f"web@sha256:{DIGEST}")
+    found = farmctl("service", "delete", "web", "-y")
+    assert (found.code, "service 'web' is changed by deployment/" in found.err) == (5, True)
+    assert [each.name for each in kept(farmctl, "services", Service)] == ["web"]
+
+
 @pytest.mark.parametrize("words", [("scale", "web", "3"), ("rollback", "web")])
 def test_what_no_deployment_made_is_told_apart(farmctl: Farmctl, words: tuple[str, ...]) -> None:
     farmctl.ok("service", "create", "web", "--port", "http")
@@ -187,7 +194,7 @@ def test_a_word_to_a_deployment_is_a_change_of_its_record(farmctl: Farmctl) -> N
     (now,) = kept(farmctl, "deployments", Deployment)
     assert now == replace(first, ask="rollback", resumed=1)
     refused = farmctl("deployment", "rollback", "nothing", "-y")
-    assert (refused.code, "nothing" in refused.err) == (4, True)
+    assert (refused.code, "deployment 'nothing' does not exist" in refused.err) == (4, True)
 
 
 def test_a_deployment_that_is_over_is_told_so(farmctl: Farmctl) -> None:
