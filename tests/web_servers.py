@@ -15,6 +15,13 @@ async def serving(handler: Handler, port: int = 0) -> AsyncIterator[str]:
     """A server on loopback that answers every path so; its address."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)
+    async with serving_app(app, port) as address:
+        yield address
+
+
+@asynccontextmanager
+async def serving_app(app: web.Application, port: int = 0) -> AsyncIterator[str]:
+    """A server on loopback with the routes of an application; its address."""
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)

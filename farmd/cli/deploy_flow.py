@@ -98,11 +98,12 @@ async def _run(invocation: Invocation, deployment: Deployment) -> None:
 
 
 async def _last_lines(invocation: Invocation, failed: Sequence[tuple[str, str]]) -> None:
-    """What the pods that failed wrote last."""
+    """What the pods that failed wrote last; one that stands was turned back in place and started since."""
     if invocation.settings.quiet:
         return
-    wanted = Wanted(follow=False, lines=LINES, previous=False, since=None, timestamps=False)
     for node, instance in failed:
+        stands = await invocation.client.read(invocation.keys.intent(node, instance)) is not None
+        wanted = Wanted(follow=False, lines=LINES, previous=stands, since=None, timestamps=False)
         try:
             await stream(invocation, node, instance, wanted, prefix=f"{node}/{instance}: ", write=_to_stderr)
         except (FarmdError, StoreError) as error:
