@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
 
 import click
 
 from farmd import overview
-from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
-from farmd.cli.noun_edit import converge
+from farmd.cli.noun_edit import saying
 from farmd.cli.options import command
 from farmd.cli.output import document, emit
 from farmd.cli.tables import clean
 from farmd.commands.folding import fitting
-from farmd.commands.mutation import Call, Mutation
 from farmd.deploy import asked, view
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.overview import Row
@@ -44,16 +41,6 @@ async def status(invocation: Invocation, name: str) -> None:
             click.echo(clean(line))
 
 
-def _word(name: str, say: Callable[[Call, str], Awaitable[Mutation]]) -> click.Command:
-    async def run(invocation: Invocation, name: str) -> None:
-        mutation = await say(invocation.call, name)
-        await apply(invocation, [mutation])
-        await converge(invocation, DEPLOYMENT, [mutation])
-
-    run.__doc__ = say.__doc__
-    return command(name, mutates=True, waits=name != "pause")(target("deployment", objects(KIND))(run))
-
-
-pause = _word("pause", asked.pause)
-resume = _word("resume", asked.resume)
-rollback = _word("rollback", asked.rollback)
+pause = saying(DEPLOYMENT, "pause", asked.pause)
+resume = saying(DEPLOYMENT, "resume", asked.resume)
+rollback = saying(DEPLOYMENT, "rollback", asked.rollback)

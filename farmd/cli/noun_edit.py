@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from farmd.cli.names import objects, target, targets
 from farmd.cli.options import command
 from farmd.cli.progress import progress
 from farmd.commands import waiting
-from farmd.commands.mutation import Mutation
+from farmd.commands.mutation import Call, Mutation
 from farmd.commands.noun import Noun
 from farmd.kinds import KINDS, load
 from store.errors import InputInvalid
@@ -143,6 +143,20 @@ def deleting(noun: Noun[Any, Any]) -> click.Command:
         "--cascade", is_flag=True, help="Remove the pods first; waits for it unless --no-wait."
     )
     return command("delete", mutates=True, waits=True)(names(option(run)))
+
+
+def saying(noun: Noun[Any, Any], word: str, say: Callable[[Call, str], Awaitable[Mutation]]) -> click.Command:
+    """A word to one item that ends by itself, such as ``pause``."""
+
+    async def run(invocation: Invocation, name: str) -> None:
+        mutation = await say(invocation.call, name)
+        await apply(invocation, [mutation])
+        await converge(invocation, noun, [mutation])
+
+    run.__doc__ = say.__doc__
+    return command(word, mutates=True, waits=word != "pause")(
+        target(noun.words.noun, objects(noun.kind))(run)
+    )
 
 
 async def converge(invocation: Invocation, noun: Noun[Any, Any], mutations: Sequence[Mutation]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -11,9 +10,8 @@ import click
 from farmd.cli.changes import apply
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
-from farmd.cli.noun_edit import converge, text_of
+from farmd.cli.noun_edit import converge, saying, text_of
 from farmd.cli.options import Duration, command
-from farmd.commands.mutation import Call, Mutation
 from farmd.rollout import asked as asking
 from farmd.rollout import commands, scaling
 from farmd.rollout.asked import Asked, from_file, pod_of
@@ -100,19 +98,9 @@ def _parts(text: str | None) -> list[int | str | None] | None:
     return None if text is None else [_part(part.strip()) for part in text.split(",")]
 
 
-def _word(name: str, say: Callable[[Call, str], Awaitable[Mutation]]) -> click.Command:
-    async def run(invocation: Invocation, name: str) -> None:
-        mutation = await say(invocation.call, name)
-        await apply(invocation, [mutation])
-        await converge(invocation, ROLLOUT, [mutation])
-
-    run.__doc__ = say.__doc__
-    return command(name, mutates=True, waits=name != "pause")(target("rollout", objects(KIND))(run))
-
-
-pause = _word("pause", commands.pause)
-resume = _word("resume", commands.resume)
-abort = _word("abort", commands.abort)
+pause = saying(ROLLOUT, "pause", commands.pause)
+resume = saying(ROLLOUT, "resume", commands.resume)
+abort = saying(ROLLOUT, "abort", commands.abort)
 
 
 @command("revert", mutates=True, waits=True)
