@@ -338,3 +338,31 @@ def test_every_deployment_ends_and_keeps_the_floor(machines: str, live: str, wan
         assert len(places) == len(set(places))
     # property c: nothing is left to do
     assert found.step().turn == "release"
+
+
+@given(lives, wishes, st.randoms(use_true_random=False))
+def test_f_equal_input_gives_an_equal_step_in_any_order_of_pods(
+    live: str, wanted: ServiceSpec, rng: Any
+) -> None:
+    before = changed(wanted, container=changed(wanted.container, image="web:1"))
+    found = world("A B C", live, wanted, before)
+    found.started = found.available
+    first = found.step()
+    places = list(found.pods)
+    rng.shuffle(places)
+    found.pods = {place: found.pods[place] for place in places}
+    assert found.step() == first
+
+
+@given(st.sampled_from(["A B C", "A- B C"]), lives, wishes)
+def test_g_while_held_nothing_ever_goes_or_stops(machines: str, live: str, wanted: ServiceSpec) -> None:
+    before = changed(wanted, container=changed(wanted.container, image="web:1"))
+    found = world(machines, live, wanted, before)
+    found.held, found.started = True, found.available
+    for _ in range(6):
+        step = found.step()
+        assert {type(each) for each in step.operations} <= {RunContainerOperation}
+        found.apply(step)
+        if found.outcome:
+            return
+        found.settle()
