@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache" / "earlier"
 BEFORE_THE_FRAME = "d2235106bfb2119221b2f277644bec4d618ee257"
 BEFORE_ROLLOUTS = "7bcdf25b7b8ee2d2c552fdbca621c2d07efc6afd"
+BEFORE_DEPLOYMENTS = "1d2b4bc1e25fbeacb92edd47b68e92de17192cdb"
 PACKAGES = ("alerting", "farmd", "scheduler", "store")
 
 
