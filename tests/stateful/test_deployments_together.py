@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from farmd.deploy import turns
+from farmd.deploy import volumes
 from farmd.deploy.model import VolumeMount, VolumeSpec
 from store import codec, operations
 from store.failsafe import Failsafe
@@ -176,9 +176,9 @@ def test_r12_a_volume_that_somebody_makes_after_the_plan_is_not_made_a_second_ti
     """Its pods go where it is then, and not where the plan saw room for it."""
     mounts = {"mounts": [VolumeMount(volume="data", path="/data")]}
     wanted = spec("db", replicas=2, container=mounts, volumes=[VolumeSpec(name="data")])
-    late, plans = turns.volumes, list[str]()
+    late, plans = volumes.noted, list[str]()
 
-    async def volumes(context: Any, reading: Any, made: Any) -> Any:
+    async def noted(context: Any, reading: Any, made: Any) -> Any:
         if not plans:
             plans.append(made[0].machine)
             other = next(name for name in deploying.scene.agents if name != made[0].machine)
@@ -191,7 +191,7 @@ def test_r12_a_volume_that_somebody_makes_after_the_plan_is_not_made_a_second_ti
             await deploying.scene.hand.transaction(puts)
         return await late(context, reading, made)
 
-    monkeypatch.setattr(turns, "volumes", volumes)
+    monkeypatch.setattr(volumes, "noted", noted)
     deploying.ended(deploying.deploy(wanted))
     (having,) = [name for name, node in deploying.scene.sight.nodes.items() if "data" in node.volumes]
     assert having not in plans
