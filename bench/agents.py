@@ -92,7 +92,7 @@ class SimulatedNode:
             recorder=rig.metrics,
             any_workloads=lambda _: bool(self.pods),
             acted_on=lambda _: False,
-            features=lambda: ["process", "runtime.process"],
+            features=lambda: ["process", "runtime.process", "runtime.container"],
             doubts=dict,
         )
         self.link.identity = AgentIdentity(name)
