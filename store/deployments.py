@@ -102,6 +102,17 @@ class DeploymentState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
     resumed: int = 0
 
 
+def halted(record: Deployment, state: DeploymentState | None) -> str:
+    """The failure after which a deployment waits for a person's word; empty: it does not.
+
+    To ask for the way back is such a word, as long as a goal goes forward.
+    """
+    if state is None or record.resumed > state.resumed:
+        return ""
+    turns = record.ask == "rollback" and not all(goal.back for goal in state.goals.values())
+    return "" if turns else state.halted
+
+
 class ServiceProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One goal for people: of ``wanted`` pods so many stand as wanted (``placed``) and have proven
     themselves; ``outdated`` are to be replaced or removed. ``reason``: what it waits for, or why it failed.

@@ -111,7 +111,8 @@ async def _last_lines(invocation: Invocation, failed: Sequence[tuple[str, str]])
 
 
 def _to_stderr(text: bytes) -> None:
-    click.echo(text, nl=False, err=True)
+    for line in text.splitlines():
+        click.echo(clean(line.decode(errors="replace")), err=True)
 
 
 def _rehearse(invocation: Invocation, deployment: Deployment, title: str) -> None:

@@ -15,7 +15,7 @@ from farmd.deploy.strategy import Service as Standing
 from farmd.overview import PodRow
 from scheduler.model import FleetView
 from store import codec, manifests
-from store.deployments import KIND, Deployment, DeploymentState, DeploymentStatus
+from store.deployments import KIND, Deployment, DeploymentState, DeploymentStatus, halted
 from store.entry import Stored
 from store.errors import NotFound, RecordInvalid
 from store.manifests import Manifest
@@ -38,9 +38,8 @@ class Holding:
     @property
     def resting(self) -> bool:
         """Whether it waits for a person, so that another one may take its services over."""
-        record, state = self.stored.record, self.state
-        halted = state is not None and bool(state.halted) and record.resumed <= state.resumed
-        return record.ask == "pause" or halted
+        record = self.stored.record
+        return record.ask == "pause" or bool(halted(record, self.state))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +120,12 @@ async def holding(call: Call, deployments: Iterable[str]) -> dict[str, Holding]:
     return {each.stored.record.id: each for each in found if each is not None}
 
 
+async def state_of(call: Call, ident: str) -> DeploymentState | None:
+    """How far a deployment is; None: nothing was touched."""
+    work = await call.client.read(call.keys.work(KIND, ident))
+    return codec.decode(Work, work.value, work.key).deployment if work is not None else None
+
+
 def owner_of(service: Service) -> str:
     """The id of the owner of a deployed service's pods; empty: it has none yet."""
     return service.active[0].partition("/")[2] if service.active else ""
@@ -131,10 +136,9 @@ async def _holding(call: Call, ident: str) -> Holding | None:
     entry = await client.read(keys.record(KIND, ident), mode="consistent")
     if entry is None:
         return None
-    work = await client.read(keys.work(KIND, ident))
     return Holding(
         codec.stored(Deployment, entry),
-        codec.decode(Work, work.value, work.key).deployment if work is not None else None,
+        await state_of(call, ident),
         await StatusStore(client, keys, KIND, DeploymentStatus).get(ident),
     )
 

@@ -10,7 +10,7 @@ from farmd.deploy.decide import Goal, Snapshot
 from farmd.deploy.project import ProjectPlan
 from farmd.pods.state import PodState
 from store import deployments
-from store.deployments import Deployment, DeploymentState, GoalState
+from store.deployments import Deployment, DeploymentState, GoalState, halted
 from store.entry import Stored
 from store.manifests import Manifest
 from store.pods import Place
@@ -90,9 +90,5 @@ def turned(said: deployments.Goal, state: GoalState | None) -> Version | None:
 
 
 def paused(record: Deployment, state: DeploymentState) -> bool:
-    """Whether it waits for a person; to ask for the way back is a word, too, while a goal goes forward."""
-    if record.ask == "pause":
-        return True
-    if not state.halted or record.resumed > state.resumed:
-        return False
-    return record.ask != "rollback" or all(goal.back for goal in state.goals.values())
+    """Whether it waits for a person."""
+    return record.ask == "pause" or bool(halted(record, state))

@@ -12,9 +12,10 @@ from farmd.commands.mutation import Call, Change
 from farmd.commands.waiting import Look, Report
 from farmd.deploy import view
 from farmd.deploy.noun import DEPLOYMENT
+from farmd.deploy.reader import state_of
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.audit import Audit, AuditReader, Filter
-from store.deployments import KIND, Deployment
+from store.deployments import KIND, Deployment, halted
 from store.errors import NotFound
 
 ASKED = {"deployment.rollback": "reverted"}
@@ -33,12 +34,15 @@ class Stale(EndedOtherwise):
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One look: what is told of each service, and of the whole; ``over`` once it is gone."""
+    """One look: what is told of each service, and of the whole; ``over`` once it is gone, ``halted``: why it
+    waits for a person's word.
+    """
 
     services: dict[str, str]
     record: Deployment | None = None
     reason: str = ""
     over: bool = False
+    halted: str = ""
     lines: tuple[str, ...] = ()
 
 
@@ -47,7 +51,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
 
     Raises:
         Stale: it did not begin, because the plan had changed.
-        EndedOtherwise: it ended in another way.
+        EndedOtherwise: it ended in another way, or waits for a person after a failure.
         WaitTimeout: it is not over; it goes on.
     """
     began, last = call.clock.now(), Sight({})
@@ -66,7 +70,16 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
             hint=f"it goes on; farmctl deployment status {change.name}",
         )
 
-    await waiting.until(call, lambda: _sight(call, change), lambda now, _: now.over, late, timeout, show)
+    def settled(now: Sight, _: float) -> bool:
+        return now.over or bool(now.halted)
+
+    found = await waiting.until(call, lambda: _sight(call, change), settled, late, timeout, show)
+    if found.halted:
+        raise EndedOtherwise(
+            f"deployment {change.name!r} waits for a person: {found.halted}",
+            hint=f"farmctl deployment resume|rollback {change.name}",
+            failed=_FAILED.findall(found.halted),
+        )
     over = await ended(call, change.id, since=began - HOUR)
     ending = over.action.partition(".")[2]
     if last.record is not None and ending == "done":
@@ -103,8 +116,9 @@ async def _sight(call: Call, change: Change) -> Sight:
     except NotFound:
         return Sight({}, over=True)
     told = view.lines(row.record, row.status, row.state, row.reason)
+    why = halted(row.record, await state_of(call, change.id))
     reason = view.besides(row.status, row.reason)
-    return Sight(view.services(row.record, row.status), row.record, reason, lines=tuple(told))
+    return Sight(view.services(row.record, row.status), row.record, reason, halted=why, lines=tuple(told))
 
 
 def _look(change: Change, name: str, text: str, now: Sight) -> Look:

@@ -49,11 +49,12 @@ class Shop:
 
         await eventually(none, what="no farm")
 
-    def web(self, version: str) -> None:
+    def web(self, version: str, failure_action: str = "rollback") -> None:
         """Say that there are two pods of this version."""
         self.file.write_text(
             f"name: shop\nservices:\n  web:\n    image: web@sha256:{version * 64}\n"
-            f"    deploy: {{replicas: 2}}\n    x-farmd: {{min_healthy_time: 0.2}}\n"
+            f"    deploy:\n      replicas: 2\n      update_config: {{failure_action: {failure_action}}}\n"
+            f"    x-farmd: {{min_healthy_time: 0.2}}\n"
         )
 
     async def run(self, *words: str) -> Result:
@@ -156,6 +157,23 @@ async def test_a_version_that_fails_exits_9_with_the_reason_and_the_old_one_back
     assert (web.version, web.history[0].result) == (good, "reverted")
     assert good is not None
     assert {intent.manifest for intent in (await shop.cluster.intents()).values()} == {good.manifest}
+
+
+async def test_a_version_that_fails_and_pauses_ends_the_wait_with_the_reason(shop: Shop) -> None:
+    shop.web("1")
+    await shop.deploy()
+    shop.web("2", failure_action="pause")
+    waiting = asyncio.create_task(shop.deploy())
+    await eventually(shop.deployments, what="the deployment")
+    await shop.broken_from_now()
+    result = await waiting
+    assert result.code == 9, result
+    (deployment,) = await shop.deployments()
+    assert f"deployment '{deployment.name}' waits for a person: web: " in result.err
+    assert f"farmctl deployment resume|rollback {deployment.name}" in result.err
+    back = await shop.run("deployment", "rollback", deployment.name, "-y", "--wait")
+    assert back.code == 0, back
+    assert await shop.deployments() == []
 
 
 async def test_a_deploy_that_lasts_too_long_exits_8_and_goes_on(shop: Shop) -> None:
