@@ -135,7 +135,8 @@ class _Draft:
             await self._surely([cluster, *records.create(draft), audited(call, started)], key)
             stored = await records.get(draft.id)
             fence = operations.check_index(key, stored.index)
-            for batch in pack(self.submission.joins, fence=[fence], max_bytes=MAX_BYTES):
+            joins = self.submission.joins
+            for batch in pack(joins, fence=[fence], trailer=self._joined, max_bytes=MAX_BYTES):
                 proof = call.keys.record(SERVICE, batch.groups[-1].subject)
                 await self._surely(batch.operations, proof)
             complete = Mutation(self.submission.change, (records.replace(stored, deployment),))
@@ -144,6 +145,13 @@ class _Draft:
             with suppress(StoreError):  # else a farm does it, a minute later
                 await self._take_back(key)
             raise
+
+    def _joined(self, joins: list[Group[str]]) -> list[Operation]:
+        """The audit record of some joins."""
+        names = {goal.service: goal.name for goal in self.submission.deployment.goals}
+        after: dict[str, Scalar] = {"services": ", ".join(names[each.subject] for each in joins)}
+        change = dataclasses.replace(self.submission.change, action="deployment.join", before={}, after=after)
+        return [audited(self.call, change)]
 
     async def _surely(self, wanted: Sequence[Operation], proof: str) -> None:
         """Commit; where no answer came, look whether the key that proves it bears this deployment's id."""

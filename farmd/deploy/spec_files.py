@@ -20,8 +20,8 @@ from store.errors import InputInvalid
 from store.mistakes import shown
 
 KIND = "service"
-# At the left edge, where compose files have no such key.
-_MARK = re.compile(rf"^kind:\s*['\"]?{KIND}\b", re.MULTILINE)
+# At the left edge of YAML, or anywhere in JSON: compose files have no such key there.
+_MARK = re.compile(rf"(?:^kind|\"kind\")\s*:\s*['\"]?{KIND}\b", re.MULTILINE)
 
 
 def services_of(files: Sequence[tuple[str, str]]) -> dict[str, ServiceSpec] | None:
