@@ -32,6 +32,7 @@ EXAMPLES = {
     "daemonsets": KEYS.record("daemonsets", "0b"),
     "services": KEYS.record("services", "0d"),
     "rollouts": KEYS.record("rollouts", "0e"),
+    "deployments": KEYS.record("deployments", "0f"),
     "history": KEYS.history("hello", "0e"),
     "pods": KEYS.pod("0a", MINE, "hello"),
     "nodes": KEYS.node(MINE),
@@ -56,7 +57,7 @@ EXAMPLES = {
 REPORTED = {"reality", "reality of another", "agents", "agents of another"}
 TOLD = {"intent", "intent of another", "node sentinel", "node sentinel of another", "pods", "reserved"}
 PEOPLES = {"nodes", "record of another", "manifests", "failsafe", "audit"}
-OWNERS = {"rcs", "daemonsets", "services", "rollouts", "history", "names"}
+OWNERS = {"rcs", "daemonsets", "services", "rollouts", "deployments", "history", "names"}
 MAY_WRITE = {
     "farm": {
         *TOLD,

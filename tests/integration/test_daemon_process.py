@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from farmd.kinds import KINDS
 from tests.credentials import mend, spoil
 from tests.fleet import LIMIT
 from tests.ports import free_ports
@@ -181,8 +182,7 @@ def test_a_reload_applies_what_may_change_and_names_the_rest(farm, tmp_path):
         ),
         (
             {"FARMD_FARM__KINDS": "rcs,magic"},
-            "environment FARMD_FARM__KINDS: farm.kinds: found 'magic',"
-            " expected one of rcs, rollouts, nodes, daemonsets, housekeeping",
+            f"environment FARMD_FARM__KINDS: farm.kinds: found 'magic', expected one of {', '.join(KINDS)}",
         ),
         (
             {"FARMD_FARM_TTL": "15"},

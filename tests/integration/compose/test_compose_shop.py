@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.slow]
 
 FILE = Path(__file__).parents[3] / "examples" / "shop" / "compose.yaml"
 SHARED = ("docker.io/library/postgres:16", "docker.io/library/redis:7")
-RAILS = script('[ "$1" = db:migrate ] || exit 2', "ask db 5432 incr migrations")
+# A migration waits for its database: podman's name server knows nobody while it reads its names anew.
+RAILS = script('[ "$1" = db:migrate ] || exit 2', "until ask db 5432 incr migrations; do sleep 0.1; done")
 MIGRATED = script('echo "migrations $(ask db 5432 get migrations)"')
 
 
