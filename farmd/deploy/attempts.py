@@ -85,7 +85,7 @@ class Watches:
         watch = self._known[place]
         if verdict != "proven":
             watch.proven = None
-            return Judgement(verdict, reason, _after(gate, attempt, state) if verdict == "unproven" else None)
+            return Judgement(verdict, reason, after(gate, attempt, state) if verdict == "unproven" else None)
         watch.proven = watch.seen if watch.proven is None else watch.proven
         return Judgement(verdict, age=watch.seen - watch.proven)
 
@@ -159,7 +159,7 @@ def _refusal(said: Reality | None, state: PodState) -> str:
     return ""
 
 
-def _after(gate: Gate, attempt: Attempt, state: PodState) -> float | None:
+def after(gate: Gate, attempt: Attempt, state: PodState) -> float | None:
     """Seconds until the next of the gate's times is over."""
     if attempt.absent:
         return None

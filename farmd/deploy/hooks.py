@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from farmd.deploy.attempts import Watches
+from farmd.deploy.attempts import Watches, after
 from farmd.deploy.gate import Gate, judge
 from farmd.pods.state import PodState
 from store.deployments import GoalState
@@ -76,12 +76,12 @@ async def seen(
     if pod.lost is not None:
         return HookSight("failed", f"how it ended is unknown: {place[0]} is lost")
     attempt = await watches.attempt(place, pod, 0, available=False)
-    verdict, reason = judge(Gate(monitor=hook.timeout, deadline=hook.timeout, once=True), attempt)
+    gate = Gate(monitor=hook.timeout, deadline=hook.timeout, once=True)
+    verdict, reason = judge(gate, attempt)
     if verdict == "proven":
         return HookSight("done")
     if verdict == "unproven":
-        left = None if attempt.absent else max(0.0, hook.timeout - attempt.waited)
-        return HookSight("running", after=left)
+        return HookSight("running", after=after(gate, attempt, pod))
     late = attempt.waited > hook.timeout and not (attempt.done or attempt.refused)
     return HookSight("failed", f"it did not end within {hook.timeout:g} s" if late else reason)
 

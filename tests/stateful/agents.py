@@ -29,7 +29,8 @@ RESTART_SECONDS = 1.0
 class SimulatedAgent:
     """One node's agent. ``delay`` (seconds) is how long a pod takes to start, ``sick`` are instances that
     fail their check. ``lives``: after how many seconds each start of a manifest fails, by digest. ``ends``:
-    with which code the only start of a manifest ends for good. ``starts`` counts the starts of each manifest.
+    with which code the only start of a manifest ends for good. ``refuses``: manifests that it does not start.
+    ``starts`` counts the starts of each manifest.
     ``skew``: how many seconds its wall clock is ahead of everybody else's."""
 
     def __init__(self, node: str, client: ConsulClient, keys: Keys, clock: Clock) -> None:
@@ -38,6 +39,7 @@ class SimulatedAgent:
         self.sick: set[str] = set()
         self.lives: dict[str, float] = {}
         self.ends: dict[str, int] = {}
+        self.refuses: set[str] = set()
         self.starts: Counter[str] = Counter()
         self.skew = 0.0
         self._client = client
@@ -133,7 +135,7 @@ class SimulatedAgent:
         for instance, (intent, index) in sorted(wanted.items()):
             known = self._runs.get(instance)
             if known is not None and known.intent == index:
-                if known.phase == "starting":
+                if known.phase == "starting" and not known.refused:
                     started.append(instance)  # it died while it waited for that
                 continue
             now = self._now()
@@ -151,6 +153,10 @@ class SimulatedAgent:
                 # A rewritten intent restarts nothing, unless its counter has risen (R28).
                 said = msgspec.structs.replace(known, intent=index, restart=intent.restart)
                 await self._say(instance, said)
+                continue
+            if intent.manifest in self.refuses:
+                reason = "its image cannot be pulled"
+                await self._say(instance, msgspec.structs.replace(starting, refused=index, reason=reason))
                 continue
             await self._say(instance, starting)
             self.starts[intent.manifest] += 1

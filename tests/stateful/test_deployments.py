@@ -244,6 +244,17 @@ def test_a_hook_that_never_ends_fails_at_its_time(standing: Deploying) -> None:
     assert standing.service().history[0].reason == "its hook failed: it did not end within 30 s"
 
 
+def test_a_hook_that_no_agent_starts_fails_long_before_its_time(standing: Deploying) -> None:
+    wanted = spec(image=SECOND, pre_deploy=Hook(command=["migrate"], timeout=3600.0))
+    for agent in standing.scene.agents.values():
+        agent.refuses.add(standing.hook(wanted))
+    ident = standing.deploy(wanted)
+    standing.ended(ident, "reverted")
+    assert standing.service().history[0].reason == (
+        "its hook failed: its agent refuses it: its image cannot be pulled"
+    )
+
+
 def test_a_farm_that_takes_over_waits_for_the_very_run_of_the_hook(standing: Deploying) -> None:
     wanted = spec(image=SECOND, pre_deploy=Hook(command=["migrate"], timeout=60.0))
     hook = standing.hook(wanted)
