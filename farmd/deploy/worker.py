@@ -15,10 +15,8 @@ from farmd.deploy.snapshot import Reader
 from farmd.pods.changes import NodeChanges, Note, together
 from farmd.pods.placement import Subject
 from farmd.runtime.wake import Wake
-from farmd.work.following import Following
+from farmd.work.managing import ManagingKind, ManagingWorker
 from farmd.work.model import Outcome
-from farmd.work.named import NamedKind, NamedWorker
-from farmd.work.phases import Phases
 from store import operations
 from store.deployments import KIND, Deployment, DeploymentStatus, Goal
 from store.entry import Stored
@@ -30,40 +28,17 @@ FREED_AT_ONCE = 10
 GO_ON = Outcome("after", 0.0)
 
 
-class DeploymentWorker(NamedWorker[Reading, Cycle]):
+class DeploymentWorker(ManagingWorker[Reading, Cycle]):
     """Brings the services of one deployment to their goals, or back, while its claim lasts."""
 
-    __slots__ = ("_alarms", "_followed", "_following", "_phases", "_reader")
+    __slots__ = ("_alarms", "_reader")
 
-    def __init__(
-        self,
-        kind: NamedKind,
-        claim: Claim,
-        session: Session,
-        wake: Wake,
-        following: Following,
-        phases: Phases,
-    ) -> None:
+    def __init__(self, kind: ManagingKind, claim: Claim, session: Session, wake: Wake) -> None:
         super().__init__(kind, claim, session, wake)
         self._alarms = Alarms(self.status.incidents, self.context)
-        self._phases = phases
         self._reader = Reader(claim.item, self.context)
-        self._following = following
-        self._followed: list[str] = []
 
     # -- the frame's hooks -----------------------------------------------------------------------
-    def attach(self) -> None:
-        """Hear of what makes room, and of its own state."""
-        self.context.fleet.attach(KIND, self.claim.item, self.wake)
-
-    def detach(self) -> None:
-        """Hear of nothing any more."""
-        self.context.fleet.detach(self.claim.item)
-        self._following.unfollow(self._followed, self.claim.item)
-        for ident in self._followed:
-            self.context.fleet.processes.forget(ident)
-        self._phases.see(self.claim.item, "")
-
     async def reread(self) -> None:
         """After a write of which nobody knows whether it was made: read its outcome (R12)."""
         await super().reread()
@@ -72,17 +47,9 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
 
     async def look(self, stored: Stored[Deployment]) -> Reading | Outcome:
         """The deployment, the owners of its services and their pods."""
-        context, record = self.context, stored.record
-        ids = [ident for goal in record.goals for ident in (goal.owner.partition("/")[2], goal.service)]
-        if ids != self._followed:
-            self._following.unfollow(self._followed, self.claim.item)
-            self._following.follow(ids, self.claim.item, self.wake)
-            self._followed = ids
-        if (state := context.caches.work.broken.get(context.keys.work(KIND, self.claim.item))) is not None:
-            return await self.unreadable(state, "its state")
-        for ident in ids:
-            if (broken := context.fleet.broken_pod(ident)) is not None:
-                return await self.unreadable(broken, "a pod of it")
+        self.follow(stored.record)
+        if (broken := self.illegible()) is not None:
+            return await self.unreadable(*broken)
         return await self._reader.read(stored)
 
     def decide(self, snapshot: Reading) -> Cycle:
@@ -99,7 +66,7 @@ class DeploymentWorker(NamedWorker[Reading, Cycle]):
 
     def describe(self, snapshot: Reading, plan: Cycle) -> DeploymentStatus:
         """The phase, and each service in numbers."""
-        self._phases.see(self.claim.item, report.phase(snapshot))
+        self.kind.phases.see(self.claim.item, report.phase(snapshot))
         return report.status(snapshot, plan, self.context.farm, self.context.clock.now())
 
     def obstructed(self, reason: str) -> DeploymentStatus:

@@ -13,10 +13,8 @@ from farmd.rollout.model import Need, Plan, Snapshot, Turn
 from farmd.rollout.reader import Reader, Reading
 from farmd.runtime.wake import Wake
 from farmd.work import model
-from farmd.work.following import Following
+from farmd.work.managing import ManagingKind, ManagingWorker
 from farmd.work.model import Outcome
-from farmd.work.named import NamedKind, NamedWorker
-from farmd.work.phases import Phases
 from store.entry import Stored
 from store.families import RCS
 from store.history import History
@@ -25,41 +23,29 @@ from store.rollouts import KIND, Rollout, RolloutState, RolloutStatus
 from store.sessions import Session
 
 
-class RolloutWorker(NamedWorker[Reading, Plan]):
+class RolloutWorker(ManagingWorker[Reading, Plan]):
     """Brings one rollout to its end while its claim lasts (seed ``Rollout``)."""
 
-    __slots__ = ("_alarms", "_controllers", "_following", "_gates", "_phases", "_reader")
+    __slots__ = ("_alarms", "_gates", "_reader")
 
     def __init__(
         self,
-        kind: NamedKind,
+        kind: ManagingKind,
         claim: Claim,
         session: Session,
         wake: Wake,
-        following: Following,
-        phases: Phases,
         ask: Ask,
     ) -> None:
         super().__init__(kind, claim, session, wake)
         guards = [self.context.guards[name] for name in (KIND, RCS.name)]
         self._reader = Reader(claim.item, claim.session, self.context, guards)
-        self._following, self._phases = following, phases
         self._alarms = Alarms(self.status.incidents, self.context.clock, self.context.farm)
         self._gates = Watch(ask, self.context.clock, self.context.recorder, wake)
-        self._controllers: tuple[str, ...] = ()
 
     # -- the frame's hooks -----------------------------------------------------------------------
-    def attach(self) -> None:
-        """Hear of what makes room, and of its own state."""
-        self.context.fleet.attach(KIND, self.claim.item, self.wake)
-
     def detach(self) -> None:
-        """Hear of nothing any more."""
-        self.context.fleet.detach(self.claim.item)
-        self._following.unfollow(self._controllers, self.claim.item)
-        for controller in self._controllers:
-            self.context.fleet.processes.forget(controller)
-        self._phases.see(self.claim.item, "")
+        """Hear of nothing any more, and ask no gate."""
+        super().detach()
         self._gates.stop()
 
     async def reread(self) -> None:
@@ -67,21 +53,15 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
         await super().reread()
         caches, keys = self.context.caches, self.context.keys
         await caches.work.barrier()
-        await caches.pods.barrier([keys.pods(rc) for rc in self._controllers])
+        await caches.pods.barrier([keys.pods(rc) for rc in self.followed])
         await caches.intent.barrier()
         await caches.reserved.barrier()
 
     async def look(self, stored: Stored[Rollout]) -> Reading | Outcome:
         """The rollout, both controllers and their pods."""
-        if not self._controllers:
-            self._controllers = (stored.record.old, stored.record.new)
-            self._following.follow(self._controllers, self.claim.item, self.wake)
-        caches, keys = self.context.caches, self.context.keys
-        if (state := caches.work.broken.get(keys.work(KIND, self.claim.item))) is not None:
-            return await self.unreadable(state, "its state")
-        for controller in self._controllers:
-            if (broken := self.context.fleet.broken_pod(controller)) is not None:
-                return await self.unreadable(broken, "a pod of it")
+        self.follow(stored.record)
+        if (broken := self.illegible()) is not None:
+            return await self.unreadable(*broken)
         return self._gated(await self._reader.read(stored))
 
     def _gated(self, reading: Reading) -> Reading:
@@ -119,7 +99,7 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
     def describe(self, snapshot: Reading, plan: Plan) -> RolloutStatus:
         """The phase, and both sides in numbers."""
         found = report.status(snapshot.snapshot, plan, self.context.farm, self.context.clock.now())
-        self._phases.see(self.claim.item, "paused" if snapshot.stored.record.paused else found.phase)
+        self.kind.phases.see(self.claim.item, "paused" if snapshot.stored.record.paused else found.phase)
         return found
 
     # -- writing ---------------------------------------------------------------------------------
@@ -196,7 +176,7 @@ class RolloutWorker(NamedWorker[Reading, Plan]):
     async def _end(self, reading: Reading, turn: Turn, plan: Plan) -> Outcome:
         """The last transaction; before it the old side's pods are read, so that none is forgotten."""
         rollout = reading.stored.record
-        await self.context.caches.pods.barrier([self.context.keys.pods(rc) for rc in self._controllers])
+        await self.context.caches.pods.barrier([self.context.keys.pods(rc) for rc in self.followed])
         if self.context.fleet.pods(actions.goes(rollout, turn.outcome)):
             return Outcome("after", 0.0, "a pod of it is left")
         audit = self.audit(

@@ -1,0 +1,84 @@
+"""The base of kinds whose items manage owners of pods (R14): they follow the owners, and read their pods."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from farmd.runtime.wake import Wake
+from farmd.work.context import Context
+from farmd.work.following import Following
+from farmd.work.named import EndingPlan, NamedKind, NamedWorker
+from farmd.work.phases import Phases
+from store.cache import PrefixCache
+from store.errors import RecordInvalid
+from store.locks import Claim
+from store.sessions import Session
+
+S = TypeVar("S")
+P = TypeVar("P", bound=EndingPlan)
+
+
+class ManagingKind(NamedKind):
+    """A kind that manages owners of pods, which ``trees`` hold; ``phases`` counts where its items are."""
+
+    def __init__(self, context: Context, trees: Sequence[PrefixCache[Any]], phases: Phases) -> None:
+        super().__init__(context)
+        self.following = Following(context.fleet, trees)
+        self.phases = phases
+
+    @abstractmethod
+    def pod_owners(self, record: Any) -> Sequence[str]:
+        """The ids under which pods of an item stand."""
+
+    async def barrier(self, items: Sequence[str]) -> None:
+        """Read the records and their states, the pods that they manage, and what plans rest on (R15)."""
+        caches, keys = self.context.caches, self.context.keys
+        await super().barrier(items)
+        for tree in (caches.work, caches.nodes, caches.agents, caches.reserved):
+            await tree.barrier()
+        found = [self.tree.get(keys.record(self.name, item)) for item in items]
+        records = [stored.record for stored in found if stored is not None]
+        await caches.pods.barrier([keys.pods(ident) for each in records for ident in self.pod_owners(each)])
+
+
+class ManagingWorker(NamedWorker[S, P]):
+    """Keeps one item that manages owners of pods; ``followed`` are their ids."""
+
+    __slots__ = ("followed",)
+
+    kind: ManagingKind
+
+    def __init__(self, kind: ManagingKind, claim: Claim, session: Session, wake: Wake) -> None:
+        super().__init__(kind, claim, session, wake)
+        self.followed: Sequence[str] = ()
+
+    def attach(self) -> None:
+        """Hear of what makes room, and of its own state."""
+        self.context.fleet.attach(self.kind.name, self.claim.item, self.wake)
+
+    def detach(self) -> None:
+        """Hear of nothing any more."""
+        self.context.fleet.detach(self.claim.item)
+        self.kind.following.unfollow(self.followed, self.claim.item)
+        for owner in self.followed:
+            self.context.fleet.processes.forget(owner)
+        self.kind.phases.see(self.claim.item, "")
+
+    def follow(self, record: Any) -> None:
+        """Hear of the owners that the record names now, and of no others."""
+        owners, following = self.kind.pod_owners(record), self.kind.following
+        if owners != self.followed:
+            following.unfollow(self.followed, self.claim.item)
+            following.follow(owners, self.claim.item, self.wake)
+            self.followed = owners
+
+    def illegible(self) -> tuple[RecordInvalid, str] | None:
+        """The error of its state or of a pod that does not decode, and which of them it is."""
+        context = self.context
+        state = context.caches.work.broken.get(context.keys.work(self.kind.name, self.claim.item))
+        if state is not None:
+            return state, "its state"
+        broken = next(filter(None, map(context.fleet.broken_pod, self.followed)), None)
+        return (broken, "a pod of it") if broken is not None else None
