@@ -9,6 +9,7 @@ import os.path
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from typing import TypeVar
 
 from farmd.compose import schema
 from farmd.compose.env_file import read_into, read_raw_into
@@ -17,6 +18,8 @@ from farmd.compose.scalars import word
 from farmd.compose.sources import Files
 from farmd.deploy.model import ConfigSpec, FileMount
 from store.errors import InputInvalid
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +77,7 @@ def configs_of(
     specs: dict[str, ConfigSpec] = {}
     mounts = []
     for file in said.configs:
-        config = around.document.configs.get(file.source)
-        if config is None:
-            known = sorted(around.document.configs)
-            refuse(
-                f"{where}.configs", file.source, f"a config of the file ({', '.join(known) or 'it has none'})"
-            )
+        config = _declared(f"{where}.configs", file.source, around.document.configs, "config")
         if config.content is not None:
             content = config.content
         elif config.environment:
@@ -98,12 +96,7 @@ def configs_of(
 def secrets_of(where: str, said: schema.Service, around: Surroundings) -> list[FileMount]:
     mounts = []
     for file in said.secrets:
-        secret = around.document.secrets.get(file.source)
-        if secret is None:
-            known = sorted(around.document.secrets)
-            refuse(
-                f"{where}.secrets", file.source, f"a secret of the file ({', '.join(known) or 'it has none'})"
-            )
+        secret = _declared(f"{where}.secrets", file.source, around.document.secrets, "secret")
         if not secret.external:
             refuse(
                 f"secrets.{file.source}", "none that is external",
@@ -113,6 +106,14 @@ def secrets_of(where: str, said: schema.Service, around: Surroundings) -> list[F
         path = target if target.startswith("/") else f"/run/secrets/{target}"
         mounts.append(_mount(file, path, secret.name or file.source))
     return mounts
+
+
+def _declared(where: str, source: str, declared: Mapping[str, T], noun: str) -> T:
+    """What the file declares at its top under this name."""
+    if source not in declared:
+        known = ", ".join(sorted(declared)) or "it has none"
+        refuse(where, source, f"a {noun} of the file ({known})")
+    return declared[source]
 
 
 def _mount(file: schema.File, path: str, name: str = "") -> FileMount:
