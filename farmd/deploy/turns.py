@@ -25,7 +25,7 @@ from store.entry import Stored
 from store.families import FAMILIES
 from store.locks import Holder
 from store.manifests import Manifest
-from store.named import NamedRecords
+from store.named import NamedRecords, decode_named
 from store.operations import Operation
 from store.services import Revision, Service, ServiceStore, Version
 from store.work import Work
@@ -118,9 +118,7 @@ async def back(context: Context, reading: Reading, sight: Sight, why: str) -> Wr
     standing, version = await owner(context, sight), turned(goal, state)
     if standing is None:
         return writes
-    fields: dict[str, Any] = {}
-    if version is not None:
-        fields = owners.wishes(goal, version, await context.manifests.get(version.manifest))
+    fields = await _wishes(context, goal, version)
     return [*writes, rewritten(context, sight, standing, **fields)]
 
 
@@ -139,14 +137,19 @@ async def take_back(context: Context, reading: Reading, sight: Sight, why: str) 
     version, standing = turned(goal, taken), await owner(context, sight)
     if standing is None:
         return f"{goal.owner} is gone"
-    fields: dict[str, Any] = {}
-    if version is not None:
-        fields = owners.wishes(goal, version, await context.manifests.get(version.manifest))
+    fields = await _wishes(context, goal, version)
     writes: Writes = [
         noted_goal(context, record.id, goal.service, taken, halted=""),
         _services(context).replace(service, joined),
     ]
     return await _taken(context, reading, sight, standing, fields, writes)
+
+
+async def _wishes(context: Context, goal: Goal, version: Version | None) -> dict[str, Any]:
+    """What the owner of a service's pods becomes for a version; for none it stays as it is."""
+    if version is None:
+        return {}
+    return owners.wishes(goal, version, await context.manifests.get(version.manifest))
 
 
 # -- release ------------------------------------------------------------------------------------
@@ -220,23 +223,18 @@ async def freed(context: Context, deployment: str, goal: Goal) -> Writes:
 
     Its owner goes back to its own worker where a deployment had taken it whose goal this one superseded.
     """
-    client, keys, services = context.client, context.keys, _services(context)
-    entry = await client.read(keys.record(services.family, goal.service))
-    if entry is None:
-        return []
-    service = await services.get(goal.service)
-    if service.record.deployment != deployment:
+    services = _services(context)
+    service = await _standing(context, services.family, goal.service)
+    if service is None or service.record.deployment != deployment:
         return []
     family, _, ident = goal.owner.partition("/")
-    found = await client.read(keys.record(family, ident))
+    found = await _standing(context, family, ident)
     if found is None and service.record.version is None:
         return list(services.delete(service))
     writes: Writes = [services.replace(service, replace(service.record, deployment=""))]
-    if found is not None:
-        standing = await owner_noun(family).records(client, keys).get(ident)
-        if standing.record.managed_by.startswith(f"{KIND}/"):
-            record = replace(standing.record, **owners.handed_back(standing.record))
-            writes.append(Write.over(standing.key, record, standing, context.caches.tree(FAMILIES[family])))
+    if found is not None and found.record.managed_by.startswith(f"{KIND}/"):
+        record = replace(found.record, **owners.handed_back(found.record))
+        writes.append(Write.over(found.key, record, found, context.caches.tree(FAMILIES[family])))
     return writes
 
 
@@ -248,8 +246,14 @@ def records(context: Context, sight: Sight) -> NamedRecords[Any]:
 
 async def owner(context: Context, sight: Sight) -> Stored[Any] | None:
     """The owner as it is now, with the fields that this version does not know."""
-    entry = await context.client.read(context.keys.record(sight.family, sight.owner_id))
-    return None if entry is None else await records(context, sight).get(sight.owner_id)
+    return await _standing(context, sight.family, sight.owner_id)
+
+
+async def _standing(context: Context, family: str, ident: str) -> Stored[Any] | None:
+    """A record as it is now; None: there is none."""
+    entry = await context.client.read(context.keys.record(family, ident))
+    record = FAMILIES[family].record
+    return None if entry is None or record is None else decode_named(record, context.keys, entry)
 
 
 def rewritten(context: Context, sight: Sight, standing: Stored[Any], **fields: Any) -> Write:
