@@ -1,0 +1,269 @@
+"""Jobs: a set of slots (type, index) that each end well once, and how far a job has come.
+
+The record holds what people ask. What must outlive every pod stands in ``runs/<id>``, which the job's worker
+alone writes, in the transaction that rests on it; without such a record nothing has happened yet. Ranges of
+indexes are text, ``0-41,44``, so that an array of 100,000 slots stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from store.errors import refuse
+from store.keys import Keys, valid_name
+from store.mistakes import shown
+from store.named import NamedRecords
+from store.ports import KeyReader
+from store.status import ItemStatus
+from store.times import Time
+
+KIND = "jobs"
+JOB_ID_LABEL = "job_id"
+# What a farm must know to carry out a job, and an agent to run a member of it (R11).
+FEATURE = "jobs.1"
+
+MAX_NAME, MAX_TYPE_NAME, MAX_TYPES, MAX_RULES = 40, 16, 16, 8
+MAX_REPLICAS, MAX_ARRAY, MAX_PEERS = 5_000, 100_000, 5_000
+MAX_SECONDS = 31 * 86_400.0
+MASTERS = frozenset({"chief", "master", "launcher"})
+SERVERS = frozenset({"ps"})
+
+RestartPolicy = Literal["never", "on-failure", "exit-code"]
+Action = Literal["fail-job", "restart", "restart-job", "ignore"]
+Outcome = Literal["", "succeeded", "failed"]
+
+
+class Type(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One type of slots: ``replicas`` members that run ``manifest``.
+
+    ``parallelism``: how many of them are there at a time, which makes the type an array; 0: all. ``restart``
+    says what follows the end of a member: nothing, a restart in its place after a failure, or a new attempt
+    after an exit code of 128 and more, and failure for good after a lower one.
+    """
+
+    name: str
+    manifest: str
+    replicas: int = 1
+    parallelism: int = 0
+    pod_id: str = ""
+    restart: RestartPolicy = "on-failure"
+    node_selector: str = ""
+    pod_labels: dict[str, str] = {}
+
+
+class Success(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A job succeeds when all, or any one, of the slots of these types ended well.
+
+    No types: the master (chief, master or launcher) if there is one, or else all but parameter servers (ps).
+    """
+
+    operator: Literal["all", "any"] = "all"
+    types: list[str] = []
+
+
+class Rule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What follows a failure: the first rule that fits decides.
+
+    It fits a member of these types (none: all) with one of these exit codes or ``reasons`` (``lost``,
+    ``oom``); without codes and reasons it fits every failure.
+    """
+
+    action: Action
+    exit_codes: list[int] = []
+    reasons: list[str] = []
+    types: list[str] = []
+
+
+class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Run the slots of all ``types`` until they ended well, or until the job failed.
+
+    ``gang``: no member runs before all can. ``peers``: members know each other's addresses, so a lost one
+    restarts the whole job. ``backoff_limit``: how many retries there are in all. ``active_deadline``: seconds
+    from its start after which it fails; None: none. ``ttl``: seconds after its end when it is deleted; None:
+    never. ``clean``: which members go at its end. ``restart_scope``: whether a failure restarts its slot or
+    the job. ``on_lost``: whether a member on a lost node is replaced (R21). ``gang_timeout``: seconds that a
+    gang may hold its places before it gives all of them back. ``needs`` are features of farms (R11).
+    ``suspend`` takes its members away until it is resumed.
+    """
+
+    id: str
+    name: str
+    types: list[Type] = []
+    gang: bool = False
+    peers: bool = False
+    success: Success = Success()
+    rules: list[Rule] = []
+    suspend: bool = False
+    backoff_limit: int = 6
+    active_deadline: float | None = None
+    ttl: float | None = 86_400.0
+    clean: Literal["none", "running", "all"] = "running"
+    restart_scope: Literal["slot", "job"] = "slot"
+    on_lost: Literal["replace", "wait"] = "replace"
+    gang_timeout: float = 60.0
+    labels: dict[str, str] = {}
+    needs: list[str] = []
+    deleting: bool = False
+    created: Time = 0.0
+
+    def type(self, name: str) -> Type | None:
+        """The type of that name; None: there is none."""
+        return next((each for each in self.types if each.name == name), None)
+
+    @property
+    def size(self) -> int:
+        """How many slots it has."""
+        return sum(each.replicas for each in self.types)
+
+
+class SlotRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A slot that was tried before: its present attempt, from 0, and when the last one failed."""
+
+    attempt: int
+    failed_at: Time = 0.0
+
+
+class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How far a job is.
+
+    ``attempt`` counts the restarts of the job as a whole, ``restarts`` the retries against its limit.
+    ``slots``, by type and index, are those whose attempt is above the job's; ``done`` are ranges of indexes
+    that ended well, ``given_up`` those that are tried no more. ``outcome`` is for ever; ``reason`` and
+    ``message`` say why it failed. ``started`` is its start or last resumption, ``finished`` its end.
+    """
+
+    attempt: int = 0
+    restarts: int = 0
+    slots: dict[str, dict[str, SlotRun]] = {}
+    done: dict[str, str] = {}
+    given_up: dict[str, str] = {}
+    started: Time = 0.0
+    finished: Time = 0.0
+    outcome: Outcome = ""
+    reason: str = ""
+    message: str = ""
+
+
+class JobStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
+    """What people are told of a job: of ``total`` slots so many are ``done``, ``active`` (a member stands),
+    ``running``, and ``failed`` for good; ``restarts`` are its retries.
+    """
+
+    total: int = 0
+    done: int = 0
+    active: int = 0
+    running: int = 0
+    failed: int = 0
+    restarts: int = 0
+
+    @property
+    def progress(self) -> str:
+        """How many slots ended well, and how many members stand."""
+        return f"{self.done} of {self.total} done, {self.active} active"
+
+
+def ranges(indexes: Iterable[int]) -> str:
+    """Indexes as text, ``0-41,44``."""
+    runs: list[list[int]] = []
+    for index in sorted(set(indexes)):
+        if runs and runs[-1][1] == index - 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def spans(text: str) -> Iterator[range]:
+    """The ranges of a text that ``ranges`` made.
+
+    Raises:
+        ValueError: it is no such text.
+    """
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        yield range(int(first), int(last or first) + 1)
+
+
+def indexes(text: str) -> set[int]:
+    """The indexes of a text that ``ranges`` made."""
+    return {index for span in spans(text) for index in span}
+
+
+def counted(text: str) -> int:
+    """How many indexes a text names."""
+    return sum(len(span) for span in spans(text))
+
+
+def check(job: Job, source: str) -> None:
+    """Check all limits of a job, also of one that another program wrote.
+
+    Raises:
+        InputInvalid: one line that names the field, what was found and what is expected.
+    """
+    valid_name(job.name, f"{source}: name")
+    if len(job.name) > MAX_NAME:
+        refuse(f"{source}: name", f"{len(job.name)} characters", f"at most {MAX_NAME}", field="name")
+    _between(len(job.types), 1, MAX_TYPES, f"{source}: types", "types")
+    known: set[str] = set()
+    for number, each in enumerate(job.types):
+        _check_type(job, each, f"{source}: types[{number}]", f"types[{number}]")
+        if each.name in known:
+            refuse(f"{source}: types[{number}].name", f"{each.name!r} again", "each name once")
+        known.add(each.name)
+    _between(job.backoff_limit, 0, MAX_ARRAY, f"{source}: backoff_limit")
+    for name, lowest in (("active_deadline", 1.0), ("ttl", 0.0), ("gang_timeout", 1.0)):
+        if (value := getattr(job, name)) is not None:
+            _between(value, lowest, MAX_SECONDS, f"{source}: {name}", "seconds")
+    if job.peers and job.size > MAX_PEERS:
+        refuse(f"{source}: peers", f"{job.size} members", f"at most {MAX_PEERS}", field="peers")
+    if job.peers and not job.gang:
+        refuse(f"{source}: peers", "true without a gang", "gang: true beside it", field="peers")
+    _check_policies(job, source)
+
+
+def _check_type(job: Job, each: Type, source: str, field: str) -> None:
+    valid_name(each.name, f"{source}.name")
+    if len(each.name) > MAX_TYPE_NAME:
+        text = f"at most {MAX_TYPE_NAME} beside job {job.name!r}"
+        refuse(f"{source}.name", f"{len(each.name)} characters", text, field=f"{field}.name")
+    _between(each.replicas, 0, MAX_ARRAY if each.parallelism else MAX_REPLICAS, f"{source}.replicas")
+    _between(each.parallelism, 0, MAX_REPLICAS, f"{source}.parallelism")
+    if job.gang and each.parallelism:
+        refuse(f"{source}.parallelism", shown(each.parallelism), "0: all members of a gang run together")
+
+
+def _check_policies(job: Job, source: str) -> None:
+    known = [each.name for each in job.types]
+    _known(job.success.types, known, f"{source}: success.types")
+    _between(len(job.rules), 0, MAX_RULES, f"{source}: rules", "rules")
+    for number, rule in enumerate(job.rules):
+        _known(rule.types, known, f"{source}: rules[{number}].types")
+        for code in rule.exit_codes:
+            _between(
+                code, -64, 255, f"{source}: rules[{number}].exit_codes", "as an exit code, or minus a signal"
+            )
+        for reason in rule.reasons:
+            if reason not in ("lost", "oom"):
+                refuse(f"{source}: rules[{number}].reasons", repr(reason), "'lost' or 'oom'")
+
+
+def _known(names: Sequence[str], known: Sequence[str], field: str) -> None:
+    for name in names:
+        if name not in known:
+            refuse(field, repr(name), f"one of the job's types: {', '.join(known)}", field=field)
+
+
+def _between(value: float, lowest: float, highest: float, where: str, what: str = "") -> None:
+    if not lowest <= value <= highest:
+        text = f"{shown(lowest)} to {shown(highest)}{f' {what}' if what else ''}"
+        refuse(where, shown(value), text, field=where.partition(": ")[2])
+
+
+class JobStore(NamedRecords[Job]):
+    """Reads jobs and builds the operations that change them."""
+
+    def __init__(self, client: KeyReader, keys: Keys) -> None:
+        super().__init__(client, keys, KIND, Job, "job")
