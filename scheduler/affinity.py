@@ -59,7 +59,8 @@ class AntiAffinityRule:
         request = self._request
         for instance, pod in node.pods.items():
             if (
-                pod.owner not in request.replaces
+                not pod.done
+                and pod.owner not in request.replaces
                 and (not request.leaving or (node.name, instance) not in request.leaving)
                 and self._selector.matches(pod.labels)
             ):

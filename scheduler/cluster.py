@@ -19,7 +19,7 @@ import msgspec
 from scheduler.decide import allocation
 from scheduler.errors import NoMachine
 from scheduler.feasibility import TOLERANCE, room_reasons, standing_reasons
-from scheduler.fleet import owners
+from scheduler.fleet import populated
 from scheduler.model import FleetView, NodeView, PodView, Request
 from scheduler.requirement import Requirement, compile_request
 from scheduler.rulesets import Machines, RuleSets
@@ -54,7 +54,7 @@ class ClusterState:
         known = {*view, *self.volumes}
         self.names = tuple(sorted(known, key=lambda name: (_drawn(seed, name), name)))
         self._bits = {name: 1 << at for at, name in enumerate(self.names)}
-        self._load = {name: len(view[name].pods) for name in view}
+        self._load = {name: view[name].live for name in view}
         self._levels: dict[int, Machines] = {}
         for name, load in self._load.items():
             self._levels[load] = self._levels.get(load, 0) | self._bits[name]
@@ -162,7 +162,7 @@ class ClusterState:
             node = view[name]
             pods = {**node.pods, **{f"{PLANNED}{at}": PodView(owner) for at, owner in enumerate(placed)}}
             used = self._used.get(name, node.used)
-            view[name] = msgspec.structs.replace(node, pods=pods, owners=owners(pods), used=used)
+            view[name] = msgspec.structs.replace(populated(node, pods), used=used)
         asked_of = msgspec.structs.replace(request, among=frozenset(self.listed(machines)))
         return [place.node for place in allocation(asked_of, count, view).assignments]
 

@@ -164,7 +164,7 @@ def load_value(requirement: Requirement, node: NodeView, taken: int) -> float:
     With resources: the share of the scarcest one that is left after one more pod. Without: 1 / (1 + pods).
     """
     if not requirement.amounts:
-        return 1.0 / (1.0 + len(node.pods) + taken)
+        return 1.0 / (1.0 + node.live + taken)
     left = 1.0
     for resource, amount in requirement.amounts:
         capacity = node.capacity.get(resource, 0.0)

@@ -45,6 +45,7 @@ def node_view(
     here = agent is not None and not absent
     presence: Presence = "present" if here else "lost" if lost else "unknown"
     book = reserved.record if reserved is not None else _NO_RESERVED
+    counts = owners(pods) if pods else {}
     return NodeView(
         name=name,
         labels=_labels(name, said, agent),
@@ -57,7 +58,8 @@ def node_view(
         features=frozenset(agent.features) if agent is not None else frozenset(),
         capacity={**agent.capacity, **said.capacity} if agent is not None else said.capacity,
         pods=pods or {},
-        owners=owners(pods) if pods else {},
+        owners=counts,
+        live=sum(counts.values()),
         reserved=book,
         reserved_index=reserved.index if reserved is not None else 0,
         reserved_raw=reserved.raw if reserved is not None else b"",
@@ -73,11 +75,18 @@ def _labels(name: str, said: Node, agent: Agent | None) -> dict[str, str]:
 
 
 def owners(pods: Mapping[str, PodView]) -> dict[str, int]:
-    """How many of these pods each owner has."""
+    """How many of these pods each owner has, without those that are done."""
     counts: dict[str, int] = {}
     for pod in pods.values():
-        counts[pod.owner] = counts.get(pod.owner, 0) + 1
+        if not pod.done:
+            counts[pod.owner] = counts.get(pod.owner, 0) + 1
     return counts
+
+
+def populated(view: NodeView, pods: Mapping[str, PodView]) -> NodeView:
+    """The view with these pods."""
+    counts = owners(pods)
+    return msgspec.structs.replace(view, pods=pods, owners=counts, live=sum(counts.values()))
 
 
 def used_amounts(book: Reserved) -> dict[str, float]:
@@ -165,7 +174,8 @@ class Fleet:
         here = self._pods.get(key.node, {})
         if pod is not None:
             # The dictionary is the view's, too, and a view never changes.
-            self._pods[key.node] = {**here, key.instance: PodView(key.owner, pod.labels)}
+            seen = PodView(key.owner, done=True) if pod.done else PodView(key.owner, pod.labels)
+            self._pods[key.node] = {**here, key.instance: seen}
         elif key.instance in here and here[key.instance].owner == key.owner:
             self._pods[key.node] = {name: there for name, there in here.items() if name != key.instance}
             if not self._pods[key.node]:
@@ -183,7 +193,8 @@ class Fleet:
             views = dict(self._views)
             for name in self._repopulated - self._dirty:
                 if name in views:
-                    views[name] = self._populate(views[name])
+                    # Only the pods: they change far more often than the rest of a node.
+                    views[name] = populated(views[name], self._pods.get(name, {}))
             grown = False
             for name in self._dirty:
                 if name in self._nodes or name in self._agents:
@@ -195,11 +206,6 @@ class Fleet:
             self._dirty.clear()
             self._repopulated.clear()
         return self._views
-
-    def _populate(self, view: NodeView) -> NodeView:
-        """Replace only the pods of a view: they change far more often than the rest of a node."""
-        pods = self._pods.get(view.name, {})
-        return msgspec.structs.replace(view, pods=pods, owners=owners(pods))
 
     def _build(self, name: str) -> NodeView:
         return node_view(

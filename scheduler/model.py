@@ -23,10 +23,11 @@ EVICTING = frozenset({"selector", "constraint", "draining", "agent_lost"})
 
 
 class PodView(msgspec.Struct, frozen=True, gc=False):
-    """A pod on a node."""
+    """A pod on a node; one that is ``done`` only keeps its name, and has no labels (R29)."""
 
     owner: str
     labels: Mapping[str, str] = {}
+    done: bool = False
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -35,9 +36,10 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``labels`` and ``capacity`` are the agent's last known facts, overridden by people's values.
     ``facts_known`` is false if the agent is absent or unreadable and this process knows no facts of it:
     a label or an amount that is missing then is unknown (R21). ``drain`` is the drain's stage, empty
-    without one. ``pods`` maps instance to pod, ``owners`` counts the pods of each owner; ``used`` sums
-    ``reserved`` by resource. ``reserved_index`` is the ModifyIndex that a reservation is compared with
-    (0: no record yet), and ``reserved_raw`` holds the bytes that ``reserved`` was decoded from.
+    without one. ``pods`` maps instance to pod, ``owners`` counts the pods of each owner, ``live`` all
+    pods, both without those that are done; ``used`` sums ``reserved`` by resource. ``reserved_index`` is
+    the ModifyIndex that a reservation is compared with (0: no record yet), and ``reserved_raw`` holds the
+    bytes that ``reserved`` was decoded from.
     ``features`` is what the agent says that it can do, such as ``runtime.container``.
     ``contended``: this process has a change of the node's reservations in flight. ``broken``: the node's
     record does not decode, so the node gets no pods and loses none.
@@ -56,6 +58,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     capacity: Mapping[str, float] = {}
     pods: Mapping[str, PodView] = {}
     owners: Mapping[str, int] = {}
+    live: int = 0
     reserved: Reserved = Reserved()
     reserved_index: int = 0
     reserved_raw: bytes = b""

@@ -12,7 +12,7 @@ import msgspec
 
 from scheduler.domains import domain_reasons
 from scheduler.feasibility import room_reasons, standing_reasons
-from scheduler.fleet import used_amounts
+from scheduler.fleet import populated, used_amounts
 from scheduler.model import Assignment, FleetView, NodeView, PodView, Request
 from scheduler.requirement import Requirement, compile_request
 from scheduler.rules import domain_rules
@@ -72,11 +72,6 @@ def _after(requirement: Requirement, place: Assignment, node: NodeView) -> NodeV
     """The node with the place taken."""
     request = requirement.request
     pods = {**node.pods, place.instance: PodView(request.owner, request.labels)}
-    owners: dict[str, int] = {}
-    for pod in pods.values():
-        owners[pod.owner] = owners.get(pod.owner, 0) + 1
     instances = {**node.reserved.instances, place.instance: asked(request.manifest)}
     reserved = msgspec.structs.replace(node.reserved, instances=instances)
-    return msgspec.structs.replace(
-        node, pods=pods, owners=owners, reserved=reserved, used=used_amounts(reserved)
-    )
+    return msgspec.structs.replace(populated(node, pods), reserved=reserved, used=used_amounts(reserved))

@@ -38,10 +38,11 @@ class PodQuestion(msgspec.Struct, frozen=True):
 
 
 class WirePod(msgspec.Struct, frozen=True):
-    """A pod on a node."""
+    """A pod on a node; one that is ``done`` only keeps its name."""
 
     owner: str
     labels: dict[str, str]
+    done: bool = False
 
 
 class WireNode(msgspec.Struct, frozen=True):
@@ -154,6 +155,8 @@ def _node(node: NodeView, ports: Mapping[str, float]) -> WireNode:
         presence=node.presence,
         capacity={**ports, **node.capacity},
         used=dict(node.used),
-        pods={instance: WirePod(pod.owner, dict(pod.labels)) for instance, pod in node.pods.items()},
+        pods={
+            instance: WirePod(pod.owner, dict(pod.labels), pod.done) for instance, pod in node.pods.items()
+        },
         features=sorted(node.features),
     )

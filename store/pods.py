@@ -21,11 +21,14 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One pod of an owner: its labels and the digest of the manifest that it should run.
 
     ``at`` is when it was placed (seconds since the epoch): removal takes the newest first.
+    ``done``: it ended for good, and keeps its place only for its log. It reserves nothing, and placement
+    counts it nowhere (R29).
     """
 
     manifest: str
     labels: dict[str, str] = {}
     at: Time = 0.0
+    done: bool = False
 
 
 class PodKey(msgspec.Struct, frozen=True, order=True):
@@ -71,4 +74,4 @@ class SharedLabels:
                 self._known.clear()
             # The values are ids and names, which the records of the pods' owners hold, too.
             labels = self._known[sha] = {name: sys.intern(value) for name, value in pod.labels.items()}
-        return Pod(sha, labels, pod.at)
+        return Pod(sha, labels, pod.at, pod.done)

@@ -11,7 +11,8 @@ import msgspec
 from store.times import Time
 
 HealthState = Literal["critical", "unknown", "warning", "passing"]
-Phase = Literal["starting", "running", "backoff", "stopping", "failed", "exited", "done"]
+Phase = Literal["starting", "held", "running", "backoff", "stopping", "failed", "exited", "done"]
+Cause = Literal["", "lost", "oom"]
 
 
 class Health(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -23,10 +24,17 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One end of a workload: its exit code, or minus the signal; ``at`` is seconds since the epoch."""
+    """One end of a workload: its exit code, or minus the signal; ``at`` is seconds since the epoch.
+
+    ``cause``: ``lost`` if nobody saw how it ended (its node was restarted, its shim or container was
+    removed), ``oom`` if it went over its limit of memory. ``message`` is what it wrote into the file
+    ``$FARMD_RESULT``.
+    """
 
     at: Time
     code: int
+    cause: Cause = ""
+    message: str = ""
 
 
 def ending(code: int) -> str:
@@ -46,6 +54,7 @@ class Reality(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     start acted on (R28); ``exits`` are the last few. ``refused`` is the ModifyIndex of a newer intent that
     the agent cannot act on, for the ``reason``; 0 without one. ``preparing``: what the agent gets ready for
     the next start, such as ``pulling web:2: 48 of 120 MB``.
+    A pod that is ``held`` is ready to start, and has the ``ports`` that it will have (R29).
     A pod that is ``done`` ended, and its restart policy asks for no other start: its health is passing if its
     last exit code is 0, else critical.
     """
@@ -70,7 +79,8 @@ class Glance(msgspec.Struct, frozen=True, gc=False):
     """The fields of a reality that decisions use; a farm keeps tens of thousands of them in memory.
 
     ``since`` is the time of its last change of health, by its agent's clock; ``seen`` the time when this
-    process first saw it with this start and this health, by its own monotonic clock.
+    process first saw it with this start and this health, by its own monotonic clock. ``ended`` is how a pod
+    that is done ended; ``ports`` are those of a pod that is held or done.
     """
 
     manifest: str
@@ -81,10 +91,17 @@ class Glance(msgspec.Struct, frozen=True, gc=False):
     intent: int = 0
     since: Time = 0.0
     seen: float = 0.0
+    restarts: int = 0
+    ended: Exit | None = None
+    ports: dict[str, int] = {}
+
+
+_NO_PORTS: dict[str, int] = {}
 
 
 def glance(reality: Reality) -> Glance:
     """The fields of a reality that decisions use."""
+    done = reality.phase == "done"
     return Glance(
         sys.intern(reality.manifest),
         sys.intern(reality.owner),
@@ -94,6 +111,9 @@ def glance(reality: Reality) -> Glance:
         reality.intent,
         # Without a health check both times are the same: one number for both saves memory.
         reality.started if reality.health.since == reality.started else reality.health.since,
+        restarts=reality.restarts,
+        ended=reality.exits[-1] if done and reality.exits else None,
+        ports=reality.ports if done or reality.phase == "held" else _NO_PORTS,
     )
 
 

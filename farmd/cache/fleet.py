@@ -232,7 +232,8 @@ class FleetIndex:
         owners, realities = set[str](), self._caches.reality.entries
         for key in changed:
             stored = realities.get(key)
-            (self._failing.add if stored and fails(stored.record) else self._failing.discard)(key)
+            failing = stored is not None and stored.record.phase != "done" and fails(stored.record)
+            (self._failing.add if failing else self._failing.discard)(key)
             at = (
                 self._fleet.owner_at(*self._keys.reality_parts(key))
                 if stored is None

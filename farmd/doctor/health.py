@@ -72,11 +72,13 @@ def _deletions(survey: Survey) -> Iterator[Finding]:
 
 
 def _pods(survey: Survey) -> dict[str, dict[Place, Reality | None]]:
-    """The realities of each owner's pods on nodes whose agents are present."""
+    """The realities of each owner's pods on nodes whose agents are present, without pods that are over."""
     keys, agents = survey.keys, survey.ids("agents")
     said = {keys.reality_parts(entry.key): reality for entry, reality in survey.decoded("reality", Reality)}
     found: dict[str, dict[Place, Reality | None]] = {}
-    for entry, _ in survey.decoded("pods", Pod):
+    for entry, pod in survey.decoded("pods", Pod):
+        if pod.done:
+            continue
         owner, node, instance = keys.pod_parts(entry.key)
         reality = said.get((node, instance))
         known = reality is not None and reality.owner in ("", owner) and node in agents

@@ -128,7 +128,7 @@ def repair(owner: Owner, place: Place, state: PodState) -> Change:
     A repair restarts nothing: that has its turn later, at the owner's pace.
     """
     counted = state.intent.record if state.intent is not None else wanted(owner)
-    repaired = Intent(state.pod.record.manifest, owner.id, counted.restart)
+    repaired = msgspec.structs.replace(counted, manifest=state.pod.record.manifest, owner=owner.id)
     return Change("repair", *place, state.pod.record, repaired, state.pod, state.intent)
 
 

@@ -6,6 +6,7 @@ from farmd.cache.fleet import FleetIndex
 from farmd.runtime.wake import Wake
 from store.keys import Keys
 from store.pods import Pod
+from store.reality import Health, Reality
 from tests.toys import Farms
 
 
@@ -23,3 +24,14 @@ async def test_r19_pods_of_other_kinds_and_of_other_farms_raise_no_budget(farms:
     assert (world.pods_here("rcs"), world.pods_here("daemonsets")) == (2, 5)
     world.detach("ds")
     assert (world.pods_here("rcs"), world.pods_here("daemonsets")) == (2, 0)
+
+
+async def test_r29_a_pod_that_ended_for_good_is_no_evidence_of_ill_health(farms: Farms) -> None:
+    farm, keys = await farms.start("a"), Keys()
+    await farms.clock.advance(1.0)
+    world, key = FleetIndex(farm.caches, keys), keys.reality("n1", "job")
+    for index, (phase, failing) in enumerate((("failed", 1), ("done", 0)), 1000):
+        said = Reality(manifest="m", owner="job", phase=phase, health=Health("critical"))  # type: ignore[arg-type]
+        farm.caches.reality.wrote(key, said, index)
+        farm.caches.reality.notify({key})
+        assert world.failing() == (failing, 1)

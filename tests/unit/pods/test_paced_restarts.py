@@ -119,7 +119,7 @@ def test_a_repair_restarts_nothing() -> None:
 def test_fields_that_a_newer_version_wrote_survive_a_restart() -> None:
     state = pod()
     assert state.intent is not None
-    raw = msgspec.json.encode({"manifest": SHA, "owner": RC, "vars": {"a": 1}})
+    raw = msgspec.json.encode({"manifest": SHA, "owner": RC, "later": {"a": 1}})
     intent = Stored("i", state.intent.record, 5, raw)
     pods = Stored("p", state.pod.record, 4, msgspec.json.encode({"manifest": SHA, "x-team": "red"}))
     found = change(PodPlan(replacements=PLACE), PodState(pods, intent, None), 1)
@@ -128,4 +128,4 @@ def test_fields_that_a_newer_version_wrote_survive_a_restart() -> None:
         for operation in group(NodeChanges((found,)), RC, Keys()).operations
         if operation.value
     ]
-    assert [(one.get("vars"), one.get("x-team")) for one in written] == [(None, "red"), ({"a": 1}, None)]
+    assert [(one.get("later"), one.get("x-team")) for one in written] == [(None, "red"), ({"a": 1}, None)]

@@ -11,7 +11,7 @@ from farmd.pods.state import PodState, foreign, settled, settling
 from store.entry import Stored
 from store.intent import Intent
 from store.pods import Pod
-from store.reality import Glance, Health, Reality, dated, glance
+from store.reality import Exit, Glance, Health, Reality, dated, glance
 
 SHA, NEWER, RC = "a" * 64, "b" * 64, "00aa"
 GOOD = Glance(SHA, RC, "running", 1.0, "passing", intent=7, since=1.0)
@@ -80,6 +80,17 @@ def test_r22_what_agents_say_of_time_decides_nothing() -> None:
         health = Health("passing", 1e9 + day)
         reality = Reality(manifest=SHA, owner=RC, started=1e9 + day, intent=7, health=health)
         assert dated(glance(reality), None, 10.0).seen == 10.0
+
+
+def test_r29_a_farm_keeps_the_end_of_a_pod_that_is_done_and_the_ports_of_one_that_waits() -> None:
+    ends = [Exit(1.0, 0), Exit(2.0, 3, "oom", "too much")]
+    fields: dict[str, Any] = {"manifest": SHA, "exits": ends, "ports": {"job": 20011}, "restarts": 1}
+    found = {phase: glance(Reality(phase=phase, **fields)) for phase in ("running", "held", "done")}  # type: ignore[arg-type]
+    assert {phase: (each.ended, each.ports, each.restarts) for phase, each in found.items()} == {
+        "running": (None, {}, 1),
+        "held": (None, {"job": 20011}, 1),
+        "done": (ends[1], {"job": 20011}, 1),
+    }
 
 
 def test_r23a_only_pods_that_settle_are_waited_for() -> None:

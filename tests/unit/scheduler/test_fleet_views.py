@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from scheduler.domains import domain_reasons
+from scheduler.feasibility import room_reasons
 from scheduler.fleet import Fleet, node_views
 from scheduler.model import PodView
+from scheduler.requirement import compile_request, next_instance
+from scheduler.rules import domain_rules
 from store.entry import Stored
+from store.manifests import AntiAffinity
 from store.nodes import Agent, Drain, Node, NodeVolume, Reserved, Taint
 from store.pods import Pod, PodKey
+from tests.fleets import request
 
 AGENT = Agent(
     node="n1", version="1", labels={"os": "linux", "az": "agent"}, capacity={"cpu": 8, "memory": 32}
@@ -60,6 +66,31 @@ def test_pods_are_counted_by_owner_and_unknown_nodes_left_out() -> None:
     assert list(views) == ["n1"]
     assert views["n1"].owners == {"rc1": 2, "rc2": 1}
     assert views["n1"].pods["web~0"] == PodView("rc1", {"app": "web"})
+
+
+def test_r29_a_pod_that_is_done_keeps_its_name_and_weighs_nothing() -> None:
+    pods = {
+        PodKey("job1", "n1", "web~0"): Pod("sha", {"app": "web"}, done=True),
+        PodKey("rc2", "n1", "db"): Pod("sha"),
+    }
+    views = node_views({"n1": Node(), "n2": Node()}, {}, {}, pods)
+    here = views["n1"]
+    assert (here.owners, here.live, here.pods["web~0"]) == ({"rc2": 1}, 1, PodView("job1", done=True))
+    apart = request(per_node=2, anti_affinity=[AntiAffinity("app=web")])
+    assert room_reasons(compile_request(apart), here) == []
+    assert [
+        domain_reasons(domain_rules(compile_request(apart), views, 1), node) for node in views.values()
+    ] == [
+        [],
+        [],
+    ]
+    assert next_instance(compile_request(apart), here, 0) == ("web~1", 2)
+    fleet = Fleet()
+    fleet.set_node("n1", Node())
+    fleet.set_pod(PodKey("job1", "n1", "web~0"), Pod("sha"))
+    before = fleet.view()["n1"].live
+    fleet.set_pod(PodKey("job1", "n1", "web~0"), Pod("sha", done=True))
+    assert (before, fleet.view()["n1"].live, fleet.owner_at("n1", "web~0")) == (1, 0, "job1")
 
 
 def test_only_what_changed_is_rebuilt_and_an_old_view_stays_as_it_was() -> None:
