@@ -132,7 +132,8 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``attempt`` counts the restarts of the job as a whole, ``restarts`` the retries against its limit.
     ``slots``, by type and index, are those whose attempt is above the job's; ``done`` are ranges of indexes
     that ended well, ``given_up`` those that are tried no more. ``outcome`` is for ever; ``reason`` and
-    ``message`` say why it failed. ``started`` is its start or last resumption, ``finished`` its end.
+    ``message`` say why it failed. ``started`` is its start or last resumption, ``finished`` its end, and
+    ``failed_at`` the failure after which the job was restarted as a whole.
     """
 
     attempt: int = 0
@@ -145,6 +146,7 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     outcome: Outcome = ""
     reason: str = ""
     message: str = ""
+    failed_at: Time = 0.0
 
 
 class JobStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):

@@ -1,0 +1,156 @@
+"""Decides about a job: slots and members in, a plan out. Pure; it knows no backend.
+
+The branches, in this order: deleting, finished, suspended (all three in ``ending.py``); then the verdict,
+the group restart, and the slots. What must never break: the run is written before anything rests on it, so
+that a retry is counted once and a job that is over stays over; a gang comes whole or not at all
+(``admission.py``); nothing is removed during a freeze that no person asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from farmd.jobs import services
+from farmd.jobs.admission import admitted
+from farmd.jobs.ending import deleting, finished, suspended
+from farmd.jobs.members import Board, ends, exists, sort
+from farmd.jobs.model import ANYWHERE, Member, Plan, ReplicaType, Slot, Snapshot, Wanted, attempt_of
+from farmd.jobs.progress import LONGEST_RETRY_SECONDS, Progress
+from farmd.jobs.standing import standing
+from farmd.jobs.verdict import remaining, verdict
+from farmd.runtime.wake import earliest
+from farmd.work.model import Ask, Blocked, frozen
+
+
+def decide(shot: Snapshot) -> Plan | Ask[Wanted]:
+    """The plan for a job, or the fact that it lacks."""
+    if shot.job.deleting:
+        return deleting(shot)
+    if shot.run.outcome:
+        return finished(shot)
+    progress = Progress(shot.job, shot.run)
+    progress.take_attempts(member for member in shot.members if exists(shot.job, member.slot))
+    board = sort(shot, progress.run, progress.closed)
+    if shot.job.suspend:
+        return suspended(shot, progress, board)
+    after = _take_ends(shot, progress, board)
+    if (found := verdict(shot, progress, board)) is not None:
+        progress.finish(found.outcome, shot.now, found.reason, found.message)
+    if progress.run.outcome or progress.run.attempt > shot.run.attempt:
+        return Plan(run=progress.run, status=standing(shot, progress, board), after=0.0)
+    return _fill(shot, progress, board, after)
+
+
+def _take_ends(shot: Snapshot, progress: Progress, board: Board) -> float | None:
+    """Take ends of members in, as many as one change of the run may; 0 if there are more."""
+    found = list(ends(shot.job, board))
+    whole = shot.job.peers or shot.job.restart_scope == "job"
+    failed = []
+    for member, fate in found[: shot.traits.batch]:
+        if fate == "done":
+            progress.done(member)
+        elif fate == "restart-job" or (whole and fate in ("retry", "replace")):
+            failed.append((member, fate))
+        elif fate in ("retry", "replace"):
+            progress.retry(member, shot.now, counted=fate == "retry")
+        elif shot.job.success.operator == "any" and fate == "fail":
+            progress.give_up(member)
+    if failed:
+        counted = any(fate != "replace" for _, fate in failed)
+        progress.restart_job([member for member, _ in failed], shot.now, counted=counted)
+    return 0.0 if len(found) > shot.traits.batch else None
+
+
+def _fill(shot: Snapshot, progress: Progress, board: Board, after: float | None) -> Plan | Ask[Wanted]:
+    """Members for the slots that lack one, and the end of those that have none to fill."""
+    missing, due = _missing(shot, progress, board)
+    former = any(not each.over and each.attempt < shot.run.attempt for each in shot.members)
+    if former or (shot.job.gang and (due is not None or board.occupied)):
+        missing = []  # a restart of the job, and a gang, begin when all of them can
+    if missing and shot.room is None and shot.gang in ("none", "ready"):
+        return Ask(Wanted(tuple(missing)))
+    room = shot.room or ANYWHERE
+    fitting = [slot for slot in missing if room.slots is None or slot in room.slots]
+    plan = Plan(
+        drop_services=tuple(
+            key for key in services.ordered(shot.services) if not services.serves(shot.job, key)
+        ),
+        create_services=tuple(key for key in services.wanted(shot.job) if key not in shot.services),
+        remove=(*board.surplus, *_former(shot, board)),
+        create=tuple(fitting),
+        after=earliest(after, due, remaining(shot, progress)),
+    )
+    if shot.job.gang:
+        plan = admitted(shot, board, plan, missing)
+    return _finished_off(shot, progress, board, plan, room.why if len(fitting) < len(missing) else "")
+
+
+def _finished_off(shot: Snapshot, progress: Progress, board: Board, plan: Plan, why: str) -> Plan:
+    """The plan with its run, what a freeze takes from it, and what people are told."""
+    running = any(not member.hold for member in board.live.values())
+    if running or plan.release or shot.traits.cascade or (plan.create and not _holds(shot)):
+        progress.begin(shot.now)
+    run = progress.run if progress.run != shot.run else None
+    if run is not None:
+        plan = replace(plan, after=0.0)
+        if not shot.traits.cascade and len(plan.create) > shot.traits.batch:
+            plan = replace(plan, create=() if shot.job.gang else plan.create[: shot.traits.batch])
+    blocked = None
+    if why and not board.live and not shot.pending and not plan.create:
+        blocked = Blocked("no_room", why)
+    plan = replace(plan, run=run, status=standing(shot, progress, board, why), blocked=blocked)
+    return _frozen(shot, plan)
+
+
+def _frozen(shot: Snapshot, plan: Plan) -> Plan:
+    """A freeze leaves the removals that a person asked for: of slots that the record has no more (R18)."""
+    if not shot.frozen:
+        return plan
+    asked = tuple(each for each in plan.remove if shot.commanded and not exists(shot.job, each.slot))
+    held = len(asked) < len(plan.remove)
+    return replace(
+        plan,
+        drop_services=plan.drop_services if shot.commanded else (),
+        remove=asked,
+        give_back=False,
+        blocked=frozen(shot.frozen) if held else plan.blocked,
+    )
+
+
+def _holds(shot: Snapshot) -> bool:
+    return shot.job.gang and shot.traits.holds
+
+
+def _missing(shot: Snapshot, progress: Progress, board: Board) -> tuple[list[Slot], float | None]:
+    """The slots that may get a member now, and seconds until the next one may after a failure."""
+    missing: list[Slot] = []
+    waits: list[float] = []
+    for kind in shot.job.types:
+        closed = progress.closed.get(kind.name, set())
+        free = _free(shot, board, kind)
+        for index in range(kind.replicas):
+            if free <= 0:
+                break
+            slot = Slot(kind.name, index)
+            if index in closed or slot in board.live or slot in shot.pending or slot in board.occupied:
+                continue
+            if (wait := progress.due(slot) - shot.now) > 0:
+                waits.append(min(wait, LONGEST_RETRY_SECONDS))
+                continue
+            missing.append(slot)
+            free -= 1
+    return missing, min(waits, default=None)
+
+
+def _free(shot: Snapshot, board: Board, kind: ReplicaType) -> int:
+    """How many more slots of a type may have a member."""
+    if not kind.parallelism:
+        return kind.replicas
+    live = {slot for slot, member in board.live.items() if not member.over}
+    busy = live | shot.pending | board.occupied
+    return kind.parallelism - sum(slot.type == kind.name for slot in busy)
+
+
+def _former(shot: Snapshot, board: Board) -> tuple[Member, ...]:
+    """Members of earlier attempts, by the run that is durable already."""
+    return tuple(each for each in board.outdated if each.attempt < attempt_of(shot.run, each.slot))

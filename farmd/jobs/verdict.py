@@ -1,0 +1,110 @@
+"""Whether a job is over, and why: success policy, deadline, failed slots, limit of retries.
+
+Success comes first: what was asked for is there, whatever else went wrong. What must never break: the result
+depends on slots, and on no order of members.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from farmd.jobs.members import Board, counted_in_place, fate
+from farmd.jobs.model import JobSpec, Member, ReplicaType, Snapshot
+from farmd.jobs.progress import Progress
+from store.jobs import MASTERS, SERVERS
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a job ended; ``reason`` is a word, ``message`` one line for people."""
+
+    outcome: Literal["succeeded", "failed"]
+    reason: str = ""
+    message: str = ""
+
+
+def verdict(shot: Snapshot, progress: Progress, board: Board) -> Verdict | None:
+    """The end of a job that is neither finished nor suspended; None: it goes on."""
+    job = shot.job
+    if job.invalid:
+        return Verdict("failed", "FailedValidation", job.invalid)
+    if succeeded(job, progress):
+        return Verdict("succeeded")
+    if (left := remaining(shot, progress)) is not None and left <= 0:
+        return Verdict("failed", "DeadlineExceeded", f"active for {_seconds(job.active_deadline)}")
+    if job.success.operator == "all" and (lost := board.first(lambda member: fate(job, member) == "fail")):
+        return Verdict("failed", "MemberFailed", f"{lost.slot} {told_end(lost)}")
+    if job.success.operator == "any" and _hopeless(job, progress):
+        return Verdict("failed", "MemberFailed", "no slot is left that could end well")
+    retries = progress.run.restarts + sum(counted_in_place(job, member) for member in _running(board))
+    if over_limit(job, retries):
+        return Verdict("failed", "BackoffLimitExceeded", f"{retries} restarts, limit {job.backoff_limit}")
+    return None
+
+
+def succeeded(job: JobSpec, progress: Progress) -> bool:
+    """Whether the slots that count ended well: all of them, or one, as the job says."""
+    wanted = [(kind, _counting(job, kind)) for kind in judged(job)]
+    if job.success.operator == "any":
+        return any(not progress.ended("done", kind.name).isdisjoint(indexes) for kind, indexes in wanted)
+    return all(
+        len(progress.ended("done", kind.name).intersection(indexes)) == len(indexes)
+        for kind, indexes in wanted
+    )
+
+
+def judged(job: JobSpec) -> list[ReplicaType]:
+    """The types whose slots decide about success: those that the job names; else its master; else all but
+    parameter servers.
+    """
+    if job.success.types:
+        return [kind for kind in job.types if kind.name in job.success.types]
+    masters = [kind for kind in job.types if kind.name.lower() in MASTERS and kind.replicas]
+    workers = [kind for kind in job.types if kind.name.lower() not in SERVERS]
+    return masters or workers or list(job.types)
+
+
+def _counting(job: JobSpec, kind: ReplicaType) -> range:
+    """The indexes of a type that decide."""
+    if job.success_index is None:
+        return range(kind.replicas)
+    return range(job.success_index, min(job.success_index + 1, kind.replicas))
+
+
+def _hopeless(job: JobSpec, progress: Progress) -> bool:
+    """Whether every slot that could bring success was given up."""
+    closed = progress.closed
+    return all(
+        index in closed.get(kind.name, set()) for kind in judged(job) for index in _counting(job, kind)
+    )
+
+
+def over_limit(job: JobSpec, retries: int) -> bool:
+    """Whether so many retries are too many: a limit of 3 ends at the third, 0 and 1 at the first."""
+    if job.backoff_limit is None:
+        return False
+    return retries > 0 if job.backoff_limit == 0 else retries >= job.backoff_limit
+
+
+def remaining(shot: Snapshot, progress: Progress) -> float | None:
+    """Seconds until the deadline; None: there is none, or the job has not started."""
+    started = progress.started
+    if shot.job.active_deadline is None or not started:
+        return None
+    return started + shot.job.active_deadline - shot.now
+
+
+def told_end(member: Member) -> str:
+    """How a member ended, for people."""
+    how = f"ended with exit code {member.exit}" if member.exit is not None else "ended without an exit code"
+    cause = f" ({member.cause})" if member.cause else ""
+    return f"{how}{cause}{f': {member.message}' if member.message else ''}"
+
+
+def _running(board: Board) -> list[Member]:
+    return [member for member in board.live.values() if member.phase == "running"]
+
+
+def _seconds(number: float | None) -> str:
+    return f"{number:g} s"
