@@ -7,7 +7,6 @@ import sys
 
 import click
 
-from farmd import overview
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.noun_edit import saying
@@ -26,9 +25,7 @@ from store.times import plain
 @target("deployment", objects(KIND))
 async def status(invocation: Invocation, name: str) -> None:
     """How far a deployment is, service by service, and what it waits for."""
-    found = await asked.live(invocation.call, name)
-    records = DEPLOYMENT.records(invocation.client, invocation.keys)
-    row: Row[Deployment] = await overview.row(invocation.client, invocation.keys, records, found.record.id)
+    row: Row[Deployment] = await DEPLOYMENT.row(invocation.call, name)
     output = invocation.settings.output
     if output in {"json", "yaml"}:
         told = {"owner": row.owner, "state": row.state, "reason": row.reason, "status": plain(row.status)}

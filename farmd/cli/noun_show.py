@@ -16,18 +16,12 @@ from farmd.cli.pod_table import pod_table
 from farmd.cli.tables import Table, clean
 from farmd.commands.explaining import explain
 from farmd.commands.noun import Noun
-from farmd.overview import Row
 from scheduler import explain as words
 from store import manifests, selectors
 from store.audit import AuditReader, Filter
 from store.times import plain
 
 _HISTORY = 8
-
-
-async def _row(invocation: Invocation, noun: Noun[Any, Any], name: str) -> Row[Any]:
-    client, keys = invocation.client, invocation.keys
-    return await overview.row(client, keys, noun.records(client, keys), name)
 
 
 def listing(noun: Noun[Any, Any]) -> click.Command:
@@ -55,15 +49,15 @@ def getting(noun: Noun[Any, Any]) -> click.Command:
         client, keys, output = invocation.client, invocation.keys, invocation.settings.output
 
         async def read() -> Table:
-            return noun_tables.table(noun, [await _row(invocation, noun, name)])
+            return noun_tables.table(noun, [await noun.row(invocation.call, name)])
 
         if as_spec:
-            record = (await _row(invocation, noun, name)).record
+            record = (await noun.row(invocation.call, name)).record
             pod = None if noun.pods is None else await manifests.read(client, keys, record.manifest)
             spec = noun.file.as_file(record, pod)
             click.echo(as_json(spec) if output == "json" else as_yaml(spec), nl=output == "json")
         elif output in {"json", "yaml"} and not invocation.settings.watch:
-            row = await _row(invocation, noun, name)
+            row = await noun.row(invocation.call, name)
             emit(invocation, document(noun.document, noun_tables.plain_row(row)))
         else:
             await show(invocation, read)
@@ -80,7 +74,7 @@ def pods(noun: Noun[Any, Any]) -> click.Command:
 
     async def run(invocation: Invocation, name: str) -> None:
         async def read() -> Table:
-            row = await _row(invocation, noun, name)
+            row = await noun.row(invocation.call, name)
             found = await overview.pods(invocation.client, invocation.keys, row.record)
             return pod_table(found.rows, found.broken, invocation.call.clock.now(), same="OWNER")
 
@@ -95,7 +89,7 @@ def describing(noun: Noun[Any, Any]) -> click.Command:
 
     async def run(invocation: Invocation, name: str) -> None:
         client, keys, output = invocation.client, invocation.keys, invocation.settings.output
-        row = await _row(invocation, noun, name)
+        row = await noun.row(invocation.call, name)
         found = None if noun.pods is None else await overview.pods(client, keys, row.record)
         wanted = Filter(kind=noun.kind, item=row.record.id)
         history = await AuditReader(client, keys).read(wanted, _HISTORY)
@@ -121,7 +115,7 @@ def explaining(noun: Noun[Any, Any]) -> click.Command:
     """``explain``."""
 
     async def run(invocation: Invocation, name: str) -> None:
-        await explained(invocation, noun, (await _row(invocation, noun, name)).record)
+        await explained(invocation, noun, (await noun.row(invocation.call, name)).record)
 
     run.__doc__ = (
         f"Why each node does or does not get one more pod of a {noun.words.one}.\n\n"

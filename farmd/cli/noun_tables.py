@@ -106,6 +106,8 @@ def facts(
         told.append(("Age", f"{ago(now, created)}, created {rfc3339(created)}"))
     if row.whole:
         told.append(("Part of", row.whole))
+    if hasattr(record, "managed_by"):
+        told.append(("Managed by", row.managed or record.managed_by or "nobody"))
     if row.locked:
         told.append(("Locked", f"by {holder_told(Holder.parse(row.locked.encode()))}"))
     told += [

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from farmd import overview
 from farmd.commands import bodies, difference
+from farmd.commands.endings import Ending, audited
 from farmd.commands.forecast import forecast
 from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, guard
 from farmd.commands.outlook import Outlook
-from farmd.commands.parts import refuse_part
+from farmd.commands.parts import refuse_managed, refuse_part
 from farmd.commands.placing import Placing, T
 from farmd.commands.remains import move_room
 from farmd.commands.specs import Document, File
@@ -28,6 +30,7 @@ from store.keys import Keys
 from store.manifests import Manifest
 from store.named import NamedRecords
 from store.operations import Operation
+from store.words import lasting
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -49,6 +52,7 @@ class Edits(Generic[S, T]):
         facts: what ``describe`` tells of a record and its status beside what all records have; of an owner
             of pods, its counts first.
         membership: fields that only a manager changes while there is one (R14).
+        past: how the last item of a name ended, where more than the audit log knows that; None: unknown.
         other_ways: commands beside ``update`` that change one, as the end of a hint.
     """
 
@@ -59,6 +63,7 @@ class Edits(Generic[S, T]):
     told: Callable[[T], Mapping[str, Scalar]] = lambda _: {}
     facts: Callable[[T, Any], Sequence[tuple[str, str]]] = lambda *_: ()
     membership: frozenset[str] = frozenset()
+    past: Callable[[Call, str], Awaitable[Ending | None]] | None = None
     other_ways: str = ""
 
     @property
@@ -91,7 +96,7 @@ class Edits(Generic[S, T]):
         record = stored.record
         await refuse_part(call, self.kind, record, fields)
         if membership:
-            self.refuse_managed(record)
+            await refuse_managed(call, self.kind, record)
         if record.deleting:
             noun = self.words.noun
             raise Conflict(
@@ -178,24 +183,43 @@ class Edits(Generic[S, T]):
         return Change(self.kind, record.id, record.name, f"{self.words.noun}.{action}", **fields)
 
     async def find(self, call: Call, target: str, *, by_name: bool = False) -> Stored[T]:
+        """A record by name, id or beginning of an id (``by_name``: by its whole name only).
+
+        Raises:
+            NotFound: there is none; says how it ended, if it did. Ambiguous: several fit.
+        """
         records, noun = self.records(call.client, call.keys), self.words.noun
         if not by_name:
-            return await records.find(target)
+            try:
+                return await records.find(target)
+            except NotFound as error:
+                raise await self._gone(call, target, error) from None
         named, _ = await records.named(target)
         if named is None:
             hint = f"farmctl {noun} create makes it"
             raise NotFound(f"{noun} {target!r} does not exist", kind=self.kind, id=target, hint=hint)
         return named
 
-    def refuse_managed(self, record: T) -> None:
-        if manager := getattr(record, "managed_by", ""):
-            one, (family, _, ident) = f"{self.words.noun} {record.name!r}", manager.partition("/")
-            noun = KINDS[family].noun if family in KINDS else ""
-            raise Conflict(
-                f"{one} is managed by {manager}, which alone changes its count and manifest",
-                id=record.id,
-                managed_by=manager,
-                hint=f"farmctl {noun} describe {ident} tells how far it is; change or end it instead"
-                if noun
-                else f"change or end {manager} instead",
-            )
+    async def row(self, call: Call, target: str) -> overview.Row[T]:
+        """A record with what is known of it besides.
+
+        Raises:
+            NotFound, Ambiguous: as ``find``.
+        """
+        try:
+            return await overview.row(call.client, call.keys, self.records(call.client, call.keys), target)
+        except NotFound as error:
+            raise await self._gone(call, target, error) from None
+
+    async def _gone(self, call: Call, target: str, error: NotFound) -> NotFound:
+        """The same error with how the item ended, where items end by themselves."""
+        if not (self.words.ended and target):
+            return error
+        over = await self.past(call, target) if self.past is not None and "/" not in target else None
+        over = over or await audited(call, self.kind, target)
+        if over is None:
+            hint = f"farmctl {self.words.noun} list shows those under way"
+            return NotFound(error.message, kind=self.kind, id=target, hint=hint)
+        text = f"{self.words.noun} {target!r} ended {lasting(call.clock.now() - over.at)} ago: {over.how}"
+        reason = f": {over.reason}" if over.reason else ""
+        return NotFound(text + reason, kind=self.kind, id=target, hint=over.command)

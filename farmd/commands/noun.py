@@ -15,7 +15,7 @@ from farmd.commands import bodies, difference
 from farmd.commands.difference import word
 from farmd.commands.edits import Edits, S
 from farmd.commands.mutation import Call, Mutation, commit, registered
-from farmd.commands.parts import refuse_part
+from farmd.commands.parts import refuse_managed, refuse_part
 from farmd.commands.placing import T
 from farmd.commands.remains import pods_left, processes_left
 from farmd.commands.specs import changed
@@ -85,7 +85,7 @@ class Noun(Edits[S, T]):
         before = stored.record
         wanted = self.file.build(spec, before.id, sha, before)
         if any(getattr(wanted, name) != getattr(before, name) for name in self.membership):
-            self.refuse_managed(before)
+            await refuse_managed(call, self.kind, before)
         bodies.refuse_other_pod(before, wanted)
         replaces = bodies.manifest_of(wanted) != bodies.manifest_of(before)
         lost = not replaces and await bodies.body_lost(call, before)
@@ -158,7 +158,7 @@ class Noun(Edits[S, T]):
         record, pods = stored.record, 0
         await refuse_part(call, self.kind, record)
         held = await self.guard(call, record)
-        self.refuse_managed(record)
+        await refuse_managed(call, self.kind, record)
         if self.pods is not None:
             pods = await pods_left(call, record.id)
             if not (pods or self.pods.wanted(record) or await processes_left(call, record.id)):

@@ -1,7 +1,7 @@
-"""Parts: records that belong to another one, such as the owner of a service's pods.
+"""Records that others change: parts, such as the owner of a service's pods, and what a rollout manages.
 
-Whoever changes the whole changes its parts with it. What a person changed in a part would be lost with the
-next change of the whole, or fail it (R14).
+Whoever changes the whole changes its parts with it, and a manager changes what it manages. What a person
+changed besides would be lost with their next change, or fail it (R14).
 """
 
 from __future__ import annotations
@@ -37,3 +37,32 @@ async def refuse_part(call: Call, kind: str, record: Any, fields: Collection[str
         way = ways(family, whole.partition("/")[2])
         text = f"{whole}; change that: {way}" if way else whole
     raise Conflict(f"{title(kind, record.name)} is part of {text}", id=record.id, part_of=record.part_of)
+
+
+async def refuse_managed(call: Call, kind: str, record: Any, what: str = "count and manifest") -> None:
+    """Refuse an edit of what something manages; ``what`` only the manager changes.
+
+    Raises:
+        Conflict: the record is managed.
+    """
+    if not (manager := getattr(record, "managed_by", "")):
+        return
+    named, hint = await _manager(call, manager)
+    raise Conflict(
+        f"{title(kind, record.name)} is managed by {named}, which alone changes its {what}",
+        id=record.id,
+        managed_by=manager,
+        hint=hint,
+    )
+
+
+async def _manager(call: Call, item: str) -> tuple[str, str]:
+    """A manager as people write it, and what they can do about it."""
+    try:
+        found = await overview.titled(call.client, call.keys, item)
+    except NotFound:
+        return f"{item}, which does not exist", "farmctl doctor tells how to free it"
+    noun, _, name = found.partition("/")
+    if found == item:
+        return found, "wait until that is over"
+    return found, f"farmctl {noun} describe {name} tells how far it is; change or end it instead"

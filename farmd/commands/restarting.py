@@ -12,6 +12,7 @@ import msgspec
 
 from farmd import overview
 from farmd.commands.mutation import Call, Change, Mutation, guard
+from farmd.commands.parts import refuse_managed
 from farmd.commands.waiting import Spells, until
 from farmd.kinds import title
 from farmd.runtime.errors import WaitTimeout
@@ -57,8 +58,7 @@ async def restart(call: Call, node: str, instance: str) -> Restart:
     kind, owner = await _owner(call, pod, stored.record.owner)
     held = await guard(call, kind, owner.id, title(kind, owner.name))
     if owner.taken:
-        text = f"{title(kind, owner.name)} is taken by {owner.managed_by}, which alone changes its pods now"
-        raise Conflict(text, id=owner.id, managed_by=owner.managed_by, hint="wait until that is over")
+        await refuse_managed(call, kind, owner, "pods now")
     before = stored.record.restart
     counter = max(before + 1, await _acted(call, node, instance) + 1, owner.restart)
     intent = msgspec.structs.replace(stored.record, restart=counter)

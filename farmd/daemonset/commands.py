@@ -21,7 +21,6 @@ def _facts(daemonset: DaemonSet, status: Status | None) -> list[tuple[str, str]]
         ("Nodes", counts),
         ("Stay healthy", "all but one" if daemonset.min_health is None else str(daemonset.min_health)),
         availability(daemonset.min_healthy_time),
-        ("Managed by", daemonset.managed_by or "nobody"),
         ("Pace", f"{rate}, at most {count_of(daemonset.max_in_progress, 'node')} at a time"),
     ]
 

@@ -12,11 +12,9 @@ from msgspec.structs import replace
 
 from farmd.commands.mutation import Call, Change, Mutation
 from farmd.deploy.noun import DEPLOYMENT
-from farmd.deploy.waiting import ended
 from store.deployments import Deployment
 from store.entry import Stored
-from store.errors import Conflict, NotFound
-from store.times import rfc3339
+from store.errors import Conflict
 
 
 async def pause(call: Call, target: str) -> Mutation:
@@ -43,17 +41,7 @@ async def live(call: Call, target: str) -> Stored[Deployment]:
     Raises:
         NotFound: there is none; says how it ended, if it did.
     """
-    try:
-        return await DEPLOYMENT.records(call.client, call.keys).find(target)
-    except NotFound as error:
-        try:
-            over = await ended(call, target)
-        except NotFound:
-            hint = "farmctl deployment list shows those under way"
-            raise NotFound(error.message, id=target, hint=hint) from None
-    how = over.action.partition(".")[2]
-    text = f"deployment {target!r} is over since {rfc3339(over.at)}: {how}"
-    raise NotFound(text, id=over.id, hint=f"farmctl audit list --item {over.name}")
+    return await DEPLOYMENT.find(call, target)
 
 
 def _said(call: Call, stored: Stored[Deployment], word: str, **fields: Any) -> Mutation:

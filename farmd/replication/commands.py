@@ -47,7 +47,6 @@ def _facts(rc: ReplicationController, status: Status | None) -> list[tuple[str, 
         ("Unavailable", f"at most {rc.unavailable_limit}"),
         availability(rc.min_healthy_time),
         ("Strategy", f"{rc.strategy}, on a lost node: {rc.on_lost}"),
-        ("Managed by", rc.managed_by or "nobody"),
     ]
 
 

@@ -25,7 +25,6 @@ from store.operations import Operation
 from store.policies import Policy
 from store.rollouts import KIND, Rollout, RolloutState, RolloutStatus
 from store.status import StatusStore
-from store.words import lasting
 from store.work import Work
 
 
@@ -114,10 +113,7 @@ async def row(call: Call, target: str) -> overview.Row[Rollout]:
     Raises:
         NotFound: there is none; says how the last one ended.
     """
-    try:
-        return await overview.row(call.client, call.keys, noun.live(call), target)
-    except NotFound as error:
-        raise await _over(call, target, error) from None
+    return await noun.ROLLOUT.row(call, target)
 
 
 async def sight(call: Call, row: overview.Row[Rollout]) -> Sight:
@@ -207,20 +203,7 @@ async def live(call: Call, target: str) -> Stored[Rollout]:
     Raises:
         NotFound: there is none; says how the last one ended.
     """
-    try:
-        return await noun.live(call).find(target)
-    except NotFound as error:
-        raise await _over(call, target, error) from None
-
-
-async def _over(call: Call, target: str, error: NotFound) -> NotFound:
-    """The same error with what history knows of that name."""
-    over = await history(call, target) if target and "/" not in target else []
-    if not over:
-        hint = "farmctl rollout list shows those under way; farmctl rc update -f FILE begins one"
-        return NotFound(error.message, kind=KIND, id=target, hint=hint)
-    text = f"rollout {target!r} ended {lasting(call.clock.now() - over[0].ended)} ago: {over[0].outcome}"
-    return NotFound(text, kind=KIND, id=target, hint=f"farmctl rollout history {target}")
+    return await noun.ROLLOUT.find(call, target)
 
 
 async def _say(call: Call, target: str, word: str, **fields: Any) -> Mutation:

@@ -7,11 +7,13 @@ from typing import Any
 import msgspec
 
 from farmd import kinds
+from farmd.commands.endings import Ending
 from farmd.commands.mutation import Call
 from farmd.commands.noun import Noun
 from farmd.commands.specs import File
 from farmd.kinds import KINDS
 from store.families import RCS
+from store.history import History
 from store.named import NamedRecords
 from store.policies import Policy
 from store.rcs import ReplicationController
@@ -42,12 +44,23 @@ def _facts(rollout: Rollout, status: RolloutStatus | None) -> list[tuple[str, st
     return found
 
 
+async def _past(call: Call, name: str) -> Ending | None:
+    """How the last rollout of a controller ended, as its history tells it."""
+    over = await History(call.client, call.keys).read(name)
+    if not over:
+        return None
+    last, _ = over[0]
+    reason = "" if last.outcome == "done" else last.reason
+    return Ending(last.ended, last.outcome, reason, f"farmctl rollout history {name}")
+
+
 ROLLOUT: Noun[RolloutSpec, Rollout] = Noun(
     kind=KIND,
     document="Rollout",
     file=File(spec=RolloutSpec, record=Rollout, kept={}),
     told=lambda rollout: {"replicas": rollout.replicas},
     facts=_facts,
+    past=_past,
 )
 
 

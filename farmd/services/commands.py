@@ -14,7 +14,7 @@ import msgspec
 from farmd import overview
 from farmd.commands.difference import fields
 from farmd.commands.mutation import Call, Change, Mutation, guard, registered
-from farmd.commands.parts import refuse_part
+from farmd.commands.parts import refuse_managed, refuse_part
 from farmd.kinds import KINDS, family_of, title
 from farmd.services.endpoints import Endpoint, Sighting, host
 from store import codec, manifests, operations
@@ -241,10 +241,8 @@ async def _owner(call: Call, ref: str, port: str) -> tuple[str, Stored[Any]]:
     if stored.record.deleting:
         raise Conflict(f"{title(family, stored.record.name)} is being deleted", id=stored.record.id)
     await refuse_part(call, family, stored.record)  # it has its service, which ends with it
-    if manager := getattr(stored.record, "managed_by", ""):
-        # Its pods go to another owner, which the service would not name.
-        text = f"{title(family, stored.record.name)} is managed by {manager}, wait until that is over"
-        raise Conflict(text, id=stored.record.id, managed_by=manager)
+    # The pods of a managed one go to another owner, which the service would not name.
+    await refuse_managed(call, family, stored.record)
     manifest = await manifests.read(call.client, call.keys, stored.record.manifest)
     if port not in manifest.ports:
         known = ", ".join(sorted(manifest.ports)) or "none, because its pods have no ports"

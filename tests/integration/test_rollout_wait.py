@@ -103,3 +103,18 @@ async def test_a_watch_of_the_status_ends_with_the_rollout(rolling: Rolling, tmp
     assert (await person.run("rollout", "abort", "web", "-y", "--wait")).code == 0
     result = await watch
     assert (result.code, "rollout/web is over: aborted: " in result.err) == (0, True), result
+
+
+async def test_a_rollout_that_is_over_is_told_by_every_command_that_shows_one(
+    rolling: Rolling, tmp_path: Path
+) -> None:
+    person = Person(rolling, tmp_path, QUICK)
+    assert (await person.begin("-q")).code == 0
+    for verb in ("describe", "get", "status", "explain", "diff"):
+        result = await person.run("rollout", verb, "web")
+        assert (result.code, "rollout 'web' ended " in result.err, "ago: done" in result.err) == (
+            4,
+            True,
+            True,
+        ), result
+        assert "hint: farmctl rollout history web" in result.err

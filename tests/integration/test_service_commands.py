@@ -204,6 +204,8 @@ def test_a_deployment_that_is_over_is_told_so(farmctl: Farmctl) -> None:
         '{"at": 1, "actor": "farm/f1", "action": "deployment.reverted", "kind": "deployments",'
         ' "id": "0123456789abcdef", "name": "01234567"}',
     )  # fmt: skip
-    found = farmctl("deployment", "status", "01234567")
-    assert found.code == 4
-    assert "deployment '01234567' is over since 1970-01-01T00:00:01Z: reverted" in found.err
+    for verb in ("status", "describe", "pause"):
+        found = farmctl("deployment", verb, "01234567")
+        assert found.code == 4
+        assert "deployment '01234567' ended " in found.err
+        assert " ago: reverted\nhint: farmctl audit list --kind deployment --item 01234567" in found.err

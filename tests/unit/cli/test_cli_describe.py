@@ -79,6 +79,7 @@ def test_a_controller_is_described_with_its_age_and_what_it_runs() -> None:
         ("Replicas", "4 desired, 4 placed, 1 healthy, 3 outdated, 3 serving"),
         ("Owner", "farm farm-1"),
         ("Age", "2h, created 2027-01-15T06:00:00Z"),
+        ("Managed by", "nobody"),
         ("Manifest", SHA),
         ("Pod id", "hello"),
         ("Node selector", "(every node)"),
@@ -88,9 +89,16 @@ def test_a_controller_is_described_with_its_age_and_what_it_runs() -> None:
         ("Unavailable", "at most 1"),
         ("Available", "a pod that is healthy for 10 s without a break"),
         ("Strategy", "static, on a lost node: replace"),
-        ("Managed by", "nobody"),
         RUNS[0],
     ]
+
+
+def test_what_manages_a_controller_is_named_as_people_name_it() -> None:
+    record = ReplicationController(
+        id="0a", name="hello", manifest=SHA, replicas_desired=4, managed_by="rollouts/5e"
+    )
+    row = Row(record=record, index=7, owner="farm-1", status=None, managed="rollout/hello: baking")
+    assert ("Managed by", "rollout/hello: baking") in noun_tables.facts(RC, row, NOW)
 
 
 def test_a_record_of_an_earlier_version_has_no_age() -> None:

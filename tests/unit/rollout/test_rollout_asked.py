@@ -14,10 +14,11 @@ from farmd.replication.commands import RC
 from farmd.rollout import commands, noun
 from farmd.rollout.asked import Asked, create, from_file, pod_of
 from store import codec, operations
+from store.audit import Audit, AuditLogStore
 from store.errors import Conflict, InputInvalid, Locked, NotFound
 from store.history import Ended
 from store.policies import Policy, Stage
-from store.rollouts import Rollout
+from store.rollouts import KIND, Rollout
 from tests.people import KEYS, hello, person
 
 P2 = """{"ID": "1", "OldRC": "abc", "NewRC": "def", "DesiredReplicas": 5, "MinimumReplicas": 3,
@@ -57,7 +58,7 @@ async def test_p2s_update_from_two_controllers_that_exist_begins_with_both_ids()
         found = await begun(call, from_file(text, "ru.json"))
         assert (found.old, found.new, found.created_new) == (ids["old"], ids["new"], False)
         assert (found.replicas, found.policy.minimum, found.policy.leave_old) == (5, 3, True)
-        with pytest.raises(Conflict, match="is managed by rollouts/"):  # one update a controller
+        with pytest.raises(Conflict, match="is managed by rollout/old"):  # one update a controller
             await create(call, from_file(text, "ru.json"))
 
 
@@ -326,3 +327,29 @@ async def test_words_in_the_wrong_phase_say_so() -> None:
         with pytest.raises(NotFound, match="rollout 'past' ended 12s ago: done") as error:
             await commands.pause(call, "past")
         assert error.value.fields["hint"] == "farmctl rollout history past"
+
+
+async def test_a_rollout_that_is_over_is_told_by_its_id_too_and_after_its_controller_is_gone() -> None:
+    """History goes with the controller; the audit log knows the end for longer."""
+    async with person() as call:
+        end = Audit(
+            at=call.clock.now() - 75,
+            actor="farm/f1",
+            action="rollout.reverted",
+            kind=KIND,
+            id="0123456789abcdef",
+            name="web",
+            reason="8 s without progress",
+        )
+        other = msgspec.structs.replace(end, kind="rcs", action="rc.delete")
+        log = AuditLogStore(KEYS, call.clock, call.ids)
+        await call.client.transaction([log.operation(end), log.operation(other)])
+        for target in ("web", "0123456789abcdef"):
+            for asked in (commands.row, commands.live):
+                with pytest.raises(NotFound) as error:
+                    await asked(call, target)
+                told = f"rollout '{target}' ended 1m15s ago: reverted: 8 s without progress"
+                assert (error.value.message, error.value.fields["hint"]) == (
+                    told,
+                    "farmctl audit list --kind rollout --item web",
+                )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -97,10 +98,10 @@ async def test_it_writes_the_rollout_and_a_second_controller_and_keeps_people_ou
         assert (new.name, new.replicas_desired, new.manifest) == (f"web-{found.id[:6]}", 0, found.to_manifest)
         assert old.managed_by == new.managed_by == f"{KIND}/{found.id}"
         assert old.needs == new.needs == ["rollouts.1"]
-        with pytest.raises(Conflict, match="is managed by rollouts/"):
-            await update(call)
-        with pytest.raises(Conflict, match="is managed by rollouts/"):
-            await RC.delete(call, "web", cascade=True)
+        for refused in (update, partial(RC.delete, target="web", cascade=True)):
+            with pytest.raises(Conflict, match="rc/web is managed by rollout/web, which alone") as error:
+                await refused(call)
+            assert error.value.fields["hint"].startswith("farmctl rollout describe web tells")
 
 
 async def test_words_are_compare_and_set_and_audited() -> None:

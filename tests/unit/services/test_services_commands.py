@@ -81,7 +81,7 @@ async def test_a_controller_in_the_middle_of_a_rollout_gets_no_service_that_know
         stored = await ReplicationControllerStore(call.client, KEYS).get(rc.id)
         managed = msgspec.structs.replace(rc, managed_by="rollouts/0a")
         await call.client.put(stored.key, codec.encode(managed))
-        with pytest.raises(Conflict, match="rc/web is managed by rollouts/0a, wait until that is over"):
+        with pytest.raises(Conflict, match="rc/web is managed by rollouts/0a, which does not exist"):
             await commands.create(call, "web", "http", ["web"])
 
 
