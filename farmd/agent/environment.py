@@ -18,6 +18,7 @@ from store.manifests import Manifest
 
 # A workload gets only these of the agent's variables, or what stands here where the agent has none.
 INHERITED = {"PATH": os.defpath, "LANG": "C.UTF-8"}
+NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +32,31 @@ class Account:
 
 
 def environment(
-    manifest: Manifest, environ: Mapping[str, str], node: str, instance: str, ports: Mapping[str, int]
+    manifest: Manifest,
+    environ: Mapping[str, str],
+    node: str,
+    instance: str,
+    ports: Mapping[str, int],
+    given: Mapping[str, str] = NOTHING,
 ) -> dict[str, str]:
     """A workload's whole environment. Later parts win: inherited, the user's, the manifest's, farmd's own.
 
+    ``given`` are farmd's own variables of this start (R29).
     Files that name a ``FARMD_*`` variable are refused. A manifest that was stored before that rule still
     runs: its workload gets those variables that farmd itself does not set.
     """
     built = {name: environ.get(name) or default for name, default in INHERITED.items()}
     built |= _of_the_user(manifest)
-    built |= manifest.env
-    built |= {"FARMD_NODE": node, "FARMD_INSTANCE": instance}
-    return built | {port_variable(name): str(port) for name, port in ports.items()}
+    return built | with_own(manifest, node, instance, ports, given)
+
+
+def with_own(
+    manifest: Manifest, node: str, instance: str, ports: Mapping[str, int], given: Mapping[str, str]
+) -> dict[str, str]:
+    """The manifest's variables and farmd's own, which win."""
+    own = {**given, "FARMD_NODE": node, "FARMD_INSTANCE": instance}
+    own |= {port_variable(name): str(port) for name, port in ports.items()}
+    return manifest.env | own
 
 
 def _of_the_user(manifest: Manifest) -> dict[str, str]:

@@ -16,15 +16,16 @@ import structlog
 from farmd.agent.environment import stop_signal
 from farmd.agent.errors import AgentError, StartFailed
 from farmd.agent.gone import Gone
-from farmd.agent.model import Identity
+from farmd.agent.model import LOST, Identity
 from farmd.agent.pod import Pod, describe
 from farmd.agent.pods import Pods
 from farmd.agent.ports import PortRange
 from farmd.agent.runtimes.choice import Runtimes
-from farmd.agent.runtimes.port import Busy, Launch
+from farmd.agent.runtimes.port import Busy, Ended, Launch
 from farmd.agent.state import StateDirectory
 from farmd.agent.watcher import HealthWatcher
 from store.ports import Clock, Ids, Recorder
+from store.reality import Exit
 
 log = structlog.get_logger()
 
@@ -161,6 +162,9 @@ class Lifecycle:
         self.detach(pod)
         runtime, started = self.runtimes.of(pod.record.runtime), pod.record.start
         ended = runtime.end(pod.instance, started, pod.identity)
+        if ended is None and (saved := self.state.load_health(pod.instance)) and saved.start == started:
+            # It did run: somebody removed its container, or the records of its process.
+            ended = Ended(Exit(self.clock.now(), LOST, "lost"), "its end was not recorded")
         if ended is None:
             # The agent died between saving the record and the start: this start never happened.
             pod.change(start="")

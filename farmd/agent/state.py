@@ -184,6 +184,10 @@ class StateDirectory:
         """The working directory of a workload whose manifest names none."""
         return self.directory(instance) / "work"
 
+    def starts(self, instance: str) -> Path:
+        """Where the files are that its starts exchange with the agent."""
+        return self.directory(instance) / "starts"
+
     def known(self) -> list[str]:
         """Every instance that has a directory.
 

@@ -33,6 +33,16 @@ def running(instances: Path) -> Iterator[Identity]:
                     yield found
 
 
+def shims(instances: Path) -> set[str]:
+    """The instances below ``instances`` whose shims run, also those that have no workload yet."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, InputInvalid):
+                found.add(_instance(int(entry.name), instances))
+    return found - {""}
+
+
 def told(identity: Identity, record: Record | None) -> Identity:
     """The same with what the agent's record tells of the start, if that is not lost."""
     if record is None or not record.start:
@@ -48,10 +58,9 @@ def told(identity: Identity, record: Record | None) -> Identity:
 
 
 def _workload(shim: int, instances: Path) -> Identity | None:
-    words = Path(f"/proc/{shim}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
-    if len(words) < 3 or not words[-2].endswith(SHIM) or Path(words[-1]).parent != instances:
+    instance, ticks = _instance(shim, instances), start_ticks(shim)
+    if not instance:
         return None
-    instance, ticks = valid_instance(Path(words[-1]).name), start_ticks(shim)
     children = Path(f"/proc/{shim}/task/{shim}/children").read_text().split()
     # The workload leads its group; orphans that it left to the shim do not, as a rule, or came later.
     leaders = [pid for pid in map(int, children) if os.getpgid(pid) == pid]
@@ -69,6 +78,14 @@ def _workload(shim: int, instances: Path) -> Identity | None:
         start=f"lost-{began}",
         started=_seconds(began),
     )
+
+
+def _instance(pid: int, instances: Path) -> str:
+    """The instance whose shim a process is; empty if it is none."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
+    if len(words) < 3 or not words[-2].endswith(SHIM) or Path(words[-1]).parent != instances:
+        return ""
+    return valid_instance(Path(words[-1]).name)
 
 
 def _seconds(ticks: int) -> float:

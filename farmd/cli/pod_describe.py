@@ -15,7 +15,7 @@ from farmd.cli.tables import clean
 from farmd.overview import PodRow
 from store.errors import NotFound
 from store.manifests import Manifest
-from store.reality import ending
+from store.reality import Exit, ending
 from store.times import plain, rfc3339
 
 
@@ -80,9 +80,16 @@ def facts(row: PodRow, runs: list[tuple[str, str]], now: float) -> list[tuple[st
         ("Restarts", str(row.restarts)),
     ]
     told += [
-        ("Exit", f"{rfc3339(end.at)}, {ago(now, end.at)} ago, {ending(end.code)}")
-        for end in reversed(row.exits)
+        ("Exit", f"{rfc3339(end.at)}, {ago(now, end.at)} ago, {_ending(end)}") for end in reversed(row.exits)
     ]
     told += [("Pid", str(row.pid))] if row.pid else []
     told += [("Serves on", pairs(row.ports))] if row.ports else []
     return [*told, ("Labels", pairs(row.labels)), ("Manifest", row.manifest), *runs]
+
+
+def _ending(end: Exit) -> str:
+    """How a start ended, and what it said of that."""
+    how = {"lost": "nobody saw how", "oom": f"out of memory, {ending(end.code)}"}.get(
+        end.cause, ending(end.code)
+    )
+    return f"{how}: {end.message}" if end.message else how

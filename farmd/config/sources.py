@@ -23,7 +23,7 @@ from farmd.config.sections import Config, SinkSection, fields, sections, shown
 from store.mistakes import nearest
 
 # What an agent tells workloads; a workload may be farmd itself.
-_OF_WORKLOADS = re.compile("FARMD_(NODE|INSTANCE|PORT_.*)")
+_OF_WORKLOADS = re.compile("FARMD_(NODE|INSTANCE|PORT_.*|RESULT)")
 DEFAULT_PATH = Path("/etc/farmd/farmd.toml")
 CREDENTIAL = "consul-token"
 _FLAGS = {

@@ -13,7 +13,9 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from farmd.agent import environment
+import msgspec
+
+from farmd.agent import environment, start_files
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import LOST, ContainerConfig, Identity
 from farmd.agent.runtimes import allowed, container_config, container_files
@@ -108,10 +110,15 @@ class Containers:
         """How a start ended, as the engine recorded it."""
         seen = self._listing.seen.get(instance)
         if seen is not None and seen.identity.start == start:
-            return Ended(seen.exit, seen.why) if seen.exit is not None else None
+            return self._ended(instance, start, seen.exit, seen.why) if seen.exit is not None else None
         if identity is not None and identity.start == start:
-            return Ended(Exit(self._clock.now(), LOST), "its container was removed")
+            gone = Exit(self._clock.now(), LOST, "lost")
+            return self._ended(instance, start, gone, "its container was removed")
         return None
+
+    def _ended(self, instance: str, start: str, end: Exit, why: str) -> Ended:
+        said = start_files.message(self._state.starts(instance), start)
+        return Ended(msgspec.structs.replace(end, message=said), why)
 
     # -- acts ------------------------------------------------------------------------------------
     def preflight(self, manifest: Manifest) -> None:
@@ -150,7 +157,11 @@ class Containers:
         await self.remove(launch.instance)
         binds = await asyncio.to_thread(self._lay_out, launch.instance, launch.manifest)
         container_files.keep_only(self._state.directory(launch.instance) / "files", binds)
-        body = container_config.create_body(self._node, launch, binds)
+        starts = self._state.starts(launch.instance)
+        start_files.lay_out(starts, launch.start, launch.manifest, None)
+        start_files.keep_only(starts, launch.start)
+        files = start_files.paths(starts, launch.start)
+        body = container_config.create_body(self._node, launch, binds, files)
         name = container_config.name_of(self._node, launch.instance)
         docker, ask = self._engine.docker, self._engine.ask
         try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from farmd.agent.environment import port_variable
+from farmd.agent.environment import NOTHING, with_own
 from farmd.agent.model import Identity
 from farmd.agent.runtimes.port import Launch
 from store import images, registries
@@ -14,10 +15,14 @@ from store.containers import Mount
 from store.manifests import Manifest
 
 NODE = "farmd.node"
+NO_FILES: Mapping[str, Path] = {}
 KEPT_LOG_BYTES = 16 * 1024 * 1024
 
 Bind = tuple[str, str]
 """(path on the node, path in the container), read-only."""
+
+STARTS = "/run/farmd"
+"""Where a container sees the files of its start (R29)."""
 
 
 def name_of(node: str, instance: str) -> str:
@@ -59,25 +64,29 @@ def identity(found: Mapping[str, str], handle: str, pid: int) -> Identity:
     )
 
 
-def environment(manifest: Manifest, node: str, instance: str, ports: Mapping[str, int]) -> dict[str, str]:
+def environment(
+    manifest: Manifest, node: str, instance: str, ports: Mapping[str, int], given: Mapping[str, str] = NOTHING
+) -> dict[str, str]:
     """The manifest's variables and farmd's own; the image has the others.
 
     A port is the one on which the container must listen.
     """
     inner = {name: _inner(manifest, name, number) for name, number in ports.items()}
-    own = {"FARMD_NODE": node, "FARMD_INSTANCE": instance}
-    return {**manifest.env, **own, **{port_variable(name): str(port) for name, port in inner.items()}}
+    return with_own(manifest, node, instance, inner, given)
 
 
 def _inner(manifest: Manifest, name: str, number: int) -> int:
     return manifest.ports[name].container or number
 
 
-def create_body(node: str, launch: Launch, binds: Sequence[Bind]) -> dict[str, Any]:
-    """The body of the request that makes the container."""
+def create_body(
+    node: str, launch: Launch, binds: Sequence[Bind], files: Mapping[str, Path] = NO_FILES
+) -> dict[str, Any]:
+    """The body of the request that makes the container; ``files`` are those of its start, by variable."""
     manifest, container = launch.manifest, launch.manifest.container
     assert container is not None
-    variables = environment(manifest, node, launch.instance, launch.ports)
+    given = {name: f"{STARTS}/{path.name}" for name, path in files.items()}
+    variables = environment(manifest, node, launch.instance, launch.ports, given)
     published = container.network not in ("host", "none")
     ports = {
         f"{_inner(manifest, name, number)}/{manifest.ports[name].protocol}": [{"HostPort": str(number)}]
@@ -96,7 +105,7 @@ def create_body(node: str, launch: Launch, binds: Sequence[Bind]) -> dict[str, A
         # The agent checks health, and the image's own check would only cost.
         "Healthcheck": {"Test": ["NONE"]},
         "ExposedPorts": {port: {} for port in ports},
-        "HostConfig": _host(launch, ports, binds),
+        "HostConfig": _host(launch, ports, binds, files),
     }
     first = next(iter(container.networks), "")
     if first:
@@ -105,12 +114,18 @@ def create_body(node: str, launch: Launch, binds: Sequence[Bind]) -> dict[str, A
     return {key: value for key, value in body.items() if value not in (None, "", [], {})}
 
 
-def _host(launch: Launch, ports: Mapping[str, Any], binds: Sequence[Bind]) -> dict[str, Any]:
+def _host(
+    launch: Launch, ports: Mapping[str, Any], binds: Sequence[Bind], files: Mapping[str, Path]
+) -> dict[str, Any]:
     manifest, container = launch.manifest, launch.manifest.container
     assert container is not None
     limits = manifest.limits
     mounts = [_mount(mount) for mount in manifest.mounts]
     mounts += [{"Type": "bind", "Source": here, "Target": there, "ReadOnly": True} for here, there in binds]
+    mounts += [
+        {"Type": "bind", "Source": str(path), "Target": f"{STARTS}/{path.name}", "ReadOnly": False}
+        for path in files.values()
+    ]
     limited = {name: (number, number) for name, number in manifest.ulimits.items()}
     limited |= {name: (limit.soft, limit.hard) for name, limit in container.ulimits.items()}
     host: dict[str, Any] = {

@@ -43,9 +43,11 @@ def described(found: Mapping[str, Any]) -> Seen:
         return Seen(status, identity, sizes)  # made, and never started
     if status not in ENDED:
         why = "the node was restarted while it ran"
-        return Seen(status, identity, sizes, Exit(seconds_of(state["StartedAt"]), LOST), why)
+        return Seen(status, identity, sizes, Exit(seconds_of(state["StartedAt"]), LOST, "lost"), why)
     code = int(state["ExitCode"])
-    end = Exit(seconds_of(state["FinishedAt"]), 128 - code if 128 < code <= 192 else code)
+    oom = bool(state.get("OOMKilled"))
+    code = 128 - code if 128 < code <= 192 else code
+    end = Exit(seconds_of(state["FinishedAt"]), code, "oom" if oom else "")
     limit = found.get("HostConfig", {}).get("Memory") or 0
-    why = f"out of memory: its limit is {limit / 2**20:.0f} MiB" if state.get("OOMKilled") else ""
+    why = f"out of memory: its limit is {limit / 2**20:.0f} MiB" if oom else ""
     return Seen(status, identity, sizes, end, why)

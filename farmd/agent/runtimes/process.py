@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 
 import structlog
@@ -38,8 +38,9 @@ class Processes(Shims):
 
     async def look(self) -> None:
         """Find the processes whose records are lost. A second process of an instance is killed."""
+        begun = strays.shims(self._state.instances)
         for instance in self._state.known():
-            await self._named(instance)
+            await self._named(instance, begun)
         found: dict[str, Identity] = {}
         for stray in strays.running(self._state.instances):
             known = self.recorded(stray.instance) or found.get(stray.instance)
@@ -51,13 +52,15 @@ class Processes(Shims):
                 self.send(stray, signal.SIGKILL)
         self._lost = found
 
-    async def _named(self, instance: str) -> None:
+    async def _named(self, instance: str, begun: Set[str]) -> None:
         """Wait for a shim that an earlier agent started just before its end to write its identity.
 
-        A shim that never does keeps its lock, so no second process starts and its files are not removed.
+        A shim that has ``begun`` may not even hold its lock yet. One that never writes its identity keeps its
+        lock, so no second process starts and its files are not removed.
         """
         give_up = self._clock.mono() + NAMING_SECONDS
-        while self.recorded(instance) is None and self._state.shim_holds(instance):
+        while self.recorded(instance) is None and (instance in begun or self._state.shim_holds(instance)):
+            begun = strays.shims(self._state.instances) if instance in begun else begun
             if self._clock.mono() > give_up:
                 log.error("pod.nameless_shim", instance=instance)
                 return

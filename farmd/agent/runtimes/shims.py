@@ -13,7 +13,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from farmd.agent import environment, exits
+from farmd.agent import environment, exits, start_files
 from farmd.agent import identity as ids
 from farmd.agent.environment import Account, account, limits, stop_signal
 from farmd.agent.errors import StartFailed
@@ -56,13 +56,13 @@ class Shims:
         Raises:
             StartFailed: the manifest's user or limits are not those of this node.
         """
-        spec = self._spec(launch)
+        found = account(launch.manifest)
         self._state.create(launch.instance)
         exits.trim(self._state.directory(launch.instance))
-        found = account(launch.manifest)
         if found is not None:
             os.chown(self._state.work(launch.instance), found.uid, found.gid)
-        return marshal.dumps(spec)
+        start_files.lay_out(self._state.starts(launch.instance), launch.start, launch.manifest, found)
+        return marshal.dumps(self._spec(launch, found))
 
     def begun(self, launch: Launch, answer: str) -> Identity:
         """The workload that a shim started, as the shim answered (``ok``, ``busy`` or a reason).
@@ -78,11 +78,11 @@ class Shims:
             reason = answer.removeprefix("failed ").strip().splitlines()
             self.kill_leftovers(identity)
             raise StartFailed(reason[-1] if reason else "the shim ended without a message")
+        start_files.keep_only(self._state.starts(launch.instance), launch.start)
         return identity
 
-    def _spec(self, launch: Launch) -> dict[str, object]:
+    def _spec(self, launch: Launch, found: Account | None) -> dict[str, object]:
         manifest = launch.manifest
-        found = account(manifest)
         default = {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
         return {
             "runtime": self.name,
@@ -93,7 +93,7 @@ class Shims:
             "restart": launch.restart,
             "ports": dict(launch.ports),
             "argv": [*manifest.command, *manifest.args],
-            "env": self._environment(manifest, launch.instance, launch.ports),
+            "env": self._environment(manifest, launch.instance, launch.ports, launch.start),
             "cwd": self._folder(manifest, launch.instance),
             "user": None if found is None else (found.uid, found.gid, list(found.groups)),
             "limits": limits(manifest),
@@ -105,8 +105,12 @@ class Shims:
             "keep": manifest.logs.keep,
         }
 
-    def _environment(self, manifest: Manifest, instance: str, ports: Mapping[str, int]) -> dict[str, str]:
-        return environment.environment(manifest, self._environ, self._node, instance, ports)
+    def _environment(
+        self, manifest: Manifest, instance: str, ports: Mapping[str, int], start: str
+    ) -> dict[str, str]:
+        files = start_files.paths(self._state.starts(instance), start)
+        given = {name: str(path) for name, path in files.items()}
+        return environment.environment(manifest, self._environ, self._node, instance, ports, given)
 
     def _folder(self, manifest: Manifest, instance: str) -> str:
         return manifest.working_directory or str(self._state.work(instance))
@@ -197,15 +201,16 @@ class Shims:
             return None  # the agent died between saving the record and the start
         told = self.reap(identity) if identity is not None else None
         self._state.release_identity(instance)
+        said = start_files.message(self._state.starts(instance), start)
         if recorded is not None:
             limit = (
                 f"out of memory: its limit is {recorded.memory / 2**20:.0f} MiB" if recorded.memory else ""
             )
-            return Ended(Exit(recorded.at, recorded.code), limit)
+            return Ended(Exit(recorded.at, recorded.code, "oom" if recorded.memory else "", said), limit)
         if told is not None:
             # The shim could not record the exit, for example because the disk became read-only.
-            return Ended(Exit(self._clock.now(), told))
-        return Ended(Exit(self._clock.now(), LOST), self._unrecorded(identity))
+            return Ended(Exit(self._clock.now(), told, message=said))
+        return Ended(Exit(self._clock.now(), LOST, "lost", said), self._unrecorded(identity))
 
     def _unrecorded(self, identity: Identity | None) -> str:
         if identity is not None and identity.boot != self.boot:
@@ -239,7 +244,7 @@ class Shims:
     ) -> int:
         process = await asyncio.create_subprocess_exec(
             *command,
-            env=self._environment(manifest, identity.instance, identity.ports),
+            env=self._environment(manifest, identity.instance, identity.ports, identity.start),
             cwd=cwd,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,

@@ -97,6 +97,13 @@ async def test_one_that_may_end_is_done(rig: Agents, make: Make) -> None:
     assert (done.health.state, [end.code for end in done.exits]) == ("passing", [0])
 
 
+async def test_r29_what_it_wrote_into_its_result_is_told_with_its_end(rig: Agents, make: Make) -> None:
+    await rig.agent()
+    await rig.want(make('printf "loss 0.3" > $FARMD_RESULT; exit 3', restart=Restart(policy="never")))
+    done = await rig.until(lambda r: r.phase == "done")
+    assert [(end.code, end.cause, end.message) for end in done.exits] == [(3, "", "loss 0.3")]
+
+
 async def test_r26_the_next_agent_adopts_it_and_its_output_goes_on(rig: Agents, make: Make) -> None:
     first = await rig.agent()
     await rig.want(make(f"echo one; trap 'echo two' USR1; {WAITS}"))

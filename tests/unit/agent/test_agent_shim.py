@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import pwd
@@ -17,14 +18,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from farmd.agent import exits
+from farmd.agent import exits, strays
 from farmd.agent.errors import StartFailed
 from farmd.agent.identity import workload_lives
 from farmd.agent.model import Identity
+from farmd.agent.runtimes import shim_start
 from farmd.agent.runtimes.port import Busy, Launch
 from farmd.agent.runtimes.process import Processes
 from farmd.agent.runtimes.shim_start import SHIM
 from farmd.agent.state import StateDirectory
+from farmd.runtime.clock import SystemClock
 from store.manifests import Logs, Manifest
 from store.process import boot_id, start_ticks
 from store.reality import Exit
@@ -366,3 +369,24 @@ def _group(pid: int) -> int:
         return os.getpgid(pid)
     except ProcessLookupError:
         return 0
+
+
+async def test_r26_a_shim_that_holds_no_lock_yet_is_waited_for(bench: Bench) -> None:
+    """An agent that was killed in the middle of a start may leave one behind."""
+    manifest = Manifest(id="web", command=["sleep", "1000"])
+    launch = Launch(instance="web", sha=SHA, manifest=manifest, ports={}, start="s1", started=1.0)
+    spec = bench.processes.ready(launch)
+    words = shim_start.command(bench.state.directory("web"))
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as shim:
+        until(lambda: "web" in strays.shims(bench.state.instances))
+        bench.processes = Processes(bench.state, "n1", bench.environ, SystemClock())
+        looking = asyncio.create_task(bench.processes.look())
+        await asyncio.sleep(0)
+        assert shim.stdin is not None
+        shim.stdin.write(spec)
+        shim.stdin.close()
+        await looking
+        found = bench.processes.find("web")
+        assert found is not None
+        bench.started.append(found)
+        bench.processes.send(found, signal.SIGKILL)
