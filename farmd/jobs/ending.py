@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from farmd.jobs.members import Board, ends, sort
+from farmd.jobs.members import Board, ends, identity, sort
 from farmd.jobs.model import Member, Plan, Snapshot
 from farmd.jobs.progress import Progress
 from farmd.jobs.services import ordered
@@ -89,4 +89,4 @@ def _to_live(shot: Snapshot) -> float | None:
 
 
 def _all(shot: Snapshot) -> tuple[Member, ...]:
-    return (*shot.members, *shot.strays)
+    return tuple(sorted((*shot.members, *shot.strays), key=identity))

@@ -73,7 +73,7 @@ def sort(shot: Snapshot, run: Run, closed: Mapping[str, set[int]]) -> Board:
         outdated += [each for each in counting if each.attempt < wanted]
         if any(_occupies(shot, each, wanted) for each in slots[slot] if each is not live.get(slot)):
             occupied.add(slot)
-    return Board(live, tuple(sorted(surplus, key=_identity)), tuple(outdated), frozenset(occupied))
+    return Board(live, tuple(sorted(surplus, key=identity)), tuple(outdated), frozenset(occupied))
 
 
 def exists(job: JobSpec, slot: Slot) -> bool:
@@ -93,7 +93,8 @@ def _precedence(member: Member) -> tuple[object, ...]:
     return -member.attempt, member.phase != "succeeded", member.at, member.id
 
 
-def _identity(member: Member) -> tuple[object, ...]:
+def identity(member: Member) -> tuple[object, ...]:
+    """A member's place among all, whatever order they are listed in."""
     return member.slot, member.attempt, member.id
 
 

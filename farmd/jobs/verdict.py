@@ -46,7 +46,7 @@ def verdict(shot: Snapshot, progress: Progress, board: Board) -> Verdict | None:
 def succeeded(job: JobSpec, progress: Progress) -> bool:
     """Whether the slots that count ended well: all of them, or one, as the job says."""
     wanted = [(kind, _counting(job, kind)) for kind in judged(job)]
-    if job.success.operator == "any":
+    if job.success.operator == "any" and any(indexes for _, indexes in wanted):
         return any(not progress.ended("done", kind.name).isdisjoint(indexes) for kind, indexes in wanted)
     return all(
         len(progress.ended("done", kind.name).intersection(indexes)) == len(indexes)

@@ -139,6 +139,15 @@ class World:
         self.apply(found)
         return found
 
+    def settle_held(self) -> Plan:
+        """The same, where members that are on hold become ready."""
+        for _ in range(3):
+            found = self.settle()
+            for each in list(self.members.values()):
+                if each.hold:
+                    self.change(each, phase="held")
+        return found
+
     def settle(self, limit: int = 100) -> Plan:
         """Decide and carry out until nothing is left to write."""
         for _ in range(limit):
