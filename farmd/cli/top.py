@@ -90,6 +90,8 @@ def lines(fleet: Fleet) -> list[str]:
     shown += [f"FROZEN {kind}: {freeze.evidence}" for kind, freeze in sorted(fleet.frozen.items())]
     shown += [f"broken: {text}" for text in fleet.broken[:3]]
     shown += [line for label, rows in owners.items() for line in _states(f"{label}s", rows)]
+    managers = dict.fromkeys(row.managed for rows in owners.values() for row in rows if row.managed)
+    shown += ["", "UNDER WAY", *_some(list(managers), "under way")] if managers else []
     shown += ["", "FARM              ITEMS  UP"]
     shown += [_farm(row, fleet.now) for row in fleet.farms]
     for label, rows in owners.items():

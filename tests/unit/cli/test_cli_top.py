@@ -1,0 +1,27 @@
+"""``farmctl top``: what a look at the fleet tells."""
+
+from __future__ import annotations
+
+from farmd.cli.top import Fleet, lines
+from farmd.overview import Row
+from store.rcs import ReplicationController
+from store.status import Status
+
+
+def row(name: str, count: int) -> Row[ReplicationController]:
+    record = ReplicationController(
+        id=name, name=name, manifest="a" * 64, pod_id="web", replicas_desired=count, managed_by="rollouts/5e"
+    )
+    status = Status(state="converged", desired=count, placed=count, healthy=count, record=7)
+    progress = "rollout/web: baking, stage 2 of 3, old 2/2, new 3/3"
+    return Row(record=record, index=7, owner="farm-1", status=status, managed=progress)
+
+
+def test_what_manages_several_owners_is_told_once_and_whole_on_a_terminal_of_80_columns() -> None:
+    fleet = Fleet(0.0, [], [], {"rcs": [row("web", 2), row("web-5d01c2", 3)]}, {}, (), [])
+    shown = lines(fleet)
+    at = shown.index("UNDER WAY")
+    assert shown[at + 1 : at + 3] == ["rollout/web: baking, stage 2 of 3, old 2/2, new 3/3", ""]
+    assert len(shown[at + 1]) <= 80
+    unmanaged = {"rcs": [Row(record=row("web", 2).record, index=7, owner="farm-1")]}
+    assert "UNDER WAY" not in lines(fleet._replace(owners=unmanaged))
