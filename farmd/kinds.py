@@ -31,7 +31,8 @@ class KindOfWork:
             shown where there are none, and every farm guards it.
         selectable: whether farms may choose among its items by labels; other items belong to all farms.
         guarded: whether doubt freezes it (R18), and ``health_matters`` whether mass ill health is such doubt.
-        gradual: what brings a new manifest to its items step by step; empty: it comes at once.
+        gradual: the kind that brings a new manifest to its items step by step; empty: it comes at once.
+        begins: what begins an item of a kind that does so.
         ended: what waits for the end of one, where an item is something that ends by itself.
         features: what farms of this version know of this kind, and records may need of their owner (R11).
         names: trees whose keys end in its items' names, for completion; for a family of named records none.
@@ -55,6 +56,7 @@ class KindOfWork:
     guarded: bool = False
     health_matters: bool = True
     gradual: str = ""
+    begins: str = ""
     ended: str = ""
     features: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -79,7 +81,7 @@ KINDS: dict[str, KindOfWork] = {
             main=True,
             selectable=True,
             guarded=True,
-            gradual="farmd.rollout.creation:begin",
+            gradual="rollouts",
             features=("numbered.1",),
             wiped="no_rcs_found",
         ),
@@ -90,6 +92,7 @@ KINDS: dict[str, KindOfWork] = {
             many="rollouts",
             noun="rollout",
             asked="farmd.rollout.noun:ROLLOUT",
+            begins="farmd.rollout.creation:begin",
             group="farmd.cli.rollout:rollout",
             title="Rollouts: bring a new version of a controller, within a floor, and back.",
             ended="farmd.rollout.waiting:end",

@@ -75,7 +75,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     ``labels`` are those of the new pods, for anti-affinity. With ``numbered``, or more than one
     replica a node, instances are named ``<pod>~<n>``, else the instance is the pod id. ``replaces``
-    names owners whose instances may be taken over in place (a rollout's old side). Spread and
+    names owners whose instances may be taken over in place (the old version's). Spread and
     anti-affinity regard the pods (node, instance) in ``leaving`` as gone. ``among`` limits the
     question to some nodes.
     """

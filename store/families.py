@@ -67,6 +67,7 @@ class Family(Generic[T]):
         status: the type of the status of such an item.
         during: names the item, as ``<family>/<id>``, during which a record of it owns pods by itself, such
             as a service's hook; empty: it owns none.
+        switches: the field of a record that holds the id of the service whose owners it changes; empty: none.
         leaves: the fields of a part of one of its records that others may change, too (R14).
         named: people name its records: ``names/<family>/`` holds the id for each name.
     """
@@ -87,6 +88,7 @@ class Family(Generic[T]):
     claimed: bool = False
     status: type[ItemStatus] = Status
     named: bool = False
+    switches: str = ""
     leaves: frozenset[str] = frozenset()
     during: Callable[[T], str] | None = None
 
@@ -130,6 +132,7 @@ ROLLOUTS: Family[Rollout] = Family(
     claimed=True,
     status=RolloutStatus,
     named=True,
+    switches="service",
 )
 SERVICES: Family[Service] = Family(
     name="services",

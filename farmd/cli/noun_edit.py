@@ -70,13 +70,14 @@ def updating(noun: Noun[Any, Any]) -> click.Command:
     if noun.pods is None:
         run.__doc__ += "What switches the file leaves out stay as they are."
         return command("update", mutates=True, waits=True)(FILES(run))
+    way = KINDS.get(noun.words.gradual)
     run.__doc__ += (
         "What counts and switches the file leaves out stay as they are. "
-        + ("A new pod comes by a rollout. " if noun.words.gradual else "Without --now a new pod is refused. ")
+        + (f"A new pod comes by a {way.one}. " if way else "Without --now a new pod is refused. ")
         + f"With --now pods are replaced in place, {noun.pods.pace}."
     )
     option = click.option("--now", is_flag=True, help=f"Replace pods in place, {noun.pods.pace}.")
-    if noun.words.gradual:
+    if way:
         again = click.option("--retry", is_flag=True, help="Also a version that was reverted before.")
         return command("update", mutates=True, waits=True)(FILES(option(again(run))))
     return command("update", mutates=True, waits=True)(FILES(option(run)))

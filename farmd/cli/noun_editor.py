@@ -26,6 +26,7 @@ from farmd.cli.output import as_yaml
 from farmd.commands.comparing import edited
 from farmd.commands.mutation import Mutation
 from farmd.commands.noun import Noun
+from farmd.kinds import KINDS
 from farmd.runtime.errors import Declined
 from store import manifests
 from store.entry import Stored
@@ -59,7 +60,8 @@ def editing(noun: Noun[Any, Any]) -> click.Command:
         "nothing. A record that somebody else changed meanwhile is refused."
     )
     if noun.pods is not None:
-        how = "comes by a rollout" if noun.words.gradual else f"is replaced in place, {noun.pods.pace}"
+        way = KINDS.get(noun.words.gradual)
+        how = f"comes by a {way.one}" if way else f"is replaced in place, {noun.pods.pace}"
         run.__doc__ += f" Another pod {how}."
     return command("edit", mutates=True, waits=True)(target(noun.words.noun, objects(noun.kind))(run))
 

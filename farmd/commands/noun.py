@@ -19,7 +19,7 @@ from farmd.commands.parts import refuse_managed, refuse_part
 from farmd.commands.placing import T
 from farmd.commands.remains import pods_left, processes_left
 from farmd.commands.specs import changed
-from farmd.kinds import load
+from farmd.kinds import KINDS, load
 from store.entry import Stored
 from store.errors import Conflict, InputInvalid
 from store.named import Owner
@@ -68,16 +68,16 @@ class Noun(Edits[S, T]):
     async def update(self, call: Call, spec: S, *, now: bool, retry: bool = False) -> Mutation:
         """Change an existing record to what its file says.
 
-        A new manifest of an owner of pods comes by a rollout, where its kind has such, unless ``now``: then
+        A new manifest of an owner of pods comes step by step, where its kind knows how, unless ``now``: then
         its worker replaces pods in place. ``retry``: also a version that was reverted before.
 
         Raises:
-            InputInvalid: an owner of pods without ``now`` whose kind has no rollouts; or another pod id.
+            InputInvalid: an owner of pods without ``now`` whose kind knows no other way; or another pod id.
             NotFound: no record bears the name.
             Conflict: it is managed (R14), being deleted, or locked (R13).
         """
         if self.pods is not None and not (now or self.words.gradual):
-            text = f"{self.words.many} have no rollouts, expected --now (replace in place)"
+            text = f"{self.words.many} get new pods in place only, expected --now"
             hint = f"--now {self.pods.in_place}"
             raise InputInvalid(f"{self.words.noun} update: {text}", field="now", hint=hint)
         stored, held = await self.editable(call, spec.name, by_name=True)
@@ -91,7 +91,7 @@ class Noun(Edits[S, T]):
         lost = not replaces and await bodies.body_lost(call, before)
         details = await bodies.pod_lines(call, before, spec) if replaces else ()
         if replaces and not now and self.pods is not None and self.pods.wanted(wanted):
-            begin = load(self.words.gradual)
+            begin = load(KINDS[self.words.gradual].begins)
             begun: Mutation = await begin(
                 call, stored, wanted, held, ensured, retry=retry, pod=getattr(spec, "pod", None)
             )

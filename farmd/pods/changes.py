@@ -254,8 +254,8 @@ def _intent_operations(change: Change, owner: str, key: str, encode: Encode) -> 
     if standing is None:
         return [operations.check_not_exists(key)]
     if standing.record.owner != owner:
-        # Another owner's: only the own pod is removed, and only if that is still so. A rollout changes the
-        # owner of an intent, which other farms see later.
+        # Another owner's: only the own pod is removed, and only if that is still so. A manager may change
+        # the owner of an intent, which other farms see later.
         return [operations.check_index(key, standing.index)]
     return [operations.delete_cas(key, standing.index)]
 

@@ -33,7 +33,7 @@ def advance(snapshot: Snapshot) -> Step | None:
     """The next step of the move under way; None: there is no move, or it waits.
 
     A freeze stops moves, but a count that a person lowered since ends a move at once (R18). A move that a
-    rollout finds under way is ended at once by the worker that began it (R14).
+    manager finds under way is ended at once by the worker that began it (R14).
     """
     transfer, taken = snapshot.transfer, snapshot.rc.taken
     if transfer is None or snapshot.rc.disabled or (snapshot.locked and not taken):

@@ -133,8 +133,8 @@ class ReplicationController(OwnerWorker[Reading, Plan]):
             await self.status.incidents.end(self.claim.item)
 
     async def _end_left_open(self, stored: Stored[Controller]) -> None:
-        """End what the last rollout left open. An earlier owner that saw this very record ended it, too: what
-        was not delivered then is in the status.
+        """End the alerts that its last manager left open. An earlier owner that saw this very record ended
+        them, too: what was not delivered then is in the status.
         """
         known, rc, incidents = self.status.known, stored.record, self.status.incidents
         seen = known is not None and known.record == stored.index

@@ -15,18 +15,17 @@ from farmd import overview
 from farmd.commands.difference import fields
 from farmd.commands.mutation import Call, Change, Mutation, guard, registered
 from farmd.commands.parts import refuse_managed, refuse_part
-from farmd.kinds import KINDS, family_of, title
+from farmd.kinds import KINDS, family_of, noun, title
 from farmd.services.endpoints import Endpoint, Sighting, host
 from store import codec, manifests, operations
 from store.deployments import Deployment
 from store.entry import Entry, Stored
 from store.errors import Conflict, InputInvalid, Locked, RecordInvalid
-from store.families import DEPLOYMENTS, FAMILIES, ROLLOUTS, owners, owns_pods
+from store.families import DEPLOYMENTS, FAMILIES, owners, owns_pods
 from store.keys import is_sentinel, valid_name
 from store.named import NamedRecords, Owner
 from store.nodes import Agent
 from store.operations import Operation
-from store.rollouts import Rollout
 from store.services import KIND, NOUN, Service, ServiceStore, reference
 
 
@@ -73,7 +72,7 @@ async def delete(call: Call, target: str) -> Mutation:
 
     Raises:
         NotFound: there is none. Locked: somebody holds its mutation lock.
-        Conflict: a rollout switches it, or a deployment made it.
+        Conflict: something switches it, such as a rollout; or a deployment made it.
     """
     store = ServiceStore(call.client, call.keys)
     stored = await store.find(target)
@@ -81,20 +80,25 @@ async def delete(call: Call, target: str) -> Mutation:
         text = f"{NOUN} {stored.record.name!r} was deployed, and goes with its pods by a deployment"
         raise Conflict(text, id=stored.record.id)
     free = await _free(call, stored.record)
-    # A rollout that begins after the rollouts were read writes the record of an owner.
+    # What begins after it was looked for writes the record of an owner.
     there = [await _as_it_is(call, ref) for ref in stored.record.active if owns_pods(ref.partition("/")[0])]
-    rollouts = await NamedRecords(call.client, call.keys, ROLLOUTS.name, Rollout, ROLLOUTS.name).list()
-    for each in rollouts.items:
-        if each.record.service == stored.record.id:
-            raise Conflict(
-                f"{NOUN} {stored.record.name!r} is used by {title(ROLLOUTS.name, each.record.name)}",
-                id=stored.record.id,
-                hint=f"wait until that is over: farmctl rollout status {each.record.name}",
-            )
+    await _refuse_switched(call, stored.record)
     held = await guard(call, KIND, stored.record.id, f"{NOUN} {stored.record.name!r}")
     before, after = {"exists": True, **held.before}, {"exists": False, **held.after}
     change = _change(stored.record, "delete", before=before, after=after, destructive=True)
     return Mutation(change, (*held.operations, *free, *there, *store.delete(stored)))
+
+
+async def _refuse_switched(call: Call, service: Service) -> None:
+    for family in FAMILIES.values():
+        records = overview.records_of(call.client, call.keys, family) if family.switches else None
+        for each in (await records.list()).items if records is not None else ():
+            if getattr(each.record, family.switches) == service.id:
+                raise Conflict(
+                    f"{NOUN} {service.name!r} is used by {title(family.name, each.record.name)}",
+                    id=service.id,
+                    hint=f"farmctl {noun(family.name)} describe {each.record.name} tells how far that is",
+                )
 
 
 async def _free(call: Call, service: Service) -> tuple[Operation, ...]:
@@ -231,9 +235,9 @@ async def _owner(call: Call, ref: str, port: str) -> tuple[str, Stored[Any]]:
         InputInvalid: no such thing owns pods, or its pods have no such port.
         NotFound: it does not exist. Conflict: it is being deleted, a rollout manages it, or it is a part.
     """
-    noun, slash, name = ref.rpartition("/")
+    word, slash, name = ref.rpartition("/")
     main = next(kind.family for kind in KINDS.values() if kind.main)
-    family = family_of(noun) if slash else main
+    family = family_of(word) if slash else main
     if not owns_pods(family):
         nouns = " or ".join(f"{KINDS[each.name].noun}/NAME" for each in owners())
         raise InputInvalid(f"{NOUN}: found {ref!r}, expected {nouns}", field="active")
