@@ -2,7 +2,7 @@
 
 ``python -m tests.binaries consul nginx`` prints the path of each. The order: PATH, ``.cache/bin/<name>``,
 the program out of an image where a Docker-compatible API answers (Consul alone), the Debian package,
-unpacked: nothing is installed.
+unpacked: nothing is installed. ``kube-apiserver`` and ``etcd`` come by ``tests/kubernetes_programs.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests import debian
+from tests import debian, kubernetes_programs
 
 FOLDER = debian.CACHE / "bin"
 IMAGE = os.environ.get("FARMD_TEST_CONSUL_IMAGE", "hashicorp/consul:1.8.7")
@@ -57,6 +57,8 @@ def binary(name: str) -> Path:
     reasons = list[str]()
     if (found := _here(name)) is not None:
         return found
+    if name in kubernetes_programs.NAMES:
+        return _of_kubernetes(name)
     with debian.locked(PACKAGED[name].package):
         for source in _sources(name):
             if (found := _here(name)) is not None:
@@ -67,12 +69,25 @@ def binary(name: str) -> Path:
                 reasons.append(str(error))
     if (found := _here(name)) is not None:
         return found
-    where = f"put `{name}` on PATH or at {FOLDER / name}"
-    raise NotToBeHad(f"no {name} for the tests: {where} ({'; '.join(reasons)})")
+    raise _missing(name, FOLDER / name, "; ".join(reasons))
+
+
+def _of_kubernetes(name: str) -> Path:
+    try:
+        kubernetes_programs.fetch(name)
+    except debian.CannotFetch as error:
+        raise _missing(name, kubernetes_programs.cached(name), str(error)) from error
+    return kubernetes_programs.cached(name)
+
+
+def _missing(name: str, place: Path, reasons: str) -> NotToBeHad:
+    return NotToBeHad(f"no {name} for the tests: put `{name}` on PATH or at {place} ({reasons})")
 
 
 def _here(name: str) -> Path | None:
     """Also in the folders of administrators' programs, which are not on everybody's PATH."""
+    if name in kubernetes_programs.NAMES:
+        return kubernetes_programs.here(name)
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
     cached = FOLDER / name
     return Path(found) if found else cached if cached.exists() else None
@@ -115,13 +130,15 @@ def _install(name: str, source: Path) -> None:
 
 
 def _main(names: list[str]) -> int:
-    if not names or set(names) - PACKAGED.keys():
-        print(f"usage: python -m tests.binaries {{{'|'.join(PACKAGED)}}}...", file=sys.stderr)
+    known = [*PACKAGED, *kubernetes_programs.NAMES]
+    if not names or set(names) - set(known):
+        print(f"usage: python -m tests.binaries {{{'|'.join(known)}}}...", file=sys.stderr)
         return 2
     try:
+        offered = kubernetes_programs.external()
         for name in names:
-            print(binary(name))
-    except NotToBeHad as error:
+            print(offered if offered and name in kubernetes_programs.NAMES else binary(name))
+    except (NotToBeHad, kubernetes_programs.NoKubernetes) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

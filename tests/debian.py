@@ -44,10 +44,11 @@ class CannotFetch(Exception):
 
 
 @contextlib.contextmanager
-def locked(name: str) -> Iterator[None]:
-    """Hold ``.cache/<name>.lock`` across processes; freed by the kernel if this one dies."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / f"{name}.lock").open("w") as handle:
+def locked(name: str, folder: Path | None = None) -> Iterator[None]:
+    """Hold ``<name>.lock`` in ``.cache`` or ``folder`` across processes; the kernel frees a dead one's."""
+    folder = folder or CACHE
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{name}.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 

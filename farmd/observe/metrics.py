@@ -57,6 +57,8 @@ ROLLOUT_TARGETS: Values = ("rc",)
 ROLLOUT_PHASES: Values = ("pending", "moving", "baking", "paused", "halted", "back")
 DEPLOYMENT_STATES: Values = ("draft", "pending", "rolling", "back", "paused", "halted")
 SINKS: Values = ("log", "webhook")
+KUBERNETES_VERBS: Values = ("get", "post", "put", "patch", "delete")
+KUBERNETES_RESOURCES: Values = ("jobs", "pods", "services", "events", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,18 @@ def table() -> tuple[Metric, ...]:
             "histogram",
             "Time of one request, waits of watches included.",
             {"op": STORE_OPERATIONS},
+        ),
+        Metric(
+            "farmd_kubernetes_requests_total",
+            "counter",
+            "Requests to the Kubernetes API server, watches apart; code `none`: no answer.",
+            {"verb": KUBERNETES_VERBS, "resource": KUBERNETES_RESOURCES, "code": (*STATUSES, "none")},
+        ),
+        Metric(
+            "farmd_informer_objects",
+            "gauge",
+            "Objects of Kubernetes that this farm knows by its watches.",
+            {"resource": KUBERNETES_RESOURCES},
         ),
         Metric("farmd_store_reachable", "gauge", "1 while the last request to Consul was answered."),
         Metric(

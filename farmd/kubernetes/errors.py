@@ -1,0 +1,142 @@
+"""What an API server refuses, by the reason of its Status; the message is the server's own text.
+
+After ``Unavailable`` and ``TooManyRequests`` nothing was written. After ``UnknownOutcome`` the write may have
+happened: read the object before writing again.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from farmd.runtime.errors import FarmdError
+from store.errors import Retry
+
+LONGEST_TEXT = 500
+
+
+class KubernetesError(FarmdError):
+    """Root of the errors of an API server; ``status`` is 0 where there was no answer."""
+
+    code: ClassVar[str] = "kubernetes_error"
+    retry: ClassVar[Retry] = Retry.NEVER
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+        super().__init__(message, status=status, reason=reason)
+        self.status = status
+        self.reason = reason
+
+
+class Unavailable(KubernetesError):
+    """The request never left, or a read was not answered, or answered with a server's error."""
+
+    code = "kubernetes_unavailable"
+    retry = Retry.BACKOFF
+
+
+class TooManyRequests(Unavailable):
+    """429 until the request's time was over; the server has not looked at the request."""
+
+    code = "kubernetes_throttled"
+
+
+class Unauthorized(Unavailable):
+    """401: the credential is not accepted (any more)."""
+
+    code = "kubernetes_unauthorized"
+
+
+class UnknownOutcome(KubernetesError):
+    """A write was sent and not answered, or answered with a server's error."""
+
+    code = "kubernetes_outcome_unknown"
+    retry = Retry.REPLAN
+
+
+class UnexpectedAnswer(KubernetesError):
+    """The answer is none of an API server: a proxy's page, cut JSON, a redirect."""
+
+    code = "kubernetes_unexpected_answer"
+    retry = Retry.BACKOFF
+
+
+class Forbidden(KubernetesError):
+    """403: no permission, a policy that refuses, or a quota that is used up."""
+
+    code = "kubernetes_forbidden"
+    retry = Retry.BACKOFF
+
+
+class NotFound(KubernetesError):
+    """404: no such object, or no such resource where ``reason`` is empty."""
+
+    code = "kubernetes_not_found"
+
+
+class Conflict(KubernetesError):
+    """409: the object is not the one, or not the version, that the request names."""
+
+    code = "kubernetes_conflict"
+    retry = Retry.REPLAN
+
+
+class AlreadyExists(Conflict):
+    """409 of a creation: an object bears the name."""
+
+    code = "kubernetes_already_exists"
+
+
+class Gone(KubernetesError):
+    """410: the version or page that the request names is forgotten; a new list is needed."""
+
+    code = "kubernetes_gone"
+    retry = Retry.REPLAN
+
+
+class Invalid(KubernetesError):
+    """422 or 400: the object or the request is not acceptable, and will not become so."""
+
+    code = "kubernetes_invalid"
+
+
+class TooLarge(Invalid):
+    """413: the object is larger than the server takes."""
+
+    code = "kubernetes_too_large"
+
+
+class Status(msgspec.Struct, rename="camel", frozen=True):
+    """The body of an answer that is no success, and the object of a watch's ERROR event."""
+
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+
+
+_BY_STATUS: dict[int, type[KubernetesError]] = {
+    400: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    413: TooLarge,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+def error_of(status: int, body: bytes, what: str, *, write: bool) -> KubernetesError:
+    """The error of an answer; ``what`` is the request in words: ``POST /api/v1/…``."""
+    try:
+        told = msgspec.json.decode(body, type=Status)
+    except msgspec.DecodeError:
+        told = Status(message=" ".join(body.decode(errors="replace").split())[:LONGEST_TEXT])
+    kind = _BY_STATUS.get(status)
+    if told.reason == "AlreadyExists":
+        kind = AlreadyExists
+    elif kind is None and status >= 500:
+        kind = UnknownOutcome if write else Unavailable
+    text = " ".join(told.message.split()) or "no reason given"
+    return (kind or UnexpectedAnswer)(f"{what}: {status}: {text}", status=status, reason=told.reason)

@@ -1,0 +1,279 @@
+"""Keeps an ``ObjectStore`` equal to one resource of an API server, by a list and then watches.
+
+What must never break: no object is lost or kept by a gap. A watch goes on from the last version that was
+seen; where the server forgot it (410 as a status, in the stream, or of a page), or its answers contradict
+what is known, a new list is compared with the store. A list that failed proves nothing: 404 and 403 are
+doubt. A watch has a deadline, so a connection that died in silence is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+import structlog
+
+from farmd.kubernetes.errors import (
+    Forbidden,
+    Gone,
+    KubernetesError,
+    NotFound,
+    Status,
+    UnexpectedAnswer,
+    error_of,
+)
+from farmd.kubernetes.resources import Resource
+from farmd.kubernetes.store import Key, ObjectStore, ObjectT, key_of
+from farmd.kubernetes.transport import KubernetesTransport, Request
+from store.errors import CredentialInvalid
+from store.ports import Clock, Rng
+
+log = structlog.get_logger()
+
+PAGE = 500
+LIST_SECONDS = 60.0
+WATCH_SECONDS = (60.0, 75.0)
+DEADLINE_AFTER_SECONDS = 10.0
+DOUBT_SECONDS = 30.0
+MOST_PAUSE_SECONDS = 30.0
+SHORT_WATCH_SECONDS = 1.0
+# No etcd is restored in less. After a longer absence the versions may be those of another history.
+RESTORE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is watched: a resource, of one namespace or of all, by labels. ``label`` is for metrics."""
+
+    resource: Resource
+    namespace: str = ""
+    selector: str = ""
+    label: str = "other"
+
+
+class _ListMeta(msgspec.Struct, rename="camel", frozen=True):
+    resource_version: str = ""
+    next: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct, frozen=True):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class _Meta(msgspec.Struct, rename="camel", frozen=True):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+class _Broken(NamedTuple):
+    key: Key
+    version: str
+    error: str
+
+
+class Informer(Generic[ObjectT]):
+    """One list and watch; ``kind`` is the struct that objects are decoded to."""
+
+    def __init__(
+        self,
+        transport: KubernetesTransport,
+        source: Source,
+        kind: type[ObjectT],
+        store: ObjectStore[ObjectT],
+        *,
+        clock: Clock,
+        rng: Rng,
+    ) -> None:
+        self.store = store
+        self.doubt = ""
+        self.heard = clock.mono()
+        self._transport, self._source = transport, source
+        self._decoder = msgspec.json.Decoder(kind)
+        self._clock, self._rng = clock, rng
+        self._path = source.resource.path(source.namespace)
+        self._stale = True
+        self._failures = 0
+        self._failing_since = 0.0
+        self._ready = asyncio.Event()
+
+    @property
+    def synced(self) -> bool:
+        """Whether a whole list was read since the start."""
+        return self._ready.is_set()
+
+    async def until_synced(self) -> None:
+        """Return when the first list is in the store."""
+        await self._ready.wait()
+
+    async def run(self) -> None:
+        """List and watch until cancelled; no answer of the server ends it."""
+        while True:
+            try:
+                if self._stale:
+                    await self._list()
+                await self._watch()
+            except Gone as error:
+                self._stale = True
+                log.info("informer.gone", resource=str(self._source.resource), error=error.message)
+            except (NotFound, Forbidden) as error:
+                await self._doubt(error)
+            except (KubernetesError, CredentialInvalid) as error:
+                await self._pause(error)
+
+    async def _doubt(self, error: KubernetesError) -> None:
+        """The resource cannot be read now, which says nothing about its objects."""
+        self._stale = True
+        if self.doubt != error.message:
+            log.warning("informer.doubt", resource=str(self._source.resource), error=error.message)
+        self.doubt = error.message
+        await self._clock.sleep(DOUBT_SECONDS * self._rng.uniform(0.9, 1.1))
+
+    async def _pause(self, error: KubernetesError | CredentialInvalid) -> None:
+        # A status in place of a watch's events may mean that the server does not know our version.
+        self._stale = self._stale or bool(getattr(error, "status", 0))
+        if self._failures == 0:
+            self._failing_since = self._clock.mono()
+            log.warning("informer.failed", resource=str(self._source.resource), error=error.message)
+        most = min(MOST_PAUSE_SECONDS, 0.5 * 2.0 ** min(self._failures, 10))
+        self._failures += 1
+        await self._clock.sleep(self._rng.uniform(most / 2, most))
+        self._stale = self._stale or self._clock.mono() - self._failing_since > RESTORE_SECONDS
+
+    def _hear(self) -> None:
+        """The server answered with what was asked for."""
+        self.heard = self._clock.mono()
+        if self._failures or self.doubt:
+            log.info("informer.recovered", resource=str(self._source.resource))
+        self._failures, self.doubt = 0, ""
+
+    async def _list(self) -> None:
+        """Read everything, in pages; if the server forgot a page, all at once."""
+        floor = self.store.known
+        try:
+            listed = await self._pages(PAGE)
+        except Gone:
+            listed = await self._pages(0)
+        if self.store.replace(*listed, floor):
+            log.warning("informer.restored", resource=str(self._source.resource), known=floor)
+        self._stale = False
+        self._ready.set()
+
+    async def _pages(self, size: int) -> tuple[dict[Key, ObjectT], int, dict[Key, str]]:
+        objects, broken = dict[Key, ObjectT](), dict[Key, str]()
+        following = ""
+        while True:
+            params = [("labelSelector", self._source.selector)] if self._source.selector else []
+            params += [("limit", str(size))] if size else []
+            params += [("continue", following)] if following else []
+            request = Request("GET", self._path, params, resource=self._source.label)
+            body = await self._transport.send(request, LIST_SECONDS)
+            page = _decoded(body, _Page, self._path)
+            self._hear()
+            for item in page.items or ():
+                found = self._decode(item)
+                if isinstance(found, _Broken):
+                    broken[found.key] = found.error
+                else:
+                    objects[key_of(found)] = found
+            following = page.metadata.next
+            if not following:
+                return objects, _version(page.metadata.resource_version, self._path), broken
+            await self._clock.sleep(0)
+
+    async def _watch(self) -> None:
+        """One watch, from the store's version until the server ends it."""
+        seconds = int(self._rng.uniform(*WATCH_SECONDS))
+        params = [("labelSelector", self._source.selector)] if self._source.selector else []
+        params += [
+            ("watch", "1"),
+            ("resourceVersion", str(self.store.version)),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", str(seconds)),
+        ]
+        request = Request("GET", self._path, params, resource=self._source.label)
+        begun, before = self._clock.mono(), self.store.version
+        try:
+            async with self._transport.watch(request, seconds + DEADLINE_AFTER_SECONDS) as lines:
+                self._hear()
+                await self._events(lines)
+        except KubernetesError:
+            # The connection died in silence, nobody knows when, and the server may have been restored since.
+            self._stale = self._stale or self._clock.mono() - begun > seconds
+            raise
+        if self.store.version == before and self._clock.mono() - begun < SHORT_WATCH_SECONDS:
+            await self._clock.sleep(self._rng.uniform(SHORT_WATCH_SECONDS / 2, SHORT_WATCH_SECONDS))
+
+    async def _events(self, lines: AsyncIterator[bytes]) -> None:
+        async for line in lines:
+            self._apply(_decoded(line, _Event, self._path))
+            self._hear()
+
+    def _apply(self, event: _Event) -> None:
+        if event.type == "ERROR":
+            told = _decoded(event.object, Status, self._path)
+            raise error_of(told.code, bytes(event.object), f"watch {self._path}", write=False)
+        if event.type == "BOOKMARK":
+            meta = _decoded(event.object, _Named, self._path).metadata
+            self.store.version = self._in_order(meta.resource_version)
+            return
+        found = self._decode(event.object)
+        if isinstance(found, _Broken):
+            self._in_order(found.version)
+            self.store.spoil(found.key, found.error, int(found.version), deleted=event.type == "DELETED")
+            return
+        self._in_order(found.metadata.resource_version)
+        if event.type == "DELETED":
+            self.store.gone(found)
+        else:
+            self.store.seen(found)
+
+    def _in_order(self, text: str) -> int:
+        """The version of an event, which is higher than all before: else something was lost."""
+        version = _version(text, self._path)
+        if version < self.store.version:
+            raise Gone(f"watch {self._path}: version {version} after {self.store.version}")
+        return version
+
+    def _decode(self, raw: msgspec.Raw) -> ObjectT | _Broken:
+        try:
+            return self._decoder.decode(raw)
+        except msgspec.DecodeError as error:
+            meta = _decoded(raw, _Named, self._path).metadata
+            log.warning(
+                "informer.broken",
+                resource=str(self._source.resource),
+                namespace=meta.namespace,
+                name=meta.name,
+                error=str(error),
+            )
+            return _Broken((meta.namespace, meta.name), meta.resource_version, str(error))
+
+
+T = TypeVar("T")
+
+
+def _decoded(body: bytes | msgspec.Raw, kind: type[T], path: str) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise UnexpectedAnswer(f"{path}: the answer is none of an API server: {error}") from error
+
+
+def _version(text: str, path: str) -> int:
+    if not text.isdecimal():
+        raise UnexpectedAnswer(f"{path}: found the version {text!r}, expected a number")
+    return int(text)

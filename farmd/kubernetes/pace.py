@@ -1,0 +1,91 @@
+"""Limits the requests in flight to one API server, and gives the free places to what matters most.
+
+There is no rate limit: fairness between clients is the server's, which answers 429 to what is too much. Then
+the limit is halved, and grows by one a second. Within a priority the jobs take turns, so that one job of
+thousands of pods does not keep the others waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from store.ports import Clock
+
+MOST_IN_FLIGHT = 32
+
+
+class Priority(enum.IntEnum):
+    """What a request does; the lower number goes first."""
+
+    READ = 0
+    STATUS = 1
+    DELETE = 2
+    CREATE = 3
+    EVENT = 4
+
+
+class Pace:
+    """A counter of requests with queues by priority and key."""
+
+    def __init__(self, clock: Clock, most: int = MOST_IN_FLIGHT) -> None:
+        self._clock = clock
+        self._most = most
+        self._base, self._since = most, clock.mono()
+        self._in_flight = 0
+        self._waiting: dict[Priority, OrderedDict[str, deque[asyncio.Future[None]]]] = {
+            priority: OrderedDict() for priority in Priority
+        }
+
+    @property
+    def limit(self) -> int:
+        """Requests that may be in flight now."""
+        return min(self._most, self._base + int(self._clock.mono() - self._since))
+
+    @asynccontextmanager
+    async def turn(self, priority: Priority, key: str = "") -> AsyncIterator[None]:
+        """One place, as soon as one is free; requests of the same ``key`` keep their order."""
+        await self._enter(priority, key)
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            self._admit()
+
+    def throttled(self) -> None:
+        """The server answered 429: halve the limit."""
+        self._base, self._since = max(1, self.limit // 2), self._clock.mono()
+
+    async def _enter(self, priority: Priority, key: str) -> None:
+        place = asyncio.get_running_loop().create_future()
+        self._waiting[priority].setdefault(key, deque()).append(place)
+        self._admit()
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():  # admitted and cancelled in the same turn of the loop
+                self._in_flight -= 1
+                self._admit()
+            raise
+
+    def _admit(self) -> None:
+        while self._in_flight < self.limit and (place := self._next()) is not None:
+            self._in_flight += 1
+            place.set_result(None)
+
+    def _next(self) -> asyncio.Future[None] | None:
+        """The next that waits; its key goes to the end of its priority, but not for a cancelled one."""
+        for queues in self._waiting.values():
+            while queues:
+                key, queue = next(iter(queues.items()))
+                place = queue.popleft()
+                if queue:
+                    queues.move_to_end(key, last=not place.done())
+                else:
+                    del queues[key]
+                if not place.done():
+                    return place
+        return None

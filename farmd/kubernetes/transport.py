@@ -1,0 +1,243 @@
+"""Requests to one API server over pooled aiohttp connections.
+
+This module must never send a write twice (aiohttp resends PUT and DELETE when a kept connection is dead),
+follow a redirect, or report a request as unsent that may have left. A request that the server answers with
+429 was not looked at, so it is sent again when ``Retry-After`` says, while its time lasts.
+"""
+
+from __future__ import annotations
+
+import email.utils
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from urllib.parse import quote, urlencode
+
+import aiohttp
+from yarl import URL
+
+from farmd.kubernetes.access import Access
+from farmd.kubernetes.errors import (
+    KubernetesError,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+    UnexpectedAnswer,
+    UnknownOutcome,
+    error_of,
+)
+from farmd.kubernetes.pace import Pace, Priority
+from farmd.observe.metrics import STATUSES
+from store.consul.transport import reason
+from store.consul.version import USER_AGENT
+from store.ports import Clock, Recorder, Rng
+
+REQUEST_SECONDS = 10.0
+CONNECT_SECONDS = 5.0
+KEEP_ALIVE_SECONDS = 55.0
+MAX_RETRY_AFTER_SECONDS = 30.0
+JSON = "application/json"
+_READ_BUFFER = 1024 * 1024
+_NEVER_LEFT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request; ``resource`` is for the metrics, ``key`` names the job that pays for it."""
+
+    method: str
+    path: str
+    params: Sequence[tuple[str, str]] = ()
+    body: bytes = b""
+    content_type: str = JSON
+    resource: str = "other"
+    priority: Priority = Priority.READ
+    key: str = ""
+
+    @property
+    def write(self) -> bool:
+        """Whether it may change something."""
+        return self.method != "GET"
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+async def _send_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Raise ``UnknownOutcome`` for a broken connection before aiohttp sends a write a second time."""
+    if request.method == "GET":
+        return await handler(request)
+    try:
+        return await handler(request)
+    except _NEVER_LEFT:
+        raise
+    except (aiohttp.ClientError, OSError) as error:
+        what = f"{request.method} {request.url.path}"
+        raise UnknownOutcome(f"{what}: no answer: {reason(error)}") from error
+
+
+class KubernetesTransport:
+    """Sends requests to one API server; build it inside a running loop, and close it."""
+
+    def __init__(self, access: Access, *, clock: Clock, rng: Rng, metrics: Recorder) -> None:
+        self.access = access
+        self.pace = Pace(clock)
+        self._clock, self._rng, self._metrics = clock, rng, metrics
+        self._ahead: float | None = None
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": USER_AGENT, "Accept": JSON, "Accept-Encoding": "identity"},
+            middlewares=(_send_once,),
+            read_bufsize=_READ_BUFFER,
+            skip_auto_headers=("Content-Type",),
+        )
+
+    async def __aenter__(self) -> KubernetesTransport:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        await self._session.close()
+
+    def now(self) -> float:
+        """Seconds since the epoch by the API server's clock; by our own before its first answer."""
+        return self._clock.now() if self._ahead is None else self._clock.mono() + self._ahead
+
+    async def send(self, request: Request, timeout: float = REQUEST_SECONDS) -> bytes:
+        """The body of a successful answer. ``timeout`` includes the wait for a place and all repetitions.
+
+        Raises:
+            KubernetesError: the server's refusal by its type, or no answer.
+            CredentialInvalid: no usable credential.
+        """
+        until = self._clock.mono() + timeout
+        async with self.pace.turn(request.priority, request.key):
+            renewed = False
+            while True:
+                left = until - self._clock.mono()
+                if left <= 0:
+                    raise Unavailable(f"{request}: not sent within {timeout:g} s")
+                try:
+                    return await self._once(request, left)
+                except TooManyRequests as error:
+                    if (pause := self._pause(error)) >= until - self._clock.mono():
+                        raise
+                    await self._clock.sleep(pause)
+                except Unauthorized:
+                    if renewed:
+                        raise
+                    renewed = True
+                    self.access.credentials.refused()
+
+    @asynccontextmanager
+    async def watch(self, request: Request, timeout: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The lines of an answer that goes on; a watch is over by itself after ``timeout`` at the latest.
+
+        Raises:
+            KubernetesError: as ``send``; while lines are read ``Unavailable``.
+        """
+        limit = aiohttp.ClientTimeout(total=timeout, connect=CONNECT_SECONDS)
+        try:
+            async with self._open(request, limit) as answer:
+                await self._check(request, answer)
+                yield _lines(answer.content)
+        except _NEVER_LEFT as error:
+            raise self._cannot_connect(error) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"{request}: {reason(error)}") from error
+
+    async def _once(self, request: Request, timeout: float) -> bytes:
+        # The connection has the shorter limit: when the whole one is over, the request has left.
+        limit = aiohttp.ClientTimeout(total=timeout, connect=min(timeout / 2, CONNECT_SECONDS))
+        server_side = ("timeout", f"{max(1, int(timeout * 1000))}ms")
+        code = "none"
+        try:
+            async with self._open(request, limit, server_side) as answer:
+                code = _code(answer.status)
+                await self._check(request, answer)
+                return await answer.read()
+        except _NEVER_LEFT as error:
+            raise self._cannot_connect(error) from error
+        except aiohttp.ClientResponseError as error:
+            raise UnexpectedAnswer(f"{request}: the answer is not HTTP: {reason(error)}") from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            kind = UnknownOutcome if request.write else Unavailable
+            raise kind(f"{request}: no answer: {reason(error)}") from error
+        finally:
+            self._metrics.count(
+                "farmd_kubernetes_requests_total",
+                verb=request.method.lower(),
+                resource=request.resource,
+                code=code,
+            )
+
+    @asynccontextmanager
+    async def _open(
+        self, request: Request, limit: aiohttp.ClientTimeout, *extra: tuple[str, str]
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        login = await self.access.credentials.login()
+        typed = {"Content-Type": request.content_type} if request.body else {}
+        query = urlencode([*request.params, *extra])
+        url = f"{self.access.url}{quote(request.path, safe='/:~.-_')}" + (f"?{query}" if query else "")
+        async with self._session.request(
+            request.method,
+            URL(url, encoded=True),
+            data=request.body or None,
+            headers={**login.headers, **typed},
+            timeout=limit,
+            allow_redirects=False,
+            ssl=login.tls,
+            server_hostname=self.access.server_name,
+            proxy=self.access.proxy,
+        ) as answer:
+            self._learn_time(answer.headers)
+            yield answer
+
+    async def _check(self, request: Request, answer: aiohttp.ClientResponse) -> None:
+        """Raise the error of an answer that is no success."""
+        if 200 <= answer.status < 300:
+            return
+        error = error_of(answer.status, await answer.read(), str(request), write=request.write)
+        error.fields["retry_after"] = answer.headers.get("Retry-After", "")
+        raise error
+
+    def _pause(self, error: KubernetesError) -> float:
+        """Seconds until a throttled request may go again, a little more than the server says."""
+        self.pace.throttled()
+        told = str(error.fields["retry_after"])
+        seconds = min(float(told), MAX_RETRY_AFTER_SECONDS) if told.isdigit() else 1.0
+        return seconds + self._rng.uniform(0, 0.5)
+
+    def _learn_time(self, headers: Mapping[str, str]) -> None:
+        stamp = email.utils.parsedate_tz(headers.get("Date", ""))
+        if stamp is not None:
+            self._ahead = email.utils.mktime_tz(stamp) - self._clock.mono()
+
+    def _cannot_connect(self, error: Exception) -> Unavailable:
+        return Unavailable(f"{self.access.url}: cannot connect: {reason(error)}")
+
+
+def _code(status: int) -> str:
+    """The status as a metric's label, whose values are closed."""
+    return "200" if 200 <= status < 300 else str(status) if str(status) in STATUSES else "other"
+
+
+async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Each line of any length; aiohttp's own reading of lines has a limit below that of an object."""
+    rest = bytearray()
+    async for chunk in stream.iter_any():
+        rest += chunk
+        *lines, tail = rest.split(b"\n") if b"\n" in chunk else (rest,)
+        for line in lines:
+            if line:
+                yield bytes(line)
+        rest = bytearray(tail)
