@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from farmd.process.start import begin
-from farmd.version import version
+from store.version import VERSION
 
 if TYPE_CHECKING:
     from farmd.config.sources import Loaded, Values
@@ -33,7 +33,7 @@ _CONSUL = click.option("--consul", metavar="ADDRESS", help="Address of Consul, a
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version(), prog_name="farmd")
+@click.version_option(VERSION, prog_name="farmd")
 def main() -> None:
     """Keep fleets converged. Consul is the only thing it needs."""
     begin()

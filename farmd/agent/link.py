@@ -20,7 +20,6 @@ from farmd.agent.errors import AgentError, ForeignCluster, NodeTaken
 from farmd.agent.model import AgentConfig
 from farmd.agent.state import AgentIdentity, StateDirectory
 from farmd.runtime.wake import wait
-from farmd.version import version
 from store import codec, presence, registration
 from store.consul.client import ConsulClient
 from store.errors import AccessDenied, Conflict, StoreError
@@ -29,6 +28,7 @@ from store.nodes import Agent as Presence
 from store.nodes import Node
 from store.ports import Clock, Recorder, Rng
 from store.sessions import MARGIN, Session
+from store.version import VERSION
 
 log = structlog.get_logger()
 
@@ -56,7 +56,7 @@ class Link:
 
     def __post_init__(self) -> None:
         self._key = self.keys.agent(self.config.node)
-        self._announced = Presence(node=self.config.node, version=version())
+        self._announced = Presence(node=self.config.node, version=VERSION)
         self._doubt = asyncio.Event()
         self._since = self.clock.now()
         self.identity = AgentIdentity(self.config.node)
@@ -161,7 +161,7 @@ class Link:
     async def _announce(self, session: str) -> None:
         self._announced = Presence(
             node=self.config.node,
-            version=version(),
+            version=VERSION,
             features=self.features(),
             labels=facts.labels(self.config.labels),
             capacity=facts.capacity(),

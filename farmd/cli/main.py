@@ -57,9 +57,9 @@ class _Nouns(LazyGroup):
 
 def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from farmd.version import version
+        from store.version import VERSION
 
-        click.echo(f"farmctl {version()}")
+        click.echo(f"farmctl {VERSION}")
         ctx.exit()
 
 

@@ -12,7 +12,6 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from farmd import kinds
-from farmd.commands import documents
 from scheduler.constraints import check_placement
 from scheduler.errors import PlacementInvalid
 from store import codec, manifest_check, quantities, selectors
@@ -71,6 +70,8 @@ class File(Generic[S, T]):
         Raises:
             InputInvalid: anything that does not fit, in any document; also one name twice.
         """
+        from farmd.commands import documents  # farms need nouns too, but read no files and no YAML
+
         found: dict[str, tuple[str, S]] = {}
         for text, source in files:
             for where, data in documents.parse(text, source):

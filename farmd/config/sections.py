@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from farmd.config.agent import AgentSection
 from farmd.config.fields import (
@@ -231,16 +230,8 @@ class AlertsSection(Section):
         return value
 
 
-class Config(BaseSettings):
+class Config(Section):
     """The whole valid configuration. Built only by ``sources.load``."""
-
-    model_config = SettingsConfigDict(
-        frozen=True,
-        extra="forbid",
-        env_prefix="FARMD_",
-        env_nested_delimiter="__",
-        env_nested_max_split=1,
-    )
 
     farm: FarmSection = Field(default_factory=FarmSection)
     scheduler: SchedulerSection = Field(default_factory=SchedulerSection)
@@ -251,17 +242,6 @@ class Config(BaseSettings):
     log: LogSection = Field(default_factory=LogSection)
     web: WebSection = Field(default_factory=WebSection)
     alerts: AlertsSection = Field(default_factory=AlertsSection)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003
-        init_settings: PydanticBaseSettingsSource,
-        *_others: PydanticBaseSettingsSource,
-        **_named: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use only the values that ``load`` merged, because ``load`` records their origins."""
-        return (init_settings,)
 
 
 def sections() -> dict[str, type[Section]]:

@@ -13,10 +13,10 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import ValidationError
-from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
+from pydantic.fields import FieldInfo
 
 from farmd.config.fields import form
 from farmd.config.sections import Config, SinkSection, fields, sections, shown
@@ -108,7 +108,7 @@ def load(path: Path | None, env: Mapping[str, str], flags: Values | None = None)
     if mistakes:
         raise ConfigInvalid(mistakes)
     try:
-        return Loaded(Config(**merged), origins)  # type: ignore[arg-type]
+        return Loaded(Config(**merged), origins)
     except ValidationError as error:
         raise ConfigInvalid([_line(one, origins) for one in error.errors()]) from error
 
@@ -149,7 +149,7 @@ def _file_layer(path: Path, mistakes: list[str]) -> Iterator[Layer]:
             mistakes.append(f"{path}: found {what}, expected a TOML file")
         return
     try:
-        found = TomlConfigSettingsSource(Config, toml_file=path)()
+        found = tomllib.loads(path.read_bytes().decode())
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         mistakes.append(f"{path}: {reason}")
@@ -171,24 +171,6 @@ def _is_file(path: Path, mistakes: list[str]) -> bool:
 
 
 # -- the environment -------------------------------------------------------------------------------
-class _Environment(EnvSettingsSource):
-    """``FARMD_SECTION__KEY`` variables. Text that is no JSON stays text, for the field's own check."""
-
-    def __init__(self, env: Mapping[str, str]) -> None:
-        self._ours = {name.lower(): value for name, value in env.items()}
-        super().__init__(Config)
-
-    def _load_env_vars(self) -> Mapping[str, str | None]:
-        return self._ours
-
-    def decode_complex_value(self, field_name: str, field: Any, value: Any) -> Any:  # noqa: ARG002
-        """Decode JSON; other text stays as it is."""
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-
-
 def _environment_layers(env: Mapping[str, str], mistakes: list[str]) -> Iterator[Layer]:
     credential = Path(env.get("CREDENTIALS_DIRECTORY", "/nonexistent")) / CREDENTIAL
     if _is_file(credential, mistakes):
@@ -199,13 +181,27 @@ def _environment_layers(env: Mapping[str, str], mistakes: list[str]) -> Iterator
     if env.get("CONSUL_HTTP_ADDR"):
         yield Layer("environment CONSUL_HTTP_ADDR", {"store": {"address": env["CONSUL_HTTP_ADDR"]}})
     given = {name for name in env if name.startswith("FARMD_") and not _OF_WORKLOADS.fullmatch(name)}
-    known = {f"FARMD_{section}__{key}".upper() for section, _, key, _ in fields()} | {"FARMD_CONFIG"}
+    known = {f"FARMD_{section}__{key}".upper(): (section, key, field) for section, _, key, field in fields()}
+    names = sorted([*known, "FARMD_CONFIG"])
     mistakes += [
-        f"environment {name}: unknown variable{nearest(name, sorted(known), 'FARMD_SECTION__KEY')}"
-        for name in sorted(given - known)
+        f"environment {name}: unknown variable{nearest(name, names, 'FARMD_SECTION__KEY')}"
+        for name in sorted(given.difference(names))
     ]
-    found = _Environment({name: env[name] for name in given & known - {"FARMD_CONFIG"}})()
-    yield Layer("environment", {name: values for name, values in found.items() if isinstance(values, dict)})
+    found: Values = {}
+    for name in given & known.keys():
+        section, key, field = known[name]
+        found.setdefault(section, {})[key] = _of_variable(env[name], field)
+    yield Layer("environment", found)
+
+
+def _of_variable(text: str, field: FieldInfo) -> Any:
+    """A variable's text, for the field's own check; a list or a table may also be JSON."""
+    if get_origin(field.annotation) in (list, dict):
+        try:
+            return json.loads(text)
+        except ValueError:
+            pass  # it is in the short form
+    return text
 
 
 # -- mistakes --------------------------------------------------------------------------------------

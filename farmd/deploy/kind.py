@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from farmd.deploy.noun import DEPLOYMENT
-from farmd.deploy.worker import DeploymentWorker
 from farmd.observe.metrics import DEPLOYMENT_STATES
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -15,6 +15,9 @@ from store import families
 from store.deployments import KIND, Deployment
 from store.locks import Claim
 from store.sessions import Session
+
+if TYPE_CHECKING:
+    from farmd.deploy.worker import DeploymentWorker
 
 
 class Deployments(ManagingKind):
@@ -47,4 +50,6 @@ class Deployments(ManagingKind):
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> DeploymentWorker:
         """A worker for one deployment."""
+        from farmd.deploy.worker import DeploymentWorker  # a farm without deployments starts without it
+
         return DeploymentWorker(self, claim, session, wake)

@@ -30,8 +30,8 @@ from farmd.kubernetes.errors import (
 from farmd.kubernetes.pace import Pace, Priority
 from farmd.observe.metrics import STATUSES
 from store.consul.transport import reason
-from store.consul.version import USER_AGENT
 from store.ports import Clock, Recorder, Rng
+from store.version import USER_AGENT
 
 REQUEST_SECONDS = 10.0
 CONNECT_SECONDS = 5.0

@@ -29,14 +29,14 @@ from farmd.process.checks import consul_environment
 from farmd.process.lifecycle import Life
 from farmd.process.memory import return_large_blocks
 from farmd.process.sdnotify import Notifier
-from farmd.process.services import Built, Dependencies, build_farm
+from farmd.process.services import Built, Dependencies
 from farmd.runtime.clock import SystemClock, SystemIds, system_rng
-from farmd.version import version
 from farmd.web.app import Subject, build_app
 from farmd.web.server import CannotListen, listening, serving
 from store.consul.connect import connect
 from store.errors import InputInvalid, Retry, StoreError
 from store.keys import Keys
+from store.version import VERSION
 
 log = structlog.get_logger()
 
@@ -45,12 +45,14 @@ Builder = Callable[[Dependencies], Built]
 
 def run_farm(loaded: Loaded, load: Callable[[], Loaded], env: MutableMapping[str, str]) -> int:
     """``farmd run``: returns the exit code."""
+    from farmd.process.farm_service import build_farm  # an agent needs none of a farm's parts
+
     return _process("farm", build_farm, loaded.config.web.farm_port, loaded, load, env)
 
 
 def run_agent(loaded: Loaded, load: Callable[[], Loaded], env: MutableMapping[str, str]) -> int:
     """``farmd agent``: returns the exit code."""
-    from farmd.process.agent_service import build_agent
+    from farmd.process.agent_service import build_agent  # nor a farm an agent's
 
     return _process("agent", build_agent, loaded.config.web.agent_port, loaded, load, env)
 
@@ -102,7 +104,7 @@ async def _live(
 ) -> bool:
     config, clock, registry = loaded.config, SystemClock(), CollectorRegistry()
     metrics = Metrics(registry)
-    metrics.set("farmd_build_info", 1, version=version())
+    metrics.set("farmd_build_info", 1, version=VERSION)
     progress = Progress(clock, metrics)
     life = Life(loaded, load, Notifier.from_environment(env), progress, clock, metrics)
     client = connect(consul_environment(config, env), clock, metrics)
@@ -130,7 +132,7 @@ async def _serve(
     role: str, built: Built, dependencies: Dependencies, registry: CollectorRegistry, sock: socket.socket
 ) -> bool:
     def status() -> dict[str, Any]:
-        return {"role": role, "version": version(), "pid": os.getpid(), **built.status()}
+        return {"role": role, "version": VERSION, "pid": os.getpid(), **built.status()}
 
     def ready() -> str:
         return "" if built.service.is_ready() else dependencies.life.waiting_for or "starting"
@@ -143,7 +145,7 @@ async def _serve(
     built.mount(app)
     log.info(
         "process.started",
-        version=version(),
+        version=VERSION,
         pid=os.getpid(),
         config=sorted(set(dependencies.life.loaded.origins)),
     )

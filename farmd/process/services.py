@@ -1,43 +1,19 @@
-"""What a service of a process is built from, and the service of a farm.
-
-A farm needs the store before it can be built, so its service waits for Consul first.
-"""
+"""What a service of a process is built from, and what it gives to the process."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-import aiohttp
-import structlog
 from aiohttp import web
 
-from farmd.config.sections import Config, RolloutsSection, SchedulerSection
-from farmd.farm.errors import TRANSIENT
-from farmd.farm.farm import Farm
-from farmd.farm.model import FarmSettings
-from farmd.housekeeping.model import HousekeepingSettings
+from farmd.config.sections import Config
 from farmd.observe.progress import Progress
-from farmd.process import wiring
-from farmd.process.alerts import Alerting
 from farmd.process.lifecycle import Life, Service
-from farmd.rollout import gates
-from farmd.services.board import Board
-from farmd.web import services as web_services
-from scheduler.protocol import Scheduler
-from scheduler.remote import RemoteScheduler
-from scheduler.selector import LabelSelectorScheduler
 from store.consul.client import ConsulClient
-from store.credentials import CredentialFiles, token
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
-
-log = structlog.get_logger()
-
-T = TypeVar("T")
-FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,137 +41,3 @@ class Built:
     mount: Callable[[web.Application], None] = lambda _: None
     status: Callable[[], Mapping[str, Any]] = field(default=dict)
     publish: Callable[[], None] = lambda: None
-
-
-def build_farm(dependencies: Dependencies) -> Built:
-    """A farm."""
-    service = FarmService(dependencies)
-    return Built(
-        service,
-        mount=lambda app: web_services.add_routes(app, lambda: service.board),
-        status=service.status,
-        publish=service.publish,
-    )
-
-
-class FarmService:
-    """A farm as a process's service: waits for the store, builds the farm, runs it, sends its last alerts."""
-
-    def __init__(self, dependencies: Dependencies) -> None:
-        self._dependencies = dependencies
-        self._farm: Farm | None = None
-        self.board: Board | None = None
-        """The endpoints of services; None before the farm is built."""
-
-    def is_ready(self) -> bool:
-        """Whether the farm holds a session and sees the fleet."""
-        return self._farm is not None and self._farm.ready.is_set()
-
-    def status(self) -> Mapping[str, Any]:
-        """The farm's name, and how many items of each kind it owns."""
-        loops = self._farm.loops if self._farm is not None else []
-        owned = {loop.kind.name: len(loop.supervisor) for loop in loops}
-        return {"farm": self._dependencies.config.farm.name, "owned": owned}
-
-    def publish(self) -> None:
-        """Write the metrics that are computed only for a scrape."""
-        if self._farm is not None:
-            self._farm.publish()
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Run until ``stop`` is set."""
-        async with aiohttp.ClientSession() as http, gates.asking() as gated:
-            dependencies = self._dependencies
-            alerter = Alerting(
-                dependencies.config.alerts.sinks,
-                http,
-                dependencies.clock,
-                dependencies.rng,
-                dependencies.recorder,
-            )
-            dependencies.life.on_reload.append(alerter.reload)
-            try:
-                scheduler = choose_scheduler(dependencies.config.scheduler, dependencies.clock, http)
-                ask = asker(dependencies.config.rollouts, gated)
-                farm = await _unless(stop, self._built(alerter, scheduler, ask))
-                if farm is not None:
-                    self._farm = farm
-                    self.board = Board(farm.client, farm.keys, farm.caches, farm.fleet, farm.clock, farm.rng)
-                    await farm.run(stop)
-            finally:
-                await alerter.close()
-
-    async def _built(self, alerter: Alerting, scheduler: Scheduler, ask: gates.Ask) -> Farm:
-        """Build the farm, once the store answers and has a usable cluster."""
-        dependencies, section = self._dependencies, self._dependencies.config.farm
-        wait = FIRST_WAIT_SECONDS
-        while True:
-            try:
-                return await wiring.build_farm(
-                    settings=FarmSettings(
-                        name=section.name,
-                        ttl=section.ttl,
-                        selector=section.selector,
-                        lost_after=section.lost_after,
-                        max_transfers=section.max_transfers,
-                        drain=section.drain,
-                    ),
-                    client=dependencies.client,
-                    keys=dependencies.keys,
-                    clock=dependencies.clock,
-                    rng=dependencies.rng,
-                    ids=dependencies.ids,
-                    recorder=dependencies.recorder,
-                    progress=dependencies.progress,
-                    alerter=alerter,
-                    scheduler=scheduler,
-                    address=dependencies.address,
-                    kinds=section.kinds,
-                    housekeeping=HousekeepingSettings(**dict(dependencies.config.housekeeping)),
-                    ask=ask,
-                )
-            except TRANSIENT as error:
-                reason, code = error.message, error.code
-            log.warning("store.unreachable", code=code, reason=reason, retry_in=round(wait, 1))
-            dependencies.life.say(f"waiting for Consul: {reason}")
-            await dependencies.clock.sleep(wait * dependencies.rng.uniform(0.8, 1.2))
-            wait = min(LONGEST_WAIT_SECONDS, wait * 2)
-
-
-async def _unless(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
-    """The result of ``work``, or None if ``stop`` was set first."""
-    task = asyncio.ensure_future(work)
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else None
-    finally:
-        task.cancel()
-        stopping.cancel()
-        await asyncio.wait([task, stopping])
-
-
-def choose_scheduler(section: SchedulerSection, clock: Clock, http: aiohttp.ClientSession) -> Scheduler:
-    """The built-in scheduler, or a remote one with the fallback that was chosen for it."""
-    built_in = LabelSelectorScheduler()
-    if not section.url:
-        return built_in
-    return RemoteScheduler(
-        http,
-        section.url,
-        clock,
-        fallback=built_in if section.fallback == "built-in" else None,
-        timeout=section.timeout,
-        pause=section.pause,
-        token=_token("scheduler.token_file", section.token_file),
-    )
-
-
-def asker(section: RolloutsSection, http: aiohttp.ClientSession) -> gates.Asker:
-    """What asks the gates of rollouts."""
-    source = _token("rollouts.prometheus_token_file", section.prometheus_token_file)
-    return gates.Asker(http, section.prometheus_url, source)
-
-
-def _token(key: str, path: str) -> Callable[[], str] | None:
-    return CredentialFiles([path], lambda: token(key, path)) if path else None

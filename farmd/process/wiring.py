@@ -1,4 +1,4 @@
-"""Builds a farm from its concrete parts; ``services.py`` and the tests run the result.
+"""Builds a farm from its concrete parts; ``farm_service.py`` and the tests run the result.
 
 All parts get their dependencies by constructor here, so this module shows which part uses which.
 """
@@ -24,7 +24,6 @@ from farmd.kinds import KINDS, KindOfWork, load
 from farmd.observe.progress import Progress
 from farmd.pods.placement import Placement
 from farmd.rollout.gates import Ask, unasked
-from farmd.version import version
 from farmd.work.context import Context
 from scheduler.protocol import Scheduler
 from scheduler.selector import LabelSelectorScheduler
@@ -34,6 +33,7 @@ from store.consul.client import ConsulClient
 from store.farms import Member
 from store.keys import Keys
 from store.ports import Clock, Ids, Recorder, Rng
+from store.version import VERSION
 
 
 async def build_farm(
@@ -123,7 +123,7 @@ async def build_farm(
     )
     member = Member(
         id=settings.name,
-        version=version(),
+        version=VERSION,
         kinds=list(kinds),
         selector=settings.selector,
         features=list(settings.knows),

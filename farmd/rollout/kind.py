@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from farmd.kinds import KINDS
 from farmd.observe.metrics import ROLLOUT_PHASES
 from farmd.rollout.gates import Ask, unasked
 from farmd.rollout.noun import ROLLOUT
-from farmd.rollout.worker import RolloutWorker
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.managing import ManagingKind
@@ -15,6 +16,9 @@ from store.families import RCS
 from store.locks import Claim
 from store.rollouts import KIND, Rollout
 from store.sessions import Session
+
+if TYPE_CHECKING:
+    from farmd.rollout.worker import RolloutWorker
 
 
 class Rollouts(ManagingKind):
@@ -37,4 +41,6 @@ class Rollouts(ManagingKind):
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> RolloutWorker:
         """A worker for one rollout."""
+        from farmd.rollout.worker import RolloutWorker  # a farm without rollouts starts without it
+
         return RolloutWorker(self, claim, session, wake, self._ask)

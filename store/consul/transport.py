@@ -19,10 +19,10 @@ import aiohttp
 from yarl import URL
 
 from store.consul.environment import Address
-from store.consul.version import USER_AGENT
 from store.credentials import CredentialFiles
 from store.errors import OutcomeUnknown, StoreUnavailable, UnexpectedAnswer
 from store.ports import Lane, Request, Response
+from store.version import USER_AGENT
 
 # R23: at most 64 parked queries a process; Consul drops the 201st connection of one client.
 POOL_SIZES: Mapping[Lane, int] = {Lane.READ: 32, Lane.WATCH: 64, Lane.WRITE: 16, Lane.SESSION: 4}

@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 
 from farmd.config.sections import SchedulerSection
-from farmd.process.services import choose_scheduler
+from farmd.process.farm_service import choose_scheduler
 from farmd.runtime.clock import SystemClock
 from scheduler.errors import SchedulerError
 from tests.credentials import BAD, spoil

@@ -1,0 +1,75 @@
+"""What a farm, an agent and a command import: each of these starts thousands of times, and pays for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.farmctl import Farmctl
+from tests.processes import Program
+
+KEPT_OUT = {
+    "run": {
+        *("consul", "dbus_fast", "aiodocker", "pydantic_settings", "rich.console", "yaml"),
+        *("farmd.agent", "farmd.cli", "farmd.compose", "farmd.dev", "farmd.doctor", "store.embedded"),
+        *("farmd.commands.documents", "farmd.deploy.decide", "farmd.rollout.plan"),
+    },
+    "agent": {
+        *("consul", "dbus_fast", "aiodocker", "pydantic_settings", "rich.console", "yaml"),
+        *("farmd.cli", "farmd.compose", "farmd.dev", "farmd.doctor", "store.embedded"),
+        *("farmd.farm", "farmd.work", "farmd.cache", "farmd.services", "farmd.replication", "scheduler"),
+    },
+    "list": {
+        *(
+            "aiohttp.web",
+            "consul",
+            "importlib.metadata",
+            "prometheus_client",
+            "pydantic",
+            "yaml",
+        ),
+        *("farmd.agent", "farmd.compose", "farmd.config", "farmd.dev", "farmd.doctor", "store.embedded"),
+        *("farmd.farm", "farmd.work", "farmd.cache", "farmd.deploy", "farmd.rollout"),
+    },
+}
+"""Packages and modules that are not needed before the first pod, deployment, rollout, file or finding."""
+
+LATER = {"farmd.agent", "farmd.agent.errors"}
+"""Small modules of such packages that name them to the others."""
+
+
+def imported(text: str) -> set[str]:
+    """The modules that a process with PYTHONPROFILEIMPORTTIME reported."""
+    return set(re.findall(r"^import time:.*\| +([\w.]+)$", text, re.MULTILINE))
+
+
+def needless(role: str, modules: set[str]) -> set[str]:
+    """Modules of what is kept out."""
+    packages = tuple(f"{name}." for name in KEPT_OUT[role])
+    return {name for name in modules - LATER if f"{name}.".startswith(packages)}
+
+
+@pytest.mark.parametrize(("role", "event"), [("run", "farm.ready"), ("agent", "agent.started")])
+def test_a_process_imports_only_what_its_role_needs(
+    role: str, event: str, address: str, tmp_path: Path
+) -> None:
+    variables = {
+        "CONSUL_HTTP_ADDR": address,
+        "FARMD_STORE__PREFIX": f"{role}/",
+        "FARMD_AGENT__STATE_DIR": str(tmp_path / "state"),
+        "PYTHONPROFILEIMPORTTIME": "1",
+    }
+    with Program(role, "--port", "0", folder=tmp_path, **variables) as program:
+        program.wait_for(event)
+        modules = imported(program.text)
+    assert f"farmd.process.{'farm' if role == 'run' else 'agent'}_service" in modules
+    assert needless(role, modules) == set()
+
+
+def test_a_list_imports_only_what_it_shows(address: str) -> None:
+    farmctl = Farmctl(address, "list/", variables={"PYTHONPROFILEIMPORTTIME": "1"})
+    modules = imported(farmctl("rc", "list").err)
+    assert "farmd.cli.noun_tables" in modules
+    assert needless("list", modules) == set()
