@@ -1,0 +1,64 @@
+"""Names, labels and owner references of what a job creates in Kubernetes (Kubeflow's forms).
+
+A name is fixed by the slot, so that a second creation of the same member meets the first one (409).
+"""
+
+from __future__ import annotations
+
+from farmd.jobs.model import Slot
+from farmd.jobs.objects import Owned, OwnerReference
+from farmd.jobs.ports import ControllerInterface
+
+LONGEST_NAME = 63
+ATTEMPT_ANNOTATION = "farmd.io/attempt"
+
+
+def gen_general_name(job_name: str, replica_type: str, index: str) -> str:
+    """The name of a slot's pod and service: ``bert-worker-1``."""
+    return f"{job_name}-{replica_type.lower()}-{index}".replace("/", "-")
+
+
+def gen_labels(controller: ControllerInterface, job_name: str) -> dict[str, str]:
+    """The labels that all objects of a job bear: the selector of its members."""
+    return {
+        controller.get_group_name_label_key(): controller.get_group_name_label_value(),
+        controller.get_job_name_label_key(): job_name.replace("/", "-"),
+    }
+
+
+def slot_labels(controller: ControllerInterface, job_name: str, slot: Slot) -> dict[str, str]:
+    """The labels of one slot's objects."""
+    return {
+        **gen_labels(controller, job_name),
+        controller.get_replica_type_label_key(): slot.type.lower(),
+        controller.get_replica_index_label_key(): str(slot.index),
+    }
+
+
+def gen_owner_reference(controller: ControllerInterface, job: Owned) -> OwnerReference:
+    """The reference by which the API server deletes an object with its job."""
+    return OwnerReference(
+        api_version=str(controller.get_api_group_version()),
+        kind=controller.get_api_group_version_kind().kind,
+        name=job.metadata.name,
+        uid=job.metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+
+
+def job_key(job: Owned) -> str:
+    """``namespace/name``; the name alone where there is no namespace."""
+    namespace = job.metadata.namespace
+    return f"{namespace}/{job.metadata.name}" if namespace else job.metadata.name
+
+
+def too_long(job_name: str, types: dict[str, int]) -> str:
+    """Why the names of a job's members would be refused; empty: they are not. ``types``: replicas by type."""
+    for name, replicas in types.items():
+        found = gen_general_name(job_name, name, str(max(0, replicas - 1)))
+        if len(found) > LONGEST_NAME:
+            room = LONGEST_NAME - (len(found) - len(job_name))
+            expected = f"expected at most {room} beside type {name!r}"
+            return f"metadata.name: found {len(job_name)} characters, {expected}"
+    return ""

@@ -1,0 +1,99 @@
+"""A pod of Kubernetes as a member of its job.
+
+What must never break: a pod that nobody can tell a failure of is no failure of its program; the exit code
+is that of the container that does the work, or of what kept it from starting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from farmd.jobs.model import Cause, Member, Phase, Slot
+from farmd.jobs.names import ATTEMPT_ANNOTATION
+from farmd.jobs.objects import ContainerStatus, Pod, PodCondition, Terminated
+from store.times import seconds_of
+
+_PHASES: Mapping[str, Phase] = {
+    "Pending": "starting",
+    "Running": "running",
+    "Succeeded": "succeeded",
+    "Failed": "failed",
+}
+# Reasons of a pod's own status, and of its condition DisruptionTarget.
+_CAUSES: Mapping[str, Cause] = {
+    "Evicted": "evicted",
+    "Shutdown": "evicted",
+    "Terminated": "evicted",
+    "NodeShutdown": "evicted",
+    "TerminationByKubelet": "evicted",
+    "EvictionByEvictionAPI": "evicted",
+    "Preempting": "preempted",
+    "Preempted": "preempted",
+    "PreemptionByScheduler": "preempted",
+    "NodeLost": "lost",
+    "DeletionByTaintManager": "lost",
+    "DeletionByPodGC": "lost",
+    "NodeAffinity": "lost",
+    "UnexpectedAdmissionError": "evicted",
+}
+
+
+def member_of(pod: Pod, slot: Slot, container: str = "") -> Member:
+    """The member that a pod is; ``container`` is the one that does the work (empty, or absent: the first)."""
+    meta, status = pod.metadata, pod.status
+    statuses = (*status.init_container_statuses, *status.container_statuses)
+    phase = _PHASES.get(status.phase, "unknown" if status.phase else "starting")
+    ended = _ended(pod, container) if phase == "failed" else None
+    text = meta.annotations.get(ATTEMPT_ANNOTATION, "0")
+    return Member(
+        slot=slot,
+        attempt=int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else 0,
+        id=meta.uid,
+        version=meta.resource_version,
+        phase=phase,
+        leaving=meta.terminating,
+        exit=None if ended is None else ended.exit_code,
+        cause=_cause(pod, ended) if phase == "failed" else "",
+        restarts=sum(each.restart_count for each in statuses),
+        at=_seconds(meta.creation_timestamp),
+        ended=_seconds(ended.finished_at) if ended is not None else 0.0,
+        message=_message(pod, ended),
+    )
+
+
+def _ended(pod: Pod, container: str) -> Terminated | None:
+    """The end that made a pod fail; None: no container's did."""
+    main = pod.status.container_statuses
+    named = [each for each in main if each.name == container] or list(main[:1])
+    others = (*pod.status.init_container_statuses, *main)
+    return next((end for end in _failures((*named, *others))), None)
+
+
+def _failures(statuses: Iterable[ContainerStatus]) -> Iterable[Terminated]:
+    ends = (each.state.terminated for each in statuses)
+    return (end for end in ends if end is not None and end.exit_code != 0)
+
+
+def _cause(pod: Pod, ended: Terminated | None) -> Cause:
+    disrupted = (each.reason for each in pod.status.conditions if _disruption(each))
+    for reason in (pod.status.reason, *disrupted):
+        if reason in _CAUSES:
+            return _CAUSES[reason]
+    return "oom" if ended is not None and ended.reason == "OOMKilled" else ""
+
+
+def _disruption(condition: PodCondition) -> bool:
+    return condition.type == "DisruptionTarget" and condition.status == "True"
+
+
+def _message(pod: Pod, ended: Terminated | None) -> str:
+    text = pod.status.message or (ended.message if ended is not None else "")
+    return " ".join(text.split())
+
+
+def _seconds(text: str) -> float:
+    """A time of the API as seconds since the epoch; 0 for none, or for what is no time."""
+    try:
+        return seconds_of(text) if text else 0.0
+    except ValueError:
+        return 0.0
