@@ -28,6 +28,7 @@ from store.intent import Intent
 from store.keys import is_sentinel
 from store.manifests import HealthCheck, Manifest, Port, Restart, Stop
 from store.nodes import Agent as Presence
+from store.peers import Peer, document
 from store.process import start_ticks
 from store.reality import Reality
 from tests.fleet import CLOCK, LIMIT, Cluster, client_of, cluster_on, eventually, in_time
@@ -147,17 +148,26 @@ class Agents(Cluster):
         instance: str = "web",
         owner: str = "rc1",
         restart: int = 0,
+        **more: Any,
     ) -> int:
-        """Write a manifest and an intent; its ModifyIndex."""
+        """Write a manifest and an intent, with ``more`` fields of it; its ModifyIndex."""
         body = manifests.canonical(manifest)
         sha = manifests.digest(body)
+        intent = codec.encode(Intent(sha, owner, restart, **more))
         entries = await self.client.transaction(
             [
                 operations.put(self.keys.manifest(sha), body),
-                operations.put(self.keys.intent(node, instance), codec.encode(Intent(sha, owner, restart))),
+                operations.put(self.keys.intent(node, instance), intent),
             ]
         )
         return max(entry.modify_index for entry in entries)
+
+    async def tell_peers(self, *peers: Peer) -> str:
+        """Store the document that names the peers; its digest."""
+        body = document(peers)
+        sha = manifests.digest(body)
+        await self.client.put(self.keys.manifest(sha), body)
+        return sha
 
     async def unwant(self, *, node: str = "n1", instance: str = "web") -> None:
         await self.client.delete(self.keys.intent(node, instance))

@@ -32,6 +32,7 @@ from farmd.agent.supervisor import Supervisor
 from farmd.agent.watcher import HealthWatcher
 from farmd.observe.progress import Progress
 from farmd.runtime import tasks
+from store import features
 from store.consul.client import ConsulClient
 from store.keys import Keys, valid_segment
 from store.ports import Clock, Ids, Recorder, Rng
@@ -94,7 +95,7 @@ class Agent:
             recorder=recorder,
             any_workloads=self.pods.any_workloads,
             acted_on=self.pods.acted_on,
-            features=self._runtimes.features,
+            features=lambda: [*self._runtimes.features(), features.JOBS],
             doubts=self._runtimes.doubts,
         )
         self._reality = RealityWriter(

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from farmd.agent.errors import StartFailed
+from store import variables
 from store.manifests import Manifest
 
 # A workload gets only these of the agent's variables, or what stands here where the agent has none.
@@ -53,10 +54,10 @@ def environment(
 def with_own(
     manifest: Manifest, node: str, instance: str, ports: Mapping[str, int], given: Mapping[str, str]
 ) -> dict[str, str]:
-    """The manifest's variables and farmd's own, which win."""
-    own = {**given, "FARMD_NODE": node, "FARMD_INSTANCE": instance}
-    own |= {port_variable(name): str(port) for name, port in ports.items()}
-    return manifest.env | own
+    """The manifest's variables, which may speak of farmd's own, and these, which win."""
+    own = {**given, variables.NODE: node, variables.INSTANCE: instance}
+    own |= {variables.port_variable(name): str(port) for name, port in ports.items()}
+    return variables.expanded(manifest.env, own) | own
 
 
 def _of_the_user(manifest: Manifest) -> dict[str, str]:
@@ -67,11 +68,6 @@ def _of_the_user(manifest: Manifest) -> dict[str, str]:
     except KeyError:
         return {"HOME": "/"}
     return {"HOME": found.pw_dir, "USER": found.pw_name, "LOGNAME": found.pw_name, "SHELL": found.pw_shell}
-
-
-def port_variable(name: str) -> str:
-    """``http-admin`` → ``FARMD_PORT_HTTP_ADMIN``."""
-    return "FARMD_PORT_" + name.upper().replace("-", "_")
 
 
 def account(manifest: Manifest) -> Account | None:

@@ -24,7 +24,7 @@ from farmd.agent.model import AgentConfig, Wanted
 from farmd.agent.pods import Pods
 from farmd.observe.progress import Progress
 from farmd.runtime.wake import wait
-from store import codec
+from store import codec, variables
 from store.consul.client import ConsulClient
 from store.entry import Page, RawEntry
 from store.errors import InputInvalid, RecordInvalid, StoreError
@@ -164,7 +164,20 @@ class Intents:
         sha, owner = intent.manifest, intent.owner
         try:
             manifest = await self.manifests.get(sha)
+            await self.manifests.fetch_peers(intent.peers)
             self.preflight(manifest)
         except (ManifestUnusable, StartFailed) as error:
             return Wanted(instance, raw.modify_index, sha, owner, problem=error.message)
-        return Wanted(instance, raw.modify_index, sha, owner, manifest, restart=intent.restart)
+        if problem := variables.refused(intent.vars):
+            return Wanted(instance, raw.modify_index, sha, owner, problem=problem)
+        return Wanted(
+            instance,
+            raw.modify_index,
+            sha,
+            owner,
+            manifest,
+            restart=intent.restart,
+            vars=intent.vars,
+            hold=intent.hold,
+            peers=intent.peers,
+        )

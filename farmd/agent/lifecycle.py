@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
 import structlog
 
 from farmd.agent.environment import stop_signal
@@ -45,6 +46,20 @@ class Lifecycle:
     recorder: Recorder
     wake: Callable[[], None]
 
+    async def hold(self, pod: Pod) -> None:
+        """Choose the ports of a pod that waits, and keep them from now on (R29).
+
+        Raises:
+            StartFailed: with the reason for people.
+        """
+        assert pod.target is not None
+        ports = self.ports.assign(pod.instance, pod.target)
+        fields = {"ports": dict(ports), "held": True, "acted": pod.record.intent, "reason": ""}
+        record = msgspec.structs.replace(pod.record, **fields)
+        self.state.save_first(record)
+        pod.record, pod.start_failed = record, False
+        log.info("pod.held", instance=pod.instance, ports=ports)
+
     async def start(self, pod: Pod) -> None:
         """Start the wanted manifest, after its record and the agent's identity are on disk.
 
@@ -60,9 +75,11 @@ class Lifecycle:
             instance=pod.instance,
             sha=pod.record.manifest,
             manifest=manifest,
-            ports=self.ports.assign(pod.instance, manifest),
+            ports=self.ports.assign(pod.instance, manifest, same=pod.record.held),
             start=self.ids.new(),
             started=self.clock.now(),
+            vars=pod.record.vars,
+            peers=self.pods.peers(pod.record),
             # An intent tells the counter of what an older agent started; without the store it stays unknown.
             restart=pod.record.restart if pod.record.restarted >= 0 else -1,
         )

@@ -76,6 +76,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     is the intent's counter, ``restarted`` the one that the last start acted on (R28; below 0: not known,
     because an older agent started it). ``runtime`` is the runtime of the last start.
     ``done``: that start ended, and its restart policy asks for no other one.
+    ``vars``, ``hold`` and ``peers`` are the intent's (R29). ``held``: the ports were chosen and told before
+    the first start, so no start has other ones.
     """
 
     instance: str
@@ -94,6 +96,10 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     restarts: int = 0
     fresh: bool = False
     done: bool = False
+    vars: dict[str, str] = {}
+    hold: bool = False
+    peers: str = ""
+    held: bool = False
     failures: int = 0
     failing_since: float = 0.0
     not_before: float = 0.0
@@ -152,3 +158,6 @@ class Wanted:
     manifest: Manifest | None = None
     problem: str = ""
     restart: int = 0
+    vars: Mapping[str, str] = field(default_factory=dict)
+    hold: bool = False
+    peers: str = ""

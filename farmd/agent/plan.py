@@ -21,7 +21,8 @@ class Situation:
     ``running`` is the digest of the live process, empty if there is none. ``startable``: the wanted
     manifest is known and may run here. ``prepared``: all that its start needs is on the node; ``preparing``:
     that is under way, and after a failure tried again at ``prepare_at``. ``restart``: a restart was asked for
-    since the last start. ``done``: it ended, and its restart policy asks for no other start.
+    since the last start. ``done``: it ended, and its restart policy asks for no other start. ``hold``:
+    nothing is started for now; ``held``: its ports are chosen (R29).
     ``stopping`` is the time of the stop signal, ``killed`` that of the last SIGKILL. ``isolated`` is the
     time without contact to the store; ``halting``: the agent was told to stop its workloads and end.
     """
@@ -35,6 +36,8 @@ class Situation:
     prepare_at: float = -math.inf
     restart: bool = False
     done: bool = False
+    hold: bool = False
+    held: bool = False
     busy: bool = False
     not_before: float = -math.inf
     stopping: float | None = None
@@ -48,6 +51,11 @@ class Situation:
 @dataclass(frozen=True, slots=True)
 class Prepare:
     """Get ready what the start of the wanted manifest needs, while the former process still serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Choose and tell the ports of the first start, which waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,7 @@ class Wait:
     until: float = math.inf
 
 
-Action = Prepare | Start | Stop | Kill | Forget | Wait
+Action = Prepare | Hold | Start | Stop | Kill | Forget | Wait
 
 
 def decide(pod: Situation, now: float) -> Action:
@@ -96,7 +104,11 @@ def decide(pod: Situation, now: float) -> Action:
         return Wait(pod.not_before)
     if not pod.wanted:
         return Forget()
-    return Start() if pod.prepared else _prepare(pod, now)
+    if not pod.prepared:
+        return _prepare(pod, now)
+    if pod.hold:
+        return Wait() if pod.held else Hold()
+    return Start()
 
 
 def _prepare(pod: Situation, now: float) -> Action:

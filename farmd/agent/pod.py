@@ -79,6 +79,7 @@ class Pod:
             reason="",
             fresh=not (goes_on or done),
             done=done,
+            held=False,
         )
         self.not_before, self.start_failed = -math.inf, False
 
@@ -96,6 +97,8 @@ class Pod:
             prepare_at=preparation.not_before if preparation is not None else -math.inf,
             restart=self.record.restart_due,
             done=self._done(),
+            hold=self.record.hold,
+            held=self.record.held,
             busy=self.busy,
             not_before=self.not_before,
             stopping=self.stopping,
@@ -155,6 +158,8 @@ class Pod:
             return "stopping" if self.stopping is not None else "running"
         if self.record.wanted and self._done():
             return "done"
+        if self.record.wanted and self.record.hold and self.record.held:
+            return "held"
         preparation = self._preparation()
         begun = self.busy or (preparation is not None and preparation.task is not None)
         if begun and self.record.wanted:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import structlog
 
-from farmd.agent.errors import StateUnsaved
+from farmd.agent.errors import StartFailed, StateUnsaved
 from farmd.agent.health import Damper
 from farmd.agent.manifests import Manifests
 from farmd.agent.model import Record, Wanted
@@ -58,11 +58,26 @@ class Pods:
         pod.target = self._manifests.cached(record.manifest)
         if pod.target is None:
             pod.problem = f"manifest {record.manifest[:12]}: no copy on this node"
+        elif record.peers and self._manifests.peers_here(record.peers) is None:
+            pod.problem = f"peers {record.peers[:12]}: no copy on this node"
         left = record.not_before - self._clock.now()
         longest = pod.target.restart.maximum if pod.target is not None else 0.0
         # If the clock was set back, the pod must still not wait for longer than its backoff.
         pod.not_before = self._clock.mono() + min(max(left, 0.0), longest)
         return pod
+
+    def peers(self, record: Record) -> bytes:
+        """The document that names a pod's peers; empty without one.
+
+        Raises:
+            StartFailed: this node has no copy of it.
+        """
+        if not record.peers:
+            return b""
+        found = self._manifests.peers_here(record.peers)
+        if found is None:
+            raise StartFailed(f"peers {record.peers[:12]}: no copy on this node")
+        return found
 
     def drop(self, instance: str) -> None:
         """Forget a pod in memory."""
@@ -113,7 +128,10 @@ class Pods:
                 # Save the record first: after a crash the agent must not start the pod again.
                 self.save(pod)
         self._manifests.keep_only(
-            sha for pod in self._pods.values() for sha in (pod.record.manifest, pod.record.running) if sha
+            sha
+            for pod in self._pods.values()
+            for sha in (pod.record.manifest, pod.record.running, pod.record.peers)
+            if sha
         )
 
     def _want(self, intent: Wanted) -> None:
@@ -123,8 +141,10 @@ class Pods:
         if intent.manifest is None:
             self._refuse(pod, intent)
             return
-        record, asked = pod.record, (intent.index, intent.sha, intent.restart)
-        known = (record.intent, record.manifest, record.restart) == asked and record.restarted >= 0
+        record = pod.record
+        told = (record.intent, record.manifest, record.restart, record.vars, record.hold, record.peers)
+        asked = (intent.index, intent.sha, intent.restart, intent.vars, intent.hold, intent.peers)
+        known = told == asked and record.restarted >= 0
         if known and record.wanted and pod.target is not None:
             pod.problem = ""
             return
@@ -137,9 +157,12 @@ class Pods:
             restarted = intent.restart
         pod.change(wanted=True, manifest=intent.sha, owner=intent.owner, intent=intent.index)
         pod.change(restart=intent.restart, restarted=restarted)
+        pod.change(vars=dict(intent.vars), hold=intent.hold, peers=intent.peers)
+        if record.manifest != intent.sha:
+            pod.change(held=False)
         if not pod.record.superseded:
             pod.change(acted=intent.index)
-        elif (record.manifest, record.restart) != asked[1:]:
+        elif (record.manifest, record.restart) != asked[1:3]:
             # Another manifest and a restart are tried at once, without the backoff of the former start.
             pod.change(failures=0, failing_since=0.0, not_before=0.0, reason="")
             pod.not_before, pod.start_failed = -math.inf, False

@@ -48,8 +48,10 @@ class PortRange:
         """Free the ports of an instance that is gone."""
         self._held.pop(instance, None)
 
-    def assign(self, instance: str, manifest: Manifest) -> dict[str, int]:
+    def assign(self, instance: str, manifest: Manifest, *, same: bool = False) -> dict[str, int]:
         """Ports by name for a start: fixed ports as given, dynamic ports as before if still free.
+
+        ``same``: dynamic ports that it had before are as fixed, because others know them.
 
         Raises:
             StartFailed: a fixed port is taken, or the range has no free port left.
@@ -58,8 +60,8 @@ class PortRange:
         others = {p for name, ports in self._held.items() if name != instance for p in ports.values()}
         given: dict[str, int] = {}
         for name, port in sorted(manifest.ports.items(), key=lambda item: item[1].port == 0):
-            if port.port:
-                given[name] = self._fixed(name, port.port, others)
+            if number := port.port or (before.get(name, 0) if same else 0):
+                given[name] = self._fixed(name, number, others)
             else:
                 given[name] = self._dynamic(name, before.get(name, 0), others | set(given.values()))
         self._held[instance] = given

@@ -41,7 +41,7 @@ log = structlog.get_logger()
 
 LOOK_AGAIN = 30.0
 LOOK_OFTEN = 1.0
-STATES: tuple[Phase, ...] = ("running", "starting", "backoff", "stopping", "failed", "done")
+STATES: tuple[Phase, ...] = ("running", "starting", "backoff", "stopping", "failed", "held", "done")
 
 
 @dataclass(eq=False, kw_only=True)
@@ -209,6 +209,8 @@ class Supervisor:
         match action:
             case plan.Prepare():
                 self._prepare(pod)
+            case plan.Hold():
+                self._spawn(pod, self.lifecycle.hold(pod))
             case plan.Start():
                 self._spawn(pod, self.lifecycle.start(pod))
             case plan.Forget():

@@ -14,7 +14,7 @@ import msgspec
 from farmd import kinds
 from scheduler.constraints import check_placement
 from scheduler.errors import PlacementInvalid
-from store import codec, manifest_check, quantities, selectors
+from store import codec, manifest_check, quantities, selectors, variables
 from store.errors import InputInvalid
 from store.families import reserved_labels
 from store.keys import valid_name, valid_segment
@@ -162,7 +162,7 @@ def _check_common(fields: Mapping[str, Any], source: str) -> None:
     valid_name(fields["name"], f"{source}: name")
     if fields.get("pod") is not None:
         manifest_check.check(fields["pod"], source, "pod.")
-        _check_variables(fields["pod"], source)
+        variables.check(fields["pod"], f"{source}: pod.")
         check_placement_of(fields["pod"], source)
     for name in ("labels", "pod_labels"):
         selectors.valid_labels(fields.get(name, {}), f"{source}: {name}")
@@ -175,17 +175,6 @@ def _check_common(fields: Mapping[str, Any], source: str) -> None:
         valid_segment(feature, f"{source}: needs")
     canonical_selector(fields.get("node_selector", ""), f"{source}: node_selector")
     check_seconds(fields.get("min_healthy_time", 0.0), f"{source}: min_healthy_time")
-
-
-def _check_variables(pod: Manifest, source: str) -> None:
-    """Refuse farmd's own variables. Agents run stored manifests that name some."""
-    for name in pod.env:
-        if name.startswith("FARMD_"):
-            raise InputInvalid(
-                f"{source}: pod.env: found {name!r}, expected a name that does not begin with 'FARMD_':"
-                " farmd sets those",
-                field=f"pod.env.{name}",
-            )
 
 
 def check_placement_of(pod: Manifest, source: str) -> None:

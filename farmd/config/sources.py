@@ -21,9 +21,9 @@ from pydantic.fields import FieldInfo
 from farmd.config.fields import form
 from farmd.config.sections import Config, SinkSection, fields, sections, shown
 from store.mistakes import nearest
+from store.variables import of_workloads
 
 # What an agent tells workloads; a workload may be farmd itself.
-_OF_WORKLOADS = re.compile("FARMD_(NODE|INSTANCE|PORT_.*|RESULT)")
 DEFAULT_PATH = Path("/etc/farmd/farmd.toml")
 CREDENTIAL = "consul-token"
 _FLAGS = {
@@ -180,7 +180,7 @@ def _environment_layers(env: Mapping[str, str], mistakes: list[str]) -> Iterator
         yield Layer("environment CONSUL_HTTP_TOKEN_FILE", {"store": file})
     if env.get("CONSUL_HTTP_ADDR"):
         yield Layer("environment CONSUL_HTTP_ADDR", {"store": {"address": env["CONSUL_HTTP_ADDR"]}})
-    given = {name for name in env if name.startswith("FARMD_") and not _OF_WORKLOADS.fullmatch(name)}
+    given = {name for name in env if name.startswith("FARMD_") and not of_workloads(name)}
     known = {f"FARMD_{section}__{key}".upper(): (section, key, field) for section, _, key, field in fields()}
     names = sorted([*known, "FARMD_CONFIG"])
     mistakes += [

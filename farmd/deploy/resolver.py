@@ -17,7 +17,7 @@ from farmd.deploy.plan import volume_defaults
 from farmd.deploy.validation import validate
 from scheduler.constraints import check_placement
 from scheduler.errors import PlacementInvalid
-from store import manifest_check
+from store import manifest_check, variables
 from store.errors import InputInvalid
 from store.ports import Rng
 
@@ -66,11 +66,7 @@ def _check_manifest(spec: ServiceSpec) -> None:
     """Refuse what agents or the scheduler would refuse of its pods."""
     manifest, where = manifest_of(spec), f"services.{spec.name}"
     manifest_check.check(manifest, where)
-    for name in manifest.env:
-        if name.startswith("FARMD_"):
-            raise InputInvalid(
-                f"{where}: env: found {name!r}, expected a name that does not begin with 'FARMD_'"
-            )
+    variables.check(manifest, f"{where}: ")
     try:
         check_placement(manifest.placement, f"{where}: placement")
     except PlacementInvalid as error:

@@ -35,7 +35,9 @@ def _undecodable(survey: Survey) -> list[Finding]:
 def _without_manifest(survey: Survey) -> list[Finding]:
     referring = [(entry, record.manifest) for _, entry, record in survey.owners()]
     referring += [(entry, pod.manifest) for entry, pod in survey.decoded("pods", Pod)]
-    referring += [(entry, intent.manifest) for entry, intent in survey.decoded("intent", Intent)]
+    intents = list(survey.decoded("intent", Intent))
+    referring += [(entry, intent.manifest) for entry, intent in intents]
+    peerless = [(entry, intent.peers) for entry, intent in intents if intent.peers not in {"", *survey.peers}]
     return [
         Finding(
             "manifest-missing",
@@ -45,6 +47,14 @@ def _without_manifest(survey: Survey) -> list[Finding]:
         )
         for entry, sha in referring
         if sha not in survey.manifests
+    ] + [
+        Finding(
+            "manifest-missing",
+            survey.short(entry.key),
+            f"it refers to the document of peers {sha[:12]}, which is not there: it cannot be started anew",
+            "if its job does not restart by itself, stop and resume it",
+        )
+        for entry, sha in peerless
     ]
 
 

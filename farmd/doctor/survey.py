@@ -6,6 +6,7 @@ its parts may look like orphans; such findings count only if a second survey has
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +19,7 @@ from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.manifests import Manifest
 from store.named import Owner
+from store.peers import Peers
 from store.ports import Clock
 from store.reality import Reality
 from store.registration import sentinel_value
@@ -34,7 +36,8 @@ BELONGINGS = ("locks", "names", "status", "work", "reality", "intent", "pods", "
 class Survey:
     """Entries by family and key, sentinels among them; ``audit_hours`` newest last.
 
-    ``manifests`` by digest, None where the body is not what the digest names.
+    ``manifests`` by digest, None where the body is not what the digest names. ``peers`` are the digests of
+    documents of peers (R29).
     """
 
     keys: Keys
@@ -43,6 +46,7 @@ class Survey:
     schema: Entry | None
     trees: Mapping[str, Mapping[str, Entry]]
     manifests: Mapping[str, Manifest | None]
+    peers: frozenset[str]
     audit_hours: tuple[str, ...]
 
     def records(self, family: str) -> Iterator[Entry]:
@@ -156,13 +160,14 @@ async def _readable(client: ConsulClient, keys: Keys, trees: Mapping[str, Mappin
             await client.read(keys.sentinel(keys.tree(family)))
 
 
-def _manifest(keys: Keys, entry: Entry) -> Manifest | None:
+def _body(keys: Keys, entry: Entry) -> Manifest | Peers | None:
     if manifests.digest(entry.value) != keys.last_part(entry.key):
         return None
-    try:
+    with contextlib.suppress(RecordInvalid):
         return codec.decode(Manifest, entry.value, entry.key)
-    except RecordInvalid:
-        return None
+    with contextlib.suppress(RecordInvalid):
+        return codec.decode(Peers, entry.value, entry.key)
+    return None
 
 
 def _in_order() -> Iterator[str]:
@@ -188,17 +193,17 @@ async def survey(client: ConsulClient, keys: Keys, clock: Clock) -> Survey:
     # Records of later versions may own pods, too.
     for name in families.unknown(keys, (await client.keys(keys.prefix, separator="/")).items):
         trees[name] = await _tree(client, keys, name)
-    bodies = await client.list(keys.manifest(""))
+    page = await client.list(keys.manifest(""))
+    bodies = {
+        keys.last_part(raw.key): _body(keys, Entry.of(raw)) for raw in page.items if not is_sentinel(raw.key)
+    }
     return Survey(
         keys=keys,
         now=clock.now(),
         cluster=await client.read(keys.cluster),
         schema=await client.read(keys.schema),
         trees=trees,
-        manifests={
-            keys.last_part(raw.key): _manifest(keys, Entry.of(raw))
-            for raw in bodies.items
-            if not is_sentinel(raw.key)
-        },
+        manifests={sha: body for sha, body in bodies.items() if not isinstance(body, Peers)},
+        peers=frozenset(sha for sha, body in bodies.items() if isinstance(body, Peers)),
         audit_hours=tuple(sorted(key.split("/")[-2] for key in hours.items if key.endswith("/"))),
     )

@@ -31,7 +31,8 @@ _DIGEST = re.compile(rb"[0-9a-f]{64}")
 def known(caches: Caches) -> set[str]:
     """Digests to which the caches know references; they may be a little old, and only save reads."""
     trees: list[PrefixCache[Any]] = [*caches.owners(), caches.pods, caches.intent]
-    return {stored.record.manifest for tree in trees for stored in tree.entries.values()}
+    found = {stored.record.manifest for tree in trees for stored in tree.entries.values()}
+    return found | {stored.record.peers for stored in caches.intent.entries.values()}
 
 
 async def referenced(

@@ -228,7 +228,7 @@ def table() -> tuple[Metric, ...]:
             "farmd_pods",
             "gauge",
             "Pods on this node, by state.",
-            {"state": ("running", "starting", "backoff", "stopping", "failed", "done")},
+            {"state": ("running", "starting", "backoff", "stopping", "failed", "held", "done")},
         ),
         Metric(
             "farmd_pod_events_total",

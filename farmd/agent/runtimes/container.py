@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from farmd.agent import environment, start_files
+from farmd.agent import environment
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import LOST, ContainerConfig, Identity
-from farmd.agent.runtimes import allowed, container_config, container_files
+from farmd.agent.runtimes import allowed, container_config, container_files, start_files
 from farmd.agent.runtimes.container_listing import Listing
 from farmd.agent.runtimes.container_logs import ContainerLogs
 from farmd.agent.runtimes.container_parts import Parts
@@ -158,7 +158,7 @@ class Containers:
         binds = await asyncio.to_thread(self._lay_out, launch.instance, launch.manifest)
         container_files.keep_only(self._state.directory(launch.instance) / "files", binds)
         starts = self._state.starts(launch.instance)
-        start_files.lay_out(starts, launch.start, launch.manifest, None)
+        start_files.lay_out(starts, launch, None)
         start_files.keep_only(starts, launch.start)
         files = start_files.paths(starts, launch.start)
         body = container_config.create_body(self._node, launch, binds, files)

@@ -13,6 +13,7 @@ from farmd.agent.runtimes.port import Launch
 from store import images, registries
 from store.containers import Mount
 from store.manifests import Manifest
+from store.variables import RESULT
 
 NODE = "farmd.node"
 NO_FILES: Mapping[str, Path] = {}
@@ -85,7 +86,7 @@ def create_body(
     """The body of the request that makes the container; ``files`` are those of its start, by variable."""
     manifest, container = launch.manifest, launch.manifest.container
     assert container is not None
-    given = {name: f"{STARTS}/{path.name}" for name, path in files.items()}
+    given = {**launch.vars, **{name: f"{STARTS}/{path.name}" for name, path in files.items()}}
     variables = environment(manifest, node, launch.instance, launch.ports, given)
     published = container.network not in ("host", "none")
     ports = {
@@ -123,8 +124,8 @@ def _host(
     mounts = [_mount(mount) for mount in manifest.mounts]
     mounts += [{"Type": "bind", "Source": here, "Target": there, "ReadOnly": True} for here, there in binds]
     mounts += [
-        {"Type": "bind", "Source": str(path), "Target": f"{STARTS}/{path.name}", "ReadOnly": False}
-        for path in files.values()
+        {"Type": "bind", "Source": str(path), "Target": f"{STARTS}/{path.name}", "ReadOnly": name != RESULT}
+        for name, path in files.items()
     ]
     limited = {name: (number, number) for name, number in manifest.ulimits.items()}
     limited |= {name: (limit.soft, limit.hard) for name, limit in container.ulimits.items()}

@@ -8,7 +8,7 @@ because a workload that is only not seen must not be started a second time (R26)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from farmd.agent.errors import StartFailed
@@ -33,7 +33,8 @@ class Silent(StartFailed):
 class Launch:
     """One start: ``start`` is its id, ``started`` its time in seconds since the epoch.
 
-    ``restart`` is the counter that it acts on (R28).
+    ``restart`` is the counter that it acts on (R28), ``vars`` are its intent's variables, ``peers`` is the
+    document that names its peers, empty without one (R29).
     """
 
     instance: str
@@ -43,6 +44,8 @@ class Launch:
     start: str
     started: float
     restart: int = 0
+    vars: Mapping[str, str] = field(default_factory=dict)
+    peers: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

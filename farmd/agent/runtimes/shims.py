@@ -13,11 +13,12 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from farmd.agent import environment, exits, start_files
+from farmd.agent import environment, exits
 from farmd.agent import identity as ids
 from farmd.agent.environment import Account, account, limits, stop_signal
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import LOST, Identity
+from farmd.agent.runtimes import start_files
 from farmd.agent.runtimes.port import Busy, Ended, Launch
 from farmd.agent.state import StateDirectory
 from store.manifests import Manifest
@@ -61,7 +62,7 @@ class Shims:
         exits.trim(self._state.directory(launch.instance))
         if found is not None:
             os.chown(self._state.work(launch.instance), found.uid, found.gid)
-        start_files.lay_out(self._state.starts(launch.instance), launch.start, launch.manifest, found)
+        start_files.lay_out(self._state.starts(launch.instance), launch, found)
         return marshal.dumps(self._spec(launch, found))
 
     def begun(self, launch: Launch, answer: str) -> Identity:
@@ -108,8 +109,7 @@ class Shims:
     def _environment(
         self, manifest: Manifest, instance: str, ports: Mapping[str, int], start: str
     ) -> dict[str, str]:
-        files = start_files.paths(self._state.starts(instance), start)
-        given = {name: str(path) for name, path in files.items()}
+        given = start_files.variables(self._state.starts(instance), start)
         return environment.environment(manifest, self._environ, self._node, instance, ports, given)
 
     def _folder(self, manifest: Manifest, instance: str) -> str:

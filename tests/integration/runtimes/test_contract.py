@@ -13,6 +13,7 @@ import pytest
 
 from store.containers import Container
 from store.manifests import HealthCheck, Logs, Manifest, Port, Restart, Stop
+from store.peers import Peer
 from tests.agents import FAST, Agents, alive, kill, logged, sha_of
 from tests.engine import IMAGE
 from tests.fleet import eventually
@@ -102,6 +103,24 @@ async def test_r29_what_it_wrote_into_its_result_is_told_with_its_end(rig: Agent
     await rig.want(make('printf "loss 0.3" > $FARMD_RESULT; exit 3', restart=Restart(policy="never")))
     done = await rig.until(lambda r: r.phase == "done")
     assert [(end.code, end.cause, end.message) for end in done.exits] == [(3, "", "loss 0.3")]
+
+
+async def test_r29_one_on_hold_starts_with_the_variables_and_peers_of_its_release(
+    rig: Agents, make: Make
+) -> None:
+    running = await rig.agent()
+    script = f"env; cat $FARMD_PEERS_FILE; echo; cat $FARMD_HOSTFILE; echo end; {WAITS}"
+    manifest = make(script, ports={"job": Port()}, env={"RANK": "<${FARMD_RANK}>"})
+    index = await rig.want(manifest, hold=True, vars={"FARMD_RANK": "none"})
+    held = await rig.until(lambda r: r.phase == "held")
+    assert (held.intent, held.pid, held.started, list(held.ports)) == (index, 0, 0.0, ["job"])
+    peers = await rig.tell_peers(Peer("worker", 0, 3, "10.0.0.7", held.ports))
+    await rig.want(manifest, vars={"FARMD_RANK": "3"}, peers=peers)
+    text = await logged(running, "end")
+    told = await rig.until(lambda r: r.phase == "running")
+    assert told.ports == held.ports
+    assert {"RANK=<3>", "FARMD_RANK=3", "10.0.0.7 slots=1"} <= set(text.splitlines())
+    assert f'"rank":3,"address":"10.0.0.7","ports":{{"job":{held.ports["job"]}}}' in text
 
 
 async def test_r26_the_next_agent_adopts_it_and_its_output_goes_on(rig: Agents, make: Make) -> None:

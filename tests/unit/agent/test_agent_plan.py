@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from farmd.agent.plan import (
     Action,
     Forget,
+    Hold,
     Kill,
     Prepare,
     Situation,
@@ -35,6 +36,12 @@ def at(**fields: object) -> Situation:
 CASES: list[tuple[str, Situation, Action]] = [
     ("wanted and not there: start", at(), Start()),
     ("wanted and runs: nothing", at(running=NEW), Wait()),
+    ("R29: on hold, not prepared: prepare", at(hold=True, prepared=False), Prepare()),
+    ("R29: on hold and prepared: choose its ports", at(hold=True), Hold()),
+    ("R29: on hold with ports: wait", at(hold=True, held=True), Wait()),
+    ("R29: released: start", at(held=True), Start()),
+    ("R29: a hold stops nothing", at(hold=True, running=NEW), Wait()),
+    ("R29: on hold and unwanted: forget", at(hold=True, held=True, wanted=False), Forget()),
     ("in backoff: wait for its end", at(not_before=NOW + 5), Wait(NOW + 5)),
     ("backoff is over: start", at(not_before=NOW), Start()),
     ("not wanted and runs: stop", at(wanted=False, running=NEW), Stop("no longer wanted")),

@@ -20,6 +20,7 @@ from store.farms import Member
 from store.intent import Intent
 from store.manifests import Manifest, canonical, digest
 from store.nodes import Agent, Node, NodeStatus, Reserved
+from store.peers import Peer, document
 from store.pods import Pod
 from store.rcs import ReplicationControllerStore
 from store.reality import Exit, Health, Reality
@@ -185,6 +186,17 @@ async def test_each_harm_has_its_finding_with_a_reason_and_a_remedy(
         assert finding.explanation
         assert finding.fix
         assert "\n" not in finding.explanation + finding.fix
+
+
+async def test_r29_a_document_of_peers_is_no_manifest_and_must_be_there() -> None:
+    async with person() as call:
+        rc_id, body = await healthy(call), document([Peer("worker", 0, 0, "10.0.0.7")])
+        await call.client.put(KEYS.manifest(digest(body)), body)
+        await put(call, KEYS.intent("n1", "hello"), Intent(SHA, rc_id, peers=digest(body)))
+        assert (await look(call)).findings == ()
+        await call.client.delete(KEYS.manifest(digest(body)))
+        (finding,) = (await look(call)).findings
+        assert (finding.code, finding.object) == ("manifest-missing", "intent/n1/hello")
 
 
 async def test_an_intent_that_its_owner_does_not_count() -> None:
