@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from farmd.process.start import begin
+from farmd.process.start import begin, import_aiohttp
 from store.version import VERSION
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def run(
         "web": {"farm_port": port},
     }
     loaded = _loaded(path, flags)
+    import_aiohttp()
     from farmd.process.daemon import run_farm
 
     sys.exit(run_farm(loaded, lambda: _load(path, flags), os.environ))
@@ -86,6 +87,7 @@ def agent(
         "web": {"agent_port": port},
     }
     loaded = _loaded(path, flags)
+    import_aiohttp()
     from farmd.process.daemon import run_agent
 
     sys.exit(run_agent(loaded, lambda: _load(path, flags), os.environ))

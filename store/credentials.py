@@ -9,13 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
-
-import structlog
+from typing import Any, Generic, TypeVar
 
 from store.errors import CredentialInvalid
-
-log = structlog.get_logger()
 
 T = TypeVar("T")
 
@@ -54,12 +50,18 @@ class CredentialFiles(Generic[T]):
         except CredentialInvalid as error:
             if self._trouble is None or error.message != self._trouble.message:
                 held = "waiting" if self._good is None else "the last good one stays in use"
-                log.warning("credential.invalid", error=error.message, until_mended=held)
+                _log().warning("credential.invalid", error=error.message, until_mended=held)
             self._trouble = error
         else:
             if self._trouble is not None:
-                log.info("credential.good_again", field=self._trouble.fields["field"])
+                _log().info("credential.good_again", field=self._trouble.fields["field"])
             self._trouble = None
+
+
+def _log() -> Any:
+    import structlog  # most commands log nothing, and start without it
+
+    return structlog.get_logger()
 
 
 def invalid(field: str, found: str, expected: str) -> CredentialInvalid:

@@ -16,6 +16,7 @@ import click
 
 from farmd.cli.settings import Settings
 from farmd.commands.mutation import Call
+from farmd.process.start import import_structlog
 from farmd.runtime.clock import SystemClock, SystemIds
 from store.consul.client import ConsulClient
 from store.consul.connect import connect
@@ -128,12 +129,8 @@ def actor() -> str:
 
 
 def _quiet_logs(verbose: bool) -> None:
-    """Discard the store's log lines, which are meant for daemons; with ``-v`` they go to stderr.
-
-    A module that logs has imported structlog by now; importing it for nothing would cost a fifth of a second.
-    """
-    if "structlog" not in sys.modules:
-        return
+    """Discard the store's log lines, which are meant for daemons; with ``-v`` they go to stderr."""
+    import_structlog()
     import structlog
 
     structlog.configure(

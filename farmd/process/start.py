@@ -14,7 +14,12 @@ COLLECT_AFTER = (10_000, 5, 100)
 def begin() -> None:
     """Prepare for the imports of a farm or an agent; what is imported before must be little."""
     collect_rarely()
-    _structlog_without_rich()
+    import_structlog()
+
+
+def import_aiohttp() -> None:
+    """Import aiohttp without the machine's certificate authorities; before any other import of it."""
+    from store.consul import authorities  # noqa: F401
 
 
 def collect_rarely() -> None:
@@ -27,7 +32,7 @@ def collect_rarely() -> None:
     gc.set_threshold(*COLLECT_AFTER)
 
 
-def _structlog_without_rich() -> None:
+def import_structlog() -> None:
     """Import structlog as where rich is not installed: it would import rich, to colour tracebacks only."""
     if "structlog" not in sys.modules and "rich" not in sys.modules:
         sys.modules["rich"] = None  # type: ignore[assignment]

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from urllib.parse import quote, urlencode
 
-import aiohttp
 from yarl import URL
 
+from store.consul.authorities import aiohttp
 from store.consul.environment import Address
 from store.credentials import CredentialFiles
 from store.errors import OutcomeUnknown, StoreUnavailable, UnexpectedAnswer

@@ -28,6 +28,7 @@ KEPT_OUT = {
             "importlib.metadata",
             "prometheus_client",
             "pydantic",
+            "pygments",
             "yaml",
         ),
         *("farmd.agent", "farmd.compose", "farmd.config", "farmd.dev", "farmd.doctor", "store.embedded"),

@@ -4,6 +4,8 @@ import gc
 import subprocess
 import sys
 
+import pytest
+
 from farmd.process.start import COLLECT_AFTER, collect_rarely
 
 PROGRAM = """
@@ -51,5 +53,22 @@ def test_a_farm_starts_without_rich_and_a_command_can_still_import_it() -> None:
     program = (
         "import sys; from farmd.process.start import begin; begin(); import farmd.process.daemon;"
         " assert 'rich' not in sys.modules; import rich.table"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from farmd.process.start import begin, import_aiohttp; begin(); import_aiohttp();"
+        " import farmd.process.farm_service, farmd.process.agent_service, farmd.process.daemon",
+        "from farmd.kinds import load; load('farmd.cli.noun_show:listing'); import farmd.cli.invocation",
+    ],
+    ids=["daemon", "command"],
+)
+def test_a_process_starts_without_the_authorities_of_its_machine(program: str) -> None:
+    program += (
+        "; import gc, ssl; found = [one for one in gc.get_objects() if isinstance(one, ssl.SSLContext)];"
+        " assert [one.cert_store_stats()['x509_ca'] for one in found] == [0, 0], 'those of aiohttp'"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import ssl
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,6 +63,27 @@ def server_context(pki: Path, name: str = "server", *, ask_client: bool = False)
     return context
 
 
+CLIENT = """
+import asyncio, sys
+from store.consul.authorities import aiohttp
+
+async def ask():
+    async with aiohttp.ClientSession() as http, http.get(sys.argv[1]) as answer:
+        print(answer.status)
+
+asyncio.run(ask())
+"""
+
+
+async def asked_by_a_process(address: str, authorities: str) -> tuple[str, str]:
+    """What a fresh process, whose machine has these authorities, writes to stdout and stderr."""
+    env = {**os.environ, "SSL_CERT_FILE": authorities, "SSL_CERT_DIR": "/nonexistent"}
+    pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", CLIENT, address, env=env, **pipes)
+    out, err = await process.communicate()
+    return out.decode(), err.decode()
+
+
 async def ask(address: str, env: dict[str, str]) -> Response:
     async with AiohttpTransport(Address.from_environment(env, address)) as transport:
         return await transport.send(Request("GET", "/v1/kv/a", lane=Lane.READ), 10)
@@ -87,6 +111,18 @@ async def test_an_unknown_authority_is_refused_before_anything_is_sent(pki: Path
 async def test_an_unknown_authority_is_accepted_only_when_checking_is_switched_off(pki: Path) -> None:
     async with Scripted(tls=server_context(pki)) as consul:
         assert (await ask(consul.address, {"CONSUL_HTTP_SSL_VERIFY": "false"})).status == 200
+
+
+async def test_an_authority_of_the_machine_is_trusted_though_it_is_loaded_late(pki: Path) -> None:
+    async with Scripted(tls=server_context(pki)) as consul:
+        assert await asked_by_a_process(consul.address, str(pki / "ca.pem")) == ("200\n", "")
+
+
+async def test_what_no_authority_of_the_machine_signed_is_refused(pki: Path) -> None:
+    async with Scripted(tls=server_context(pki)) as consul:
+        _, err = await asked_by_a_process(consul.address, "/dev/null")
+        assert "CERTIFICATE_VERIFY_FAILED" in err
+        assert consul.seen == []
 
 
 async def test_a_certificate_for_another_name_is_refused(pki: Path) -> None:
