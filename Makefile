@@ -7,13 +7,14 @@ CODE := store scheduler alerting farmd tests bench .ci
 tests_in = $(sort $(foreach tier,$(1),$(if $(shell find tests/$(tier) -name 'test_*.py' 2>/dev/null | head -1),tests/$(tier))))
 
 SERVERS := consul nginx prometheus promtool docker-registry
+BUILT := etcd kube-apiserver
 bench soak: SERVERS := consul
 
 # Without bytecode each process of a test would compile all modules anew, for 0.2 s of CPU.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv servers demo dev test test-fast test-stateful test-parts soak lint format bench clean
+.PHONY: help venv servers kubernetes demo dev test test-fast test-stateful test-parts soak lint format bench clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -28,7 +29,7 @@ demo: venv ## A fleet on this machine, from a command to running processes, in u
 dev: venv ## Keep such a fleet up until ^C
 	@$(BIN)/python -m farmd dev
 
-test: servers test-fast test-stateful test-parts ## Every tier of tests, on real parts; fetches a real Consul, nginx, Prometheus and registry of images if there are none
+test: servers test-fast test-stateful test-parts ## Every tier of tests, on real parts; fetches a real Consul, nginx, Prometheus, registry of images and Kubernetes API server if there are none
 
 test-fast: venv ## Unit tests only
 	$(BIN)/pytest -n 2 $(call tests_in,unit)
@@ -36,11 +37,15 @@ test-fast: venv ## Unit tests only
 test-stateful: venv
 	PYTHONHASHSEED=0 $(BIN)/pytest -n 2 --dist worksteal $(call tests_in,stateful)
 
-test-parts: servers
-	$(BIN)/pytest -n 4 --dist loadgroup $(call tests_in,contract integration fault e2e)
+test-parts: servers kubernetes
+	$(BIN)/pytest -n 4 --dist loadgroup $(call tests_in,contract integration kubernetes fault e2e)
 
 servers: venv
 	@$(BIN)/python -m tests.binaries $(SERVERS) >&2
+
+# Built from its source once, in minutes, and kept outside of this clone.
+kubernetes: venv
+	@$(BIN)/python -m tests.binaries $(BUILT) >&2
 
 soak: servers ## A fleet on a real Consul under edits and faults for an hour (MINUTES=10 SEED=1)
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),60) $(addprefix --seed ,$(SEED))

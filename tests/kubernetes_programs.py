@@ -29,19 +29,6 @@ _MAIN = "k8s.io/kubernetes/cmd/kube-apiserver"
 _SETTER = "k8s.io/component-base/version"
 
 
-class NoKubernetes(Exception):
-    """The environment offers a cluster and does not say which; the message says what is missing."""
-
-
-def external() -> str | None:
-    """The kubeconfig of the cluster that the environment offers for destruction, or None."""
-    if os.environ.get("FARMD_TEST_KUBERNETES") != "external":
-        return None
-    if not os.environ.get("KUBECONFIG"):
-        raise NoKubernetes("FARMD_TEST_KUBERNETES=external, but KUBECONFIG is not set")
-    return os.environ["KUBECONFIG"]
-
-
 def cache() -> Path:
     """The folder of what is kept for all clones of one user."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

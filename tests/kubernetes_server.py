@@ -35,6 +35,11 @@ STOP_SECONDS = 15.0
 TOKENS = {"farm": "token-of-farm", "reader": "token-of-reader", "nobody": "token-of-nobody"}
 
 
+def pod(name: str, **meta: object) -> dict[str, Any]:
+    """A small pod."""
+    return {"metadata": {"name": name, **meta}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+
+
 class NotStarted(Exception):
     """A server did not become ready; the message holds the end of its log."""
 

@@ -15,40 +15,12 @@ from farmd.kubernetes import informer as informers
 from farmd.kubernetes.informer import Informer, Source
 from farmd.kubernetes.resources import SERVICES
 from farmd.kubernetes.store import ObjectStore
+from tests.mirror import Mirror
 from tests.model_apiserver import ModelApiServer
 from tests.recorders import CountingRecorder
 from tests.virtual import VirtualClock
 
 NAMES = ("a", "b", "c", "d", "e")
-
-
-class Mirror:
-    """What the calls of a listener add up to; a call that does not fit fails."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, Service] = {}
-        self.resets = 0
-        self.told: list[str] = []
-
-    def added(self, new: Service) -> None:
-        assert new.metadata.name not in self.objects
-        self.objects[new.metadata.name] = new
-        self.told.append(f"added {new.metadata.name}")
-
-    def updated(self, old: Service, new: Service) -> None:
-        assert self.objects[old.metadata.name] == old
-        assert old.metadata.uid == new.metadata.uid
-        assert old.metadata.resource_version != new.metadata.resource_version
-        self.objects[new.metadata.name] = new
-        self.told.append(f"updated {new.metadata.name}")
-
-    def deleted(self, last: Service) -> None:
-        assert self.objects.pop(last.metadata.name) == last
-        self.told.append(f"deleted {last.metadata.name}")
-
-    def reset(self) -> None:
-        self.resets += 1
-        self.told.append("reset")
 
 
 class World:
