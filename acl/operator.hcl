@@ -8,6 +8,8 @@ key_prefix "farmd/daemonsets/" { policy = "write" }
 key_prefix "farmd/services/" { policy = "write" }
 key_prefix "farmd/rollouts/" { policy = "write" }
 key_prefix "farmd/deployments/" { policy = "write" }
+key_prefix "farmd/jobs/" { policy = "write" }
+key_prefix "farmd/runs/" { policy = "write" }
 key_prefix "farmd/history/" { policy = "write" }
 key_prefix "farmd/names/" { policy = "write" }
 key_prefix "farmd/manifests/" { policy = "write" }
@@ -29,6 +31,5 @@ key_prefix "farmd/reserved/" { policy = "write" }
 
 # doctor --fix checks that no owner of these families exists: kinds of work to come.
 key_prefix "farmd/apps/" { policy = "write" }
-key_prefix "farmd/jobs/" { policy = "write" }
 
 agent_prefix "" { policy = "read" }

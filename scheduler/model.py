@@ -77,7 +77,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     replica a node, instances are named ``<pod>~<n>``, else the instance is the pod id. ``replaces``
     names owners whose instances may be taken over in place (the old version's). Spread and
     anti-affinity regard the pods (node, instance) in ``leaving`` as gone. ``among`` limits the
-    question to some nodes.
+    question to some nodes. ``features`` are what a node's agent must know besides what the manifest asks for.
     """
 
     manifest: Manifest
@@ -89,6 +89,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     replaces: frozenset[str] = frozenset()
     leaving: frozenset[tuple[str, str]] = frozenset()
     among: frozenset[str] | None = None
+    features: tuple[str, ...] = ()
 
 
 class Reason(msgspec.Struct, frozen=True, gc=False):

@@ -61,7 +61,7 @@ def compile_request(request: Request) -> Requirement:
         affinities=tuple(affinities),
         amounts=tuple(item for item in wanted if not item[0].startswith(PORT_RESOURCE)),
         ports=tuple(name for name, _ in wanted if name.startswith(PORT_RESOURCE)),
-        features=features.needed(request.manifest),
+        features=(*features.needed(request.manifest), *request.features),
         exclusive=not request.numbered and request.replicas_per_node <= 1,
     )
 

@@ -59,6 +59,11 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     part_of: str = ""
 
     @property
+    def manifests(self) -> tuple[str, ...]:
+        """The digest of its one manifest."""
+        return (self.manifest,)
+
+    @property
     def wants_pods(self) -> bool:
         """Whether its worker may add pods; only a record that wants no pods may be deleted."""
         return not self.disabled and not self.deleting

@@ -20,6 +20,7 @@ from store.failsafe import Failsafe
 from store.farms import Member
 from store.history import Ended
 from store.intent import Intent, shared
+from store.jobs import JOB_ID_LABEL, Job, JobStatus, Run
 from store.keys import HEX_DIGITS, Keys
 from store.labels import RC_ID_LABEL, RESERVED_LABELS
 from store.named import decode_named
@@ -162,6 +163,18 @@ DAEMONSETS: Family[DaemonSet] = Family(
     claimed=True,
     named=True,
 )
+JOBS: Family[Job] = Family(
+    name="jobs",
+    record=Job,
+    watched="whole",
+    refers=2,
+    younger=True,
+    owner_label=JOB_ID_LABEL,
+    claimed=True,
+    status=JobStatus,
+    named=True,
+)
+RUNS: Family[Run] = Family(name="runs", record=Run)
 WORK: Family[Work] = Family(name="work", record=Work, parts=2, watched="whole", keep_raw=True, refers=3)
 HISTORY: Family[Ended] = Family(name="history", record=Ended, parts=2, refers=4, younger=True)
 PODS: Family[Pod] = Family(
@@ -203,8 +216,9 @@ FAILSAFE: Family[Failsafe] = Family(name="failsafe", record=Failsafe, watched="w
 FAMILIES: dict[str, Family[Any]] = {
     family.name: family
     for family in (
-        *(DEPLOYMENTS, ROLLOUTS, SERVICES, HISTORY, RCS, DAEMONSETS, PODS, INTENT, REALITY),
+        *(DEPLOYMENTS, ROLLOUTS, SERVICES, HISTORY, RCS, DAEMONSETS, JOBS, PODS, INTENT, REALITY),
         *(NODES, AGENTS, RESERVED, FARMS, FAILSAFE, WORK),
+        RUNS,
         Family(name="locks", watched="whole"),
         Family(name="names", record=str, parts=2),
         Family(name="status", record=ItemStatus, parts=2),

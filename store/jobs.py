@@ -8,7 +8,7 @@ indexes are text, ``0-41,44``, so that an array of 100,000 slots stays small.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -109,6 +109,16 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     deleting: bool = False
     created: Time = 0.0
 
+    # What other owners of pods have, and a job has not.
+    count: ClassVar[None] = None
+    disabled: ClassVar[bool] = False
+    taken: ClassVar[bool] = False
+    restart: ClassVar[int] = 0
+    managed_by: ClassVar[str] = ""
+    part_of: ClassVar[str] = ""
+    stays: ClassVar[str] = ""
+    min_healthy_time: ClassVar[float] = 0.0
+
     def type(self, name: str) -> Type | None:
         """The type of that name; None: there is none."""
         return next((each for each in self.types if each.name == name), None)
@@ -117,6 +127,11 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def size(self) -> int:
         """How many slots it has."""
         return sum(each.replicas for each in self.types)
+
+    @property
+    def manifests(self) -> tuple[str, ...]:
+        """Digests of the manifests of its types."""
+        return tuple(dict.fromkeys(each.manifest for each in self.types))
 
 
 class SlotRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -150,21 +165,21 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class JobStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):
-    """What people are told of a job: of ``total`` slots so many are ``done``, ``active`` (a member stands),
-    ``running``, and ``failed`` for good; ``restarts`` are its retries.
+    """What people are told of a job: of ``desired`` slots so many are ``done`` or ``failed`` for good, have a
+    member (``placed``), and one that runs (``healthy``); ``restarts`` are its retries.
     """
 
-    total: int = 0
+    desired: int = 0
     done: int = 0
-    active: int = 0
-    running: int = 0
     failed: int = 0
+    placed: int = 0
+    healthy: int = 0
     restarts: int = 0
 
     @property
     def progress(self) -> str:
         """How many slots ended well, and how many members stand."""
-        return f"{self.done} of {self.total} done, {self.active} active"
+        return f"{self.done} of {self.desired} done, {self.placed} active"
 
 
 def ranges(indexes: Iterable[int]) -> str:

@@ -31,8 +31,20 @@ class Named(Protocol):
         """The name that people gave it; unique in its family."""
 
 
+class Record(Named, Protocol):
+    """A record that people create and delete. It may have ``disabled`` and ``managed_by``, too."""
+
+    @property
+    def deleting(self) -> bool:
+        """Whether a delete is under way, which its worker finishes."""
+
+
 class Owner(Named, Protocol):
     """The fields of a record that owns pods."""
+
+    @property
+    def manifests(self) -> tuple[str, ...]:
+        """Digests of the manifests that its pods run; an owner of alike pods has one."""
 
     @property
     def manifest(self) -> str:

@@ -91,6 +91,11 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     part_of: str = ""
 
     @property
+    def manifests(self) -> tuple[str, ...]:
+        """The digest of its one manifest."""
+        return (self.manifest,)
+
+    @property
     def unavailable_limit(self) -> int:
         """How many of its pods farmd itself may make unavailable: a share is rounded down, and at least 1.
 

@@ -50,6 +50,12 @@ _COUNTS = (
     Column("SERVING", _serving),
 )
 
+
+def _column(title: str, shown: Callable[[Any, Any], str]) -> Column:
+    """A column of one kind alone."""
+    return Column(title, lambda row: shown(row.record, row.status))
+
+
 _PROGRESS = Column("PROGRESS", lambda row: "-" if row.status is None else row.status.progress)
 
 
@@ -60,7 +66,8 @@ def table(noun: Noun[Any, Any], rows: Sequence[Row[Any]], broken: Sequence[str] 
         Column("ID", lambda row: row.record.id, wide=True),
         *([] if noun.pods is None else _COUNTS),
         Column("STATE", lambda row: row.state),
-        *([_PROGRESS] if noun.words.ended else []),
+        *(_column(*each) for each in noun.columns),
+        *([_PROGRESS] if noun.words.ended and not noun.columns else []),
         Column("OWNER", lambda row: row.owner or "-", wide=True),
     ]
     if noun.pods is not None:

@@ -56,7 +56,7 @@ def group(
     lazy = made(_CREATING) if edited else {}
     lazy |= made(_READING) | (made(_OF_PODS) if words.owns_pods else {}) | own
     lazy |= made(_CHANGING) if edited else {}
-    lazy |= made(_CHANGING_PODS) if words.owns_pods else {}
+    lazy |= made(_CHANGING_PODS) if words.owns_pods and edited else {}
     lines = {
         verb: (source, line.format(one=words.one, many=words.many)) for verb, (source, line) in lazy.items()
     }

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from farmd.commands import difference
 from farmd.commands.mutation import Call
-from farmd.commands.placing import Record
 from farmd.commands.specs import Document
 from store import manifests
 from store.errors import NotFound, RecordInvalid, refuse
 from store.manifests import Manifest
+from store.named import Record
 from store.operations import Operation
 
 
@@ -23,12 +23,12 @@ def manifest_of(record: Record) -> str:
 
 
 def ensured(call: Call, spec: Document) -> tuple[str, tuple[Operation, ...]]:
-    """The digest of a document's manifest, and the operation that stores it."""
+    """The digest of a document's manifest, if it has one alone, and the operations that store all of them."""
     pod: Manifest | None = getattr(spec, "pod", None)
-    if pod is None:
-        return "", ()
-    body = manifests.canonical(pod)
-    return manifests.digest(body), (manifests.ensure(call.keys, body),)
+    pods: tuple[Manifest, ...] = getattr(spec, "pods", ()) if pod is None else (pod,)
+    bodies = list(dict.fromkeys(map(manifests.canonical, pods)))
+    writes = tuple(manifests.ensure(call.keys, body) for body in bodies)
+    return manifests.digest(bodies[0]) if pod is not None else "", writes
 
 
 def refuse_other_pod(before: Record, wanted: Record) -> None:

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from farmd.commands.outlook import Outlook, Standing
 from scheduler.model import Request
 from store.manifests import Manifest
-from store.named import Named
+from store.named import Record
 from store.status import Status
-
-
-class Record(Named, Protocol):
-    """A record that people create and delete. It may have ``disabled`` and ``managed_by``, too."""
-
-    @property
-    def deleting(self) -> bool:
-        """Whether a delete is under way, which its worker finishes."""
-
 
 T = TypeVar("T", bound=Record)
 

@@ -14,7 +14,7 @@ from farmd import overview
 from farmd.commands.mutation import Call, Change, Mutation, guard
 from farmd.commands.parts import refuse_managed
 from farmd.commands.waiting import Spells, until
-from farmd.kinds import title
+from farmd.kinds import KINDS, title
 from farmd.runtime.errors import WaitTimeout
 from store import codec, families, operations
 from store.entry import Stored
@@ -56,6 +56,9 @@ async def restart(call: Call, node: str, instance: str) -> Restart:
         raise NotFound(f"pod {pod!r} does not exist", kind="pods", id=pod)
     stored = codec.stored(Intent, entry)
     kind, owner = await _owner(call, pod, stored.record.owner)
+    if KINDS[kind].ended:
+        text = f"pod {pod!r} runs to its end for {title(kind, owner.name)}, and is not restarted"
+        raise Conflict(text, id=pod)
     held = await guard(call, kind, owner.id, title(kind, owner.name))
     if owner.taken:
         await refuse_managed(call, kind, owner, "pods now")

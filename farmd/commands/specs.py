@@ -5,7 +5,7 @@ Each refusal is one line that names the file, the field, what was found and what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -161,30 +161,48 @@ def _check_common(fields: Mapping[str, Any], source: str) -> None:
     """Check the fields that several kinds have, as far as types cannot."""
     valid_name(fields["name"], f"{source}: name")
     if fields.get("pod") is not None:
-        manifest_check.check(fields["pod"], source, "pod.")
-        variables.check(fields["pod"], f"{source}: pod.")
-        check_placement_of(fields["pod"], source)
-    for name in ("labels", "pod_labels"):
-        selectors.valid_labels(fields.get(name, {}), f"{source}: {name}")
-    if taken := reserved_labels() & fields.get("pod_labels", {}).keys():
-        raise InputInvalid(
-            f"{source}: pod_labels: found {min(taken)!r}, expected labels other than farmd's own",
-            field="pod_labels",
-        )
+        check_pod(fields["pod"], source)
+    selectors.valid_labels(fields.get("labels", {}), f"{source}: labels")
+    check_pod_labels(fields.get("pod_labels", {}), source)
     for feature in fields.get("needs", ()):
         valid_segment(feature, f"{source}: needs")
     canonical_selector(fields.get("node_selector", ""), f"{source}: node_selector")
     check_seconds(fields.get("min_healthy_time", 0.0), f"{source}: min_healthy_time")
 
 
-def check_placement_of(pod: Manifest, source: str) -> None:
+def check_pod(pod: Manifest, source: str, field: str = "pod", also: Collection[str] = ()) -> None:
+    """Check a manifest of a document, which stands in ``field``, as far as types cannot; ``also`` are farmd's
+    variables that it gets besides those of its node and its ports.
+
+    Raises:
+        InputInvalid: it cannot work; names the field.
+    """
+    manifest_check.check(pod, source, f"{field}.")
+    variables.check(pod, f"{source}: {field}.", also)
+    check_placement_of(pod, source, field)
+
+
+def check_pod_labels(labels: Mapping[str, str], source: str, field: str = "pod_labels") -> None:
+    """Check labels that pods shall have.
+
+    Raises:
+        InputInvalid: one cannot be, or is farmd's own; names the field.
+    """
+    selectors.valid_labels(labels, f"{source}: {field}")
+    if taken := reserved_labels() & labels.keys():
+        raise InputInvalid(
+            f"{source}: {field}: found {min(taken)!r}, expected labels other than farmd's own", field=field
+        )
+
+
+def check_placement_of(pod: Manifest, source: str, field: str = "pod") -> None:
     """Check the pod's placement block as the scheduler will read it.
 
     Raises:
         InputInvalid: it cannot work; names the field.
     """
     try:
-        check_placement(pod.placement, f"{source}: pod.placement")
+        check_placement(pod.placement, f"{source}: {field}.placement")
     except PlacementInvalid as error:
         raise InputInvalid(error.message, **error.fields) from error
 

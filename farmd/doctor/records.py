@@ -33,7 +33,7 @@ def _undecodable(survey: Survey) -> list[Finding]:
 
 
 def _without_manifest(survey: Survey) -> list[Finding]:
-    referring = [(entry, record.manifest) for _, entry, record in survey.owners()]
+    referring = [(entry, sha) for _, entry, record in survey.owners() for sha in record.manifests]
     referring += [(entry, pod.manifest) for entry, pod in survey.decoded("pods", Pod)]
     intents = list(survey.decoded("intent", Intent))
     referring += [(entry, intent.manifest) for entry, intent in intents]

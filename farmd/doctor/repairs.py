@@ -91,7 +91,9 @@ def _pod(survey: Survey, family: str, entry: Entry) -> WayOut:
 def _labels(survey: Survey, owner: str) -> dict[str, str]:
     for family, _, record in survey.owners():
         if record.id == owner:
-            return {**record.pod_labels, POD_ID_LABEL: record.pod_id, family.owner_label: owner}
+            labels = getattr(record, "pod_labels", {})
+            named = {POD_ID_LABEL: record.pod_id} if hasattr(record, "pod_id") else {}
+            return {**labels, **named, family.owner_label: owner}
     return {}
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from farmd.farm.errors import ClaimLost
 from store import codec, operations
-from store.cache import PrefixCache
 from store.consul.client import ConsulClient
 from store.entry import Stored
 from store.errors import TransactionRejected
@@ -28,12 +27,25 @@ from store.transaction import Group, Result, pack, submit
 T = TypeVar("T")
 
 
+class Copy(Protocol):
+    """What this process knows of some records, and learns of its own commits (R23a)."""
+
+    def wrote(self, key: str, record: Any, index: int, raw: bytes, /) -> None:
+        """The record was written, and the commit has this index."""
+
+    def removed(self, key: str, index: int, /) -> None:
+        """The record was deleted."""
+
+    def notify(self, keys: set[str], /) -> None:
+        """Tell whoever waits for changes of these records."""
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     """A new version of one record, compared with the version that it was planned from.
 
     ``record`` None deletes it; ``index`` 0: it does not exist yet. ``raw`` is the old value, whose unknown
-    fields are kept. ``tree`` is the cached tree that learns of the commit, if any.
+    fields are kept. ``tree`` learns of the commit, if any does.
     """
 
     key: str
@@ -41,7 +53,7 @@ class Write:
     index: int
     raw: bytes = b""
     flags: int = 0
-    tree: PrefixCache[Any] | None = None
+    tree: Copy | None = None
 
     @classmethod
     def over(
@@ -49,7 +61,7 @@ class Write:
         key: str,
         record: msgspec.Struct | None,
         standing: Stored[Any] | None,
-        tree: PrefixCache[Any] | None = None,
+        tree: Copy | None = None,
     ) -> Write:
         """A record in place of the version that stands there, or a new one."""
         if standing is None:

@@ -30,9 +30,11 @@ _DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 def known(caches: Caches) -> set[str]:
     """Digests to which the caches know references; they may be a little old, and only save reads."""
-    trees: list[PrefixCache[Any]] = [*caches.owners(), caches.pods, caches.intent]
+    trees: list[PrefixCache[Any]] = [caches.pods, caches.intent]
     found = {stored.record.manifest for tree in trees for stored in tree.entries.values()}
-    return found | {stored.record.peers for stored in caches.intent.entries.values()}
+    found |= {stored.record.peers for stored in caches.intent.entries.values()}
+    owners = (stored.record for tree in caches.owners() for stored in tree.entries.values())
+    return found.union(*(owner.manifests for owner in owners))
 
 
 async def referenced(

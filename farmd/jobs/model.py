@@ -303,6 +303,11 @@ class Plan:
         """Whether there is nothing to write except a status."""
         return not self.fence
 
+    @property
+    def ends(self) -> bool:
+        """Whether the job's record goes now."""
+        return self.delete_job
+
 
 def attempt_of(run: Run, slot: Slot) -> int:
     """The attempt that a slot's member must have: its own, or that of the job where that is higher."""

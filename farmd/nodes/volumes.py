@@ -212,7 +212,7 @@ async def _manifests(call: Call) -> Mapping[str, set[str]]:
     for family in owners():
         for owner in (await overview.records_of(call.client, call.keys, family).list()).items:
             whole = services.get(owner.record.part_of)
-            found[owner.record.manifest].add(
-                title(SERVICES, whole.name) if whole is not None else title(family.name, owner.record.name)
-            )
+            user = title(SERVICES, whole.name) if whole is not None else title(family.name, owner.record.name)
+            for sha in owner.record.manifests:
+                found[sha].add(user)
     return found

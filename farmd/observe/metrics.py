@@ -56,6 +56,10 @@ LOOPS: Values = (
 ROLLOUT_TARGETS: Values = ("rc",)
 ROLLOUT_PHASES: Values = ("pending", "moving", "baking", "paused", "halted", "back")
 DEPLOYMENT_STATES: Values = ("draft", "pending", "rolling", "back", "paused", "halted")
+JOB_STATES: Values = (
+    *("waiting", "running", "restarting", "suspended", "succeeded", "failed", "deleting"),
+    *("blocked", "frozen"),
+)
 SINKS: Values = ("log", "webhook")
 KUBERNETES_VERBS: Values = ("get", "post", "put", "patch", "delete")
 KUBERNETES_RESOURCES: Values = ("jobs", "pods", "services", "events", "other")
@@ -217,6 +221,18 @@ def table() -> tuple[Metric, ...]:
             "Time from the submit of a deployment to its end, by how it ended.",
             {"result": ("done", "reverted", "stale", "abandoned")},
             STEP_SECONDS,
+        ),
+        Metric(
+            "farmd_jobs",
+            "gauge",
+            "Jobs that this farm works on, by where they are.",
+            {"state": JOB_STATES},
+        ),
+        Metric(
+            "farmd_job_restarts_total",
+            "counter",
+            "Members of jobs that were tried again, by why they ended; evicted: their node was drained.",
+            {"cause": ("exit", "oom", "lost", "evicted")},
         ),
         Metric(
             "farmd_alerts_sent_total",

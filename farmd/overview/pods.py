@@ -28,7 +28,7 @@ from store.work import Work
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
-    from store.named import Owner
+    from store.named import Record
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -79,7 +79,7 @@ class Pods(msgspec.Struct, frozen=True):
         return [row for row in self.rows if not row.gone]
 
 
-async def pods(client: ConsulClient, keys: Keys, of: Owner | None = None) -> Pods:
+async def pods(client: ConsulClient, keys: Keys, of: Record | None = None) -> Pods:
     """All pods, or those of one owner.
 
     Processes whose pods were removed are listed with all pods, and with those of an owner that is being
@@ -117,7 +117,7 @@ async def pods(client: ConsulClient, keys: Keys, of: Owner | None = None) -> Pod
     return Pods(rows, broken)
 
 
-async def states(client: ConsulClient, keys: Keys, of: Owner) -> dict[Place, PodState]:
+async def states(client: ConsulClient, keys: Keys, of: Record) -> dict[Place, PodState]:
     """The pods of one owner as plans see them, with drained and lost nodes; what does not decode is left out.
 
     How long a pod is healthy only the farms know: here a healthy one counts as available.
@@ -294,5 +294,5 @@ async def _names(client: ConsulClient, keys: Keys, used: set[str]) -> dict[str, 
     return found
 
 
-def _title(owner: Owner) -> str:
+def _title(owner: Record) -> str:
     return kinds.listed(families.of(owner).name, owner.name)

@@ -31,10 +31,11 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """The change of one pod. ``pod`` and ``intent`` are the new records; None deletes them.
 
     ``standing`` and ``standing_intent`` are the versions that the change was planned from. ``owner`` owns the
-    pod; empty: the item that changes it. A pod that is taken over belonged to ``previous``.
+    pod; empty: the item that changes it. A pod that is taken over belonged to ``previous``. ``end`` writes
+    the pod alone, ``repair`` and ``release`` the intent alone.
     """
 
-    action: Literal["place", "remove", "replace", "restart", "repair", "take"]
+    action: Literal["place", "remove", "replace", "restart", "repair", "take", "end", "release"]
     node: str
     instance: str
     pod: Pod | None
@@ -148,7 +149,7 @@ def reservations(request: Request, changes: Sequence[Change], view: FleetView) -
     going, coming = [], []
     for change in changes:
         place = Assignment(change.node, change.instance)
-        if change.action == "remove":
+        if change.action in ("remove", "end"):
             going.append(place)
         elif change.action in ("place", "replace", "restart", "take") and change.node in view:
             coming.append(place)
@@ -236,13 +237,15 @@ def _operations(change: Change, owner: str, keys: Keys, encode: Encode) -> list[
         if change.action == "take":
             ops += deletion(keys.pod(change.previous, change.node, change.instance), index)
             ops.append(operations.create(pod_key, encode(change.pod)))
-        elif change.action == "repair":
+        elif change.action in ("repair", "release"):
             ops.append(operations.check_index(pod_key, index))
         else:
             value = rewritten(change.pod, change.standing) or encode(change.pod)
             ops.append(operations.cas(pod_key, value, index))
     elif change.standing is not None:
         ops += deletion(pod_key, change.standing.index)
+    if change.action == "end":
+        return ops
     return ops + _intent_operations(change, owner, keys.intent(change.node, change.instance), encode)
 
 
@@ -283,7 +286,7 @@ def relabelled(changes: list[Change]) -> list[str]:
     return [
         _named(change, change.owner)
         for change in changes
-        if change.action in ("replace", "restart", "repair")
+        if change.action in ("replace", "restart", "repair", "end", "release")
     ]
 
 

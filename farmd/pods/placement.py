@@ -226,13 +226,15 @@ class Placement:
             changed.add(former)
         if change.pod is None:
             self._caches.pods.removed(key, index[key])
-        elif change.action != "repair":
+        elif change.action not in ("repair", "release"):
             raw = rewritten(change.pod, change.standing)
             self._caches.pods.wrote(key, change.pod, index[key], raw)
         return {key, *changed}
 
     def _apply_intent(self, change: Change, owner: str, index: Mapping[str, int]) -> str:
         key = self._keys.intent(change.node, change.instance)
+        if change.action == "end":
+            return key
         if change.intent is not None:
             raw = rewritten(change.intent, change.standing_intent)
             self._caches.intent.wrote(key, change.intent, index[key], raw)

@@ -238,8 +238,9 @@ async def _owner(call: Call, ref: str, port: str) -> tuple[str, Stored[Any]]:
     word, slash, name = ref.rpartition("/")
     main = next(kind.family for kind in KINDS.values() if kind.main)
     family = family_of(word) if slash else main
-    if not owns_pods(family):
-        nouns = " or ".join(f"{KINDS[each.name].noun}/NAME" for each in owners())
+    serving = [each.name for each in owners() if not KINDS[each.name].ended]
+    if family not in serving:
+        nouns = " or ".join(f"{KINDS[name].noun}/NAME" for name in serving)
         raise InputInvalid(f"{NOUN}: found {ref!r}, expected {nouns}", field="active")
     stored = await overview.records_of(call.client, call.keys, FAMILIES[family]).find(name)
     if stored.record.deleting:

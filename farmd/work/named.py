@@ -180,8 +180,8 @@ class NamedWorker(Worker[S, P]):
         context = self.context
         return Call(context.client, context.keys, context.clock, context.ids, context.actor, reason)
 
-    async def end(self) -> Outcome:
-        """Delete the record.
+    async def end(self, why: str = DELETED, besides: Sequence[Operation] = ()) -> Outcome:
+        """Delete the record, with the keys ``besides`` it; ``why`` is for the audit.
 
         Raises:
             ClaimLost: the lock is no longer this claim's.
@@ -190,11 +190,11 @@ class NamedWorker(Worker[S, P]):
         noun, stored = self.kind.noun, self.kind.tree.get(self.key)
         if stored is None or stored.index != self.index:
             return Outcome("after", 0.0, "the record changed")
-        call = self.call(DELETED)
+        call = self.call(why)
         try:
             held = await noun.guard(call, stored.record)
             removal = await noun.removal(call, stored, held)
-            await self.writer.commit(*removal.operations, audited(call, removal.change))
+            await self.writer.commit(*removal.operations, *besides, audited(call, removal.change))
         except Locked as error:
             await self.block(str(error))
             return Outcome("blocked", LOOK_AGAIN_SECONDS, error.code)

@@ -239,7 +239,7 @@ class OwnerWorker(NamedWorker[R, P]):
         with context.fleet.expecting(self.claim.item, plan.arriving):
             return await self._execute(snapshot, plan)
 
-    async def end(self) -> Outcome:
+    async def end(self, why: str = DELETED, besides: Sequence[Operation] = ()) -> Outcome:
         """Delete the record, after a read of what only the store knows for certain.
 
         No pod of the owner is recorded, and no node runs one; nodes that are given up do not count (R21).
@@ -250,7 +250,7 @@ class OwnerWorker(NamedWorker[R, P]):
         if context.fleet.processes.of(item) or await pods_left(self.call(DELETED), item):
             await context.caches.pods.barrier([context.keys.pods(item)])
             return Outcome("after", 0.0, "something of it is left")
-        return await super().end()
+        return await super().end(why, besides)
 
     async def _execute(self, reading: R, plan: P) -> Outcome:
         context, stored = self.context, reading.stored

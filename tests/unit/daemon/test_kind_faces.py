@@ -38,9 +38,10 @@ NAMED = {
     "rcs": r'"rcs"',
     "daemonsets": r"(?i)daemon[ _-]?set",
     "rollouts": r'"rollouts"',
+    "jobs": r'(?m)^(?!KUBERNETES_RESOURCES).*"jobs"',  # Kubernetes calls a resource so, too
 }
 ENDING = {kind.family for kind in KINDS.values() if kind.ended}  # by themselves, so nobody deletes one
-MADE_OTHERWISE = {"deployments"}  # by farmctl deploy
+MADE_OTHERWISE = {"deployments", "jobs"}  # by farmctl deploy, and job run
 OF_P2 = {"store/labels.py", "store/locks.py"}
 
 

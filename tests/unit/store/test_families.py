@@ -15,6 +15,7 @@ WHOLE = {
     "failsafe",
     "farms",
     "intent",
+    "jobs",
     "locks",
     "nodes",
     "reserved",
@@ -33,7 +34,7 @@ def test_r20_the_sentinels_of_a_cluster() -> None:
 
 def test_r24_references_are_read_where_they_come_from_before_where_they_go() -> None:
     names = [family.name for family in families.spreading()]
-    sources = ["deployments", "rollouts", "services", "daemonsets", "rcs"]
+    sources = ["deployments", "rollouts", "services", "daemonsets", "jobs", "rcs"]
     assert names == [*sources, "work", "history", "pods", "intent", "reality"]
 
 

@@ -28,7 +28,8 @@ async def client() -> AsyncIterator[ConsulClient]:
     clock = SystemClock()
     async with HttpFace(EmbeddedServer(clock, rng=Random(1), ids=SystemIds())) as face:
         client = connect({"CONSUL_HTTP_ADDR": face.address}, clock)
-        await client.transaction([operations.create(key, b'"cluster-1"') for key in families.sentinels(KEYS)])
+        for key in families.sentinels(KEYS):
+            await client.transaction([operations.create(key, b'"cluster-1"')])
         yield client
         await client.close()
 

@@ -16,6 +16,8 @@ from store.times import Time, plain, rfc3339
 
 FOUND: set[type[Any]] = {family.record for family in FAMILIES.values() if family.record is not None}
 FOUND |= {family.status for family in FAMILIES.values()} | {Audit, NodeRow, PodRow}
+# A length of time by the name that Kubernetes gave it.
+LENGTHS = {"Job.active_deadline"}
 WORDS = {"at", "since", "until", "started", "deadline", "before", "seen", "ended"}
 
 
@@ -30,7 +32,11 @@ def unmarked(info: inspect.Type, path: str) -> Iterator[str]:
     elif isinstance(info, inspect.StructType):
         for field in info.fields:
             yield from unmarked(field.type, f"{path}.{field.name}")
-    elif isinstance(info, inspect.FloatType) and WORDS & set(path.rpartition(".")[2].split("_")):
+    elif (
+        path not in LENGTHS
+        and isinstance(info, inspect.FloatType)
+        and WORDS & set(path.rpartition(".")[2].split("_"))
+    ):
         yield path
 
 

@@ -1,0 +1,22 @@
+"""``farmctl job``: the commands of every noun that is read, and those of what runs to its end."""
+
+from __future__ import annotations
+
+from farmd.cli.nouns import group
+
+_RUN, _SHOW = "farmd.cli.job_run", "farmd.cli.job_show"
+
+job = group(
+    "jobs",
+    {
+        "run": (f"{_RUN}:run", "Run a job from a file."),
+        "get": (f"{_SHOW}:get", "One job, also as a file."),
+        "describe": (f"{_SHOW}:describe", "One job with its members, owner and history."),
+        "explain": (f"{_SHOW}:explain", "Why each node does or does not get members of a job."),
+        "logs": ("farmd.cli.job_logs:logs", "What a member of a job wrote."),
+        "stop": (f"{_RUN}:stop", "Take a job's members away until it is resumed."),
+        "resume": (f"{_RUN}:resume", "Let a job go on that was stopped."),
+        "delete": (f"{_RUN}:delete", "Delete jobs, their members first."),
+    },
+    edited=False,
+)

@@ -1,0 +1,85 @@
+"""``farmctl job logs``: what a member of a job wrote, also one that is gone since a short time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from farmd import overview
+from farmd.cli import log_stream
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import objects
+from farmd.cli.noun_logs import stream_all
+from farmd.cli.options import command
+from farmd.jobs.commands import JOB, run_of
+from farmd.jobs.instances import instance_of, slot_of
+from farmd.jobs.model import Slot, attempt_of
+from store.audit import AuditReader, Filter
+from store.errors import InputInvalid, NotFound
+from store.jobs import KIND, Job
+from store.mistakes import shown
+
+_RECORDS = 1000
+
+
+@command("logs")
+@click.argument("slot", metavar="JOB[/TYPE/INDEX]", shell_complete=objects(KIND))
+@click.option("--attempt", type=click.IntRange(0), help="That of an earlier attempt.")
+@log_stream.options
+async def logs(invocation: Invocation, slot: str, attempt: int | None, **options: Any) -> None:
+    """What a member of a job wrote; without a slot, what all members wrote that stand.
+
+    The end of what a removed member wrote is kept by its node for an hour.
+    """
+    wanted = log_stream.Wanted(**options)
+    client, keys = invocation.client, invocation.keys
+    name, _, rest = slot.removeprefix("job/").partition("/")
+    job: Job = (await overview.row(client, keys, JOB.records(client, keys), name)).record
+    if not rest:
+        if attempt is not None:
+            raise InputInvalid("--attempt: found without a slot, expected JOB/TYPE/INDEX", field="attempt")
+        pods = (await overview.pods(client, keys, job)).placed
+        await stream_all(invocation, f"job/{job.name}", pods, wanted)
+        return
+    found = _slot(job, rest)
+    if attempt is None:
+        attempt = attempt_of(await run_of(invocation.call, job.id), found)
+        attempt = max([attempt, *await _attempts(invocation, job, found)])
+    instance = instance_of(job, found, attempt)
+    node = await _node(invocation, job, instance)
+    await log_stream.stream(invocation, node, instance, wanted)
+
+
+def _slot(job: Job, text: str) -> Slot:
+    """The slot that a person means: ``worker/3``."""
+    name, _, index = text.rpartition("/")
+    kind = job.type(name)
+    if kind is None:
+        known = ", ".join(each.name for each in job.types)
+        raise InputInvalid(f"slot: found {shown(text)}, expected TYPE/INDEX, of type {known}", field="slot")
+    if not index.isdigit() or int(index) >= kind.replicas:
+        expected = f"0 to {kind.replicas - 1}" if kind.replicas else "none, because the type has no slots"
+        raise InputInvalid(f"slot: found index {shown(index)}, expected {expected}", field="slot")
+    return Slot(name, int(index))
+
+
+async def _attempts(invocation: Invocation, job: Job, slot: Slot) -> list[int]:
+    """The attempts of a slot that stand."""
+    pods = (await overview.pods(invocation.client, invocation.keys, job)).placed
+    found = (slot_of(job, pod.instance) for pod in pods)
+    return [each[1] for each in found if each is not None and each[0] == slot]
+
+
+async def _node(invocation: Invocation, job: Job, instance: str) -> str:
+    """The node where an instance stands, or stood last."""
+    client, keys = invocation.client, invocation.keys
+    for pod in (await overview.pods(client, keys, job)).placed:
+        if pod.instance == instance:
+            return pod.node
+    for record in await AuditReader(client, keys).read(Filter(kind=KIND, item=job.id), _RECORDS):
+        for place in (*record.placed, *record.removed):
+            node, _, name = place.rpartition("/")
+            if name == instance:
+                return node.rpartition("/")[2]
+    raise NotFound(f"job {job.name!r}: no member {instance!r} stands or stood", kind="pods", id=instance)

@@ -1,0 +1,117 @@
+"""``farmctl job get | describe | explain``."""
+
+from __future__ import annotations
+
+import click
+
+from farmd import overview
+from farmd.cli import manifest_facts, noun_tables
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import objects, target
+from farmd.cli.options import command
+from farmd.cli.output import as_json, as_yaml, document, emit, show
+from farmd.cli.tables import Table, clean
+from farmd.commands import fleet
+from farmd.jobs.commands import JOB, run_of
+from farmd.jobs.placing import request_of
+from farmd.jobs.spec import FILE
+from farmd.overview import Row
+from scheduler import explain as words
+from scheduler.decide import explanation
+from store import manifests
+from store.audit import AuditReader, Filter
+from store.jobs import KIND, Job, Run
+from store.times import plain
+
+_HISTORY = 8
+
+
+async def _row(invocation: Invocation, name: str) -> Row[Job]:
+    client, keys = invocation.client, invocation.keys
+    found: Row[Job] = await overview.row(client, keys, JOB.records(client, keys), name)
+    return found
+
+
+@command("get", lists=True)
+@click.option("--file", "as_file", is_flag=True, help="As a file that job run accepts.")
+@target("job", objects(KIND))
+async def get(invocation: Invocation, name: str, as_file: bool) -> None:
+    """One job by name, id or beginning of an id."""
+    client, keys, output = invocation.client, invocation.keys, invocation.settings.output
+
+    async def read() -> Table:
+        return noun_tables.table(JOB, [await _row(invocation, name)])
+
+    if not as_file and (output not in {"json", "yaml"} or invocation.settings.watch):
+        await show(invocation, read)
+        return
+    row = await _row(invocation, name)
+    if not as_file:
+        emit(invocation, document("Job", noun_tables.plain_row(row)))
+        return
+    pods = {sha: await manifests.read(client, keys, sha) for sha in row.record.manifests}
+    told = FILE.document(row.record, pods)
+    click.echo(as_json(told) if output == "json" else as_yaml(told), nl=output == "json")
+
+
+@command("describe")
+@target("job", objects(KIND))
+async def describe(invocation: Invocation, name: str) -> None:
+    """One job: its slots, members, owner, and what happened to it last."""
+    client, keys, output = invocation.client, invocation.keys, invocation.settings.output
+    row = await _row(invocation, name)
+    run = await run_of(invocation.call, row.record.id)
+    found = await overview.pods(client, keys, row.record)
+    history = await AuditReader(client, keys).read(Filter(kind=KIND, item=row.record.id), _HISTORY)
+    if output in {"json", "yaml"}:
+        content = {"run": plain(run), "pods": plain(found.rows), "history": plain(history)}
+        emit(invocation, document("Job", noun_tables.plain_row(row) | content | {"broken": found.broken}))
+    elif output == "name":
+        click.echo(f"job/{row.record.name}")
+    else:
+        told = noun_tables.facts(JOB, row, invocation.call.clock.now())
+        for each in row.record.types:
+            _, runs = await manifest_facts.read(invocation.call, each.manifest)
+            told += [(f"{title} of {each.name}", text) for title, text in runs[:1]]
+        noun_tables.describe(invocation, [*told, *_progress(run)], found, history)
+
+
+def _progress(run: Run) -> list[tuple[str, str]]:
+    """What is durable of a job, for people."""
+    found = [(f"Done {name}", text) for name, text in run.done.items() if text]
+    found += [(f"Given up {name}", text) for name, text in run.given_up.items() if text]
+    tried = [
+        f"{name}/{index} attempt {slot.attempt}"
+        for name, slots in run.slots.items()
+        for index, slot in slots.items()
+    ]
+    if tried:
+        more = f" and {len(tried) - 10} more" if len(tried) > 10 else ""
+        found.append(("Tried again", ", ".join(tried[:10]) + more))
+    if run.outcome:
+        found.append(("Outcome", ": ".join(filter(None, (run.outcome, run.reason, run.message)))))
+    return found
+
+
+@command("explain")
+@target("job", objects(KIND))
+async def explain(invocation: Invocation, name: str) -> None:
+    """Why each node does or does not get one more member of a job, for each type.
+
+    -o name prints the nodes that can take one, the best one first.
+    """
+    client, keys, output = invocation.client, invocation.keys, invocation.settings.output
+    job = (await _row(invocation, name)).record
+    view, _ = await fleet.read(client, keys, {job.id})
+    documents = {}
+    for kind in job.types:
+        found = explanation(request_of(job, kind, await manifests.read(client, keys, kind.manifest)), view)
+        documents[kind.name] = words.document(found)
+        if output == "name":
+            for node in found.ranking:
+                click.echo(f"node/{node}")
+        elif output not in {"json", "yaml"}:
+            for line in (f"{job.name}/{kind.name}:", *words.text(found)):
+                click.echo(clean(line))
+    if output in {"json", "yaml"}:
+        emit(invocation, document("Explanation", {"name": job.name, "id": job.id, "types": documents}))

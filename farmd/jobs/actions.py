@@ -1,0 +1,146 @@
+"""A plan of a job on nodes as changes of pods, for one transaction or several.
+
+What must never break: what a plan changes of the run is written in the transaction of the pods that rest on
+it, and where not all of them fit, the run goes with the first: the next cycle sees what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from farmd.farm.writer import Write
+from farmd.jobs.consul import Reading, RunCopy
+from farmd.jobs.instances import instance_of, slot_of, variables
+from farmd.jobs.model import Plan, Slot, attempt_of
+from farmd.jobs.placing import Desk, labels_of, request_of
+from farmd.pods.changes import Change, NodeChanges, Note, grouped, removal, together
+from scheduler.model import FleetView
+from store.families import RUNS
+from store.intent import Intent
+from store.jobs import Job, Run, counted, spans
+from store.keys import Keys
+from store.operations import MAX_OPERATIONS
+from store.pods import Place, Pod
+
+# The fence, the record, the run and the audit have operations of their own.
+OTHER_OPERATIONS = 8
+_OPERATIONS = {"end": 1, "remove": 3, "place": 2, "release": 2}
+
+
+def units(reading: Reading, plan: Plan, view: FleetView, keys: Keys, copy: RunCopy) -> list[NodeChanges]:
+    """The changes of a plan, each of which happens as a whole: with a new run all that fit are one."""
+    job, run = reading.stored.record, plan.run or reading.snapshot.run
+    changes = list(_changes(reading, plan, run))
+    if plan.run is not None:
+        changes = _fitting(changes)
+    desk = _booked(job, reading, changes, view)
+    made = list(grouped(([change] for change in changes), desk.reservations))
+    if plan.run is None:
+        return made
+    write = Write.over(keys.record(RUNS.name, job.id), plan.run, copy.stored, copy)
+    action, reason = told(reading.snapshot.run, plan.run)
+    return [together(made, Note((write,), action, reason))]
+
+
+def _changes(reading: Reading, plan: Plan, run: Run) -> Iterator[Change]:
+    """What changes of each pod: ends first, because they free room."""
+    job, now = reading.stored.record, reading.snapshot.now
+    going = {member.id for member in plan.remove} | _spent(reading, run)
+    for member in reading.snapshot.members:
+        place, state = reading.state(member)
+        if member.id in going or not member.over or member.cause == "evicted" or state.pod.record.done:
+            continue
+        if closed(run, member.slot) or run.outcome or attempt_of(run, member.slot) > member.attempt:
+            over = msgspec.structs.replace(state.pod.record, done=True)
+            yield Change("end", *place, over, None, state.pod, state.intent)
+    for place, state in (reading.pods[ident] for ident in sorted(going)):
+        yield removal(place, state)
+    for member in plan.release:
+        place, state = reading.state(member)
+        assert state.intent is not None
+        released = msgspec.structs.replace(state.intent.record, hold=False)
+        yield Change("release", *place, state.pod.record, released, state.pod, state.intent)
+    for slot in plan.create:
+        kind = job.type(slot.type)
+        assert kind is not None
+        assert reading.places is not None
+        attempt = attempt_of(run, slot)
+        pod = Pod(kind.manifest, labels_of(job, kind), now)
+        intent = Intent(kind.manifest, job.id, vars=variables(job, slot, attempt), hold=job.gang)
+        yield Change("place", reading.places.nodes[slot], instance_of(job, slot, attempt), pod, intent)
+
+
+def _spent(reading: Reading, run: Run) -> set[str]:
+    """Members of arrays that ended well: an array has more slots than agents should remember."""
+    arrays = {kind.name for kind in reading.stored.record.types if kind.parallelism}
+    return {
+        member.id
+        for member in reading.snapshot.members
+        if member.slot.type in arrays and member.phase == "succeeded" and closed(run, member.slot)
+    }
+
+
+def closed(run: Run, slot: Slot) -> bool:
+    """Whether a slot gets no member any more."""
+    return any(
+        slot.index in span for text in (run.done, run.given_up) for span in spans(text.get(slot.type, ""))
+    )
+
+
+def _fitting(changes: Sequence[Change]) -> list[Change]:
+    """The first changes that fit into one transaction, with the reservations of their nodes."""
+    found: list[Change] = []
+    room, nodes = MAX_OPERATIONS - OTHER_OPERATIONS, set[str]()
+    for change in changes:
+        room -= _OPERATIONS[change.action] + (change.node not in nodes)
+        nodes.add(change.node)
+        if room < 0:
+            break
+        found.append(change)
+    return found
+
+
+def _booked(job: Job, reading: Reading, changes: Sequence[Change], view: FleetView) -> Desk:
+    """The reservations after these changes."""
+    desk = Desk.over(view)
+    desk.free((each.node, each.instance) for each in changes if each.action in ("end", "remove"))
+    for kind in job.types:
+        coming: list[Place] = [
+            (each.node, each.instance)
+            for each in changes
+            if each.action == "place" and _type_of(job, each.instance) == kind.name
+        ]
+        if coming:
+            desk.take(request_of(job, kind, reading.manifests[kind.manifest]), coming)
+    return desk
+
+
+def _type_of(job: Job, instance: str) -> str:
+    found = slot_of(job, instance)
+    return found[0].type if found is not None else ""
+
+
+def told(before: Run, after: Run) -> tuple[str, str]:
+    """The action and the reason of a new run, for the audit."""
+    if after.outcome != before.outcome:
+        return f"job.{after.outcome}", ": ".join(filter(None, (after.reason, after.message)))
+    if after.attempt > before.attempt:
+        return "job.restart", f"attempt {after.attempt} of all members"
+    if after.started != before.started:
+        return ("job.start", "") if after.started else ("job.suspend", "")
+    done = _sum(after.done) - _sum(before.done)
+    tried = [
+        f"{name}/{index} attempt {each.attempt}"
+        for name, slots in after.slots.items()
+        for index, each in slots.items()
+        if before.slots.get(name, {}).get(index) != each
+    ]
+    if tried:
+        return "job.retry", ", ".join(tried)
+    return "job.progress", f"{done} more done" if done else ""
+
+
+def _sum(closed: Mapping[str, str]) -> int:
+    return sum(counted(text) for text in closed.values())

@@ -1,0 +1,82 @@
+"""The noun of jobs for the commands that all nouns share, and what people say to one."""
+
+from __future__ import annotations
+
+from farmd.commands.mutation import Call, Mutation
+from farmd.commands.noun import Noun
+from farmd.commands.specs import changed
+from farmd.jobs.spec import FILE, JobSpec
+from store import codec
+from store.errors import Conflict
+from store.families import RUNS
+from store.jobs import KIND, Job, JobStatus, Run
+
+
+def _facts(job: Job, status: JobStatus | None) -> list[tuple[str, str]]:
+    types = ", ".join(
+        f"{each.name} {each.replicas}" + (f" by {each.parallelism}" if each.parallelism else "")
+        for each in job.types
+    )
+    found = [("Types", types)]
+    if status is not None:
+        counts = f"{status.done} of {status.desired} done, {status.placed} active, {status.healthy} running"
+        found.append(("Slots", f"{counts}, {status.failed} failed"))
+        found.append(("Restarts", f"{status.restarts} of at most {job.backoff_limit}"))
+    deadline = "none" if job.active_deadline is None else f"{job.active_deadline:g} s"
+    ttl = "stays" if job.ttl is None else f"deleted {job.ttl:g} s after its end"
+    shape = ", ".join(word for word in ("gang", "peers") if getattr(job, word)) or "independent slots"
+    return [*found, ("Members", shape), ("Deadline", deadline), ("When over", f"{ttl}, clean: {job.clean}")]
+
+
+def _number(name: str, status: JobStatus | None) -> str:
+    return "-" if status is None else str(getattr(status, name))
+
+
+JOB: Noun[JobSpec, Job] = Noun(
+    kind=KIND,
+    document="Job",
+    file=FILE,
+    told=lambda job: {"slots": job.size, "gang": job.gang},
+    facts=_facts,
+    columns=(
+        ("DONE", lambda _, status: "-" if status is None else f"{status.done}/{status.desired}"),
+        ("ACTIVE", lambda _, status: _number("placed", status)),
+        ("RESTARTS", lambda _, status: _number("restarts", status)),
+    ),
+)
+
+
+async def stop(call: Call, target: str) -> Mutation:
+    """Take the members of a job away until it is resumed; what is done stays done.
+
+    Raises:
+        Conflict: it is over, being deleted, or locked (R13).
+    """
+    return await _suspend(call, target, "stop", suspend=True)
+
+
+async def resume(call: Call, target: str) -> Mutation:
+    """Let a job that was stopped go on with the slots that are not done.
+
+    Raises:
+        Conflict: it is being deleted, or locked (R13).
+    """
+    return await _suspend(call, target, "resume", suspend=False)
+
+
+async def _suspend(call: Call, target: str, verb: str, *, suspend: bool) -> Mutation:
+    stored, held = await JOB.editable(call, target)
+    if suspend and (outcome := (await run_of(call, stored.record.id)).outcome):
+        raise Conflict(f"job {stored.record.name!r} is over: it {outcome}", id=stored.record.id)
+    wanted = changed(stored.record, suspend=suspend)
+    return JOB.edit(call, stored, wanted, held, verb, destructive=suspend and wanted != stored.record)
+
+
+async def run_of(call: Call, item: str) -> Run:
+    """How far a job is; without a record nothing has happened yet.
+
+    Raises:
+        RecordInvalid: it does not decode.
+    """
+    entry = await call.client.read(call.keys.record(RUNS.name, item))
+    return Run() if entry is None else codec.decode(Run, entry.value, entry.key)

@@ -1,0 +1,143 @@
+"""Jobs on nodes: what the plan is made from, from caches, and the one record that no watch covers (R15).
+
+``runs/<id>`` is read once a claim, by a consistent read, and known from then on by this worker's own commits:
+nobody else writes it while the claim lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from farmd.jobs import sight
+from farmd.jobs.model import CONSUL, Member, Snapshot, Wanted, described
+from farmd.jobs.placing import Desk, Places, places_for
+from farmd.pods.state import PodState, observed
+from farmd.work.context import Context
+from scheduler.model import FleetView
+from store import codec
+from store.entry import Stored
+from store.families import RUNS
+from store.jobs import Job, Run
+from store.manifests import Manifest
+from store.pods import Place
+
+
+class RunCopy:
+    """What is known of a job's run; it learns of its own worker's commits (``farmd.farm.writer.Copy``)."""
+
+    __slots__ = ("known", "stored")
+
+    def __init__(self, stored: Stored[Run] | None = None, *, known: bool = False) -> None:
+        self.stored = stored
+        self.known = known
+
+    def wrote(self, key: str, record: Any, index: int, raw: bytes = b"") -> None:
+        """The worker's own commit."""
+        self.stored, self.known = Stored(key, record, index, raw), True
+
+    def removed(self, key: str, index: int) -> None:  # noqa: ARG002
+        """The worker's own commit."""
+        self.stored, self.known = None, True
+
+    def notify(self, keys: set[str]) -> None:
+        """Nobody else waits for it."""
+
+    def forget(self) -> None:
+        """Read it again before the next plan, because nobody knows whether a write was made (R12)."""
+        self.known = False
+
+    async def read(self, context: Context, item: str) -> Run:
+        """The run; without a record nothing has happened yet.
+
+        Raises:
+            RecordInvalid: it does not decode.
+        """
+        if not self.known:
+            entry = await context.client.read(context.keys.record(RUNS.name, item), mode="consistent")
+            self.stored = None if entry is None else codec.stored(Run, entry)
+            self.known = True
+        return Run() if self.stored is None else self.stored.record
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A job at one moment, and what its plan is carried out with.
+
+    ``view`` is what ``places`` were chosen from; None: no slot needed one. ``after``: seconds until time
+    alone changes what is known of a member.
+    """
+
+    stored: Stored[Job]
+    snapshot: Snapshot
+    pods: Mapping[str, tuple[Place, PodState]]
+    manifests: Mapping[str, Manifest]
+    places: Places | None = None
+    view: FleetView | None = None
+    after: float | None = None
+
+    def state(self, member: Member) -> tuple[Place, PodState]:
+        """The place and the state of a member."""
+        return self.pods[member.id]
+
+
+class Backend:
+    """Reads one job under one claim (``farmd.jobs.ports.Backend``)."""
+
+    __slots__ = ("_context", "_item", "run")
+
+    def __init__(self, context: Context, item: str, run: RunCopy) -> None:
+        self._context = context
+        self._item = item
+        self.run = run
+
+    async def read(self, stored: Stored[Job], frozen: str, *, commanded: bool) -> Reading:
+        """The job with its members.
+
+        Raises:
+            RecordInvalid: its run does not decode. NotFound: a manifest of it is gone.
+        """
+        context, job = self._context, stored.record
+        run = await self.run.read(context, self._item)
+        manifests = {} if job.deleting or run.outcome else await self._manifests(job)
+        now = context.clock.now()
+        pods = observed(context.fleet, self._item, 0.0, context.clock.mono())
+        patience = {sha: manifest.stop_after for sha, manifest in manifests.items()}
+        members, strays = sight.members(job, pods, patience, now)
+        snapshot = Snapshot(
+            job=described(job),
+            traits=CONSUL,
+            run=run,
+            members=members,
+            strays=strays,
+            now=now,
+            frozen=frozen,
+            commanded=commanded,
+        )
+        by_id = {"/".join(place): (place, state) for place, state in pods.items()}
+        return Reading(stored, snapshot, by_id, manifests, after=sight.due(job, pods, patience, now))
+
+    async def answer(self, reading: Reading, wanted: Wanted) -> Reading:
+        """The reading with places for these slots.
+
+        Raises:
+            SchedulerError: the scheduler has no trustworthy answer.
+        """
+        job, run = reading.stored.record, reading.snapshot.run
+        view = self._context.fleet.view()
+        desk = Desk.over(view)
+        desk.free(ended(reading))
+        found = await places_for(job, run, wanted.slots, reading.manifests, desk, self._context.scheduler)
+        return replace(reading, places=found, view=view, snapshot=replace(reading.snapshot, room=found.room))
+
+    async def _manifests(self, job: Job) -> dict[str, Manifest]:
+        return {sha: await self._context.manifests.get(sha) for sha in job.manifests}
+
+
+def ended(reading: Reading) -> Iterable[Place]:
+    """The places of members that ended, and reserve room still."""
+    for member in reading.snapshot.members:
+        place, state = reading.state(member)
+        if member.over and member.cause != "evicted" and not state.pod.record.done:
+            yield place

@@ -1,0 +1,65 @@
+"""Jobs on nodes as a kind of work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farmd.jobs.commands import JOB
+from farmd.jobs.consul import RunCopy
+from farmd.jobs.worker import JobWorker
+from farmd.observe.metrics import JOB_STATES
+from farmd.runtime.wake import Wake
+from farmd.work.context import Context
+from farmd.work.named import NamedKind
+from farmd.work.phases import Phases
+from store import codec
+from store.entry import Entry
+from store.errors import RecordInvalid
+from store.families import RUNS
+from store.jobs import KIND, Run
+from store.locks import Claim
+from store.sessions import Session
+
+READ_ONE_BY_ONE = 16
+
+
+class Jobs(NamedKind):
+    """The kind ``jobs``."""
+
+    name = KIND
+    noun = JOB
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.phases = Phases(context.recorder, "farmd_jobs", "state", JOB_STATES)
+        self._runs: dict[str, RunCopy] = {}
+
+    async def barrier(self, items: Sequence[str]) -> None:
+        """Read the records, their members, and the small trees that their plans rest on (R15)."""
+        caches, keys = self.context.caches, self.context.keys
+        await caches.pods.barrier([keys.pods(item) for item in items])
+        for tree in (caches.nodes, caches.agents, caches.reserved, caches.work):
+            await tree.barrier()
+        await super().barrier(items)
+        await self._read_runs(items)
+
+    async def _read_runs(self, items: Sequence[str]) -> None:
+        """Read many runs at once; a worker reads a single one, or one that does not decode, by itself."""
+        for item in items:
+            self._runs.pop(item, None)
+        if len(items) <= READ_ONE_BY_ONE:
+            return
+        context = self.context
+        page = await context.client.list(context.keys.tree(RUNS.name), mode="consistent")
+        found = {context.keys.last_part(raw.key): raw for raw in page.items}
+        for item in items:
+            try:
+                stored = codec.stored(Run, Entry.of(found[item])) if item in found else None
+            except RecordInvalid:
+                continue
+            self._runs[item] = RunCopy(stored, known=True)
+
+    def worker(self, claim: Claim, session: Session, wake: Wake) -> JobWorker:
+        """A worker for one job."""
+        run = self._runs.pop(claim.item, RunCopy())
+        return JobWorker(self, claim, session, wake, run, self.phases)

@@ -1,0 +1,115 @@
+"""Places for members of a job: chosen on one view, each type after what the former ones took (R17)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import msgspec
+
+from farmd.jobs.instances import instance_of
+from farmd.jobs.model import Room, Slot, attempt_of
+from scheduler.fleet import populated, used_amounts
+from scheduler.model import Assignment, FleetView, NodeView, PodView, Request
+from scheduler.protocol import Scheduler
+from scheduler.reservations import Reservation, change_reservations
+from store import selectors
+from store.features import JOBS
+from store.jobs import JOB_ID_LABEL, MAX_REPLICAS, Job, Run, Type
+from store.labels import POD_ID_LABEL
+from store.manifests import Manifest
+from store.pods import Place
+
+
+def labels_of(job: Job, kind: Type) -> dict[str, str]:
+    """The labels of a type's members."""
+    return {**kind.pod_labels, POD_ID_LABEL: kind.pod_id, JOB_ID_LABEL: job.id}
+
+
+def request_of(job: Job, kind: Type, manifest: Manifest) -> Request:
+    """What the scheduler is asked for members of one type; a node may have any number of them."""
+    return Request(
+        manifest=manifest,
+        selector=selectors.parse(kind.node_selector),
+        owner=job.id,
+        labels=labels_of(job, kind),
+        numbered=True,
+        replicas_per_node=MAX_REPLICAS,
+        features=(JOBS,),
+    )
+
+
+@dataclass(slots=True)
+class Desk:
+    """The fleet with the changes of one plan laid over it; ``reservations`` are those of changed nodes."""
+
+    view: dict[str, NodeView]
+    reservations: dict[str, Reservation] = field(default_factory=dict)
+
+    @classmethod
+    def over(cls, view: FleetView) -> Desk:
+        """A desk that changes nothing yet."""
+        return cls(dict(view))
+
+    def free(self, places: Iterable[Place]) -> None:
+        """Give back the room of members that ended or go."""
+        self._lay(change_reservations(self.view, remove=[Assignment(*place) for place in places]))
+
+    def take(self, request: Request, places: Iterable[Place]) -> None:
+        """Reserve the room of new members."""
+        goals = [Assignment(*place) for place in places if place[0] in self.view]
+        self._lay(change_reservations(self.view, add=goals, request=request))
+        for goal in goals:
+            node = self.view[goal.node]
+            pods = {**node.pods, goal.instance: PodView(request.owner, request.labels)}
+            self.view[goal.node] = populated(node, pods)
+
+    def _lay(self, changed: Iterable[Reservation]) -> None:
+        for each in changed:
+            node, used = self.view[each.node], used_amounts(each.record)
+            self.view[each.node] = msgspec.structs.replace(node, reserved=each.record, used=used)
+            self.reservations[each.node] = each
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The node of each slot that has a place, and why the others have none."""
+
+    nodes: Mapping[Slot, str]
+    why: str = ""
+
+    @property
+    def room(self) -> Room:
+        """The same for the plan."""
+        return Room(frozenset(self.nodes), self.why)
+
+
+async def places_for(
+    job: Job,
+    run: Run,
+    slots: Sequence[Slot],
+    manifests: Mapping[str, Manifest],
+    desk: Desk,
+    scheduler: Scheduler,
+) -> Places:
+    """Places for members of these slots, as many as there are.
+
+    Raises:
+        SchedulerError: the scheduler has no trustworthy answer.
+    """
+    nodes: dict[Slot, str] = {}
+    why: list[str] = []
+    for name, group in groupby(slots, key=lambda slot: slot.type):
+        kind, wanted = job.type(name), list(group)
+        assert kind is not None
+        request = request_of(job, kind, manifests[kind.manifest])
+        found = await scheduler.allocate_nodes(request, len(wanted), desk.view)
+        given = dict(zip(wanted, (goal.node for goal in found.assignments), strict=False))
+        desk.take(
+            request, ((node, instance_of(job, slot, attempt_of(run, slot))) for slot, node in given.items())
+        )
+        nodes |= given
+        if found.why:
+            why.append(f"{name}: {found.why}")
+    return Places(nodes, "; ".join(why))

@@ -1,0 +1,43 @@
+"""What people and metrics are told of a job on nodes."""
+
+from __future__ import annotations
+
+from farmd.jobs.consul import Reading
+from farmd.jobs.model import Plan, attempt_of
+from store.jobs import JobStatus
+from store.ports import Recorder
+
+RESTARTS = "farmd_job_restarts_total"
+
+
+def status(reading: Reading, plan: Plan, farm: str, since: float) -> JobStatus:
+    """The status of a job; ``since`` is the time of a new state."""
+    told, blocked = plan.status, plan.blocked
+    counts = told.counts.values()
+    state, reason = str(told.state), ": ".join(part for part in (told.reason, told.message) if part)
+    if blocked is not None:
+        state, reason = "frozen" if blocked.frozen else "blocked", blocked.text
+    running = sum(each.running for each in counts)
+    return JobStatus(
+        state=state,
+        reason=reason,
+        farm=farm,
+        since=since,
+        desired=reading.stored.record.size,
+        done=sum(each.succeeded for each in counts),
+        failed=sum(each.failed for each in counts),
+        placed=running + sum(each.starting for each in counts),
+        healthy=running,
+        restarts=told.restarts,
+    )
+
+
+def count(recorder: Recorder, reading: Reading, plan: Plan) -> None:
+    """Count the members that a committed plan tries again, by why they ended."""
+    if plan.run is None or plan.run.outcome:
+        return
+    before = reading.snapshot.run
+    for member in reading.snapshot.members:
+        retried = member.attempt == attempt_of(before, member.slot) < attempt_of(plan.run, member.slot)
+        if retried and member.phase in ("failed", "unknown"):
+            recorder.count(RESTARTS, cause=member.cause or "exit")

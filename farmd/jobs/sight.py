@@ -1,0 +1,105 @@
+"""Members of a job on nodes, as the plan sees them: made from pods, intents and what agents report.
+
+What must never break: of a pod whose agent is absent nobody can tell how it goes, until its node is given up
+and its agent must have stopped it there (R21, R27).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from farmd.jobs.instances import slot_of
+from farmd.jobs.model import Cause, Member, Phase, Slot
+from farmd.pods.state import PodState, replaceable_at
+from store.jobs import Job
+from store.pods import Place
+from store.reality import Exit, Glance
+
+_PHASES: dict[str, Phase] = {
+    "held": "held",
+    "running": "running",
+    "backoff": "running",
+    "exited": "running",
+    "stopping": "running",
+}
+
+
+def members(
+    job: Job, pods: Mapping[Place, PodState], stop_after: Mapping[str, float], now: float
+) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
+    """The members of a job's slots, and its strays; ``stop_after`` is that of each manifest."""
+    known, strays = [], []
+    for place, state in sorted(pods.items()):
+        found = slot_of(job, place[1])
+        ident = "/".join(place)
+        if found is None:
+            strays.append(Member(slot=Slot("", 0), id=ident, version=str(state.pod.index)))
+            continue
+        slot, attempt = found
+        known.append(
+            Member(
+                slot=slot,
+                attempt=attempt,
+                id=ident,
+                version=str(state.pod.index),
+                hold=state.intent is not None and state.intent.record.hold,
+                at=state.pod.record.at,
+                **_seen(job, state, stop_after.get(state.pod.record.manifest, 0.0), now),
+            )
+        )
+    return tuple(known), tuple(strays)
+
+
+def _seen(job: Job, state: PodState, stop_after: float, now: float) -> dict[str, Any]:
+    """Phase, cause and end of a member."""
+    said = state.reality
+    own = said if isinstance(said, Glance) and _acted(state, said) else None
+    if own is not None and own.phase == "done":
+        return {"restarts": own.restarts, **_ended(own.ended, now)}
+    if state.pod.record.done:
+        return {"phase": "failed", "cause": "lost"}
+    if state.lost is not None:
+        due = replaceable_at(state, job.on_lost, stop_after)
+        return {"phase": "unknown", "cause": "lost" if due is not None and due <= now else ""}
+    if state.absent:
+        return {"phase": "unknown"}
+    if state.draining:
+        return {"phase": "failed", "cause": "evicted", "ended": now, "message": "its node is drained"}
+    if own is None:
+        return {"phase": "starting"}
+    return {"phase": _PHASES.get(own.phase, "starting"), "restarts": own.restarts}
+
+
+def _acted(state: PodState, said: Glance) -> bool:
+    """Whether the agent speaks of this very member, and acted on its intent as it is."""
+    return (
+        state.intent is not None
+        and said.intent >= state.intent.index
+        and said.manifest == state.pod.record.manifest
+        and said.owner in ("", state.intent.record.owner)
+    )
+
+
+def _ended(end: Exit | None, now: float) -> dict[str, Any]:
+    if end is None:
+        return {"phase": "failed", "cause": "lost", "ended": now}
+    phase: Phase = "succeeded" if end.code == 0 and not end.cause else "failed"
+    cause: Cause = end.cause
+    code = end.code if end.code >= 0 else 128 - end.code
+    ended, message = min(end.at, now), end.message
+    if phase == "succeeded" or cause == "lost":
+        return {"phase": phase, "cause": cause, "ended": ended, "message": message}
+    return {"phase": phase, "cause": cause, "exit": code, "ended": ended, "message": message}
+
+
+def due(
+    job: Job, pods: Mapping[Place, PodState], stop_after: Mapping[str, float], now: float
+) -> float | None:
+    """Seconds until time alone changes what can be told of a member on a lost node."""
+    times = (
+        replaceable_at(state, job.on_lost, stop_after.get(state.pod.record.manifest, 0.0))
+        for state in pods.values()
+        if not state.pod.record.done
+    )
+    return min((at - now for at in times if at is not None and at > now), default=None)

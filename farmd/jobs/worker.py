@@ -1,0 +1,149 @@
+"""The worker of one job on nodes: reads, decides by the plan that both backends share, and changes pods.
+
+What must never break: what a job has become (``runs/<id>``) is written before, or with, anything that rests
+on it, so whoever takes the job over finds the same end and takes it in once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from alerting.alert import Alert
+from farmd.commands.remains import pods_left
+from farmd.jobs import actions, report
+from farmd.jobs import plan as planning
+from farmd.jobs.consul import Backend, Reading, RunCopy
+from farmd.jobs.model import Plan, Wanted
+from farmd.pods.placement import Subject
+from farmd.runtime.wake import Wake, earliest
+from farmd.work.model import Ask, Outcome
+from farmd.work.named import DELETED, NamedKind, NamedWorker
+from farmd.work.phases import Phases
+from store import operations
+from store.entry import Stored
+from store.errors import InputInvalid, RecordInvalid
+from store.families import RUNS
+from store.jobs import Job, JobStatus, check
+from store.locks import Claim
+from store.operations import Operation
+from store.sessions import Session
+
+log = structlog.get_logger()
+
+BLOCKED_SECONDS = 600.0
+LEFT = "something of it is left"
+OVER = "it is over, and its ttl has passed"
+
+
+class JobWorker(NamedWorker[Reading, Plan]):
+    """Runs one job while its claim lasts."""
+
+    __slots__ = ("_backend", "_phases")
+
+    def __init__(
+        self, kind: NamedKind, claim: Claim, session: Session, wake: Wake, run: RunCopy, phases: Phases
+    ) -> None:
+        super().__init__(kind, claim, session, wake)
+        self._backend = Backend(kind.context, claim.item, run)
+        self._phases = phases
+
+    # -- the frame's hooks -----------------------------------------------------------------------
+    def attach(self) -> None:
+        """Have ``wake`` set by changes of its members and of the nodes that they stand on."""
+        self.context.fleet.attach(self.kind.name, self.claim.item, self.wake)
+
+    def detach(self) -> None:
+        """Undo ``attach``."""
+        self.context.fleet.detach(self.claim.item)
+        self._phases.see(self.claim.item, "")
+
+    async def reread(self) -> None:
+        """Read the outcome of a transaction that nobody answered (R12)."""
+        self._backend.run.forget()
+        await super().reread()
+        await self.context.caches.pods.barrier([self.context.keys.pods(self.claim.item)])
+        await self.context.caches.intent.barrier()
+
+    def broken(self) -> RecordInvalid | None:
+        """The error of a pod that does not decode; leaving it out would look like its absence."""
+        return self.context.fleet.broken_pod(self.claim.item)
+
+    async def look(self, stored: Stored[Job]) -> Reading | Outcome:
+        """The job with its members. A record beyond the limits is reported, and nothing of it is touched."""
+        try:
+            check(stored.record, f"job {stored.record.name!r}")
+        except InputInvalid as error:
+            return Outcome("blocked", await self.block(error.message), error.code)
+        guard = self.kind.guard
+        return await self._backend.read(stored, guard.frozen() or "", commanded=guard.commanded(stored.index))
+
+    def decide(self, snapshot: Reading) -> Plan | Ask[Wanted]:
+        """Pure (``plan.py``)."""
+        return planning.decide(snapshot.snapshot)
+
+    async def answer(self, snapshot: Reading, ask: Ask[Wanted]) -> Reading:
+        """The reading with places for the slots that lack a member."""
+        return await self._backend.answer(snapshot, ask.need)
+
+    def decided(self, snapshot: Reading, plan: Plan) -> None:
+        """Whatever makes room wakes it while slots have no place."""
+        short = snapshot.places is not None and bool(snapshot.places.why)
+        self.context.fleet.unschedulable(self.claim.item, short)
+
+    async def alert(self, snapshot: Reading, plan: Plan) -> float | None:
+        """A low alert once it is blocked for ten minutes."""
+        incidents, key = self.status.incidents, f"job_blocked_{self.claim.item}"
+        if plan.blocked is None or plan.blocked.wanted:
+            await incidents.end(key)
+            return None
+        known, now = self.status.known, self.context.clock.now()
+        since = known.since if known is not None and known.state in ("blocked", "frozen") else now
+        if (left := since + BLOCKED_SECONDS - now) > 0:
+            return left
+        name = snapshot.stored.record.name
+        details = {"job_id": self.claim.item, "farm": self.context.farm}
+        summary = f"job {name!r} is blocked: {plan.blocked.text}"
+        await incidents.tell(Alert(summary=summary[:500], incident_key=key, urgency="low", details=details))
+        return None
+
+    def describe(self, snapshot: Reading, plan: Plan) -> JobStatus:
+        """Its state, and how many slots are where."""
+        found = report.status(snapshot, plan, self.context.farm, self.context.clock.now())
+        self._phases.see(self.claim.item, found.state)
+        return found
+
+    async def report(self, snapshot: Reading, plan: Plan) -> float | None:
+        """Write the status; returns when time alone changes what is known of a member."""
+        return earliest(await super().report(snapshot, plan), snapshot.after)
+
+    # -- writing ---------------------------------------------------------------------------------
+    async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
+        """Change the run and its members; what follows is planned anew."""
+        if plan.delete_job:
+            return await self.end(DELETED if snapshot.stored.record.deleting else OVER)
+        context, record = self.context, snapshot.stored
+        view = snapshot.view if snapshot.view is not None else context.fleet.view()
+        units = actions.units(snapshot, plan, view, context.keys, self._backend.run)
+        arriving = [(c.node, c.instance) for each in units for c in each.changes if c.action == "place"]
+        subject = Subject(self.kind.name, self.claim.item, record.record.name, context.actor, record)
+        with context.fleet.expecting(self.claim.item, arriving):
+            done = await context.placement.execute(units, subject, self.writer, standing=len(snapshot.pods))
+        if done.replan:
+            self._backend.run.forget()
+            return Outcome("rejected", None, done.reason)
+        report.count(context.recorder, snapshot, plan)
+        return Outcome("after", 0.0)
+
+    async def end(self, why: str = OVER, besides: Sequence[Operation] = ()) -> Outcome:
+        """Delete the record with its run, once no pod of it is recorded and no node runs one."""
+        context, item = self.context, self.claim.item
+        await context.caches.reality.barrier()
+        if await pods_left(self.call(LEFT), item):
+            await context.caches.pods.barrier([context.keys.pods(item)])
+            return Outcome("after", 0.0, LEFT)
+        if running := context.fleet.processes.told(item):
+            return Outcome("blocked", await self.block(running), LEFT)
+        run = operations.delete(context.keys.record(RUNS.name, item))
+        return await super().end(why, (*besides, run))
