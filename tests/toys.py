@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from farmd.cache.caches import Caches
 from farmd.cache.fleet import FleetIndex
 from farmd.farm.farm import Farm
+from farmd.farm.features import Features
 from farmd.farm.kind import Worker
 from farmd.farm.model import FarmSettings, Item
 from farmd.observe.metrics import Metrics
@@ -169,14 +170,8 @@ class ToyFarm:
         made = FarmSettings(**chosen)
         self.farm = Farm(
             settings=made,
-            member=Member(
-                id=name,
-                version="1",
-                kinds=["rcs"],
-                selector=made.selector,
-                features=list(made.features),
-                **process,
-            ),
+            features=Features(made.knows),
+            member=Member(id=name, version="1", kinds=["rcs"], selector=made.selector, **process),
             client=client,
             keys=keys,
             caches=self.caches,

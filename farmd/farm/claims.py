@@ -9,7 +9,7 @@ a claim whose answer was lost. No lock of a live session may stay without a work
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 
 import structlog
@@ -53,6 +53,7 @@ class ClaimLoop:
     session: Session
     schema: int
     settings: FarmSettings
+    features: Callable[[], frozenset[str]]
     client: ConsulClient
     keys: Keys
     caches: Caches
@@ -91,9 +92,17 @@ class ClaimLoop:
             self.ids,
             self.recorder,
         )
-        self._members = Members(self.kind.name, self.settings, self.caches.farms, self.clock)
+        self._members = Members(self.kind.name, self.settings, self.features, self.caches.farms, self.clock)
         self._reader = ClaimReader(
-            self.kind, self.settings, self.keys, self.caches, held, self._members, self.clock, self.rng
+            self.kind,
+            self.settings,
+            self.keys,
+            self.caches,
+            held,
+            self._members,
+            self.features,
+            self.clock,
+            self.rng,
         )
         self.drained = asyncio.Event()
         self._epoch = self.session.epoch

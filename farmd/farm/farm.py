@@ -23,6 +23,7 @@ from farmd.failsafe.guard import FailsafeGuard
 from farmd.farm.backoff import Backoffs
 from farmd.farm.claims import ClaimLoop
 from farmd.farm.errors import TRANSIENT
+from farmd.farm.features import Features
 from farmd.farm.held import LockTree
 from farmd.farm.kind import Kind
 from farmd.farm.membership import Membership
@@ -58,6 +59,7 @@ class Farm:
     """
 
     settings: FarmSettings
+    features: Features
     member: Member
     client: ConsulClient
     keys: Keys
@@ -73,7 +75,9 @@ class Farm:
     _began_anew: float = field(default=float("-inf"), init=False)
 
     def __post_init__(self) -> None:
-        self._membership = Membership(self.member, self.client, self.keys, self.caches, self.clock)
+        self._membership = Membership(
+            self.member, self.features, self.client, self.keys, self.caches, self.clock
+        )
         self._pause_seconds = PAUSE_START
         self.ready = asyncio.Event()
         self.loops: list[ClaimLoop] = []
@@ -81,6 +85,7 @@ class Farm:
         for kind in self.kinds:
             kind.subscribe(partial(self._records_changed, kind.name))
         self.caches.farms.subscribe(lambda _: self._claiming_changed())
+        self.features.watch(self._claiming_changed)
         Backoffs(self.caches.work, self.clock, self._claiming_changed)
 
     def _records_changed(self, kind: str, items: set[str], matters: bool) -> None:
@@ -274,6 +279,7 @@ class Farm:
             session=session,
             schema=schema,
             settings=self.settings,
+            features=self.features,
             client=self.client,
             keys=self.keys,
             caches=self.caches,

@@ -7,7 +7,7 @@ item that it may not work on. A member is settled, and may receive items, once i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from farmd import kinds
@@ -34,6 +34,7 @@ class Members:
 
     kind: str
     settings: FarmSettings
+    features: Callable[[], frozenset[str]]
     farms: PrefixCache[Member]
     clock: Clock
     _since: dict[str, float] = field(default_factory=dict, init=False)
@@ -84,7 +85,7 @@ class Members:
         if draining:
             able.pop(self.settings.name, None)
         else:
-            able.setdefault(self.settings.name, frozenset(self.settings.knows))
+            able.setdefault(self.settings.name, self.features())
         if await self._prefer(items, able):
             self.targets = await self._dealt(items, able)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec.structs
 import structlog
 
 from farmd.cache.caches import Caches
 from farmd.farm.errors import TRANSIENT
+from farmd.farm.features import Features
+from farmd.runtime.wake import wait
 from store import presence
 from store.consul.client import ConsulClient
 from store.farms import Member
@@ -21,8 +25,17 @@ class Membership:
     """One farm's record in ``farms/``."""
 
     def __init__(
-        self, member: Member, client: ConsulClient, keys: Keys, caches: Caches, clock: Clock
+        self,
+        member: Member,
+        features: Features,
+        client: ConsulClient,
+        keys: Keys,
+        caches: Caches,
+        clock: Clock,
     ) -> None:
+        self._features = features
+        self._changed = asyncio.Event()
+        features.watch(self._changed.set)
         self._client = client
         self._caches = caches
         self._clock = clock
@@ -37,21 +50,29 @@ class Membership:
             Conflict: another live farm has this name.
         """
         self._announced = msgspec.structs.replace(
-            self._announced, session=session.id, since=self._clock.now(), draining=draining
+            self._announced,
+            session=session.id,
+            since=self._clock.now(),
+            draining=draining,
+            features=sorted(self._features()),
         )
         self._announced_at = await presence.announce(
             self._client, self._key, self._announced, session.id, clock=self._clock
         )
 
     async def stay(self, session: Session) -> None:
-        """Write the presence again where it was deleted or overwritten."""
+        """Write the presence again where it was deleted or overwritten, or the features changed."""
         while True:
-            await self._clock.sleep(presence.LOOK_SECONDS)
+            await wait(self._changed, self._clock, presence.LOOK_SECONDS)
+            self._changed.clear()
             seen = self._caches.farms.entries.get(self._key)
-            if seen is not None and seen.index == self._announced_at:
+            alike = self._announced.features == sorted(self._features())
+            if alike and seen is not None and seen.index == self._announced_at:
                 continue
             try:
-                if not await presence.stands(self._client, self._key, self._announced, session.id):
+                if not alike:
+                    await self.announce(session, draining=self._announced.draining)
+                elif not await presence.stands(self._client, self._key, self._announced, session.id):
                     log.warning("farm.presence_lost", farm=self._announced.id)
                     await self.announce(session, draining=self._announced.draining)
             except TRANSIENT as error:

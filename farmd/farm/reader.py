@@ -6,7 +6,7 @@ items, or they would not agree on which member should hold each (R7).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from farmd.cache.caches import Caches
@@ -30,13 +30,13 @@ class ClaimReader:
     caches: Caches
     held: HeldLocks
     members: Members
+    features: Callable[[], frozenset[str]]
     clock: Clock
     rng: Rng
     _free_since: dict[str, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._selector = parse(self.settings.selector_of(self.kind.name))
-        self._features = frozenset(self.settings.knows)
         self._patience = self.settings.patience * self.rng.uniform(0.75, 1.25)
 
     async def situation(
@@ -86,7 +86,7 @@ class ClaimReader:
         return bool(item.broken) or self._selector.matches(item.labels)
 
     def _knows(self, item: Item) -> bool:
-        return bool(item.broken) or self._features.issuperset(item.needs)
+        return bool(item.broken) or self.features().issuperset(item.needs)
 
     def _note_free(self, claimable: Mapping[str, Item], held: Set[str], now: float) -> None:
         for item in claimable:

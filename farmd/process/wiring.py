@@ -17,6 +17,7 @@ from farmd.failsafe.budget import RemovalBudget
 from farmd.failsafe.evidence import evidence, mass_failure
 from farmd.failsafe.guard import THAW_AFTER, FailsafeGuard
 from farmd.farm.farm import Farm
+from farmd.farm.features import Features
 from farmd.farm.kind import Kind
 from farmd.farm.model import FarmSettings
 from farmd.housekeeping.model import DEFAULTS, HousekeepingSettings
@@ -119,6 +120,7 @@ async def build_farm(
         ids=ids,
         recorder=recorder,
         progress=progress,
+        features=(features := Features(settings.knows)),
         sections={"housekeeping": housekeeping, rollouts.KIND: ask},
     )
     member = Member(
@@ -126,7 +128,6 @@ async def build_farm(
         version=VERSION,
         kinds=list(kinds),
         selector=settings.selector,
-        features=list(settings.knows),
         address=address,
         host=socket.gethostname(),
         **presence.this_process(),
@@ -134,6 +135,7 @@ async def build_farm(
     working: list[Kind] = [load(KINDS[kind].runs)(context) for kind in kinds]
     return Farm(
         settings=settings,
+        features=features,
         member=member,
         client=client,
         keys=keys,

@@ -13,6 +13,7 @@ from farmd.cache.fleet import FleetIndex
 from farmd.cache.manifests import ManifestCache
 from farmd.failsafe.budget import RemovalBudget
 from farmd.failsafe.guard import FailsafeGuard
+from farmd.farm.features import Features
 from farmd.farm.model import FarmSettings
 from farmd.observe.progress import Progress
 from farmd.pods.placement import Placement
@@ -33,7 +34,8 @@ class Context:
     """A farm's parts.
 
     ``guards`` are those of the guarded kinds, by name; ``budget`` makes the removal budget of a kind.
-    ``sections`` holds the settings of kinds that have their own, by the kind's name. ``status_writes`` limits
+    ``sections`` holds the settings of kinds that have their own, by the kind's name. ``features`` are those
+    that this farm knows now; a kind may add and withdraw its own. ``status_writes`` limits
     how many statuses are written at a time, so that writes of pods need not wait for them.
     """
 
@@ -56,6 +58,7 @@ class Context:
     recorder: Recorder
     progress: Progress
     sections: Mapping[str, Any] = field(default_factory=dict)
+    features: Features = field(default_factory=Features)
     limiter: Limiter = field(default_factory=Limiter)
     status_writes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STATUSES_AT_ONCE))
 

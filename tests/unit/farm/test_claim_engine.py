@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 
 from farmd.farm.errors import ClaimLost
-from store import operations
+from store import codec, operations
 from store.errors import OutcomeUnknown, StoreUnavailable
+from store.farms import Member
 from store.locks import Claim, Holder, Locker
 from store.ports import Request, Response
 from store.sessions import Session
@@ -99,6 +100,28 @@ async def test_r11_an_item_that_needs_what_a_farm_does_not_know_is_not_claimed(f
     b = await farms.start("b", features=("gpu",))
     await balanced(farms, 60.0)
     assert special in b.works_on
+
+
+async def test_r11_who_loses_a_feature_gives_up_what_needs_it_and_who_has_it_takes_that(farms: Farms) -> None:
+    plain, special = await farms.add(4), set(await farms.add(4, needs=["far"]))
+    pair = {name: await farms.start(name) for name in ("a", "b")}
+    for each in pair.values():
+        each.farm.features.add("far")
+    await balanced(farms, 60.0)
+    a, b = pair.values()
+    assert a.works_on | b.works_on == {*plain, *special}
+    a.farm.features.withdraw("far")
+    await balanced(farms, 60.0)
+    assert special <= b.works_on
+    assert a.works_on == set(plain) - b.works_on
+    assert a.works_on
+    said = await farms.client.read(KEYS.farm("a"))
+    assert said is not None
+    assert "far" not in codec.decode(Member, said.value, said.key).features
+    a.farm.features.add("far")
+    b.farm.features.withdraw("far")
+    await balanced(farms, 60.0)
+    assert special <= a.works_on
 
 
 async def test_r11_needs_decide_who_is_preferred_and_nothing_moves_back_and_forth(farms: Farms) -> None:

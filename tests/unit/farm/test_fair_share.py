@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from farmd.farm.features import Features
 from farmd.farm.members import SLICE, Members
 from farmd.farm.model import FarmSettings, Item, Peer
 from farmd.farm.preference import preferred
@@ -80,7 +81,8 @@ class SlicedClock(VirtualClock):
 
 
 def members_of(clock: VirtualClock, features: tuple[str, ...] = ()) -> Members:
-    return Members("rcs", FarmSettings(name="a", features=features), SimpleNamespace(entries={}), clock)  # type: ignore[arg-type]
+    known = Features(features)
+    return Members("rcs", FarmSettings(name="a"), known, SimpleNamespace(entries={}), clock)  # type: ignore[arg-type]
 
 
 def peers(**features: frozenset[str]) -> dict[str, Peer]:
