@@ -161,7 +161,7 @@ def _word(code: str) -> str:
 
 
 def _replicas(before: ResourceStatus, standing: Standing) -> dict[str, ReplicaStatus]:
-    """The counters; those of a finished job stay, but what still runs of one that succeeded counts as ended."""
+    """The counters; those of a finished job stay, but what still runs of a success counts as ended."""
     if not before.finished:
         return {name: _counted(each) for name, each in standing.counts.items()}
     if not is_succeeded(before):

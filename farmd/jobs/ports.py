@@ -7,7 +7,7 @@ implements them, and tests record the calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from farmd.jobs.model import Plan, Snapshot
@@ -27,6 +27,12 @@ class Backend(Protocol):
 
     def wakeups(self, item: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` whenever something changes that the item's snapshot shows; the result ends that."""
+
+
+FindJob = Callable[[str, str], Owned | None]
+"""A job by namespace and name as the watch knows it; None: it knows none of that name."""
+GetJob = Callable[[str, str], Awaitable[Owned | None]]
+"""A job by namespace and name as the API server has it now (or ``ApiFailed``); None: there is none."""
 
 
 class GroupVersion(NamedTuple):
@@ -74,15 +80,13 @@ class ControllerInterface(Protocol):
     def get_replica_index_label_key(self) -> str:
         """The label of members that holds their index."""
 
-    def get_job_from_informer_cache(self, namespace: str, name: str) -> Owned | None:
-        """A job as the watch knows it; None: it knows none of that name."""
+    @property
+    def get_job_from_informer_cache(self) -> FindJob:
+        """Finds a job as the watch knows it."""
 
-    async def get_job_from_api_client(self, namespace: str, name: str) -> Owned | None:
-        """A job as the API server has it now; None: there is none.
-
-        Raises:
-            ApiFailed: the server did not tell.
-        """
+    @property
+    def get_job_from_api_client(self) -> GetJob:
+        """Reads a job from the API server."""
 
 
 class ApiFailed(Exception):

@@ -36,7 +36,7 @@ def slice_size(indexes: Iterable[int], replicas: int) -> int:
 
 
 def get_slices(controller: ControllerInterface, found: Sequence[O], replicas: int) -> list[list[O]]:
-    """The objects of one type by index; those without a usable index, or with a negative one, are left out."""
+    """The objects of one type by index; those with a negative index, or none that is usable, are left out."""
     indexed = [(index_of(controller, each), each) for each in found]
     usable = [(index, each) for index, each in indexed if index is not None and index >= 0]
     slices: list[list[O]] = [[] for _ in range(slice_size((index for index, _ in usable), replicas))]
