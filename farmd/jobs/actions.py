@@ -15,6 +15,7 @@ from farmd.jobs.consul import Reading, RunCopy
 from farmd.jobs.instances import instance_of, slot_of, variables
 from farmd.jobs.model import Plan, Slot, attempt_of
 from farmd.jobs.placing import Desk, labels_of, request_of
+from farmd.jobs.release import Release
 from farmd.pods.changes import Change, NodeChanges, Note, grouped, removal, together
 from scheduler.model import FleetView
 from store.families import RUNS
@@ -29,10 +30,15 @@ OTHER_OPERATIONS = 8
 _OPERATIONS = {"end": 1, "remove": 3, "place": 2, "release": 2}
 
 
-def units(reading: Reading, plan: Plan, view: FleetView, keys: Keys, copy: RunCopy) -> list[NodeChanges]:
-    """The changes of a plan, each of which happens as a whole: with a new run all that fit are one."""
+def units(
+    reading: Reading, plan: Plan, told_all: Release | None, view: FleetView, keys: Keys, copy: RunCopy
+) -> list[NodeChanges]:
+    """The changes of a plan, each of which happens as a whole: with a new run all that fit are one.
+
+    ``told_all`` is what members are told that it releases.
+    """
     job, run = reading.stored.record, plan.run or reading.snapshot.run
-    changes = list(_changes(reading, plan, run))
+    changes = list(_changes(reading, plan, run, told_all))
     if plan.run is not None:
         changes = _fitting(changes)
     desk = _booked(job, reading, changes, view)
@@ -44,11 +50,11 @@ def units(reading: Reading, plan: Plan, view: FleetView, keys: Keys, copy: RunCo
     return [together(made, Note((write,), action, reason))]
 
 
-def _changes(reading: Reading, plan: Plan, run: Run) -> Iterator[Change]:
+def _changes(reading: Reading, plan: Plan, run: Run, told_all: Release | None) -> Iterator[Change]:
     """What changes of each pod: ends first, because they free room."""
     job, now = reading.stored.record, reading.snapshot.now
     going = {member.id for member in plan.remove} | _spent(reading, run)
-    for member in reading.snapshot.members:
+    for member in reading.standing:
         place, state = reading.state(member)
         if member.id in going or not member.over or member.cause == "evicted" or state.pod.record.done:
             continue
@@ -60,8 +66,10 @@ def _changes(reading: Reading, plan: Plan, run: Run) -> Iterator[Change]:
     for member in plan.release:
         place, state = reading.state(member)
         assert state.intent is not None
-        released = msgspec.structs.replace(state.intent.record, hold=False)
-        yield Change("release", *place, state.pod.record, released, state.pod, state.intent)
+        assert told_all is not None
+        yield Change(
+            "release", *place, state.pod.record, told_all.of(state.intent.record), state.pod, state.intent
+        )
     for slot in plan.create:
         kind = job.type(slot.type)
         assert kind is not None
@@ -77,7 +85,7 @@ def _spent(reading: Reading, run: Run) -> set[str]:
     arrays = {kind.name for kind in reading.stored.record.types if kind.parallelism}
     return {
         member.id
-        for member in reading.snapshot.members
+        for member in reading.standing
         if member.slot.type in arrays and member.phase == "succeeded" and closed(run, member.slot)
     }
 

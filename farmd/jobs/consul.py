@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from farmd.jobs import sight
-from farmd.jobs.model import CONSUL, Member, Snapshot, Wanted, described
+from farmd.jobs.model import CONSUL, Member, Room, Snapshot, Wanted, described
 from farmd.jobs.placing import Desk, Places, places_for
 from farmd.pods.state import PodState, observed
+from farmd.runtime.wake import earliest
 from farmd.work.context import Context
 from scheduler.model import FleetView
 from store import codec
@@ -77,6 +78,16 @@ class Reading:
     view: FleetView | None = None
     after: float | None = None
 
+    def without_room(self, why: str, after: float) -> Reading:
+        """The same job without a place for any slot for so many seconds."""
+        snapshot = replace(self.snapshot, room=Room(frozenset(), why))
+        return replace(self, snapshot=snapshot, after=earliest(self.after, after))
+
+    @property
+    def standing(self) -> list[Member]:
+        """The members whose pods stand; of others only processes are left."""
+        return [member for member in self.snapshot.members if not member.leaving]
+
     def state(self, member: Member) -> tuple[Place, PodState]:
         """The place and the state of a member."""
         return self.pods[member.id]
@@ -105,6 +116,7 @@ class Backend:
         pods = observed(context.fleet, self._item, 0.0, context.clock.mono())
         patience = {sha: manifest.stop_after for sha, manifest in manifests.items()}
         members, strays = sight.members(job, pods, patience, now)
+        members += self._leaving(job, run, pods)
         snapshot = Snapshot(
             job=described(job),
             traits=CONSUL,
@@ -117,6 +129,16 @@ class Backend:
         )
         by_id = {"/".join(place): (place, state) for place, state in pods.items()}
         return Reading(stored, snapshot, by_id, manifests, after=sight.due(job, pods, patience, now))
+
+    def _leaving(self, job: Job, run: Run, pods: Mapping[Place, PodState]) -> tuple[Member, ...]:
+        """Processes that nodes still run of members that were removed: their slots wait for their ends.
+
+        Only a slot that was tried before, or a job that was stopped, can have such.
+        """
+        if not (run.slots or run.attempt or (self.run.stored is not None and not run.started)):
+            return ()
+        left = set(self._context.fleet.processes.of(self._item)) - pods.keys()
+        return sight.leaving(job, {place: self._context.fleet.reality(place) for place in sorted(left)})
 
     async def answer(self, reading: Reading, wanted: Wanted) -> Reading:
         """The reading with places for these slots.
@@ -137,7 +159,7 @@ class Backend:
 
 def ended(reading: Reading) -> Iterable[Place]:
     """The places of members that ended, and reserve room still."""
-    for member in reading.snapshot.members:
+    for member in reading.standing:
         place, state = reading.state(member)
         if member.over and member.cause != "evicted" and not state.pod.record.done:
             yield place

@@ -51,6 +51,18 @@ def members(
     return tuple(known), tuple(strays)
 
 
+def leaving(job: Job, left: Mapping[Place, Glance | None]) -> tuple[Member, ...]:
+    """What nodes run, or may run, of members whose pods were removed."""
+    found = []
+    for place, said in left.items():
+        known = slot_of(job, place[1])
+        if known is not None and said is not None:
+            over: Phase = "failed" if said.phase == "done" else "running"
+            ident = "/".join(place)
+            found.append(Member(slot=known[0], attempt=known[1], id=ident, phase=over, leaving=True))
+    return tuple(found)
+
+
 def _seen(job: Job, state: PodState, stop_after: float, now: float) -> dict[str, Any]:
     """Phase, cause and end of a member."""
     said = state.reality

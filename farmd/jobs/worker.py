@@ -16,12 +16,14 @@ from farmd.jobs import actions, report
 from farmd.jobs import plan as planning
 from farmd.jobs.consul import Backend, Reading, RunCopy
 from farmd.jobs.model import Plan, Wanted
+from farmd.jobs.release import release
 from farmd.pods.placement import Subject
 from farmd.runtime.wake import Wake, earliest
+from farmd.services.endpoints import host
 from farmd.work.model import Ask, Outcome
 from farmd.work.named import DELETED, NamedKind, NamedWorker
 from farmd.work.phases import Phases
-from store import operations
+from store import manifests, operations
 from store.entry import Stored
 from store.errors import InputInvalid, RecordInvalid
 from store.families import RUNS
@@ -33,6 +35,7 @@ from store.sessions import Session
 log = structlog.get_logger()
 
 BLOCKED_SECONDS = 600.0
+LONGEST_PAUSE = 60.0
 LEFT = "something of it is left"
 OVER = "it is over, and its ttl has passed"
 
@@ -40,7 +43,7 @@ OVER = "it is over, and its ttl has passed"
 class JobWorker(NamedWorker[Reading, Plan]):
     """Runs one job while its claim lasts."""
 
-    __slots__ = ("_backend", "_phases")
+    __slots__ = ("_backend", "_gave_back", "_not_before", "_phases")
 
     def __init__(
         self, kind: NamedKind, claim: Claim, session: Session, wake: Wake, run: RunCopy, phases: Phases
@@ -48,6 +51,8 @@ class JobWorker(NamedWorker[Reading, Plan]):
         super().__init__(kind, claim, session, wake)
         self._backend = Backend(kind.context, claim.item, run)
         self._phases = phases
+        self._gave_back = 0
+        self._not_before = 0.0
 
     # -- the frame's hooks -----------------------------------------------------------------------
     def attach(self) -> None:
@@ -84,7 +89,11 @@ class JobWorker(NamedWorker[Reading, Plan]):
         return planning.decide(snapshot.snapshot)
 
     async def answer(self, snapshot: Reading, ask: Ask[Wanted]) -> Reading:
-        """The reading with places for the slots that lack a member."""
+        """The reading with places for the slots that lack a member; none while a gang that gave its places
+        back leaves them to others.
+        """
+        if (left := self._not_before - self.context.clock.mono()) > 0:
+            return snapshot.without_room("it gave its places back, and tries again in a moment", left)
         return await self._backend.answer(snapshot, ask.need)
 
     def decided(self, snapshot: Reading, plan: Plan) -> None:
@@ -125,7 +134,10 @@ class JobWorker(NamedWorker[Reading, Plan]):
             return await self.end(DELETED if snapshot.stored.record.deleting else OVER)
         context, record = self.context, snapshot.stored
         view = snapshot.view if snapshot.view is not None else context.fleet.view()
-        units = actions.units(snapshot, plan, view, context.keys, self._backend.run)
+        told = release(snapshot, plan, self._host)
+        if told is not None and told.document:
+            await self.writer.commit(*self.stands(), manifests.ensure(context.keys, told.document))
+        units = actions.units(snapshot, plan, told, view, context.keys, self._backend.run)
         arriving = [(c.node, c.instance) for each in units for c in each.changes if c.action == "place"]
         subject = Subject(self.kind.name, self.claim.item, record.record.name, context.actor, record)
         with context.fleet.expecting(self.claim.item, arriving):
@@ -134,7 +146,24 @@ class JobWorker(NamedWorker[Reading, Plan]):
             self._backend.run.forget()
             return Outcome("rejected", None, done.reason)
         report.count(context.recorder, snapshot, plan)
+        self._leave_to_others(snapshot.stored.record, plan)
         return Outcome("after", 0.0)
+
+    def _host(self, node: str) -> str:
+        stored = self.context.caches.agents.get(self.context.keys.agent(node))
+        return host(stored.record.address) if stored is not None else ""
+
+    def _leave_to_others(self, job: Job, plan: Plan) -> None:
+        """After a gang gave its places back: wait, longer each time, and twice as long for an older one."""
+        if plan.release:
+            self._gave_back = 0
+        if not plan.give_back:
+            return
+        others = (stored.record for stored in self.kind.tree.entries.values())
+        younger = any(other.gang and other.created < job.created for other in others)
+        pause = min(LONGEST_PAUSE, 2.0**self._gave_back) * (1 + younger)
+        self._gave_back += 1
+        self._not_before = self.context.clock.mono() + self.context.rng.uniform(0.0, pause)
 
     async def end(self, why: str = OVER, besides: Sequence[Operation] = ()) -> Outcome:
         """Delete the record with its run, once no pod of it is recorded and no node runs one."""

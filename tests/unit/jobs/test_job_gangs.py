@@ -1,153 +1,95 @@
-"""Gangs: all members together or none, on nodes and behind a scheduler of gangs."""
+"""Gangs on nodes: all members or none, released together with the addresses of all; virtual time."""
 
 from __future__ import annotations
 
-from farmd.jobs.model import JobSpec, Member, Plan, Room, Slot
-from store.jobs import Run, SlotRun
-from tests.unit.jobs.worlds import KUBERNETES, NOW, World, failed, member, plan, spec, workers
+from store import codec
+from store.intent import Intent
+from store.jobs import Job
+from store.manifests import read_body
+from store.peers import Peers
+from tests.job_fleet import JobFleet, job_fleet
+from tests.node_farms import KEYS
 
-FULL = "worker/2 found no place"
-
-
-def gang(count: int = 3, **fields: object) -> JobSpec:
-    return spec(workers(count, restart="on-failure"), gang=True, **fields)
-
-
-def room(*indexes: int) -> Room:
-    return Room(frozenset(Slot("worker", index) for index in indexes), FULL)
+GANG = {"gang": True, "peers": True}
+PORTED = {"pod": {"id": "bert", "command": ["/bin/true"], "ports": {"job": {}}}}
 
 
-def held(index: int, phase: str = "held", **fields: object) -> Member:
-    return member(index, phase, hold=True, **fields)
+async def held(jobs: JobFleet, job: Job) -> dict[str, Intent]:
+    """The job's intents, by instance."""
+    return {
+        place[1]: intent for place, (intent, _) in (await jobs.intents()).items() if intent.owner == job.id
+    }
 
 
-def test_a_gang_without_room_for_all_gets_no_member() -> None:
-    found = plan(gang(), room=room(0, 1), run=Run())
+async def test_no_member_of_a_gang_starts_before_all_are_ready_and_all_are_told_the_same() -> None:
+    async with job_fleet("n1", "n2", "n3") as jobs:
+        await jobs.arrive("n1", "n2", "n3", address="10.0.0.7:8000")
+        jobs.deaf = {"n3"}
+        job = await jobs.run(worker={"replicas": 3, "node_selector": "", **PORTED}, **GANG)
+        await jobs.clock.advance(10)
+        found = await held(jobs, job)
+        assert len(found) == 3
+        assert all(intent.hold for intent in found.values())
+        assert jobs.ran == []
+        jobs.deaf = set()
 
-    assert found.create == ()
-    assert found.blocked is not None
-    assert found.blocked.text == FULL
-    assert found.run is None
+        async def running() -> bool:
+            return len(jobs.ran) == 3
 
-
-def test_a_gang_is_placed_whole_and_its_deadline_begins_with_its_release() -> None:
-    world = World(gang(active_deadline=600.0))
-    world.settle()
-    assert [slot.index for slot, _ in world.created] == [0, 1, 2]
-    assert world.run == Run()
-
-    world.now += 20
-    for each in list(world.members.values()):
-        world.change(each, phase="held")
-    found = world.step()
-
-    assert len(found.release) == 3
-    assert world.run.started == NOW + 20
-
-
-def test_no_member_is_released_before_all_are_ready() -> None:
-    found = plan(gang(), held(0), held(1), held(2, "starting"), run=Run())
-
-    assert found.release == ()
-    assert found.after == 60.0
-
-
-def test_a_gang_that_is_not_ready_in_time_gives_its_places_back() -> None:
-    late = [held(0, at=NOW - 60), held(1, at=NOW - 60), held(2, "starting", at=NOW - 59)]
-
-    found = plan(gang(), *late, run=Run())
-
-    assert found.give_back
-    assert [each.slot.index for each in found.remove] == [0, 1, 2]
-    assert found.create == ()
+        await jobs.until(running)
+        found = await held(jobs, job)
+        assert not any(intent.hold for intent in found.values())
+        (peers,) = {intent.peers for intent in found.values()}
+        body = codec.decode(Peers, await read_body(jobs.fleet.client, KEYS, peers), "peers")
+        assert [peer.rank for peer in body.members] == [0, 1, 2]
+        assert {intent.vars["FARMD_MASTER_ADDRESS"] for intent in found.values()} == {"10.0.0.7"}
+        assert {intent.vars["FARMD_MASTER_PORT"] for intent in found.values()} == {
+            str(body.members[0].ports["job"])
+        }
+        jobs.rule = lambda _: 0
+        assert (await jobs.over(job)).outcome == "succeeded"
+        assert len(jobs.ran) == 3
 
 
-def test_a_gang_whose_rest_fits_no_more_gives_its_places_back() -> None:
-    found = plan(gang(), held(0), held(1), room=room(), run=Run())
-
-    assert found.give_back
-    assert len(found.remove) == 2
-
-
-def test_the_rest_of_a_gang_follows_where_it_fits() -> None:
-    found = plan(gang(), held(0), room=room(1, 2), run=Run())
-
-    assert [slot.index for slot in found.create] == [1, 2]
-    assert not found.remove
-
-
-def test_once_one_member_was_released_the_rest_only_follow() -> None:
-    found = plan(gang(), member(0), held(1, at=NOW - 999), held(2, "starting", at=NOW - 999))
-
-    assert [each.slot.index for each in found.release] == [1]
-    assert not found.remove
+async def test_a_gang_that_does_not_fit_whole_takes_no_place() -> None:
+    async with job_fleet("n1") as jobs:
+        await jobs.arrive("n1", capacity={"gpu": 2.0})
+        pod = {"id": "bert", "command": ["/bin/true"], "resources": {"gpu": 1}}
+        job = await jobs.run(worker={"replicas": 3, "pod": pod}, gang=True)
+        await jobs.clock.advance(30)
+        assert await jobs.pods(job) == {}
+        status = await jobs.status(job)
+        assert status is not None
+        assert status.state == "blocked"
+        assert "1 of 3 pods found no place" in status.reason
 
 
-def test_a_retry_in_a_gang_that_runs_is_placed_on_hold_and_released_alone() -> None:
-    run = Run(started=NOW - 99, slots={"worker": {"1": SlotRun(1, NOW - 60)}})
-    others = member(0), member(2)
+async def test_held_places_are_given_back_when_the_others_do_not_come() -> None:
+    async with job_fleet("n1", "n2") as jobs:
+        jobs.deaf = {"n2"}
+        job = await jobs.run(worker={"replicas": 4, **PORTED}, gang_timeout=20, **GANG)
+        await jobs.clock.advance(5)
+        assert len(await jobs.pods(job)) == 4
 
-    assert [slot.index for slot in plan(gang(), *others, run=run).create] == [1]
-    ready = plan(gang(), *others, held(1, attempt=1), run=run)
-    assert [each.slot.index for each in ready.release] == [1]
+        async def none() -> bool:
+            return not await jobs.pods(job)
 
-
-def test_a_gang_restarts_whole_where_members_know_each_other() -> None:
-    world = World(gang(peers=True))
-    world.settle_held()
-    for each in list(world.members.values()):
-        world.change(each, phase="running")
-    world.change(next(iter(world.members.values())), phase="failed", exit=1)
-    world.settle()
-    assert world.members == {}
-
-    world.now += 60
-    world.settle_held()
-
-    assert world.run.attempt == 1
-    assert [(slot.index, attempt) for slot, attempt in world.created[3:]] == [(0, 1), (1, 1), (2, 1)]
-    assert not any(each.hold for each in world.members.values())
+        await jobs.until(none, 40)
+        assert jobs.ran == []
 
 
-def test_a_gang_waits_until_its_last_retry_is_due() -> None:
-    run = Run(started=NOW - 99, slots={"worker": {"0": SlotRun(1, NOW - 60), "1": SlotRun(1, NOW - 4)}})
+async def test_the_end_of_one_of_many_peers_restarts_all_of_them_once() -> None:
+    async with job_fleet("n1", "n2") as jobs:
+        job = await jobs.run(worker={"replicas": 3, "restart": "exit-code", **PORTED}, **GANG)
 
-    found = plan(gang(), member(2), run=run)
+        async def running() -> bool:
+            return len(jobs.ran) == 3
 
-    assert found.create == ()
-    assert found.after == 6.0
-
-
-def kubernetes(state: str, *members: Member) -> Plan:
-    return plan(gang(), *members, traits=KUBERNETES, gang=state)
-
-
-def test_members_in_kubernetes_come_once_the_gangs_object_is_admitted() -> None:
-    assert (kubernetes("absent").gang, kubernetes("absent").create) == ("create", ())
-    assert kubernetes("waiting").create == ()
-    assert [slot.index for slot in kubernetes("ready").create] == [0, 1, 2]
-
-
-def test_the_gangs_object_goes_with_the_verdict_and_while_suspended() -> None:
-    over = Run(started=NOW, finished=NOW, outcome="succeeded")
-
-    assert plan(gang(), traits=KUBERNETES, gang="ready", run=over).gang == "delete"
-    assert plan(gang(suspend=True), traits=KUBERNETES, gang="ready").gang == "delete"
-    assert plan(gang(), traits=KUBERNETES, gang="absent", run=over).gang == ""
-
-
-def test_a_freeze_gives_no_places_back() -> None:
-    found = plan(gang(), held(0, at=NOW - 99), held(1, at=NOW - 99), room=room(), run=Run(), frozen="doubt")
-
-    assert found.remove == ()
-    assert not found.give_back
-    assert found.blocked is not None
-    assert found.blocked.frozen
-
-
-def test_a_failure_on_hold_is_a_retry_of_the_gangs_slot() -> None:
-    found = plan(gang(), held(0), failed(1, 126, hold=True), held(2), run=Run())
-
-    assert found.run is not None
-    assert found.run.slots == {"worker": {"1": SlotRun(1, NOW)}}
-    assert found.release == ()
+        await jobs.until(running)
+        jobs.ends["bert-worker-1~0"] = 137
+        jobs.rule = lambda instance: 0 if instance.endswith("~1") else None
+        run = await jobs.over(job)
+        assert (run.outcome, run.attempt, run.restarts) == ("succeeded", 1, 1)
+        assert sorted(jobs.runs(job)) == sorted(
+            f"worker/{index}~{attempt}" for index in range(3) for attempt in (0, 1)
+        )

@@ -1,0 +1,71 @@
+"""The release of a gang's held members: what each of them is told of the others when it may start.
+
+The ports of all are known by then, so the first slot's address, and with ``peers`` the addresses of all, are
+the same for every member. What must never break: the released ones are never told otherwise. A farm that
+takes over in the middle finishes with the document that the released ones bear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from farmd.jobs.consul import Reading
+from farmd.jobs.instances import rank_of
+from farmd.jobs.model import Member, Plan
+from store import peers
+from store.intent import Intent
+from store.jobs import Job
+from store.manifests import digest
+from store.reality import Glance
+
+ADDRESS, PORT = "FARMD_MASTER_ADDRESS", "FARMD_MASTER_PORT"
+MAIN_PORT = "job"
+
+Host = Callable[[str], str]
+"""The address of a node, as its agent says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What released members are told. ``document`` is written before them; empty: it is there already."""
+
+    variables: dict[str, str]
+    peers: str = ""
+    document: bytes = b""
+
+    def of(self, intent: Intent) -> Intent:
+        """A member's intent once it may start."""
+        told = {**intent.vars, **self.variables}
+        return msgspec.structs.replace(intent, hold=False, vars=told, peers=self.peers)
+
+
+def release(reading: Reading, plan: Plan, host: Host) -> Release | None:
+    """What the members that a plan releases are told; None: it releases none."""
+    if not plan.release:
+        return None
+    job = reading.stored.record
+    attempts = {member.attempt for member in plan.release}
+    for member in reading.standing:
+        intent = reading.state(member)[1].intent
+        if intent is not None and not intent.record.hold and member.attempt in attempts:
+            told = {name: text for name, text in intent.record.vars.items() if name in (ADDRESS, PORT)}
+            return Release(told, intent.record.peers)
+    found = sorted((_peer(job, member, reading, host) for member in plan.release), key=lambda peer: peer.rank)
+    first = found[0]
+    variables = {ADDRESS: first.address}
+    if (port := first.ports.get(MAIN_PORT, min(first.ports.values(), default=0))) > 0:
+        variables[PORT] = str(port)
+    if not job.peers:
+        return Release(variables)
+    body = peers.document(found)
+    return Release(variables, digest(body), body)
+
+
+def _peer(job: Job, member: Member, reading: Reading, host: Host) -> peers.Peer:
+    (node, _), state = reading.state(member)
+    ports = state.reality.ports if isinstance(state.reality, Glance) else {}
+    slot = member.slot
+    return peers.Peer(slot.type, slot.index, rank_of(job, slot), host(node), dict(ports))
