@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from store.audit import Audit
+from store.daemonsets import DaemonSet
 from store.deployments import KIND, Deployment
 from store.intent import Intent
 from store.keys import Keys
@@ -40,8 +41,7 @@ def _one_writer(keys: Keys, before: Version, after: Version) -> Iterator[str]:
     """
     were, are = pods_of(keys, before), pods_of(keys, after)
     changed = {place[0] for place in were.keys() | are.keys() if were.get(place) != are.get(place)}
-    rcs = before.under(keys, "rcs", ReplicationController) | after.under(keys, "rcs", ReplicationController)
-    owners = {each.id: each for each in rcs.values()}
+    owners = owners_of(keys, before) | owners_of(keys, after)
     services = before.under(keys, SERVICES, Service) | after.under(keys, SERVICES, Service)
     held = {each.id: f"{KIND}/{each.deployment}" for each in services.values()}
     writer = f"{after.audit.kind}/{after.audit.id}"
@@ -50,7 +50,7 @@ def _one_writer(keys: Keys, before: Version, after: Version) -> Iterator[str]:
         if own is None:
             expected = held.get(owner, "nobody")
         else:
-            expected = own.managed_by if own.taken else f"rcs/{owner}"
+            expected = own.managed_by if own.taken else f"{family_of(own)}/{owner}"
         if writer != expected:
             yield f"{writer} changed pods of {owner}, which {expected} has"
 
@@ -59,7 +59,7 @@ def _locked(keys: Keys, version: Version) -> Iterator[str]:
     """An owner that is taken is taken by a deployment that exists, and that its service names."""
     live = {each.id: each for each in version.under(keys, KIND, Deployment).values()}
     services = version.under(keys, SERVICES, Service)
-    for each in version.under(keys, "rcs", ReplicationController).values():
+    for each in owners_of(keys, version).values():
         if each.taken != bool(each.managed_by):
             yield f"{each.name} is managed by {each.managed_by or 'nobody'}, and taken: {each.taken}"
         if not each.taken:
@@ -83,10 +83,22 @@ def _floor(
         }
         for version in (before, after)
     )
-    for each in before.under(keys, "rcs", ReplicationController).values():
+    for each in owners_of(keys, before).values():
         had, stay = ({place for place in pods if place[0] == each.id} for pods in (were, are))
         if had - stay and len(stay) < floors[each.name]:
             yield f"{len(stay)} of {len(had)} serving pods of {each.name} stay, expected {floors[each.name]}"
+
+
+def owners_of(keys: Keys, version: Version) -> dict[str, ReplicationController | DaemonSet]:
+    """Controllers and daemon sets by id."""
+    rcs = version.under(keys, "rcs", ReplicationController)
+    sets = version.under(keys, "daemonsets", DaemonSet)
+    return {each.id: each for each in (rcs | sets).values()}
+
+
+def family_of(owner: ReplicationController | DaemonSet) -> str:
+    """The first part of its key."""
+    return "rcs" if isinstance(owner, ReplicationController) else "daemonsets"
 
 
 def pods_of(keys: Keys, version: Version) -> dict[PodId, Pod]:

@@ -1,8 +1,9 @@
 """A farm killed or stopped at exactly the k-th transaction of a deployment, for every k, both ways.
 
 The deployment makes a volume and a service that mounts it, runs a hook, replaces pods beside the old ones and
-where they stand, and takes a service away; its way back follows from a version that fails. Whoever finishes
-it comes to the same end, and no version of the store that any transaction made breaks a rule.
+where they stand, those of a global service too, and takes a service away; its way back follows from a version
+that fails. Whoever finishes it comes to the same end, and no version of the store that any transaction made
+breaks a rule.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from msgspec.structs import replace
 from farmd.commands.mutation import Call
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.manifest import compiled
-from farmd.deploy.model import ContainerSpec, ServiceSpec, VolumeMount, VolumeSpec
+from farmd.deploy.model import ContainerSpec, Placement, ServiceSpec, VolumeMount, VolumeSpec
 from farmd.deploy.project import Wanted
 from farmd.deploy.resolver import ServiceSpecResolver
 from farmd.doctor.examine import examine
 from farmd.runtime.clock import SystemIds, system_rng
 from store.deployments import KIND
 from store.intent import Intent
+from store.named import Owner
 from store.nodes import Node
 from store.pods import Place
-from store.rcs import ReplicationController
 from store.reality import Exit, Health, Reality
 from store.services import Hook, Service, UpdateConfig
 from tests.fault.deploy_rules import broken
@@ -37,9 +38,9 @@ from tests.fault.rig import every_k
 from tests.fault.versions import versions
 from tests.fleet import CLOCK, eventually
 
-KINDS = ("rcs", KIND)
+KINDS = ("rcs", "daemonsets", KIND)
 AT_ONCE = 8
-FLOORS = {"svc-web": 2, "svc-api": 1, "svc-db": 0, "svc-old": 0}
+FLOORS = {"svc-web": 2, "svc-api": 1, "svc-db": 0, "svc-old": 0, "svc-log": 1}
 STOP_FIRST = {"order": "stop-first"}
 
 
@@ -52,7 +53,13 @@ def spec(name: str, version: int, replicas: int, **fields: Any) -> ServiceSpec:
     return ServiceSpecResolver(system_rng()).resolve(made)
 
 
-FIRST = {"web": spec("web", 1, 2), "api": spec("api", 1, 2, update=STOP_FIRST), "old": spec("old", 1, 1)}
+GLOBAL = {"mode": "global", "placement": Placement(machines=["n0"])}
+FIRST = {
+    "web": spec("web", 1, 2),
+    "api": spec("api", 1, 2, update=STOP_FIRST),
+    "log": spec("log", 1, 1, **GLOBAL),
+    "old": spec("old", 1, 1),
+}
 DATA = {
     "volumes": [VolumeSpec(name="data")],
     "container": {"mounts": [VolumeMount(volume="data", path="/data")]},
@@ -61,6 +68,7 @@ SECOND = {
     "db": spec("db", 1, 1, **DATA),
     "web": spec("web", 2, 2, pre_deploy=Hook(command=["migrate"])),
     "api": spec("api", 2, 2, update=STOP_FIRST),
+    "log": spec("log", 2, 1, **GLOBAL),
 }
 BAD = compiled(SECOND["api"])[1].manifest
 
@@ -108,7 +116,7 @@ class Case:
         await self.over(await self.submit(Wanted(services=FIRST)), "done")
 
     async def go(self) -> None:
-        after = {"api": {"web": "healthy", "db": "healthy"}}
+        after = {"api": {"web": "healthy", "db": "healthy", "log": "healthy"}}
         self.ident = await self.submit(Wanted(services=SECOND, after=after, removed=["old"]), atomic=True)
 
     async def submit(self, wanted: Wanted, **fields: Any) -> str:
@@ -136,7 +144,7 @@ class Case:
         """All is as if nothing had fallen away."""
         dump = await self.over(self.ident, self.way.outcome)
         services = {each.name: each for _, each in dump.tree("services", Service).values()}
-        owners = {each.name: each for each in dump.rcs.values()}
+        owners = {each.name: each for each in dump.owners.values()}
         assert services.keys() == self.way.end.keys()
         assert owners.keys() == {f"svc-{name}" for name in services}
         for name, wanted in self.way.end.items():
@@ -148,10 +156,11 @@ class Case:
         for left in (KIND, f"names/{KIND}", f"work/{KIND}", f"status/{KIND}"):
             assert await self.world.cluster.entries(dump.keys.tree(left)) == {}
 
-    def whole(self, dump: Dump, service: Service, owner: ReplicationController, wanted: ServiceSpec) -> None:
+    def whole(self, dump: Dump, service: Service, owner: Owner, wanted: ServiceSpec) -> None:
         """A service is what its spec says, and nobody holds it."""
         assert service.version is not None
-        assert (service.deployment, service.active) == ("", [f"rcs/{owner.id}"])
+        family = "daemonsets" if wanted.mode == "global" else "rcs"
+        assert (service.deployment, service.active) == ("", [f"{family}/{owner.id}"])
         assert (owner.managed_by, owner.taken) == ("", False)
         assert service.version.manifest == owner.manifest == compiled(wanted)[1].manifest
         pods = [pod.manifest for place, (_, pod) in dump.pods.items() if place[0] == owner.id]
