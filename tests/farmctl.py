@@ -108,8 +108,12 @@ class Farmctl:
         assert result.code == 0, result
         return result
 
-    def on_terminal(self, *arguments: str, answer: str = "", until: str = "") -> Result:
-        """Run on a pseudo-terminal; type ``answer`` at a question, or interrupt once ``until`` is shown."""
+    def on_terminal(
+        self, *arguments: str, answer: str = "", until: str = "", number: int = signal.SIGINT
+    ) -> Result:
+        """Run on a pseudo-terminal; type ``answer`` at a question. Once ``until`` is shown, send the signal:
+        an interrupt, or what the kernel sends when the terminal is closed.
+        """
         main, side = pty.openpty()
         process = subprocess.Popen(
             [sys.executable, "-m", "farmd.cli", *arguments],
@@ -130,7 +134,7 @@ class Farmctl:
                     answer = ""
                 if until and until in seen:
                     _wait_asleep(process.pid)
-                    process.send_signal(signal.SIGINT)
+                    process.send_signal(number)
                     until = ""
             process.wait(timeout=PATIENCE)
         finally:

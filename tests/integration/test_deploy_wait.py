@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -204,6 +205,27 @@ async def test_an_interrupt_on_a_terminal_leaves_it_going_and_says_so(shop: Shop
     assert "web  0/2 healthy" in status.out
     assert (await shop.run("deployment", "rollback", deployment.name, "-y", "--wait")).code == 0
     assert await shop.services() == {}
+
+
+async def test_a_terminal_that_is_closed_ends_the_wait_alone(shop: Shop) -> None:
+    """The command dies of the signal, which is 129 to a shell, and the farm goes on."""
+    shop.agents.deaf = {"m1", "m2"}
+    shop.web("1")
+    words = ("deploy", "-f", str(shop.file))
+    result = await asyncio.to_thread(
+        lambda: shop.farmctl.on_terminal(*words, answer="y\n", until="0/2 healthy", number=signal.SIGHUP)
+    )
+    assert result.code == -signal.SIGHUP, result
+    (deployment,) = await shop.deployments()
+    assert f"deployment {deployment.name} goes on without this terminal" in result.out
+    assert (deployment.ask, deployment.draft) == ("run", False)
+    shop.agents.deaf = set()
+
+    async def over() -> bool:
+        return not await shop.deployments()
+
+    await eventually(over, what="the end of the deployment")
+    assert (await shop.services())["web"].revision == 1
 
 
 async def test_a_deployed_service_goes_with_its_pods(shop: Shop) -> None:
