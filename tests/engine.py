@@ -2,6 +2,10 @@
 
 Podman has to be installed, because networks and limits need root and the system's own parts. Images are made
 from busybox; what is pulled comes from registries that the tests started.
+
+Engines of one machine see the same bridges, and podman keeps the names of all of them in one folder. Where
+two engines have a network of one name, or take the same bridge, containers of the second one find no name
+server. So each engine of the tests has addresses, bridges and a folder of names of its own.
 """
 
 from __future__ import annotations
@@ -31,9 +35,20 @@ default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
+helper_binaries_dir = ["{folder}", "{helpers}"]
 [network]
 network_config_dir = "{folder}/networks"
+default_subnet = "10.{range}.255.0/24"
+default_subnet_pools = [{{ base = "10.{range}.0.0/17", size = 24 }}]
 """
+# Podman's first words are --config and the folder of all engines; its input names a bridge such as podman1.
+_NETAVARK = """\
+#!/bin/sh
+shift 2
+sed 's/"network_interface":"podman/"network_interface":"{bridge}-/' |
+    {helpers}/netavark --config {folder}/names "$@"
+"""
+_HELPERS = "/usr/lib/podman"
 
 
 class EngineMissing(Exception):
@@ -54,7 +69,17 @@ class PodmanEngine:
             )
             raise EngineMissing(f"the tests of containers need podman with runc: {what}")
         self._folder = Path(tempfile.mkdtemp(prefix="farmd-engine-"))
-        (self._folder / "containers.conf").write_text(_CONFIG.format(folder=self._folder))
+        (self._folder / "names").mkdir()
+        number = int.from_bytes(os.urandom(2))
+        own = {
+            "folder": self._folder,
+            "helpers": _HELPERS,
+            "range": 128 + number % 127,
+            "bridge": f"t{number}",
+        }
+        (self._folder / "containers.conf").write_text(_CONFIG.format_map(own))
+        (self._folder / "netavark").write_text(_NETAVARK.format_map(own))
+        (self._folder / "netavark").chmod(0o755)
         (self._folder / "registries.conf").write_text(
             "".join(f'[[registry]]\nlocation = "{each}"\ninsecure = true\n' for each in registries)
         )
