@@ -6,6 +6,7 @@ what stands. The worker deletes the record at its end and keeps its own state in
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from store.services import Version
 from store.status import ItemStatus
 from store.times import Time
+from store.words import listed
 
 KIND = "deployments"
 # What a farm must know (R11) to carry out a deployment, or to own what one manages or a service's owner.
@@ -20,6 +22,8 @@ DEPLOYED = "deploy.1"
 DEPLOYMENT_LABEL = "deployment"
 SERVICE_LABEL = "service_id"
 MAX_GOALS = 200
+# In the audit record of an end: the places of the pods that failed, with spaces between them.
+FAILED = "failed"
 
 Condition = Literal["started", "healthy", "completed"]
 Ending = Literal["done", "reverted", "stale", "abandoned"]
@@ -76,14 +80,16 @@ class GoalState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How far one goal is; without it nothing was touched.
 
     ``started``: how many pods were available when it was taken. ``back``: it goes back, for good, because of
-    ``failure``. ``hook`` is the place of the hook's one run, as ``<node>/<instance>``, and ``hooked`` when it
-    ended well. ``since``: when the phase began (seconds since the epoch).
+    ``failure``. ``failed`` is the place, as ``<node>/<instance>``, of the pod or the hook that failed; empty:
+    none did. ``hook`` is the place of the hook's one run, and ``hooked`` when it ended well. ``since``: when
+    the phase began (seconds since the epoch).
     """
 
     phase: Literal["taken", "released"]
     started: Annotated[int, msgspec.Meta(ge=0)] = 0
     back: bool = False
     failure: str = ""
+    failed: str = ""
     hook: str = ""
     hooked: bool = False
     since: Time = 0.0
@@ -93,12 +99,14 @@ class DeploymentState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
     """How far a deployment is; ``goals`` by the id of the service.
 
     ``begun``: the world was as the person saw it. ``halted``: why it waits for a person's word, which is a
-    count of ``resumed`` above this one.
+    count of ``resumed`` above this one. ``failed``: the place of the pod or the hook because of which it
+    waits.
     """
 
     begun: bool = False
     goals: dict[str, GoalState] = {}
     halted: str = ""
+    failed: str = ""
     resumed: int = 0
 
 
@@ -111,6 +119,15 @@ def halted(record: Deployment, state: DeploymentState | None) -> str:
         return ""
     turns = record.ask == "rollback" and not all(goal.back for goal in state.goals.values())
     return "" if turns else state.halted
+
+
+def reasons(told: Iterable[tuple[str, str]]) -> list[str]:
+    """``web, db: why`` for each reason of services, which are named together where they have the same one."""
+    names: dict[str, list[str]] = {}
+    for name, reason in told:
+        if reason:
+            names.setdefault(reason, []).append(name)
+    return [f"{listed(each)}: {reason}" for reason, each in names.items()]
 
 
 class ServiceProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 
@@ -13,6 +14,12 @@ def count_of(count: int, noun: str) -> str:
 def share(count: int, total: int, noun: str) -> str:
     """``1 of 1 pod``, ``1 of 2 pods``."""
     return f"{count} of {count_of(total, noun)}"
+
+
+def listed(names: Sequence[str], most: int = 10) -> str:
+    """``a, b``; of more than ``most`` names the first ones, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def lasting(seconds: float) -> str:

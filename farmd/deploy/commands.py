@@ -28,11 +28,10 @@ from store.operations import MAX_OPERATIONS, Operation
 from store.services import KIND as SERVICE
 from store.services import Service, ServiceStore
 from store.transaction import Group, pack
-from store.words import count_of
+from store.words import count_of, listed
 
 MAX_BYTES = 400 * 1024
 MAX_RECORD_BYTES = 256 * 1024
-SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +231,7 @@ def _labels(aims: Sequence[Aim]) -> dict[str, str]:
 
 def _change(deployment: Deployment) -> Change:
     names = [goal.name for goal in deployment.goals]
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    after: dict[str, Scalar] = {"services": f"{', '.join(names[:SHOWN])}{more}"}
+    after: dict[str, Scalar] = {"services": listed(names)}
     if deployment.project:
         after = {"project": deployment.project, **after}
     return Change(KIND, deployment.id, deployment.name, "deployment.create", after=after)

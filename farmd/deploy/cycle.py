@@ -12,7 +12,7 @@ from farmd.deploy.operations import CreateVolumeOperation, RemoveContainerOperat
 from farmd.deploy.sights import Reading, Sight
 from farmd.runtime.wake import earliest
 from farmd.work.model import Blocked, frozen
-from store.deployments import Ending
+from store.deployments import Ending, reasons
 
 DRAFT_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 5.0
@@ -26,7 +26,7 @@ Action = Literal["", "begin", "volumes", "steps", "end"]
 class Cycle:
     """One cycle. ``steps`` are those with something to do, ``told`` all of them, for the status.
 
-    ``ending``: how it ends, and ``why``.
+    ``ending``: how it ends, and ``why``; ``failed`` are the places of the pods because of which.
     """
 
     action: Action = ""
@@ -35,6 +35,7 @@ class Cycle:
     volumes: tuple[CreateVolumeOperation, ...] = ()
     ending: Ending = "done"
     why: str = ""
+    failed: tuple[str, ...] = ()
     blocked: Blocked | None = None
     after: float | None = None
     ends: bool = False
@@ -81,17 +82,20 @@ def _beginning(reading: Reading) -> Cycle:
 
 
 def _ending(reading: Reading) -> Cycle:
-    failed = [
-        f"{name}: {sight.state.failure}"
-        for name, sight in reading.sights.items()
-        if sight.state is not None and sight.state.back
-    ]
+    sights = reading.sights.items()
+    back = {name: sight.state for name, sight in sights if sight.state is not None and sight.state.back}
+    failed = [(name, state.failure) for name, state in back.items()]
     failed += [
-        f"{name}: taken over by deployment {sight.said.superseded}"
-        for name, sight in reading.sights.items()
+        (name, f"taken over by deployment {sight.said.superseded}")
+        for name, sight in sights
         if sight.said.superseded
     ]
-    return Cycle(action="end", ending="reverted" if failed else "done", why="; ".join(failed))
+    return Cycle(
+        action="end",
+        ending="reverted" if failed else "done",
+        why="; ".join(reasons(failed)),
+        failed=tuple(state.failed for state in back.values() if state.failed),
+    )
 
 
 def _steps(reading: Reading) -> Cycle:

@@ -41,10 +41,10 @@ class Goal:
 
     ``spec``: what it should be; None: gone. ``previous``: what it was, None: it was not there. ``service``
     holds its pods, those of this turn as ``mine``. ``taken``: it waits for no other service any more.
-    ``started``: how many pods were available when it was
-    taken. ``hook`` is the state of its hook: not run yet, running, done, or why it failed. ``altered``: pods
-    whose intent was lost or altered. ``held``: pods may come, and none may go. ``rests``: the pods that came
-    last have not been there for the delay, so no further one is replaced. ``machines``: as for a plan.
+    ``started``: how many pods were available when it was taken. ``hook`` is the state of its hook,
+    ``hook_place`` where that runs. ``altered``: pods whose intent was lost or altered. ``held``: pods may
+    come, and none may go. ``rests``: the pods that came last have not been there for the delay, so no further
+    one is replaced. ``machines``: as for a plan.
     """
 
     service: Service
@@ -56,6 +56,7 @@ class Goal:
     started: int = 0
     hook: Literal["", "running", "done", "failed"] = ""
     hook_failure: str = ""
+    hook_place: Place | None = None
     recreate: bool = False
     after: Mapping[str, Condition] = field(default_factory=dict)
     altered: tuple[Place, ...] = ()
@@ -86,13 +87,17 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What to do of one service now: changes of pods, or a turn; else what it waits for (``short``: room)."""
+    """What to do of one service now: changes of pods, or a turn; else what it waits for (``short``: room).
+
+    ``failed``: the pod because of which it turns.
+    """
 
     service: str
     operations: tuple[Operation, ...] = ()
     repairs: tuple[Place, ...] = ()
     turn: Turn = ""
     reason: str = ""
+    failed: Place | None = None
     short: bool = False
 
 
@@ -149,9 +154,11 @@ def _is(goal: Goal, condition: Condition) -> bool:
 
 def _step(goal: Goal, state: ClusterState) -> Step:
     name = goal.service.name
-    if failure := _failure(goal):
+    failure, place = _failure(goal)
+    if failure:
         pauses = goal.back or (goal.spec is not None and goal.spec.update.on_failure == "pause")
-        return Step(service=name, turn="pause" if pauses else "back", reason=failure, repairs=goal.altered)
+        turn: Turn = "pause" if pauses else "back"
+        return Step(service=name, turn=turn, reason=failure, failed=place, repairs=goal.altered)
     try:
         plan = _plan(goal, state)
     except NoMachine as error:
@@ -173,12 +180,12 @@ def _step(goal: Goal, state: ClusterState) -> Step:
     return Step(service=name, turn="release")
 
 
-def _failure(goal: Goal) -> str:
-    """Why this turn fails; empty if it does not."""
+def _failure(goal: Goal) -> tuple[str, Place | None]:
+    """Why this turn fails, and because of which pod; empty if it does not."""
     if goal.hook == "failed" and not goal.back:
-        return f"its hook failed: {goal.hook_failure}"
-    failed = [pod for pod in goal.service.containers if pod.mine and pod.failed]
-    return f"{'/'.join(failed[0].place)}: {failed[0].failed}" if failed else ""
+        return f"its hook failed: {goal.hook_failure}", goal.hook_place
+    failed = next((pod for pod in goal.service.containers if pod.mine and pod.failed), None)
+    return (f"{'/'.join(failed.place)}: {failed.failed}", failed.place) if failed else ("", None)
 
 
 def _plan(goal: Goal, state: ClusterState) -> ServicePlan:

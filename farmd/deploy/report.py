@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farmd.deploy.cycle import Cycle
 from farmd.deploy.sights import Reading, Sight
-from store.deployments import DeploymentStatus, ServiceProgress
+from store.deployments import DeploymentStatus, ServiceProgress, reasons
 
 
 def status(reading: Reading, plan: Cycle, farm: str, since: float) -> DeploymentStatus:
@@ -13,10 +13,10 @@ def status(reading: Reading, plan: Cycle, farm: str, since: float) -> Deployment
     kind = "progressing" if blocked is None else "frozen" if blocked.frozen else "blocked"
     waits = {step.service: step.reason for step in plan.told}
     services = tuple(progress(sight, waits.get(name, "")) for name, sight in reading.sights.items())
-    reasons = [f"{each.name}: {each.reason}" for each in services if each.reason and each.phase != "released"]
+    waiting = reasons((each.name, each.reason) for each in services if each.phase != "released")
     return DeploymentStatus(
         state=kind,
-        reason=blocked.text if blocked is not None else "; ".join(reasons[:3]),
+        reason=blocked.text if blocked is not None else "; ".join(waiting[:3]),
         farm=farm,
         since=since,
         phase=phase(reading),

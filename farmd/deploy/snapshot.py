@@ -210,6 +210,7 @@ class Reader:
             started=state.started if state is not None else 0,
             hook=hook.status,
             hook_failure=hook.failure,
+            hook_place=hooks.place_of(state),
             rests=rests > 0,
             recreate=said.recreate,
             after=said.after,

@@ -109,12 +109,14 @@ def skip(context: Context, reading: Reading, sight: Sight, why: str) -> Writes:
 
 
 # -- turning back -------------------------------------------------------------------------------
-async def back(context: Context, reading: Reading, sight: Sight, why: str) -> Writes:
-    """Let a service go back to what it was, for good; a halt on the way forward is over."""
+async def back(context: Context, reading: Reading, sight: Sight, why: str, failed: str = "") -> Writes:
+    """Let a service go back to what it was, for good, because of the pod at ``failed`` if one did; a halt on
+    the way forward is over.
+    """
     assert sight.state is not None
     item, goal = reading.stored.record.id, sight.said
-    state = replace(sight.state, back=True, failure=why, since=context.clock.now())
-    writes: Writes = [noted_goal(context, item, goal.service, state, halted="")]
+    state = replace(sight.state, back=True, failure=why, failed=failed, since=context.clock.now())
+    writes: Writes = [noted_goal(context, item, goal.service, state, halted="", failed="")]
     standing, version = await owner(context, sight), turned(goal, state)
     if standing is None:
         return writes
@@ -139,7 +141,7 @@ async def take_back(context: Context, reading: Reading, sight: Sight, why: str) 
         return f"{goal.owner} is gone"
     fields = await _wishes(context, goal, version)
     writes: Writes = [
-        noted_goal(context, record.id, goal.service, taken, halted=""),
+        noted_goal(context, record.id, goal.service, taken, halted="", failed=""),
         _services(context).replace(service, joined),
     ]
     return await _taken(context, reading, sight, standing, fields, writes)

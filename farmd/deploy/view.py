@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from store.deployments import Deployment, DeploymentStatus, Goal, ServiceProgress
+from store.deployments import Deployment, DeploymentStatus, Goal, ServiceProgress, reasons
 
 
 def services(record: Deployment, status: DeploymentStatus | None) -> dict[str, str]:
@@ -33,7 +33,8 @@ def drawn(record: Deployment, told: Mapping[str, str], state: str) -> list[str]:
 
 def besides(status: DeploymentStatus | None, reason: str) -> str:
     """The reason of the whole, unless it repeats those of its services."""
-    said = [f"{each.name}: {each.reason}" for each in status.services if each.reason] if status else []
+    known = status.services if status is not None else ()
+    said = reasons((each.name, each.reason) for each in known if each.phase != "released")
     return "" if any(reason.startswith(each) for each in said) else reason
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from farmd import overview
@@ -15,15 +14,13 @@ from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.reader import state_of
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.audit import Audit, AuditReader, Filter
-from store.deployments import KIND, Deployment, halted
+from store.deployments import FAILED, KIND, Deployment, halted
 from store.errors import NotFound
 
 ASKED = {"deployment.rollback": "reverted"}
 """How a deployment ends if it ends as was asked; otherwise it is done."""
 ENDINGS = ("done", "reverted", "stale", "abandoned")
 HOUR = 3600.0
-_FAILED = re.compile(r"(?:^|; )[^:;\s]+: ([^/:;\s]+)/([^/:;\s]+): ")
-"""Node and instance of the pod that failed, in ``web: m1/web~0: exited with code 1; …``."""
 
 
 class Stale(EndedOtherwise):
@@ -35,7 +32,7 @@ class Stale(EndedOtherwise):
 @dataclass(frozen=True, slots=True)
 class Sight:
     """One look: what is told of each service, and of the whole; ``over`` once it is gone, ``halted``: why it
-    waits for a person's word.
+    waits for a person's word, ``failed``: because of the pod at which place.
     """
 
     services: dict[str, str]
@@ -43,6 +40,7 @@ class Sight:
     reason: str = ""
     over: bool = False
     halted: str = ""
+    failed: str = ""
     lines: tuple[str, ...] = ()
 
 
@@ -78,7 +76,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
         raise EndedOtherwise(
             f"deployment {change.name!r} waits for a person: {found.halted}",
             hint=f"farmctl deployment resume|rollback {change.name}",
-            failed=_FAILED.findall(found.halted),
+            failed=_places(found.failed),
         )
     over = await ended(call, change.id, since=began - HOUR)
     ending = over.action.partition(".")[2]
@@ -92,7 +90,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
     raise kind(
         f"deployment {change.name!r} was {_words(ending)}{why}",
         hint=f"farmctl audit list --item {change.name}",
-        failed=_FAILED.findall(over.reason),
+        failed=_places(str((over.after or {}).get(FAILED, ""))),
     )
 
 
@@ -116,9 +114,12 @@ async def _sight(call: Call, change: Change) -> Sight:
     except NotFound:
         return Sight({}, over=True)
     told = view.lines(row.record, row.status, row.state, row.reason)
-    why = halted(row.record, await state_of(call, change.id))
+    state = await state_of(call, change.id)
+    why = halted(row.record, state)
+    failed = state.failed if state is not None and why else ""
     reason = view.besides(row.status, row.reason)
-    return Sight(view.services(row.record, row.status), row.record, reason, halted=why, lines=tuple(told))
+    services = view.services(row.record, row.status)
+    return Sight(services, row.record, reason, halted=why, failed=failed, lines=tuple(told))
 
 
 def _look(change: Change, name: str, text: str, now: Sight) -> Look:
@@ -126,6 +127,11 @@ def _look(change: Change, name: str, text: str, now: Sight) -> Look:
     noun, title = ("service", name) if name else ("deployment", change.name)
     draw = (lambda width: fitting(now.lines, width)) if now.lines else None
     return Look(noun=noun, name=title, state=text, desired=0, counts=False, draw=draw)
+
+
+def _places(said: str) -> list[list[str]]:
+    """Node and instance of each of some places."""
+    return [place.split("/") for place in said.split()]
 
 
 def _words(ending: str) -> str:

@@ -18,7 +18,7 @@ from farmd.runtime.wake import Wake
 from farmd.work.managing import ManagingKind, ManagingWorker
 from farmd.work.model import Outcome
 from store import operations
-from store.deployments import KIND, Deployment, DeploymentStatus, Goal
+from store.deployments import FAILED, KIND, Deployment, DeploymentStatus, Goal
 from store.entry import Stored
 from store.locks import Claim
 from store.operations import Operation
@@ -119,8 +119,12 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
             taken = await turns.take(self.context, reading, sight)
             return await self._turned(reading, sight, "take", "", taken)
         if step.turn in ("back", "skip"):
-            turn = turns.back if sight.state.phase == "taken" else turns.take_back
-            back = await turn(self.context, reading, sight, step.reason)
+            if sight.state.phase == "taken":
+                back: turns.Writes | str = await turns.back(
+                    self.context, reading, sight, step.reason, _place(step)
+                )
+            else:
+                back = await turns.take_back(self.context, reading, sight, step.reason)
             return await self._turned(reading, sight, "back", step.reason, back)
         if step.turn == "release":
             released = await turns.release(self.context, reading, sight)
@@ -132,7 +136,8 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
     async def _pause(self, reading: Reading, step: Step) -> Outcome:
         record, why = reading.stored.record, f"{step.service}: {step.reason}"
         audit = self.audit("deployment.halt", why, name=record.name)
-        state = turns.noted(self.context, self.claim.item, halted=why, resumed=record.resumed)
+        said = {"halted": why, "failed": _place(step), "resumed": record.resumed}
+        state = turns.noted(self.context, self.claim.item, **said)
         await self.writer.commit(*self.stands(), state, audit)
         return GO_ON
 
@@ -208,7 +213,7 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
             f"deployment.{plan.ending}",
             plan.why or record.reason,
             name=record.name,
-            after={"services": len(record.goals)},
+            after={"services": len(record.goals)} | ({FAILED: " ".join(plan.failed)} if plan.failed else {}),
         )
         gone = self.kind.noun.records(self.context.client, self.context.keys).delete(reading.stored)
         await self.writer.commit(*gone, audit)
@@ -221,3 +226,8 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
         if writes:
             audit = self.audit("deployment.free", why, name=record.name)
             await self.writer.commit(*self.stands(), *writes, audit)
+
+
+def _place(step: Step) -> str:
+    """The place of the pod because of which a service turns; empty: none failed."""
+    return "/".join(step.failed or ())

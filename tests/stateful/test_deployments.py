@@ -130,6 +130,15 @@ def test_a_failure_waits_for_a_person_where_that_is_asked_for(standing: Deployin
     standing.whole(spec())
 
 
+def test_what_waits_for_a_person_names_the_pod_that_failed(standing: Deploying) -> None:
+    bad = spec(image=BAD, update={"on_failure": "pause"})
+    standing.break_(bad)
+    ident = standing.deploy(bad)
+    standing.until(lambda: standing.state(ident).halted)
+    state = standing.state(ident)
+    assert state.halted.startswith(f"web: {state.failed}: ended 2 times")
+
+
 def test_a_resume_gives_a_failed_pod_another_chance(standing: Deploying) -> None:
     bad = spec(image=BAD, update={"on_failure": "pause"})
     standing.break_(bad)
@@ -235,6 +244,15 @@ def test_a_hook_that_fails_turns_back_before_any_pod_changed(standing: Deploying
     standing.ended(ident, "reverted")
     assert standing.pods() == before
     assert standing.service().history[0].reason == "its hook failed: exited with code 3"
+
+
+def test_the_end_names_the_hook_that_failed(standing: Deploying) -> None:
+    wanted = spec(image=SECOND, pre_deploy=Hook(command=["migrate"]))
+    standing.ends(standing.hook(wanted), 1)
+    ident = standing.deploy(wanted)
+    standing.ended(ident, "reverted")
+    (end,) = (audit for _, audit in standing.scene.sight.dump.audits if audit.action == "deployment.reverted")
+    assert str(end.after["failed"]).endswith("/web-hook~0")
 
 
 def test_a_hook_that_never_ends_fails_at_its_time(standing: Deploying) -> None:

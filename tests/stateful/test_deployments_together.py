@@ -96,6 +96,18 @@ def test_an_atomic_deployment_turns_all_back_where_one_fails(standing: Deploying
     standing.whole(spec("db", replicas=1))
 
 
+def test_the_end_names_the_pod_that_failed_and_each_reason_once(standing: Deploying) -> None:
+    bad = spec(image=BAD)
+    standing.break_(bad)
+    ident = standing.deploy(bad, spec("api"), spec("db"), atomic=True)
+    standing.until(lambda: standing.endings(ident))
+    (end,) = (audit for _, audit in standing.scene.sight.dump.audits if audit.action == "deployment.reverted")
+    place = str(end.after["failed"])
+    assert end.reason.startswith(f"web: {place}: ended 2 times"), end.reason
+    assert end.reason.endswith("; api, db: web failed, and all go together"), end.reason
+    assert place.partition("/")[2].startswith("web~")
+
+
 def test_an_atomic_deployment_releases_all_at_once(standing: Deploying) -> None:
     ident = standing.deploy(
         spec(image=SECOND),

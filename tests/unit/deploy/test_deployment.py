@@ -38,7 +38,7 @@ async def ends(call: Call, how: str, reason: str = "") -> None:
     log = AuditLogStore(call.keys, call.clock, call.ids)
     told = Audit(
         at=log.now(), actor="farm/f", action=f"deployment.{how}", kind="deployments", id=record.id,
-        name=record.name, reason=reason,
+        name=record.name, reason=reason, after={"failed": "m1/web~0"} if reason else {},
     )  # fmt: skip
     await call.client.transaction([*records.delete(stored), log.operation(told)])
 
@@ -70,7 +70,7 @@ async def test_another_end_is_an_error_with_its_reason(how: str, error: type[Exc
         await ends(call, how, "web: m1/web~0: exited with code 1")
         with pytest.raises(error, match=told) as raised:
             await deployment.run(10.0, lambda _: None)
-        assert getattr(raised.value, "fields", {})["failed"] == [("m1", "web~0")]
+        assert getattr(raised.value, "fields", {})["failed"] == [["m1", "web~0"]]
 
 
 async def test_what_is_not_over_in_time_is_an_error_and_goes_on() -> None:
