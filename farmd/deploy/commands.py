@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from farmd.commands.mutation import Call, Change, Mutation, Scalar, audited, commit, registered
-from farmd.deploy.goals import Aim
-from farmd.deploy.holders import superseding, unless_held
+from farmd.deploy.goals import Aim, joined
+from farmd.deploy.holders import superseding, taken_over, unless_held
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.reader import Scene, holding, services
 from store import codec, manifests, operations
@@ -38,13 +38,14 @@ MAX_RECORD_BYTES = 256 * 1024
 class Submission:
     """A deployment that is ready to be written: its joins, and what it takes from others.
 
-    ``made`` are the services, by id, that it brings into being.
+    ``held`` are the services, by id, that others hold now; ``made`` those that it brings into being.
     """
 
     deployment: Deployment
     change: Change
     joins: tuple[Group[str], ...]
     taken: tuple[Operation, ...] = ()
+    held: frozenset[str] = frozenset()
     made: frozenset[str] = frozenset()
 
     def whole(self) -> tuple[Operation, ...]:
@@ -86,6 +87,7 @@ def prepared(
         change=_change(found),
         joins=tuple(Group(_join(call, found, aim, scene), aim.goal.service) for aim in ordered),
         taken=superseding(call, scene, found.id, names),
+        held=frozenset(scene.records[name].record.id for name in taken_over(scene, names)),
         made=frozenset(made),
     )
 
@@ -95,7 +97,7 @@ async def submit(call: Call, submission: Submission) -> Mutation:
 
     Raises:
         Locked: another deployment joined one of the services first. Conflict: one of them was changed.
-        TooLarge: it takes services over from others, and is too large for one transaction.
+        TooLarge: the deployments from which it takes services over do not fit into one transaction with it.
     """
     cluster = await registered(call)
     records = DEPLOYMENT.records(call.client, call.keys)
@@ -106,8 +108,6 @@ async def submit(call: Call, submission: Submission) -> Mutation:
     try:
         if _fit([*mutation.operations, audit]):
             await commit(call, mutation)
-        elif submission.taken:
-            raise TooLarge("deploy: too many services to take over from another deployment, expected fewer")
         else:
             await _Draft(call, submission).write(cluster)
     except Conflict:
@@ -124,31 +124,53 @@ class _Draft:
     submission: Submission
 
     async def write(self, cluster: Operation) -> None:
-        """The draft, its joins, and the word that it is complete; all is taken back if one of them fails."""
+        """The draft, its joins, and the word that it is complete; all is taken back if one of them fails.
+
+        Services that others hold change hands with that word, all at once, and join when farms take them.
+
+        Raises:
+            TooLarge: the word does not fit into one transaction; nothing was written.
+        """
         call, deployment = self.call, self.submission.deployment
         draft = replace(deployment, draft=True)
         records = DEPLOYMENT.records(call.client, call.keys)
         key = call.keys.record(KIND, draft.id)
+        words = [*records.create(deployment), *self.submission.taken, audited(call, self.submission.change)]
+        if not _fit(words):
+            raise TooLarge("deploy: too many services to take over from other deployments, expected fewer")
         started = dataclasses.replace(self.submission.change, action="deployment.draft")
         try:
             await self._surely([cluster, *records.create(draft), audited(call, started)], key)
             stored = await records.get(draft.id)
             fence = operations.check_index(key, stored.index)
-            joins = self.submission.joins
-            for batch in pack(joins, fence=[fence], trailer=self._joined, max_bytes=MAX_BYTES):
+            for batch in pack(self._joins(), fence=[fence], trailer=self._joined, max_bytes=MAX_BYTES):
                 proof = call.keys.record(SERVICE, batch.groups[-1].subject)
                 await self._surely(batch.operations, proof)
-            complete = Mutation(self.submission.change, (records.replace(stored, deployment),))
+            word = records.replace(stored, deployment)
+            complete = Mutation(self.submission.change, (word, *self.submission.taken))
             await commit(call, complete)
         except BaseException:
             with suppress(StoreError):  # else a farm does it, a minute later
                 await self._take_back(key)
             raise
 
+    def _joins(self) -> list[Group[str]]:
+        """The joins; of services that others hold, only what they bring along."""
+        held, services = self.submission.held, self.call.keys.tree(SERVICE)
+        found = []
+        for join in self.submission.joins:
+            keep = [
+                op for op in join.operations if join.subject not in held or not op.key.startswith(services)
+            ]
+            found += [Group(tuple(keep), join.subject)] if keep else []
+        return found
+
     def _joined(self, joins: list[Group[str]]) -> list[Operation]:
         """The audit record of some joins."""
-        names = {goal.service: goal.name for goal in self.submission.deployment.goals}
-        after: dict[str, Scalar] = {"services": ", ".join(names[each.subject] for each in joins)}
+        goals, held = self.submission.deployment.goals, self.submission.held
+        names = {goal.service: goal.name for goal in goals if goal.service not in held}
+        own = [names[each.subject] for each in joins if each.subject in names]
+        after: dict[str, Scalar] = {"services": ", ".join(own)}
         change = dataclasses.replace(self.submission.change, action="deployment.join", before={}, after=after)
         return [audited(self.call, change)]
 
@@ -192,16 +214,7 @@ def _join(call: Call, deployment: Deployment, aim: Aim, scene: Scene) -> tuple[O
     body = [manifests.ensure(call.keys, canonical(aim.manifest))] if aim.manifest is not None else []
     stored = scene.records.get(goal.name)
     record = stored.record if stored is not None else Service(id=goal.service, name=goal.name)
-    wanted = replace(record, deployment=deployment.id)
-    if goal.wanted is not None and goal.previous is None and not record.active:
-        wanted = replace(
-            wanted,
-            project=deployment.project,
-            mode=goal.wanted.mode,
-            labels=goal.wanted.labels,
-            port=next(iter(aim.manifest.ports), "") if aim.manifest is not None else "",
-            created=call.clock.now(),
-        )
+    wanted = joined(record, deployment, goal, aim.manifest, call.clock.now())
     if stored is None:
         return (*body, *store.create(wanted))
     ended = record.deployment and record.deployment not in scene.holding

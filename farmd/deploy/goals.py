@@ -13,11 +13,11 @@ from farmd.deploy.plan import eval_container_spec_change
 from farmd.deploy.project import ProjectPlan, Wanted
 from farmd.deploy.reader import Scene
 from farmd.kinds import KINDS
-from store.deployments import Goal
+from store.deployments import Deployment, Goal
 from store.families import owners
 from store.manifests import Manifest
 from store.ports import Ids
-from store.services import Version, reference
+from store.services import Service, Version, reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,23 @@ def aims(plan: ProjectPlan, wanted: Wanted, scene: Scene, ids: Ids, *, recreate:
         )
         found.append(Aim(goal, manifest))
     return found
+
+
+def joined(
+    service: Service, deployment: Deployment, goal: Goal, manifest: Manifest | None, now: float
+) -> Service:
+    """A service that belongs to a deployment; one that has no pods yet becomes what the goal wants."""
+    found = replace(service, deployment=deployment.id)
+    if goal.wanted is None or goal.previous is not None or service.active:
+        return found
+    return replace(
+        found,
+        project=deployment.project,
+        mode=goal.wanted.mode,
+        labels=goal.wanted.labels,
+        port=next(iter(manifest.ports), "") if manifest is not None else "",
+        created=now,
+    )
 
 
 def settings_of(aims: Sequence[Aim]) -> dict[str, list[str]]:

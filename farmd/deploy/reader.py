@@ -41,6 +41,10 @@ class Holding:
         record = self.stored.record
         return record.ask == "pause" or bool(halted(record, self.state))
 
+    def heir(self, name: str) -> str:
+        """The id of the deployment that took a service over from this one; empty: none did."""
+        return next((goal.superseded for goal in self.stored.record.goals if goal.name == name), "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
@@ -58,9 +62,12 @@ class Scene:
     holding: Mapping[str, Holding] = field(default_factory=dict)
 
     def holder(self, name: str) -> Holding | None:
-        """The deployment that holds a service."""
+        """The deployment that holds a service, or the last one that took it over from that."""
         stored = self.records.get(name)
-        return self.holding.get(stored.record.deployment) if stored is not None else None
+        held = self.holding.get(stored.record.deployment) if stored is not None else None
+        while held is not None and (heir := self.holding.get(held.heir(name))) is not None:
+            held = heir
+        return held
 
 
 async def read(call: Call, names: Collection[str], project: str = "") -> Scene:
@@ -115,9 +122,16 @@ async def services(call: Call, names: Collection[str], project: str = "") -> dic
 
 
 async def holding(call: Call, deployments: Iterable[str]) -> dict[str, Holding]:
-    """Those of these deployments that exist."""
-    found = await asyncio.gather(*(_holding(call, each) for each in sorted(deployments) if each))
-    return {each.stored.record.id: each for each in found if each is not None}
+    """Those of these deployments that exist, and those that took services over from them."""
+    known: dict[str, Holding] = {}
+    wanted = {each for each in deployments if each}
+    while wanted:
+        found = await asyncio.gather(*(_holding(call, each) for each in sorted(wanted)))
+        new = [each for each in found if each is not None]
+        known |= {each.stored.record.id: each for each in new}
+        heirs = {goal.superseded for each in new for goal in each.stored.record.goals if goal.superseded}
+        wanted = heirs - known.keys() - wanted
+    return known
 
 
 async def state_of(call: Call, ident: str) -> DeploymentState | None:

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from farmd.commands.mutation import Call, Guard, holder_told
 from farmd.commands.remains import pods_left
 from farmd.commands.specs import changed
-from farmd.deploy import owners
+from farmd.deploy import goals, owners
 from farmd.deploy.noun import owner_noun
 from farmd.deploy.sights import Reading, Sight, turned
 from farmd.farm.writer import Write
 from farmd.kinds import title
 from farmd.work.context import Context
-from store import operations
+from store import codec, operations
 from store.deployments import KIND, Deployment, DeploymentState, Goal, GoalState
 from store.entry import Stored
 from store.families import FAMILIES
@@ -57,22 +57,42 @@ async def take(context: Context, reading: Reading, sight: Sight) -> Writes | str
     """Take the owner of a service, or make it; a text says what stands in the way."""
     record, goal = reading.stored.record, sight.said
     service = await _services(context).get(goal.service)
-    if service.record.deployment != record.id:
+    joining = await _joining(context, record.id, service.record)
+    if joining is None:
         return f"service {goal.name} is held by deployment {service.record.deployment or 'none'}"
     standing = await owner(context, sight)
     available = sum(pod.available for pod in sight.pods.values())
     state = GoalState(phase="taken", started=available, since=context.clock.now())
-    writes: Writes = [noted_goal(context, record.id, goal.service, state)]
+    writes: Writes = [noted_goal(context, record.id, goal.service, state), *joining]
+    joined = goals.joined(service.record, record, goal, sight.manifest, context.clock.now())
     if sight.version is None or sight.manifest is None:
+        if joining:
+            writes.append(_services(context).replace(service, joined))
         return writes if standing is None else await _taken(context, reading, sight, standing, {}, writes)
     fields = owners.wishes(goal, sight.version, sight.manifest)
-    named = replace(service.record, active=[goal.owner], port=_port(service.record, sight.manifest))
+    named = replace(joined, active=[goal.owner], port=_port(service.record, sight.manifest))
     writes.append(_services(context).replace(service, named))
     if standing is not None:
         return await _taken(context, reading, sight, standing, fields, writes)
     new = owners.made(goal, fields, record.labels, context.clock.now())
     made = await _made(context, sight, replace(new, **owners.taken(new, record.id)))
     return made if isinstance(made, str) else writes + made
+
+
+async def _joining(context: Context, ident: str, service: Service) -> list[Operation] | None:
+    """What proves that a service is a deployment's: nothing once it has joined; before that, the records of
+    the deployments from which it was taken over. None: it is another one's.
+    """
+    holder, proof = service.deployment, list[Operation]()
+    while holder != ident:
+        key = context.keys.record(KIND, holder)
+        entry = await context.client.read(key) if holder else None
+        if entry is None:
+            return None
+        proof.append(operations.check_index(key, entry.modify_index))
+        known = codec.decode(Deployment, entry.value, entry.key).goals
+        holder = next((goal.superseded for goal in known if goal.service == service.id), "")
+    return proof
 
 
 async def _taken(
@@ -220,6 +240,19 @@ async def _removed(
 
 
 # -- the end ------------------------------------------------------------------------------------
+async def handed_over(context: Context, deployment: str, goal: Goal) -> Writes:
+    """Let a service join the deployment that took it over, unless it did; one that is gone takes nothing."""
+    services, heir = _services(context), context.keys.record(KIND, goal.superseded)
+    service = await _standing(context, services.family, goal.service)
+    if service is None or (joining := await _joining(context, deployment, service.record)) is None:
+        return []
+    entry = await context.client.read(heir)
+    if entry is None:
+        return await freed(context, deployment, goal)
+    joined = services.replace(service, replace(service.record, deployment=goal.superseded))
+    return [*joining, operations.check_index(heir, entry.modify_index), joined]
+
+
 async def freed(context: Context, deployment: str, goal: Goal) -> Writes:
     """Let go of a service that was never taken; one that was made for this deployment goes.
 
@@ -227,13 +260,13 @@ async def freed(context: Context, deployment: str, goal: Goal) -> Writes:
     """
     services = _services(context)
     service = await _standing(context, services.family, goal.service)
-    if service is None or service.record.deployment != deployment:
+    if service is None or (joining := await _joining(context, deployment, service.record)) is None:
         return []
     family, _, ident = goal.owner.partition("/")
     found = await _standing(context, family, ident)
     if found is None and service.record.version is None:
         return list(services.delete(service))
-    writes: Writes = [services.replace(service, replace(service.record, deployment=""))]
+    writes: Writes = [*joining, services.replace(service, replace(service.record, deployment=""))]
     if found is not None and found.record.managed_by.startswith(f"{KIND}/"):
         record = replace(found.record, **owners.handed_back(found.record))
         writes.append(Write.over(found.key, record, found, context.caches.tree(FAMILIES[family])))

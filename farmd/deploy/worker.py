@@ -202,10 +202,15 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
         return [own, *self.context.placement.verdicts(lost)]
 
     async def _end(self, reading: Reading, plan: Cycle) -> Outcome:
-        """Let go of the services that were not taken, then delete the record, which is gone from then on."""
+        """Let go of the services that were not taken or were taken over, then delete the record, which is
+        gone from then on.
+        """
         record, goals = reading.stored.record, reading.state.goals
-        mine = [said for said in record.goals if not said.superseded]
-        free = [said for said in mine if said.service not in goals or goals[said.service].back]
+        free = [
+            said
+            for said in record.goals
+            if said.superseded or said.service not in goals or goals[said.service].back
+        ]
         for first in range(0, len(free), FREED_AT_ONCE):
             await self._free(record, free[first : first + FREED_AT_ONCE], plan.why)
         await self.status.incidents.end_all()
@@ -222,7 +227,10 @@ class DeploymentWorker(ManagingWorker[Reading, Cycle]):
         return Outcome("done")
 
     async def _free(self, record: Deployment, goals: Sequence[Goal], why: str) -> None:
-        writes = [each for said in goals for each in await turns.freed(self.context, record.id, said)]
+        writes = []
+        for said in goals:
+            let_go = turns.handed_over if said.superseded else turns.freed
+            writes += await let_go(self.context, record.id, said)
         if writes:
             audit = self.audit("deployment.free", why, name=record.name)
             await self.writer.commit(*self.stands(), *writes, audit)

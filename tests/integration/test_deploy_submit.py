@@ -249,8 +249,40 @@ def test_a_draft_that_cannot_be_completed_is_taken_back(farmctl: Farmctl, tmp_pa
     assert actions(farmctl)[0] == "deployment.abandoned"
 
 
-def many(count: int) -> str:
-    image = f"x@sha256:{'3' * 64}"
+def test_more_services_than_fit_into_one_transaction_are_taken_over_at_once(
+    farmctl: Farmctl, tmp_path: Path
+) -> None:
+    first = submit(farmctl, file(tmp_path, many(120)))
+    joined = services(farmctl)
+    farmctl.ok("deployment", "pause", first.name)
+    farmctl.ok("deploy", "-f", file(tmp_path, many(150, "4")), "-y", "--no-wait")
+    by_id = {each.id: each for each in kept(farmctl, "deployments", Deployment)}
+    (new,) = by_id.keys() - {first.id}
+    assert not by_id[new].draft
+    assert {goal.superseded for goal in by_id[first.id].goals} == {new}
+    holders = {name: each.deployment for name, each in services(farmctl).items()}
+    assert holders == {name: first.id if name in joined else new for name in holders}
+    assert len(holders) == 150
+    manifests = {goal.wanted.manifest for goal in by_id[new].goals if goal.wanted}
+    assert manifests <= dict(kept(farmctl, "manifests", None)).keys()
+    third = farmctl("deploy", "-f", file(tmp_path, many(1)), "-y", "--no-wait")
+    assert (third.code, f"is changed by deployment {new[:8]}" in third.err) == (5, True), third.err
+
+
+def test_a_take_over_that_cannot_be_completed_takes_nothing(farmctl: Farmctl, tmp_path: Path) -> None:
+    first = submit(farmctl, file(tmp_path, many(120)))
+    farmctl.ok("deployment", "pause", first.name)
+    before = services(farmctl)
+    write(farmctl, Keys(farmctl.prefix).name("services", "s140"), "feedfeedfeedfeed")
+    found = farmctl("deploy", "-f", file(tmp_path, many(150, "4")), "-y", "--no-wait")
+    assert found.code == 5
+    assert services(farmctl) == before
+    (record,) = kept(farmctl, "deployments", Deployment)
+    assert {goal.superseded for goal in record.goals} == {""}
+
+
+def many(count: int, version: str = "3") -> str:
+    image = f"x@sha256:{version * 64}"
     return "---\n".join(
         f"kind: service\nname: s{number}\ncontainer: {{image: '{image}'}}\n" for number in range(count)
     )

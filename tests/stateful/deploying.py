@@ -90,9 +90,12 @@ class Deploying:
 
     def supersede(self, first: str, second: str) -> None:
         """Let the second deployment have the services of the first one."""
-        found = self.record(first)
+        found, heir = self.record(first), self.record(second)
         assert found is not None
-        self.say(first, goals=[replace(goal, superseded=second) for goal in found.goals])
+        assert heir is not None
+        names = {goal.name for goal in heir.goals}
+        goals = [replace(goal, superseded=second) if goal.name in names else goal for goal in found.goals]
+        self.say(first, goals=goals)
 
     def break_(self, *images: ServiceSpec, lives: float = 0.2) -> None:
         """Pods of these services end soon after each start, on every machine."""

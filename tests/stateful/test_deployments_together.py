@@ -134,6 +134,54 @@ def test_a_deployment_takes_services_over_from_one_that_waits(standing: Deployin
     standing.whole(spec(image=SECOND))
 
 
+def not_joined(deploying: Deploying, first: str, second: str, name: str = "web") -> None:
+    """The second deployment has a service, which still names the first one."""
+    record = msgspec.structs.replace(deploying.service(name), deployment=first)
+    deploying.scene.put(KEYS.record("services", record.id), codec.encode(record))
+    deploying.supersede(first, second)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_service_that_was_taken_over_joins_when_it_is_taken(standing: Deploying, goes_on: bool) -> None:
+    bad = spec(image=BAD, update={"on_failure": "pause"})
+    standing.break_(bad)
+    first = standing.deploy(bad, *([spec("db", SECOND, replicas=1)] if goes_on else []))
+    standing.until(lambda: standing.state(first).halted)
+    second = standing.deploy(spec(image=SECOND))
+    not_joined(standing, first, second)
+    standing.until(lambda: standing.endings(second))
+    if goes_on:
+        standing.say(first, ask="rollback")
+    standing.ended(first, "reverted")
+    assert standing.endings(second) == ["deployment.done"]
+    standing.whole(spec(image=SECOND))
+
+
+def test_a_service_that_was_taken_over_twice_joins_the_last_one(standing: Deploying) -> None:
+    bad = spec(image=BAD, update={"on_failure": "pause"})
+    standing.break_(bad)
+    first = standing.deploy(bad)
+    standing.until(lambda: standing.state(first).halted)
+    second, third = standing.deploy(spec(image=BAD)), standing.deploy(spec(image=SECOND))
+    standing.supersede(second, third)
+    not_joined(standing, first, second)
+    standing.until(lambda: standing.endings(first) and standing.endings(second))
+    standing.ended(third)
+    standing.whole(spec(image=SECOND))
+
+
+def test_a_service_that_was_taken_over_and_never_joined_is_free_in_the_end(standing: Deploying) -> None:
+    bad = spec(image=BAD, update={"on_failure": "pause"})
+    standing.break_(bad)
+    first = standing.deploy(bad)
+    standing.until(lambda: standing.state(first).halted)
+    second = standing.deploy(spec(image=SECOND), fingerprint="of another world")
+    not_joined(standing, first, second)
+    standing.until(lambda: standing.endings(second))
+    standing.ended(first, "reverted")
+    assert standing.endings(second) == ["deployment.stale"]
+
+
 def test_a_service_that_was_taken_over_is_nobodys_when_its_new_deployment_never_began(
     standing: Deploying,
 ) -> None:
