@@ -36,11 +36,13 @@ def project_of(
             raise InputInvalid(f"deploy: found no service {unknown[0]!r}{nearest(unknown[0], sorted(own))}")
         chosen = {each: own[each] for each in services or own}
         return Project(name=name, services=chosen), lambda: frozenset(own)
-    env = variables(os.environ, Path(files[0]).parent, text)
+    unset = list[str]()
+    env = variables(os.environ, Path(files[0]).parent, text, unset.extend)
     active = profiles or tuple(filter(None, env.get("COMPOSE_PROFILES", "").split(",")))
     loaded = partial(read, files, Disk(text), env, name=name)
     project = loaded(profiles=active, services=services)
     if services:  # who deploys one of them moves it to no other machine
         whole = loaded(profiles=active)
         project = replace(project, together=project.together or whole.together)
+    project = replace(project, warnings=(*unset, *project.warnings))
     return project, lambda: frozenset(loaded(profiles=("*",)).services)

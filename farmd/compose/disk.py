@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farmd.compose.env_file import read_into
+from farmd.compose.interpolation import warnings
 from store.errors import InputInvalid
 
 NAMES = ("compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml")
@@ -57,11 +58,16 @@ def _first(folder: Path, names: Sequence[str]) -> list[str]:
     return [str(folder / name) for name in names if (folder / name).is_file()][:1]
 
 
-def variables(env: Mapping[str, str], folder: Path, text: Callable[[str], str]) -> dict[str, str]:
-    """The caller's variables over those of ``.env`` in the folder."""
+def variables(
+    env: Mapping[str, str],
+    folder: Path,
+    text: Callable[[str], str],
+    warn: Callable[[Sequence[str]], None] = lambda _: None,
+) -> dict[str, str]:
+    """The caller's variables over those of ``.env`` in the folder; ``warn`` of those that have no value."""
     path = folder / ".env"
     if env.get("COMPOSE_DISABLE_ENV_FILE", "").lower() in ("1", "true") or not path.is_file():
         return dict(env)
     found: dict[str, str] = {}
-    read_into(found, text(str(path)), str(path), env)
+    warn(warnings(read_into(found, text(str(path)), str(path), env)))
     return found | dict(env)

@@ -24,10 +24,10 @@ _ESCAPE = re.compile(r'\\(0[0-7]{3}|[abfnrtv$"\\])')
 _ESCAPES = dict(zip('abfnrtv$"\\', (*"\a\b\f\n\r\t\v", "$$", '"', "\\"), strict=True))
 
 
-def read_into(found: dict[str, str], text: str, source: str, given: Mapping[str, str]) -> set[str]:
+def read_into(found: dict[str, str], text: str, source: str, given: Mapping[str, str]) -> dict[str, str]:
     """Add the variables of a file to those of the files before; ``given`` are the caller's.
 
-    Returns the names that stand in its values and have no value.
+    Returns the names that stand in its values and have no value, each with its place.
 
     Raises:
         InputInvalid: naming the line that cannot be read.

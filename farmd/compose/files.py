@@ -14,6 +14,7 @@ from typing import TypeVar
 from farmd.compose import schema
 from farmd.compose.env_file import read_into, read_raw_into
 from farmd.compose.errors import refuse
+from farmd.compose.interpolation import warnings
 from farmd.compose.scalars import word
 from farmd.compose.sources import Files
 from farmd.deploy.model import ConfigSpec, FileMount
@@ -67,8 +68,7 @@ def _read_env_file(
     elif file.format:
         refuse(f"{where}.format", file.format, "raw, or none")
     else:
-        unset = sorted(read_into(found, text, source, given))
-        around.warnings.extend(f"{source}: variable {name} is not set, so it is empty" for name in unset)
+        around.warnings.extend(warnings(read_into(found, text, source, given)))
 
 
 def configs_of(

@@ -23,11 +23,13 @@ class TemplateInvalid(InputInvalid):
 
 
 class Interpolation:
-    """Replaces variables; ``unset`` collects the names that had no value and no default."""
+    """Replaces variables; ``unset`` collects the names that had no value and no default, and the first path
+    where each of them stands.
+    """
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
-        self.unset: set[str] = set()
+        self.unset: dict[str, str] = {}
 
     def document(self, value: Any, path: str) -> Any:
         """The same document with the variables of its values replaced.
@@ -65,7 +67,7 @@ class Interpolation:
         if name is None:
             raise _invalid(template, path)
         if not braced:
-            return self._value(name[0]), name.end()
+            return self._value(name[0], path), name.end()
         end = _closing(template, name.end(), path)
         if end < 0:
             raise _invalid(template, path)
@@ -74,7 +76,7 @@ class Interpolation:
         if operator is None:
             if rest:
                 raise _invalid(template, path)
-            return self._value(name[0]), end + 1
+            return self._value(name[0], path), end + 1
         return self._chosen(name[0], operator[0], rest[operator.end() :], path), end + 1
 
     def _chosen(self, name: str, operator: str, word: str, path: str) -> str:
@@ -89,10 +91,15 @@ class Interpolation:
             raise InputInvalid(f"{path}: variable {name} has no value{': ' if why else ''}{why}", field=path)
         return self.text(word, path)
 
-    def _value(self, name: str) -> str:
+    def _value(self, name: str, path: str) -> str:
         if name not in self._env:
-            self.unset.add(name)
+            self.unset.setdefault(name, path)
         return self._env.get(name, "")
+
+
+def warnings(unset: Mapping[str, str]) -> list[str]:
+    """One line for each variable that had no value, with its place."""
+    return [f"{where}: variable {name} is not set, so it is empty" for name, where in unset.items()]
 
 
 def _closing(template: str, at: int, path: str) -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import os.path
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -17,9 +18,9 @@ import yaml
 
 from farmd.commands import documents, scalars
 from farmd.compose.forms import long
-from farmd.compose.interpolation import Interpolation
+from farmd.compose.interpolation import Interpolation, warnings
 from farmd.compose.merge import Override, Reset, merged, normal, settled
-from farmd.compose.sources import Files, placed
+from farmd.compose.sources import Bases, Files, placed, places
 from farmd.compose.verdicts import judge
 from store.errors import InputInvalid
 from store.mistakes import nearest, shown
@@ -31,10 +32,13 @@ LONGEST_CHAIN = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """One document for all files, and what people should know of it. ``folder``: of the first file."""
+    """One document for all files, and what people should know of it. ``folder``: of the first file.
+    ``bases``: what its services extend.
+    """
 
     document: Document
     folder: str
+    bases: Bases
     warnings: tuple[str, ...] = ()
 
 
@@ -67,11 +71,13 @@ _Loader.add_constructor("!override", _Loader.construct_override)
 
 @dataclass(slots=True)
 class _Loading:
-    """One load, with what it has read so far."""
+    """One load, with what it has read so far. ``unset``: variables without a value, with their places."""
 
     files: Files
-    interpolation: Interpolation
+    env: Mapping[str, str]
     read: dict[str, Document] = field(default_factory=dict)
+    bases: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    unset: dict[str, str] = field(default_factory=dict)
 
     def document(self, path: str) -> Document:
         """One file, interpolated, with its services extended."""
@@ -83,15 +89,17 @@ class _Loading:
     def raw(self, path: str) -> Document:
         """One file, interpolated."""
         if path not in self.read:
-            parsed = documents.parse(self.files.read(path), path, _Loader)
-            try:
-                result: Any = {}
+            text, interpolation = self.files.read(path), Interpolation(self.env)
+            parsed = documents.parse(text, path, _Loader)
+            result: Any = {}
+            with self._placing(path):
                 for _, each in parsed:
                     _check_mapping(each)
                     _check_keys(each)
-                    result = merged(result, self.interpolation.document(each, ""))
-            except InputInvalid as error:
-                raise placed(error, [path], self.files) from error
+                    result = merged(result, interpolation.document(each, ""))
+            if unset := interpolation.unset:
+                found = zip(unset, places(unset.values(), path, text), strict=True)
+                self.unset = dict(found) | self.unset
             self.read[path] = result
         return self.read[path]
 
@@ -101,21 +109,31 @@ class _Loading:
         if not isinstance(service, dict) or "extends" not in service:
             return service
         way = (*way, (path, name))
-        try:
+        with self._placing(path):
             file, base_name = _base(service["extends"], way)
             source = os.path.normpath(PurePath(path).parent / file) if file else path
             _check_way(way, (source, base_name))
-            known = _services(self.raw(source))
+            if file and not self.files.exists(source):
+                raise InputInvalid(f"services.{name}.extends: found no file {source}")
+        known = _services(self.raw(source))
+        with self._placing(path):
             if base_name not in known:
                 near = nearest(base_name, sorted(known)) if known else ", which has no services"
                 raise InputInvalid(f"services.{name}.extends: found service {base_name!r} of {source}{near}")
-        except InputInvalid as error:
-            raise placed(error, [path], self.files) from error
+        self.bases.setdefault(way[0][1], []).append((source, base_name))
         base = self.extended(source, base_name, way)
         if file:
             base = _moved(base, PurePath(file).parent)
         own = {key: value for key, value in service.items() if key != "extends"}
         return merged(base, own, ("services", name))
+
+    @contextmanager
+    def _placing(self, path: str) -> Iterator[None]:
+        """Let errors name the line of their key in a file."""
+        try:
+            yield
+        except InputInvalid as error:
+            raise placed(error, [path], self.files) from error
 
 
 def load(paths: Sequence[str], files: Files, env: Mapping[str, str]) -> Loaded:
@@ -124,7 +142,7 @@ def load(paths: Sequence[str], files: Files, env: Mapping[str, str]) -> Loaded:
     Raises:
         InputInvalid: naming the file or the field.
     """
-    loading = _Loading(files, Interpolation(env))
+    loading = _Loading(files, env)
     parts = [loading.document(os.path.normpath(path)) for path in paths]
     try:
         result: Any = {}
@@ -132,12 +150,12 @@ def load(paths: Sequence[str], files: Files, env: Mapping[str, str]) -> Loaded:
             result = merged(result, document)
         told, result = judge(long(settled(result)))
     except InputInvalid as error:
-        raise placed(error, paths, files) from error
-    unset = [f"variable {name} is not set, so it is empty" for name in sorted(loading.interpolation.unset)]
+        raise placed(error, paths, files, loading.bases) from error
     return Loaded(
         document=result,
         folder=str(PurePath(paths[0]).parent),
-        warnings=(*unset, *told),
+        bases=loading.bases,
+        warnings=(*warnings(loading.unset), *told),
     )
 
 

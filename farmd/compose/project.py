@@ -73,7 +73,7 @@ def read(
     try:
         return _project(loaded, files, env, name, profiles, services)
     except InputInvalid as error:
-        raise placed(error, paths, files) from error
+        raise placed(error, paths, files, loaded.bases) from error
 
 
 def _project(

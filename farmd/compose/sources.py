@@ -6,7 +6,7 @@ error to tell, by the path of the key with which its message begins.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import yaml
@@ -29,27 +29,50 @@ class Files(Protocol):
         """Whether there is such a file."""
 
 
-def placed(error: InputInvalid, paths: Sequence[str], files: Files) -> InputInvalid:
+Bases = Mapping[str, Sequence[tuple[str, str]]]
+"""For services the file and the name of each service that they extend, the nearest one first."""
+
+
+def placed(
+    error: InputInvalid, paths: Sequence[str], files: Files, bases: Bases | None = None
+) -> InputInvalid:
     """The same error, which begins with the file that has the key, and with the key's line.
 
-    Of several files it is the last one that has the most of the key's path; the first one if none has any.
+    Of several files it is the last one that has the most of the key's path, those of services that are
+    extended before all others; the first one if none has any.
     """
     *parts, _ = error.message.split(": ")
-    plain = [part for part in parts[:2] if " " not in part]
-    where, best = paths[0], (0, 0)
-    for path in paths:
-        depth, line = _found(".".join(plain), files.read(path))
-        if depth >= max(1, best[0]):
-            where, best = f"{path}: line {line}", (depth, line)
+    key = ".".join(part for part in parts[:2] if " " not in part)
+    where, least = paths[0], len(key)
+    for path, here in [*_extended(key, bases or {}), *((path, key) for path in paths)]:
+        depth, line = _found(here, _roots(files.read(path)))
+        if depth and len(here) - depth <= least:
+            where, least = f"{path}: line {line}", len(here) - depth
     return InputInvalid(f"{where}: {error.message}", **error.fields)
 
 
-def _found(path: str, text: str) -> tuple[int, int]:
-    """How much of a path a text has, and the line of that."""
-    found = (0, 0)
-    for root in yaml.compose_all(text, documents.Loader):
-        found = max(found, _deepest(path, root))
-    return found
+def places(keys: Iterable[str], path: str, text: str) -> list[str]:
+    """``<path>: line <n>: <key>`` for keys of a file."""
+    roots = _roots(text)
+    return [f"{path}: line {_found(key, roots)[1]}: {key}" for key in keys]
+
+
+def _extended(key: str, bases: Bases) -> list[tuple[str, str]]:
+    """Where a key of a service may stand in those that it extends, the farthest one first."""
+    for service, known in bases.items():
+        own = f"services.{service}"
+        if _begins(key, own):
+            return [(path, f"services.{name}{key.removeprefix(own)}") for path, name in reversed(known)]
+    return []
+
+
+def _roots(text: str) -> list[yaml.Node | None]:
+    return list(yaml.compose_all(text, documents.Loader))
+
+
+def _found(path: str, roots: Iterable[yaml.Node | None]) -> tuple[int, int]:
+    """How much of a path some documents have, and the line of that."""
+    return max((_deepest(path, root) for root in roots), default=(0, 0))
 
 
 def _deepest(path: str, root: yaml.Node | None) -> tuple[int, int]:

@@ -163,14 +163,15 @@ def test_one_service_of_a_project_that_stands_together_stays_with_the_others(
 
 
 def test_variables_of_the_folder_and_warnings(farmctl: Farmctl, tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("TAG=7\n")
+    (tmp_path / ".env").write_text("TAG=7\nMORE=$NOT\n")
     path = file(tmp_path, "services: {web: {image: 'x:${TAG}', container_name: y, hostname: '${NONE}'}}")
     found = farmctl.ok("deploy", "--dry-run", "-f", path, "-p", "blog")
     assert found.out.splitlines()[:2] == [
         "project blog: 1 service on 3 machines", "+ create service web (1)  x:7",
     ]  # fmt: skip
     assert found.err.splitlines() == [
-        "warning: variable NONE is not set, so it is empty",
+        f"warning: {tmp_path}/.env: line 2: variable NOT is not set, so it is empty",
+        f"warning: {path}: line 1: services.web.hostname: variable NONE is not set, so it is empty",
         "warning: services.web.container_name is ignored: pods are named after their service",
         unpinned("x:7"),
     ]

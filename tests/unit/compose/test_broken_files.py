@@ -70,7 +70,10 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
     "extends circle": ("services: {a: {extends: b}, b: {extends: a}}", "goes in a circle: a -> b -> a"),
     "extends nothing": ("services: {a: {extends: webb}, web: {image: x}}", "did you mean 'web'?"),
     "extends a list": ("services: {a: {extends: [b]}}", "services.a.extends: found a list"),
-    "extends file": ("services: {a: {extends: {file: none.yaml, service: b}}}", "none.yaml: no such file"),
+    "extends file": (
+        "services: {a: {extends: {file: none.yaml, service: b}}}",
+        "line 1: services.a.extends: found no file shop/none.yaml",
+    ),
     "empty config": ("services: {a: {image: x, configs: [c]}}\nconfigs: {c: }", "expected file, content or"),
     "config file": ("services: {a: {image: x, configs: [c]}}\nconfigs: {c: {file: f}}", "no such file"),
     "config variable": (

@@ -138,7 +138,7 @@ def test_files_lie_under_the_environment_and_know_it_and_the_files_before() -> N
 
 def test_a_variable_of_a_file_that_has_no_value_is_warned_of() -> None:
     found = project("services: {a: {image: x, env_file: a.env}}", files={"a.env": "A=$NONE"})
-    assert found.warnings == ("shop/a.env: variable NONE is not set, so it is empty",)
+    assert found.warnings == ("shop/a.env: line 1: variable NONE is not set, so it is empty",)
 
 
 def test_another_format_is_refused() -> None:

@@ -78,7 +78,7 @@ def test_a_variable_that_must_have_a_value_is_refused_in_the_words_of_its_file(
 def test_keys_and_numbers_stay_and_unset_variables_are_named() -> None:
     interpolation = Interpolation(ENV)
     assert interpolation.document({"$A": [1, True, None, "$A$NONE"]}, "") == {"$A": [1, True, None, "a"]}
-    assert interpolation.unset == {"NONE"}
+    assert interpolation.unset.keys() == {"NONE"}
 
 
 @given(st.text(alphabet="$${}A:-?+ b"))

@@ -506,6 +506,38 @@ def test_a_prefix_keeps_the_services_of_two_projects_apart() -> None:
     assert found.services["blog-a"].container.networks == {"shop_default": ["a"]}
 
 
+FAR = "services:\n  web:\n    extends: {file: lib/common.yaml, service: far}\n    command: [y]\n"
+
+
+def test_an_unset_variable_is_warned_of_in_the_file_that_names_it() -> None:
+    found = project(FAR, files={"lib/common.yaml": "services:\n  far:\n    image: x\n    user: $ID\n"})
+    assert found.warnings == (
+        "shop/lib/common.yaml: line 4: services.far.user: variable ID is not set, so it is empty",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "services:\n  far:\n    image: x\n    ports: ['80:x']\n",
+            "line 4: services.web.ports[0].target: found 'x'",
+        ),
+        ("services:\n  far:\n    image: x\n    bogus: 1\n", "line 4: services.web.bogus: unknown key"),
+        ("services:\n  far:\n    image: [\n", "not YAML: "),
+        ("services:\n  far:\n    image: ${A:?}\n", "line 3: services.far.image: variable A has no value"),
+    ],
+)
+def test_an_error_in_an_extended_service_names_the_file_and_the_line_that_have_it(
+    text: str, message: str
+) -> None:
+    with pytest.raises(InputInvalid) as refused:
+        project(FAR, files={"lib/common.yaml": text})
+    assert refused.value.message.startswith(f"shop/lib/common.yaml: {message}")
+
+
 def test_unset_variables_are_warned_of_once() -> None:
     found = project("services: {a: {image: 'x:${TAG}1', hostname: 'h${TAG}'}}")
-    assert found.warnings == ("variable TAG is not set, so it is empty",)
+    assert found.warnings == (
+        "shop/0.yaml: line 1: services.a.image: variable TAG is not set, so it is empty",
+    )
