@@ -22,7 +22,8 @@ Place = tuple[str, str]
 class Obedient:
     """All agents of a cluster. ``sick`` nodes' pods fail their check, ``deaf`` agents act on nothing new.
 
-    Pods of a manifest whose digest is ``broken`` fail on every node.
+    Pods of a manifest whose digest is ``broken`` fail on every node. While ``pulling`` says how far they are,
+    agents start nothing new.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -31,6 +32,7 @@ class Obedient:
         self.sick: set[str] = set()
         self.deaf: set[str] = set()
         self.broken: set[str] = set()
+        self.pulling = ""
         self.sick_since = 0.0
 
     async def run(self) -> None:
@@ -49,6 +51,12 @@ class Obedient:
             if place[0] in self.deaf or self._written.get(place) == (entry.modify_index, state):
                 continue
             since = self.sick_since or CLOCK.now()
+            if self.pulling:
+                pulls = Reality(
+                    manifest=intent.manifest, owner=intent.owner, phase="starting", preparing=self.pulling
+                )
+                await client.put(keys.reality(*place), codec.encode(pulls))
+                continue
             reality = Reality(
                 manifest=intent.manifest,
                 owner=intent.owner,

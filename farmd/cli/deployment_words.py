@@ -16,6 +16,7 @@ from farmd.cli.tables import clean
 from farmd.commands.folding import fitting
 from farmd.deploy import asked, view
 from farmd.deploy.noun import DEPLOYMENT
+from farmd.deploy.pulls import Pulls
 from farmd.overview import Row
 from store.deployments import KIND, Deployment
 from store.times import plain
@@ -34,7 +35,8 @@ async def status(invocation: Invocation, name: str) -> None:
         click.echo(f"deployment/{row.record.name}")
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-        for line in fitting(view.lines(row.record, row.status, row.state, row.reason), width):
+        doing = await Pulls(invocation.call).of(row.record, row.status)
+        for line in fitting(view.lines(row.record, row.status, row.state, row.reason, doing), width):
             click.echo(clean(line))
 
 

@@ -29,7 +29,7 @@ def pod_table(rows: Sequence[PodRow], broken: Sequence[str], now: float, *, same
         Column("PID", lambda row: str(row.pid or ""), wide=True),
         Column("MANIFEST", lambda row: row.manifest[:12], wide=True),
         Column("LABELS", lambda row: pairs(row.labels), wide=True),
-        Column("REASON", lambda row: "" if row.healthy else row.reason),
+        Column("REASON", lambda row: row.preparing or ("" if row.healthy else row.reason)),
     )
     return Table(
         kind="Pod",

@@ -7,17 +7,27 @@ from collections.abc import Mapping
 from store.deployments import Deployment, DeploymentStatus, Goal, ServiceProgress, reasons
 
 
-def services(record: Deployment, status: DeploymentStatus | None) -> dict[str, str]:
-    """What is told of each service of a deployment, by name."""
+def services(
+    record: Deployment, status: DeploymentStatus | None, doing: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """What is told of each service of a deployment, by name; ``doing`` is what machines do for it now."""
     known: Mapping[str, ServiceProgress] = (
         {each.name: each for each in status.services} if status is not None else {}
     )
-    return {goal.name: told(goal, known.get(goal.name)) for goal in record.goals}
+    now = doing or {}
+    return {goal.name: told(goal, known.get(goal.name), now.get(goal.name, "")) for goal in record.goals}
 
 
-def lines(record: Deployment, status: DeploymentStatus | None, state: str, reason: str) -> list[str]:
+def lines(
+    record: Deployment,
+    status: DeploymentStatus | None,
+    state: str,
+    reason: str,
+    doing: Mapping[str, str] | None = None,
+) -> list[str]:
     """One line for itself, one a service, and what the whole waits for."""
-    told = drawn(record, services(record, status), status.progress if status is not None else state)
+    found = services(record, status, doing)
+    told = drawn(record, found, status.progress if status is not None else state)
     why = besides(status, reason)
     return [*told, f"  {why}"] if why else told
 
@@ -47,12 +57,14 @@ def done(goal: Goal, last: str) -> str:
     return f"{goal.wanted.replicas}/{goal.wanted.replicas} healthy"
 
 
-def told(goal: Goal, progress: ServiceProgress | None) -> str:
-    """How far a service is."""
+def told(goal: Goal, progress: ServiceProgress | None, doing: str = "") -> str:
+    """How far a service is; what machines do for it says more than that it waits for its pods."""
     if goal.superseded:
         return "taken over by another deployment"
     if progress is None:
         return "waiting"
+    if doing and not progress.back:
+        return f"{_state(goal, progress)}; {doing}"
     reason = f": {progress.reason}" if progress.reason else ""
     return f"{_state(goal, progress)}{reason}"
 

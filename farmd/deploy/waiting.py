@@ -11,6 +11,7 @@ from farmd.commands.mutation import Call, Change
 from farmd.commands.waiting import Look, Report
 from farmd.deploy import view
 from farmd.deploy.noun import DEPLOYMENT
+from farmd.deploy.pulls import Pulls
 from farmd.deploy.reader import state_of
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.audit import Audit, AuditReader, Filter
@@ -52,7 +53,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
         EndedOtherwise: it ended in another way, or waits for a person after a failure.
         WaitTimeout: it is not over; it goes on.
     """
-    began, last = call.clock.now(), Sight({})
+    began, last, pulls = call.clock.now(), Sight({}), Pulls(call)
 
     def show(now: Sight) -> None:
         nonlocal last
@@ -71,7 +72,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
     def settled(now: Sight, _: float) -> bool:
         return now.over or bool(now.halted)
 
-    found = await waiting.until(call, lambda: _sight(call, change), settled, late, timeout, show)
+    found = await waiting.until(call, lambda: _sight(call, change, pulls), settled, late, timeout, show)
     if found.halted:
         raise EndedOtherwise(
             f"deployment {change.name!r} waits for a person: {found.halted}",
@@ -107,18 +108,20 @@ async def ended(call: Call, ident: str, since: float = 0.0) -> Audit:
     raise NotFound(f"deployment {ident!r} is gone, and the audit log does not know its end", id=ident)
 
 
-async def _sight(call: Call, change: Change) -> Sight:
+async def _sight(call: Call, change: Change, pulls: Pulls) -> Sight:
     try:
         records = DEPLOYMENT.records(call.client, call.keys)
         row: overview.Row[Deployment] = await overview.row(call.client, call.keys, records, change.id)
     except NotFound:
         return Sight({}, over=True)
-    told = view.lines(row.record, row.status, row.state, row.reason)
+    doing = await pulls.of(row.record, row.status)
+    told = view.lines(row.record, row.status, row.state, row.reason, doing)
     state = await state_of(call, change.id)
     why = halted(row.record, state)
     failed = state.failed if state is not None and why else ""
     reason = view.besides(row.status, row.reason)
-    services = view.services(row.record, row.status)
+    # In a pipe each other text is a line of its own, so amounts are shown on a terminal alone.
+    services = view.services(row.record, row.status, await pulls.of(row.record, row.status, exact=False))
     return Sight(services, row.record, reason, halted=why, failed=failed, lines=tuple(told))
 
 

@@ -228,6 +228,19 @@ async def test_a_terminal_that_is_closed_ends_the_wait_alone(shop: Shop) -> None
     assert (await shop.services())["web"].revision == 1
 
 
+async def test_who_waits_sees_how_far_images_are(shop: Shop) -> None:
+    shop.agents.pulling = "pulling web@sha256:111: 48 of 120 MB"
+    shop.web("1")
+    told = "m1 pulling 48 of 120 MB, m2 pulling 48 of 120 MB"
+    words = ("deploy", "-f", str(shop.file))
+    result = await asyncio.to_thread(lambda: shop.farmctl.on_terminal(*words, answer="y\n", until="120 MB"))
+    assert f"web  0/2 healthy; {told[:10]}" in result.out, result.out
+    (deployment,) = await shop.deployments()
+    assert f"; {told}" in (await shop.run("deployment", "status", deployment.name)).out
+    assert "48 of 120 MB" in (await shop.run("service", "pods", "web")).out
+    shop.agents.pulling = ""
+
+
 async def test_a_deployed_service_goes_with_its_pods(shop: Shop) -> None:
     shop.web("1")
     await shop.deploy()

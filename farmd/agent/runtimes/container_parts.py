@@ -12,7 +12,7 @@ from farmd.agent.runtimes.engine import Engine, EngineRefused
 from store.manifests import Manifest
 from store.ports import Clock, Recorder
 
-TELL_SECONDS = 10.0
+TELL_SECONDS = 5.0
 """A reality is written each time, so not more often."""
 
 
