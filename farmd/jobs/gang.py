@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from farmd.jobs.names import gen_owner_reference
+from farmd.jobs.names import gen_owner_reference, job_selector
 from farmd.jobs.objects import Budget, Owned
 from farmd.jobs.ports import BudgetControl, ControllerInterface
 
@@ -39,7 +39,7 @@ async def delete_pdb(control: BudgetControl, job: Owned) -> None:
 def budget_body(controller: ControllerInterface, job: Owned, min_available: int) -> dict[str, Any]:
     """The budget that keeps that many members of a job; it selects them by the job's name alone."""
     owner = gen_owner_reference(controller, job)
-    selector = {controller.get_job_name_label_key(): job.metadata.name.replace("/", "-")}
+    selector = job_selector(controller, job.metadata.name)
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

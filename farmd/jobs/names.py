@@ -22,8 +22,13 @@ def gen_labels(controller: ControllerInterface, job_name: str) -> dict[str, str]
     """The labels that all objects of a job bear: the selector of its members."""
     return {
         controller.get_group_name_label_key(): controller.get_group_name_label_value(),
-        controller.get_job_name_label_key(): job_name.replace("/", "-"),
+        **job_selector(controller, job_name),
     }
+
+
+def job_selector(controller: ControllerInterface, job_name: str) -> dict[str, str]:
+    """What selects the pods of a job by its name alone."""
+    return {controller.get_job_name_label_key(): job_name.replace("/", "-")}
 
 
 def slot_labels(controller: ControllerInterface, job_name: str, slot: Slot) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""Schedulers of gangs, as data: one file a flavour."""
