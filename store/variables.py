@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 PREFIX = "FARMD_"
 NODE, INSTANCE = "FARMD_NODE", "FARMD_INSTANCE"
 RESULT, PEERS_FILE, HOSTFILE = "FARMD_RESULT", "FARMD_PEERS_FILE", "FARMD_HOSTFILE"
-MEMBER = frozenset(
-    f"FARMD_{name}"
-    for name in ("JOB", "TYPE", "INDEX", "RANK", "WORLD_SIZE", "ATTEMPT", "MASTER_ADDRESS", "MASTER_PORT")
-)
+MASTER_ADDRESS, MASTER_PORT = "FARMD_MASTER_ADDRESS", "FARMD_MASTER_PORT"
+MEMBER = frozenset(f"FARMD_{name}" for name in ("JOB", "TYPE", "INDEX", "RANK", "WORLD_SIZE", "ATTEMPT"))
 """What the intent of a job's member sets."""
+GANG = frozenset({MASTER_ADDRESS, MASTER_PORT})
+"""What it sets besides, if the members start together."""
 PEERS = frozenset({PEERS_FILE, HOSTFILE})
 """What the agent sets besides, if the members know one another."""
 
@@ -38,7 +38,7 @@ def port_variable(name: str) -> str:
 
 def of_workloads(name: str) -> bool:
     """Whether a workload may find this variable in its environment."""
-    return name in MEMBER or _AGENTS.fullmatch(name) is not None
+    return name in MEMBER | GANG or _AGENTS.fullmatch(name) is not None
 
 
 def refused(given: Mapping[str, str]) -> str:

@@ -42,6 +42,7 @@ class JobFleet:
         self.rule: Callable[[str], int | Exit | None] = lambda _: None
         self.ran: list[str] = []
         self.deaf: set[str] = set()
+        self._ports: dict[Place, int] = {}
         self._said: dict[Place, tuple[Intent, int, str]] = {}
 
     async def arrive(self, *names: str, **fields: Any) -> None:
@@ -83,6 +84,11 @@ class JobFleet:
             KEYS.intent_parts(each.key): (codec.decode(Intent, each.value, each.key), each.modify_index)
             for each in entries
         }
+
+    async def realities(self) -> dict[str, Reality]:
+        """What agents say, by instance."""
+        found = await self.records(KEYS.tree("reality"), Reality)
+        return {KEYS.reality_parts(key)[1]: said for key, said in found.items()}
 
     def runs(self, job: Job) -> list[str]:
         """The members that ran, each as ``type/index~attempt``, in the order of their starts."""
@@ -143,7 +149,7 @@ class JobFleet:
             phase=phase,  # type: ignore[arg-type]
             started=now,
             intent=index,
-            ports={"job": 20_000 + len(self._said)},
+            ports={"job": self._ports.setdefault(place, 20_000 + len(self._ports))},
             exits=exits,
             health=Health("passing" if good else "critical", now),
         )

@@ -2,7 +2,8 @@
 
 The ports of all are known by then, so the first slot's address, and with ``peers`` the addresses of all, are
 the same for every member. What must never break: the released ones are never told otherwise. A farm that
-takes over in the middle finishes with the document that the released ones bear.
+takes over in the middle finishes with the document that the released ones bear. A member that comes again
+alone is told what the others were, except where the first slot itself comes again.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from store.intent import Intent
 from store.jobs import Job
 from store.manifests import digest
 from store.reality import Glance
+from store.variables import GANG, MASTER_ADDRESS, MASTER_PORT
 
-ADDRESS, PORT = "FARMD_MASTER_ADDRESS", "FARMD_MASTER_PORT"
 MAIN_PORT = "job"
 
 Host = Callable[[str], str]
@@ -47,21 +48,34 @@ def release(reading: Reading, plan: Plan, host: Host) -> Release | None:
     if not plan.release:
         return None
     job = reading.stored.record
-    attempts = {member.attempt for member in plan.release}
-    for member in reading.standing:
-        intent = reading.state(member)[1].intent
-        if intent is not None and not intent.record.hold and member.attempt in attempts:
-            told = {name: text for name, text in intent.record.vars.items() if name in (ADDRESS, PORT)}
-            return Release(told, intent.record.peers)
     found = sorted((_peer(job, member, reading, host) for member in plan.release), key=lambda peer: peer.rank)
-    first = found[0]
-    variables = {ADDRESS: first.address}
-    if (port := first.ports.get(MAIN_PORT, min(first.ports.values(), default=0))) > 0:
-        variables[PORT] = str(port)
+    told = _told(reading)
+    variables = _of_first(found[0]) if told is None or found[0].rank == 0 else {}
+    if told is not None:
+        before = {name: told.vars[name] for name in sorted(GANG & told.vars.keys())}
+        return Release(variables or before, told.peers)
     if not job.peers:
         return Release(variables)
     body = peers.document(found)
     return Release(variables, digest(body), body)
+
+
+def _told(reading: Reading) -> Intent | None:
+    """The intent of a member that was released before, since the job was restarted; the first by rank."""
+    job, run = reading.stored.record, reading.snapshot.run
+    for member in sorted(
+        reading.standing, key=lambda member: (rank_of(job, member.slot), -member.attempt, member.id)
+    ):
+        intent = reading.state(member)[1].intent
+        if intent is not None and not intent.record.hold and member.attempt >= run.attempt:
+            return intent.record
+    return None
+
+
+def _of_first(first: peers.Peer) -> dict[str, str]:
+    """Where the member with the lowest rank is reached."""
+    port = first.ports.get(MAIN_PORT, min(first.ports.values(), default=0))
+    return {MASTER_ADDRESS: first.address} | ({MASTER_PORT: str(port)} if port else {})
 
 
 def _peer(job: Job, member: Member, reading: Reading, host: Host) -> peers.Peer:

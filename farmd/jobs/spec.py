@@ -16,7 +16,7 @@ from store.jobs import Action, Job, Rule, Success, Type, check
 from store.manifests import Manifest, Restart
 from store.mistakes import shown
 from store.quantities import Seconds
-from store.variables import MEMBER, PEERS
+from store.variables import GANG, MEMBER, PEERS
 
 
 class TypeSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -166,7 +166,7 @@ def _check(spec: JobSpec, source: str) -> None:
                 f"none: {where}restart says it",
                 field=f"{where}pod.restart.policy",
             )
-        variables = MEMBER | PEERS if spec.peers else MEMBER
+        variables = MEMBER | (GANG if spec.gang else frozenset()) | (PEERS if spec.peers else frozenset())
         specs.check_pod(_compiled(spec, each), source, f"{where}pod", variables)
         specs.check_pod_labels(each.pod_labels, source, f"{where}pod_labels")
         specs.canonical_selector(each.node_selector, f"{source}: {where}node_selector")

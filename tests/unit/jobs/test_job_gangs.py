@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from farmd.jobs.commands import JOB
 from store import codec
+from store.errors import InputInvalid
 from store.intent import Intent
 from store.jobs import Job
 from store.manifests import read_body
 from store.peers import Peers
-from tests.job_fleet import JobFleet, job_fleet
+from tests.job_fleet import JobFleet, document, job_fleet
 from tests.node_farms import KEYS
 
 GANG = {"gang": True, "peers": True}
@@ -93,3 +97,31 @@ async def test_the_end_of_one_of_many_peers_restarts_all_of_them_once() -> None:
         assert sorted(jobs.runs(job)) == sorted(
             f"worker/{index}~{attempt}" for index in range(3) for attempt in (0, 1)
         )
+
+
+@pytest.mark.parametrize("failed", [0, 2])
+async def test_a_member_that_comes_again_alone_is_told_where_rank_0_is_now(failed: int) -> None:
+    async with job_fleet("n1", "n2", "n3") as jobs:
+        job = await jobs.run(worker={"replicas": 3, "restart": "exit-code", **PORTED}, gang=True)
+
+        async def running() -> bool:
+            return len(jobs.ran) == 3
+
+        await jobs.until(running)
+        jobs.ends[f"bert-worker-{failed}~0"] = 137
+
+        async def again() -> bool:
+            return len(jobs.ran) == 4
+
+        await jobs.until(again)
+        found, said = await held(jobs, job), await jobs.realities()
+        first = "bert-worker-0~1" if failed == 0 else "bert-worker-0~0"
+        told = found[f"bert-worker-{failed}~1"].vars
+        assert told["FARMD_MASTER_PORT"] == str(said[first].ports["job"])
+
+
+def test_only_members_that_start_together_know_where_rank_0_is() -> None:
+    pod = {"id": "bert", "command": ["x"], "env": {"MASTER": "${FARMD_MASTER_ADDRESS}"}}
+    assert JOB.file.parse(document(worker={"pod": pod}, gang=True), "bert.yaml").gang
+    with pytest.raises(InputInvalid, match=r"env.MASTER: found \$\{FARMD_MASTER_ADDRESS\}, expected one of"):
+        JOB.file.parse(document(worker={"pod": pod}), "bert.yaml")

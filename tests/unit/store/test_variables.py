@@ -12,7 +12,7 @@ from store.manifests import Manifest, Port, Restart
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (dict.fromkeys(variables.MEMBER, "1"), ""),
+        (dict.fromkeys(variables.MEMBER | variables.GANG, "1"), ""),
         ({"FARMD_LATER": "1"}, ""),
         (
             {"FARMD_RANK": "0", "LD_PRELOAD": "/evil.so"},
