@@ -31,7 +31,8 @@ from store.nodes import Agent as Presence
 from store.peers import Peer, document
 from store.process import start_ticks
 from store.reality import Reality
-from tests.fleet import CLOCK, LIMIT, Cluster, client_of, cluster_on, eventually, in_time
+from tests.fleet import CLOCK, LIMIT, Cluster, client_of, cluster_on, eventually
+from tests.forked import NOTHING, forked_module
 from tests.ports import pod_ports
 
 FAST = Restart(initial=0.05, maximum=0.2, reset=60)
@@ -234,9 +235,7 @@ class Agents(Cluster):
 class AgentProcess:
     """``farmd agent`` with its own state directory; ends with the ``with`` block at the latest."""
 
-    def __init__(
-        self, rig: Agents, node: str = "n1", stdout: int = asyncio.subprocess.DEVNULL, **more: str
-    ) -> None:
+    def __init__(self, rig: Agents, node: str = "n1", stdout: str = os.devnull, **more: str) -> None:
         self._stdout = stdout
         self._environ = {
             "PATH": os.environ["PATH"],
@@ -250,18 +249,21 @@ class AgentProcess:
         }
 
     async def __aenter__(self) -> AgentProcess:
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "farmd", "agent", env=self._environ, stdout=self._stdout
-        )
+        with NOTHING.open() as null, Path(self._stdout).open("w") as stdout:
+            streams = (null.fileno(), stdout.fileno(), sys.__stderr__.fileno())
+            self.process = forked_module("farmd", "agent", streams=streams, environ=self._environ)
         return self
+
+    async def ended(self) -> int:
+        """The exit code, once it ended."""
+        return await asyncio.to_thread(self.process.wait, LIMIT)
 
     async def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
-        return await in_time(self.process.wait())
+        return await self.ended()
 
     async def __aexit__(self, *_: object) -> None:
-        if self.process.returncode is None:
-            await self.end(signal.SIGKILL)
+        await self.end(signal.SIGKILL)
 
 
 @contextlib.asynccontextmanager

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 from unittest.mock import patch
 
@@ -27,6 +28,7 @@ from farmd.runtime.clock import SystemClock, SystemIds
 from store.consul.connect import connect
 from store.keys import Keys
 from store.registration import register_cluster, register_node
+from tests.forked import Forked, forked_module, piped_module
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 120.0
@@ -79,12 +81,27 @@ class Farmctl:
         """Run to the end."""
         if self.inside:
             return self._inside(arguments, stdin)
-        with self.start(*arguments) as process:
+        with TemporaryFile() as typed, TemporaryFile() as out, TemporaryFile() as err:
+            typed.write(stdin.encode())
+            typed.seek(0)
+            streams = (typed.fileno(), out.fileno(), err.fileno())
+            process = self._run(arguments, streams)
             try:
-                out, err = process.communicate(stdin, timeout=PATIENCE)
+                code = process.wait(PATIENCE)
             finally:
                 process.kill()
-        return Result(process.returncode, out, err)
+            return Result(code, *(os.pread(each, 2**30, 0).decode() for each in streams[1:]))
+
+    def _run(
+        self, arguments: tuple[str, ...], streams: tuple[int, int, int]
+    ) -> Forked | subprocess.Popen[bytes]:
+        if self.tree == ROOT:
+            return forked_module("farmd.cli", *arguments, streams=streams, environ=self.env)
+        command = [sys.executable, "-m", "farmd.cli", *arguments]
+        stdin, stdout, stderr = streams
+        return subprocess.Popen(
+            command, stdin=stdin, stdout=stdout, stderr=stderr, env=self.env, cwd=self.tree
+        )
 
     def _inside(self, arguments: tuple[str, ...], stdin: str) -> Result:
         out, err = io.StringIO(), io.StringIO()
@@ -164,13 +181,13 @@ def _output(terminal: int) -> Iterator[str]:
 @contextmanager
 def embedded() -> Iterator[str]:
     """The embedded server as a process; yields its address."""
-    command = [sys.executable, "-m", "store.embedded", "--http-addr", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
+    arguments = ("store.embedded", "--http-addr", "127.0.0.1:0")
+    server, said = piped_module(*arguments, environ=os.environ)
+    with said:
         try:
-            assert server.stdout is not None
-            yield server.stdout.readline().strip()
+            yield said.readline().strip()
         finally:
-            server.terminate()
+            server.send_signal(signal.SIGTERM)
             server.wait(PATIENCE)
 
 

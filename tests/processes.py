@@ -26,6 +26,7 @@ from typing import Any, Self
 from farmd.dev.plan import environment
 from tests import reaper
 from tests.fleet import LIMIT
+from tests.forked import ROOT, Forked, piped_module
 
 
 class Program:
@@ -46,27 +47,31 @@ class Program:
         config = folder / "farmd.toml"
         config.touch()
         extra = {"FARMD_CONFIG": str(config), "PYTHONUNBUFFERED": "1", **variables}
-        if tree is not None:
-            extra["PYTHONPATH"] = str(tree)
         self.log: list[dict[str, Any]] = []
         self.raw: list[str] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            cwd=tree,
-            env={**environment(dict(os.environ)), **extra},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        env = {**environment(dict(os.environ)), **extra}
+        self.process: Forked | subprocess.Popen[str]
+        if tree in (None, ROOT):
+            self.process, self._output = piped_module(module, *arguments, environ=env)
+        else:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                cwd=tree,
+                env=env | {"PYTHONPATH": str(tree)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            assert self.process.stdout is not None
+            self._output = self.process.stdout
         reaper.started(self.process.pid, folder / "nothing")
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self._output:
             self._lines.put(line)
         self._lines.put(None)
 
@@ -79,8 +84,7 @@ class Program:
         self.process.wait()
         reaper.reaped(self.process.pid)
         with contextlib.suppress(OSError):
-            if self.process.stdout is not None:
-                self.process.stdout.close()
+            self._output.close()
 
     def next_line(self, deadline: float) -> str | None:
         """The next line of output, None at its end."""

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import forked
 from tests.fault.farm_process import Nursery
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    """Forks farm processes; they end with it."""
+    """Forks farm processes, which end with it; the imports before that keep no test waiting."""
+    forked.ready()
     with Nursery(tmp_path_factory.mktemp("farms")) as made:
         yield made

@@ -56,6 +56,7 @@ async def people(fleet: Fleet, stop: asyncio.Event) -> None:
         await old.ctl("rc", "set-replicas", "churn", "2", "-y")
         if stop.is_set():
             return
+        await asyncio.sleep(1)  # or these edits would take all of the processor
 
 
 async def floor(fleet: Fleet, rc_id: str, stop: asyncio.Event) -> int:

@@ -117,7 +117,7 @@ async def test_r11_a_cluster_is_upgraded_in_the_middle_of_a_rollout(fleet: Fleet
 
     async def first_pod() -> dict[str, Any]:
         found = await rollout(fleet)
-        return found if found["status"].get("new", {}).get("placed") == 1 else {}
+        return found if (found["status"] or {}).get("new", {}).get("placed") == 1 else {}
 
     found = await fleet.until(first_pod, "a pod of the new version")
     sides = {found["old"], found["new"]}
@@ -144,7 +144,7 @@ async def test_r11_a_cluster_is_upgraded_in_the_middle_of_a_rollout(fleet: Fleet
     healthy(fleet, "web", 2, *NODES)
 
     async def asks() -> bool:
-        return (await rollout(fleet))["status"].get("asks") == 2
+        return ((await rollout(fleet))["status"] or {}).get("asks") == 2
 
     await fleet.until(asks, "a question for approval")
     await fleet.replace(fleet.new, "agent", "n2", signal.SIGKILL)

@@ -67,7 +67,7 @@ class Fleet:
     client: ConsulClient
     keys: Keys = field(default_factory=lambda: Keys(f"t{secrets.token_hex(4)}/"))
     running: dict[str, Program] = field(default_factory=dict)
-    everything: list[Program] = field(default_factory=list)
+    everything: list[tuple[str, Program]] = field(default_factory=list)
     earlier: str = earlier.BEFORE_THE_FRAME
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class Fleet:
                 FARMD_HOUSEKEEPING__MANIFEST_AGE="0",
             )
             self.running[name] = program
-            self.everything.append(program.__enter__())
+            self.everything.append((folder.name, program.__enter__()))
         for name in names:
             await asyncio.to_thread(self.running[name].wait_for, "process.ready")
 
@@ -208,12 +208,12 @@ class Fleet:
 
     def story(self) -> str:
         """The end of the log of each process."""
-        return "\n".join(f"--- {each.process.args}\n{each.tail()}" for each in self.everything)
+        return "\n".join(f"--- {name}\n{each.tail()}" for name, each in self.everything)
 
     # -- the end -------------------------------------------------------------------------------
     def close(self) -> None:
         """End every process and every workload."""
-        for program in self.everything:
+        for _, program in self.everything:
             program.__exit__()
         for path in self.folder.glob("state/*/instances/*/process.json"):
             told = json.loads(path.read_bytes())

@@ -119,7 +119,12 @@ async def half_done(fleet: Fleet) -> None:
 
 
 async def states(fleet: Fleet, version: Version, noun: str = "rc", **wanted: str) -> None:
-    """Wait until farmctl of a version says so of these owners of pods."""
+    """Wait until farmctl of a version says so of these owners of pods.
+
+    The new version, whose farmctl costs less to start, says so first.
+    """
+    if version is not fleet.new:
+        await states(fleet, fleet.new, noun, **wanted)
     last: dict[str, str] = {}
 
     async def so() -> bool:

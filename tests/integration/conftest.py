@@ -6,10 +6,17 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from tests import forked
 from tests.farmctl import embedded
 from tests.fleet import cluster_on
 from tests.obedient import Obedient, obedient
 from tests.rolling import Rolling
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forking() -> None:
+    """No test's event loop waits for the imports of the process that is forked."""
+    forked.ready()
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(autouse=True)
 def empty(guarded: Guarded) -> None:
     """Nothing of the test before."""
-    guarded.shell("consul kv delete -recurse ''")
+    asked(guarded, lambda client: client.delete("", recurse=True))
 
 
 @pytest.fixture
