@@ -37,8 +37,8 @@ from farmd.agent.link import Link
 from farmd.agent.model import EXITS_KEPT, AgentConfig
 from farmd.agent.reality import RealityWriter
 from farmd.agent.state import AgentIdentity, StateDirectory
-from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
+from farmd.observe.recorder import Metrics
 from farmd.runtime.clock import SystemClock, system_rng
 from store import codec
 from store.consul.client import ConsulClient

@@ -25,7 +25,7 @@ from prometheus_client import CollectorRegistry
 
 from bench.processes import Child, tell
 from farmd.config.sources import load
-from farmd.observe.metrics import Metrics
+from farmd.observe.recorder import Metrics
 from farmd.process import daemon
 from store.consul import connect
 from store.consul.transport import AiohttpTransport

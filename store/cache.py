@@ -19,7 +19,8 @@ from store.entry import Page, RawEntry
 from store.errors import NotRegistered, StoreError
 from store.keys import Keys
 from store.ports import Clock, Rng
-from store.tree import SPLIT_ABOVE, Shard, TreeCopy
+from store.shard import Shard
+from store.tree import SPLIT_ABOVE, TreeCopy
 from store.watch import WAIT_SECONDS, follow
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """The project's dependencies on its environment, as Protocols; constructors take their instances.
 
-``farmd/runtime/clock.py`` and ``farmd/observe/metrics.py`` implement clock, randomness, ids and metrics;
+``farmd/runtime/clock.py`` and ``farmd/observe/recorder.py`` implement clock, randomness, ids and metrics;
 ``store/consul/transport.py`` and ``store/embedded/inprocess.py`` implement ``Transport``; tests pass
 virtual ones. No module reads a clock, draws a random number or makes an id in another way.
 """

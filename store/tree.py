@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -28,31 +27,13 @@ from store.entry import Page, RawEntry, Stored
 from store.errors import RecordInvalid
 from store.keys import Keys, is_sentinel
 from store.ports import Clock
+from store.shard import Shard
 
 T = TypeVar("T")
 log = structlog.get_logger()
 
 SPLIT_ABOVE = 1000
 SLICE = 500
-
-
-@dataclass(slots=True)
-class Shard:
-    """One parked query: its prefix, the index of its last answer, and the state of the keys under it.
-
-    ``removed`` holds this process's deletions until an answer is as new as they are. ``anew``: the known
-    records are of before a restore; the next answer replaces them all, and all its keys count as changed.
-    """
-
-    prefix: str
-    index: int = 0
-    read: bool = False
-    anew: bool = False
-    doubt: str | None = None
-    count: int = 0
-    removed: dict[str, int] = field(default_factory=dict)
-    answered: float = 0.0
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class TreeCopy(Generic[T]):
@@ -131,10 +112,7 @@ class TreeCopy(Generic[T]):
 
     def _forget(self) -> None:
         """Keep the known records until the next answers replace them, and clear ``ready``."""
-        self._shards = [
-            Shard(shard.prefix, anew=True, doubt=shard.doubt, count=shard.count, answered=shard.answered)
-            for shard in self._shards
-        ]
+        self._shards = [shard.forgotten() for shard in self._shards]
         self.ready.clear()
 
     # -- applying answers ----------------------------------------------------------------------
@@ -150,7 +128,7 @@ class TreeCopy(Generic[T]):
             await self._take_in(shard, page)
 
     async def _take_in(self, shard: Shard, page: Page[RawEntry]) -> None:
-        if doubt := self._doubtful(shard, page):
+        if doubt := shard.lacks(page, self._keys.sentinel(shard.prefix), self._sentinel):
             if shard.doubt != doubt:
                 log.warning("cache.doubt", tree=self.family, prefix=shard.prefix, reason=doubt)
             shard.doubt = doubt
@@ -159,23 +137,12 @@ class TreeCopy(Generic[T]):
         if reset:
             shard.removed.clear()
         await self._apply(shard, page, math.inf if reset else page.index)
-        shard.index = page.index
-        shard.anew = False
-        shard.doubt = None
-        shard.removed = {key: index for key, index in shard.removed.items() if index > page.index}
-        shard.read = True
+        shard.accepted(page.index)
         if not self.ready.is_set() and all(s.read for s in self._shards):
             self.ready.set()
             self.whole_since = min(self.whole_since, self._clock.mono())
         if self._sharded and len(self._shards) == 1 and len(page.items) > SPLIT_ABOVE:
             self._split.set()
-
-    def _doubtful(self, shard: Shard, page: Page[RawEntry]) -> str | None:
-        sentinel = self._keys.sentinel(shard.prefix)
-        for raw in page.items:
-            if raw.key == sentinel:
-                return None if raw.decoded() == self._sentinel else "its sentinel bears another cluster's id"
-        return "the answer lacks the sentinel"
 
     async def _apply(self, shard: Shard, page: Page[RawEntry], until: float) -> None:
         """Apply an answer in slices, and notify once at its end: no plan may be made from half an answer.
@@ -194,7 +161,8 @@ class TreeCopy(Generic[T]):
             for start in range(0, len(news), SLICE):
                 if start:
                     if not shard.read:
-                        changed = self._told(changed)
+                        self.notify(changed)
+                        changed = set()
                     await self._clock.sleep(0)
                 self._see(shard, news[start : start + SLICE], changed, until)
             for key in self._gone(shard, page):
@@ -209,7 +177,7 @@ class TreeCopy(Generic[T]):
                     changed.add(key)
         finally:
             # Also after a cancellation: the keys applied so far will not look changed the next time.
-            self._tell(changed)
+            self.notify(changed)
 
     def _taken_back(self, shard: Shard, key: str) -> None:
         """Report a restore: the answer is as new as a known record and has an older one, or none."""
@@ -318,21 +286,14 @@ class TreeCopy(Generic[T]):
         error = self.broken.get(key)
         return 0 if error is None else int(error.fields.get("index", 0))
 
-    def notify(self, keys: set[str]) -> None:
-        """Call the subscribers for own commits to which other workers must react."""
-        self._tell(keys)
+    def notify(self, changed: set[str]) -> None:
+        """Call the subscribers; for own commits only where other workers must react."""
+        if changed:
+            for callback in self._subscribers:
+                callback(changed)
 
     def _shard_of(self, key: str) -> Shard:
         if len(self._shards) == 1:
             return self._shards[0]
         digit = key[len(self._prefix)]
         return self._shards[int(digit, 16) if digit in "0123456789abcdef" else 0]
-
-    def _tell(self, changed: set[str]) -> None:
-        if changed:
-            for callback in self._subscribers:
-                callback(changed)
-
-    def _told(self, changed: set[str]) -> set[str]:
-        self._tell(changed)
-        return set()

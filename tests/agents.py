@@ -18,8 +18,8 @@ from prometheus_client import CollectorRegistry
 from farmd.agent.agent import Agent
 from farmd.agent.model import AgentConfig, ContainerConfig, Identity, SystemdConfig
 from farmd.agent.state import StateDirectory
-from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
+from farmd.observe.recorder import Metrics
 from farmd.runtime.clock import SystemIds
 from store import codec, manifests, operations
 from store.consul.client import ConsulClient

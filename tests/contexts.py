@@ -13,8 +13,8 @@ from farmd.cache.fleet import FleetIndex
 from farmd.cache.manifests import ManifestCache
 from farmd.failsafe.budget import RemovalBudget
 from farmd.farm.model import FarmSettings
-from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
+from farmd.observe.recorder import Metrics
 from farmd.pods.placement import Placement
 from farmd.work.context import Context
 from scheduler.selector import LabelSelectorScheduler

@@ -20,8 +20,8 @@ from prometheus_client import CollectorRegistry
 from alerting.alert import Alert
 from farmd.farm.farm import Farm
 from farmd.farm.model import FarmSettings
-from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
+from farmd.observe.recorder import Metrics
 from farmd.process.wiring import build_farm
 from farmd.runtime.clock import SystemClock, SystemIds
 from store import codec, manifests, operations, registration

@@ -21,8 +21,8 @@ from farmd.farm.farm import Farm
 from farmd.farm.features import Features
 from farmd.farm.kind import Worker
 from farmd.farm.model import FarmSettings, Item
-from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
+from farmd.observe.recorder import Metrics
 from farmd.runtime.wake import Wake
 from store import codec, operations, registration
 from store.consul.client import ConsulClient

@@ -19,6 +19,9 @@ from farmd.agent.shim import trouble
 
 log = structlog.get_logger()
 
+# With less free space no pod starts: its record, its shim's records and a little output need room.
+ROOM_BYTES = 1 << 20
+
 
 class Files:
     """The files of one agent below ``root``; ``make_folder`` creates a missing folder.
@@ -122,3 +125,18 @@ def write_atomically(path: Path, data: bytes, *, sync: bool) -> None:
         with contextlib.suppress(OSError):
             fresh.unlink()
         raise
+
+
+def require_room(root: Path) -> None:
+    """Refuse a start on a disk that is almost full.
+
+    Raises:
+        StateUnsaved: too little is free for a process to be recorded.
+    """
+    try:
+        found = os.statvfs(root)
+    except OSError as error:
+        raise refusal(root, trouble(error)) from error
+    free = found.f_bfree if os.geteuid() == 0 else found.f_bavail
+    if free * found.f_frsize < ROOM_BYTES:
+        raise refusal(root, "disk full")

@@ -1,4 +1,4 @@
-"""The lock on the agent's state directory: it keeps a second agent out (R26)."""
+"""The lock on the agent's state directory, which keeps a second agent out, and those of shims (R26)."""
 
 from __future__ import annotations
 
@@ -53,3 +53,18 @@ def in_place(root: Path, lock: int) -> bool:
         return False
     mine = os.fstat(lock)
     return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
+
+
+def held(path: Path) -> bool:
+    """Whether a process holds the lock on a file."""
+    try:
+        lock = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False

@@ -8,7 +8,6 @@ find the workload again. Content that cannot be written waits in memory (``files
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
@@ -20,17 +19,14 @@ import structlog
 
 from farmd.agent import shim
 from farmd.agent.errors import StateInvalid
-from farmd.agent.files import Files, refusal
-from farmd.agent.lock import in_place, take
+from farmd.agent.files import Files, require_room
+from farmd.agent.lock import held, in_place, take
 from farmd.agent.model import Identity, Record, SavedHealth
 from store import codec
 from store.errors import InputInvalid, RecordInvalid
 from store.keys import valid_instance
 
 log = structlog.get_logger()
-
-# With less free space no pod starts: its record, its shim's records and a little output need room.
-ROOM_BYTES = 1 << 20
 
 
 class AgentIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -163,13 +159,7 @@ class StateDirectory:
         Raises:
             StateUnsaved: too little is free for a process to be recorded.
         """
-        try:
-            found = os.statvfs(self.root)
-        except OSError as error:
-            raise refusal(self.root, shim.trouble(error)) from error
-        free = found.f_bfree if os.geteuid() == 0 else found.f_bavail
-        if free * found.f_frsize < ROOM_BYTES:
-            raise refusal(self.root, "disk full")
+        require_room(self.root)
 
     # -- instances -----------------------------------------------------------------------------
     def directory(self, instance: str) -> Path:
@@ -283,17 +273,7 @@ class StateDirectory:
 
     def shim_holds(self, instance: str) -> bool:
         """Whether a shim holds the instance: from before the workload's start until after its end."""
-        try:
-            lock = os.open(self.directory(instance) / shim.LOCK, os.O_RDONLY)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(lock)
-        return False
+        return held(self.directory(instance) / shim.LOCK)
 
     def _read(self, path: Path, kind: type[codec.T], *, hold: bool = False) -> codec.T | None:
         try:

@@ -15,7 +15,7 @@ from farmd.observe.progress import Progress
 from store import families
 from store.cache import READ_AT_ONCE, PrefixCache
 from store.consul.client import ConsulClient
-from store.families import Family
+from store.family import Family
 from store.keys import Keys
 from store.ports import Clock, Recorder, Rng
 

@@ -22,7 +22,8 @@ from farmd.deploy.operations import (
     StopContainerOperation,
 )
 from farmd.deploy.operations import Plan as ServicePlan
-from farmd.deploy.strategy import Container, RollingStrategy, Service
+from farmd.deploy.standing import Container, Service
+from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from scheduler.errors import NoMachine
 from scheduler.rulesets import Machines

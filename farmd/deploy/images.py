@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from farmd.deploy.model import PullPolicy, ServiceSpec
 from farmd.deploy.ports import ImageResolverClient, NoDigest
-from farmd.deploy.strategy import Service
+from farmd.deploy.standing import Service
 from store.errors import InputInvalid
 from store.images import parse
 

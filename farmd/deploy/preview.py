@@ -22,7 +22,7 @@ from farmd.deploy.operations import (
     StopContainerOperation,
 )
 from farmd.deploy.project import ProjectPlan, Wanted
-from farmd.deploy.strategy import Service
+from farmd.deploy.standing import Service
 from store.images import parse
 from store.words import count_of, lasting
 

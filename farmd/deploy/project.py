@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.operations import CreateVolumeOperation, Plan, RemoveContainerOperation
 from farmd.deploy.placing import request_of, volumes_of
-from farmd.deploy.strategy import RollingStrategy, Service
+from farmd.deploy.standing import Service
+from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from scheduler.volumes import Schedule, VolumeScheduler, VolumeUser
 from store.deployments import Condition

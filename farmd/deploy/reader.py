@@ -10,8 +10,8 @@ from farmd.commands import fleet
 from farmd.commands.mutation import Call
 from farmd.deploy.manifest import spec_of
 from farmd.deploy.model import ServiceSpec
-from farmd.deploy.strategy import Container
-from farmd.deploy.strategy import Service as Standing
+from farmd.deploy.standing import Container
+from farmd.deploy.standing import Service as Standing
 from farmd.overview import PodRow
 from scheduler.model import FleetView
 from store import codec, manifests

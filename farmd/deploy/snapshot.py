@@ -14,7 +14,8 @@ from farmd.deploy.manifest import spec_of
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.project import ProjectPlan, Wanted, plan_project
 from farmd.deploy.sights import Reading, Sight, mark, paused, turned
-from farmd.deploy.strategy import Container, RollingStrategy, Service
+from farmd.deploy.standing import Container, Service
+from farmd.deploy.strategy import RollingStrategy
 from farmd.failsafe.guard import holding
 from farmd.pods.state import PodState, altered, foreign, observed
 from farmd.runtime.wake import earliest

@@ -28,43 +28,11 @@ from farmd.deploy.operations import (
 )
 from farmd.deploy.placing import request_of
 from farmd.deploy.plan import eval_container_spec_change
+from farmd.deploy.standing import Container, Service
 from scheduler.cluster import ClusterState
 from scheduler.model import Request
 from scheduler.rulesets import Machines
 from store.manifests import asked
-from store.pods import Place
-from store.services import Mode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
-    """One pod of a service. ``spec``: what it was placed for; None if nobody can read that.
-
-    ``running``: nobody says that it ended, or it is ``done`` for good and well. ``failing``: it runs and does
-    not pass. ``available``: as ``farmd.pods.state`` has it. ``mine``: placed by the deployment that plans,
-    on its present turn; then it is ``proven``, has ``failed`` for a reason, or has yet to show which
-    (``farmd.deploy.gate``).
-    """
-
-    place: Place
-    spec: ServiceSpec | None
-    running: bool = True
-    done: bool = False
-    failing: bool = False
-    mine: bool = False
-    available: bool = False
-    proven: bool = False
-    failed: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """A service that stands, and all of its pods."""
-
-    id: str
-    name: str
-    mode: Mode = "replicated"
-    containers: tuple[Container, ...] = ()
 
 
 class Strategy(Protocol):

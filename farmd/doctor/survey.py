@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from store import codec, families, manifests
 from store.entry import Entry
 from store.errors import RecordInvalid
-from store.families import Family
+from store.family import Family
 from store.intent import Intent
 from store.keys import Keys, is_sentinel
 from store.manifests import Manifest

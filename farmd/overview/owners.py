@@ -11,7 +11,8 @@ from farmd.kinds import noun, title
 from farmd.overview.members import farms, why_unowned
 from store import families
 from store.errors import NotFound, RecordInvalid
-from store.families import FAMILIES, Family, named
+from store.families import FAMILIES, named
+from store.family import Family
 from store.keys import Keys
 from store.locks import Holder
 from store.named import Named, NamedRecords

@@ -22,8 +22,8 @@ from farmd.agent.errors import AgentError
 from farmd.config.sections import Config
 from farmd.config.sources import Loaded
 from farmd.observe import logging as logs
-from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
+from farmd.observe.recorder import Metrics
 from farmd.process import lifecycle
 from farmd.process.checks import consul_environment
 from farmd.process.lifecycle import Life

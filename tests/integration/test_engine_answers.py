@@ -12,7 +12,7 @@ from farmd.agent.model import ContainerConfig
 from farmd.agent.runtimes.container import Containers
 from farmd.agent.runtimes.engine import Engine, EngineRefused
 from farmd.agent.state import StateDirectory
-from farmd.observe.metrics import Metrics
+from farmd.observe.recorder import Metrics
 from tests.fleet import CLOCK
 from tests.web_servers import serving
 

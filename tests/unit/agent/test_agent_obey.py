@@ -19,8 +19,8 @@ from farmd.agent.manifests import Manifests
 from farmd.agent.model import AgentConfig, Wanted
 from farmd.agent.pods import Pods
 from farmd.agent.state import AgentIdentity, StateDirectory
-from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
+from farmd.observe.recorder import Metrics
 from store import codec, manifests, registration
 from store.consul.client import ConsulClient
 from store.entry import Page, RawEntry

@@ -15,8 +15,8 @@ from farmd.agent.agent import Agent
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import AgentConfig, Identity, Record, Wanted
 from farmd.agent.runtimes.port import Busy, Ended, Launch
-from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
+from farmd.observe.recorder import Metrics
 from farmd.runtime.clock import SystemIds
 from store.consul.client import ConsulClient
 from store.keys import Keys

@@ -161,7 +161,7 @@ def test_a_start_needs_room_before_anything_is_stopped_for_it(
 ) -> None:
     state = StateDirectory(tmp_path)
     state.require_room()
-    monkeypatch.setattr("farmd.agent.state.ROOM_BYTES", 1 << 60)
+    monkeypatch.setattr("farmd.agent.files.ROOM_BYTES", 1 << 60)
     with pytest.raises(StateUnsaved, match="disk full: state_dir"):
         state.require_room()
 

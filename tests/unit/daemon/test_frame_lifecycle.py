@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from farmd.config.sources import ConfigInvalid, load
-from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
+from farmd.observe.recorder import Metrics
 from farmd.process import lifecycle
 from farmd.process.lifecycle import Life
 from farmd.process.sdnotify import Notifier

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from farmd.observe.metrics import Metrics, UnknownMetric, markdown, table
+from farmd.observe.metrics import markdown, table
+from farmd.observe.recorder import Metrics, UnknownMetric
 
 DOCS = Path(__file__).resolve().parents[3] / "docs/metrics.md"
 

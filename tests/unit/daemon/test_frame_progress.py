@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from farmd.observe.metrics import Metrics
 from farmd.observe.progress import METRIC, Progress
+from farmd.observe.recorder import Metrics
 
 
 class Time:

@@ -19,10 +19,11 @@ from farmd.config.sections import FarmSection
 from farmd.doctor import presence, work
 from farmd.doctor.survey import survey
 from farmd.kinds import KINDS, KindOfWork
-from farmd.observe.metrics import Metrics
+from farmd.observe.recorder import Metrics
 from store import codec, families
 from store.errors import RecordInvalid
-from store.families import FAMILIES, Family
+from store.families import FAMILIES
+from store.family import Family
 from store.farms import Member
 from store.status import ItemStatus
 from tests.people import KEYS, person

@@ -22,7 +22,8 @@ from farmd.deploy.operations import (
     RunPreDeployOperation,
     StopContainerOperation,
 )
-from farmd.deploy.strategy import Container, RollingStrategy, Service
+from farmd.deploy.standing import Container, Service
+from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from store.pods import Place
 from store.services import Hook, UpdateConfig

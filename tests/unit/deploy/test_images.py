@@ -13,7 +13,7 @@ from farmd.deploy.images import ImageDigestResolver, pinned
 from farmd.deploy.model import ContainerSpec, ServiceSpec
 from farmd.deploy.names import generate_service_name
 from farmd.deploy.ports import NoDigest
-from farmd.deploy.strategy import Container, Service
+from farmd.deploy.standing import Container, Service
 from store import images
 from store.errors import InputInvalid
 from store.keys import valid_name

@@ -10,7 +10,8 @@ from farmd.deploy.fingerprint import fingerprint
 from farmd.deploy.model import ContainerSpec, ServiceSpec, VolumeMount, VolumeSpec
 from farmd.deploy.operations import RemoveContainerOperation, RunContainerOperation
 from farmd.deploy.project import ProjectPlan, Wanted, plan_project
-from farmd.deploy.strategy import Container, RollingStrategy, Service
+from farmd.deploy.standing import Container, Service
+from farmd.deploy.strategy import RollingStrategy
 from tests.unit.deploy.worlds import cluster
 
 

@@ -26,7 +26,8 @@ from farmd.deploy.model import (
     VolumeSpec,
 )
 from farmd.deploy.operations import Names, ReplaceContainerOperation, RunContainerOperation
-from farmd.deploy.strategy import Container, RollingStrategy, Service
+from farmd.deploy.standing import Container, Service
+from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from scheduler.errors import NoMachine
 from scheduler.model import PodView

@@ -16,7 +16,8 @@ from farmd.deploy.operations import (
     ReplaceContainerOperation,
     RunContainerOperation,
 )
-from farmd.deploy.strategy import Container, RollingStrategy, Service
+from farmd.deploy.standing import Container, Service
+from farmd.deploy.strategy import RollingStrategy
 from scheduler.cluster import ClusterState
 from scheduler.model import PodView
 from tests.fleets import fleet, node

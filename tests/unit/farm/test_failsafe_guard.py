@@ -13,7 +13,7 @@ from farmd.failsafe.alerts import FreezeAlerts
 from farmd.failsafe.budget import RemovalBudget
 from farmd.failsafe.evidence import mass_loss, undecodable
 from farmd.failsafe.guard import FailsafeGuard
-from farmd.observe.metrics import Metrics
+from farmd.observe.recorder import Metrics
 from store import codec, failsafe
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from farmd.failsafe.alerts import FreezeAlerts, incident_key
 from farmd.failsafe.guard import FailsafeGuard
-from farmd.observe.metrics import Metrics
+from farmd.observe.recorder import Metrics
 from store.cache import PrefixCache
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from farmd.farm.held import LONGEST_REST, REFUSED_LIMIT, HeldLocks, LockTree
 from farmd.kinds import KINDS
-from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
+from farmd.observe.recorder import Metrics
 from store import codec
 from store.consul.client import ConsulClient
 from store.embedded.inprocess import InProcessTransport

@@ -8,8 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from farmd.cache.caches import Caches
-from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
+from farmd.observe.recorder import Metrics
 from farmd.replication.moves import Moves
 from store.keys import Keys
 from store.work import Transfer, Work

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from farmd.observe.metrics import ROLLOUT_PHASES, Metrics
+from farmd.observe.metrics import ROLLOUT_PHASES
+from farmd.observe.recorder import Metrics
 from farmd.rollout.estimate import Estimate, estimated
 from farmd.rollout.view import Sight, lines
 from farmd.rollout.words import floored

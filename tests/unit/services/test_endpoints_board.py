@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 from farmd.cache.caches import Caches
 from farmd.cache.fleet import FleetIndex
 from farmd.commands.mutation import Call, commit
-from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
+from farmd.observe.recorder import Metrics
 from farmd.runtime.wake import Wake
 from farmd.services import board as boards
 from farmd.services import commands

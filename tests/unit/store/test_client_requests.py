@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from farmd.observe.metrics import Metrics
+from farmd.observe.recorder import Metrics
 from store import operations
 from store.consul.client import ConsulClient
 from store.consul.environment import Address

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from prometheus_client import CollectorRegistry
 
-from farmd.observe.metrics import Metrics
+from farmd.observe.recorder import Metrics
 from store.errors import NoLeader, SessionGone, SessionSuspended, StoreUnavailable
 from store.sessions import Session
 from tests.virtual import VirtualClock, embedded_client

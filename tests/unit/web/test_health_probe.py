@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from farmd.config.sections import WebSection
-from farmd.observe.metrics import Metrics
 from farmd.observe.progress import Progress
+from farmd.observe.recorder import Metrics
 from farmd.web.app import Subject, build_app
 from farmd.web.probe import Unhealthy, ask
 from farmd.web.server import listening, serving

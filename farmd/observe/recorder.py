@@ -1,0 +1,71 @@
+"""Records metrics for Prometheus, and refuses what ``farmd.observe.metrics`` does not declare."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+from farmd.observe.metrics import Kind, Metric, table
+
+# Only ``farmd_build_info`` has a label without a closed set: the version, which is one in each process.
+_OPEN_LABELS = {"version"}
+
+
+class UnknownMetric(Exception):
+    """Code used a metric, label or label value that is not in the table: a bug, never input."""
+
+
+class Metrics:
+    """Records into one registry; satisfies ``store.ports.Recorder``.
+
+    A metric without labels is exported from the start, so that "never happened" is 0.
+
+    Raises:
+        UnknownMetric: from all three methods, for a metric or label that is not in ``table``.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = registry
+        self._rows = {row.name: row for row in table()}
+        self._made = {name: _make(row, registry) for name, row in self._rows.items()}
+
+    def count(self, name: str, value: float = 1, /, **labels: str) -> None:
+        """Add to a counter."""
+        found = self._labelled(name, "counter", labels)
+        assert isinstance(found, Counter)
+        found.inc(value)
+
+    def observe(self, name: str, seconds: float, /, **labels: str) -> None:
+        """Add one observation to a histogram."""
+        found = self._labelled(name, "histogram", labels)
+        assert isinstance(found, Histogram)
+        found.observe(seconds)
+
+    def set(self, name: str, value: float, /, **labels: str) -> None:
+        """Set a gauge."""
+        found = self._labelled(name, "gauge", labels)
+        assert isinstance(found, Gauge)
+        found.set(value)
+
+    def _labelled(self, name: str, kind: Kind, labels: dict[str, str]) -> Counter | Gauge | Histogram:
+        row = self._rows.get(name)
+        if row is None or row.kind != kind:
+            raise UnknownMetric(f"{name}: no such {kind} in farmd/observe/metrics.py")
+        if labels.keys() != row.labels.keys():
+            raise UnknownMetric(f"{name}: found labels {sorted(labels)}, expected {sorted(row.labels)}")
+        for label, value in labels.items():
+            if label not in _OPEN_LABELS and value not in row.labels[label]:
+                raise UnknownMetric(
+                    f"{name}: label {label} has no value {value!r} in farmd/observe/metrics.py"
+                )
+        made = self._made[name]
+        return made.labels(**labels) if labels else made
+
+
+def _make(row: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+    names = tuple(row.labels)
+    if row.kind == "counter":
+        return Counter(row.name, row.help, names, registry=registry)
+    if row.kind == "gauge":
+        return Gauge(row.name, row.help, names, registry=registry)
+    return Histogram(row.name, row.help, names, registry=registry, buckets=row.buckets)
