@@ -6,15 +6,13 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from farmd.dev import tree
-from farmd.dev.plan import environment
+from tests.farmctl import Farmctl
 from tests.fleet import LIMIT
 from tests.processes import Program, eventually, get
 
@@ -32,16 +30,7 @@ class Dev(Program):
         return self
 
     def farmctl(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "farmd.cli", *arguments],
-            env={**environment(dict(os.environ)), "CONSUL_HTTP_ADDR": self.store},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return Farmctl(self.store).ok(*arguments).out
 
     def run_hello(self) -> list[dict]:
         """Create the example and wait until its pods answer."""
@@ -109,17 +98,20 @@ def test_agents_of_fleets_on_one_machine_share_no_port(dev, tmp_path):
         assert second.ends(signal.SIGINT) == 0
 
 
-@pytest.mark.parametrize("who", ["farmd dev", "keeper", "an agent and then farmd dev"])
+@pytest.mark.parametrize("who", ["keeper", "an agent and then farmd dev"])
 def test_a_kill_leaves_nothing(dev, who):
+    """The pod of the killed agent is an orphan; those of the others have their agents."""
     dev.run_hello()
     before = dev.below()
-    keeper = next(pid for pid, line in before.items() if "farmd.dev.keeper" in line)
+    keeper, agent = (
+        next(pid for pid, line in before.items() if word in line)
+        for word in ("farmd.dev.keeper", "node-1.toml")
+    )
     if who == "keeper":
         os.kill(keeper, signal.SIGKILL)
         assert dev.ends() == 1
     else:
-        if who.startswith("an agent"):
-            os.kill(next(pid for pid, line in before.items() if "node-1.toml" in line), signal.SIGKILL)
+        os.kill(agent, signal.SIGKILL)
         dev.process.kill()
     eventually(f"nothing left of {who}", lambda: not still_there(before))
     eventually("the folder is gone", lambda: not dev.folder.exists())
