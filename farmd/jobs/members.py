@@ -51,22 +51,24 @@ def sort(shot: Snapshot, run: Run, closed: Mapping[str, set[int]]) -> Board:
     """Sort the members of a snapshot by what ``run`` says; ``closed`` are its slots that are over."""
     slots: dict[Slot, list[Member]] = {}
     surplus: list[Member] = []
+    replicas = {kind.name: kind.replicas for kind in shot.job.types}
     for member in shot.members:
-        if exists(shot.job, member.slot):
-            slots.setdefault(member.slot, []).append(member)
+        slot = member.slot
+        if 0 <= slot.index < replicas.get(slot.type, 0):
+            if not (member.over and is_closed(closed, slot)):  # as most members of an array are
+                slots.setdefault(slot, []).append(member)
         elif not member.leaving:
             surplus.append(member)
     live: dict[Slot, Member] = {}
     outdated: list[Member] = []
     occupied: set[Slot] = set()
     for slot in ordered(shot.job, slots):
-        done = slot.index in closed.get(slot.type, ())
         wanted = attempt_of(run, slot)
         counting = sorted((each for each in slots[slot] if not each.leaving), key=_precedence)
-        current = [each for each in counting if each.attempt >= wanted]
-        if done:
-            surplus += [each for each in counting if not each.over]
+        if is_closed(closed, slot):
+            surplus += counting
             continue
+        current = [each for each in counting if each.attempt >= wanted]
         if current:
             live[slot] = current[0]
             surplus += current[1:]
@@ -74,6 +76,11 @@ def sort(shot: Snapshot, run: Run, closed: Mapping[str, set[int]]) -> Board:
         if any(_occupies(shot, each, wanted) for each in slots[slot] if each is not live.get(slot)):
             occupied.add(slot)
     return Board(live, tuple(sorted(surplus, key=identity)), tuple(outdated), frozenset(occupied))
+
+
+def is_closed(closed: Mapping[str, set[int]], slot: Slot) -> bool:
+    """Whether a slot gets no member any more."""
+    return slot.index in closed.get(slot.type, ())
 
 
 def exists(job: JobSpec, slot: Slot) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from farmd.work.model import Blocked
-from store.jobs import Job, Rule, Run, Success
+from store.jobs import Rule, Run, Success
 
 Phase = Literal["held", "starting", "running", "succeeded", "failed", "unknown"]
 Restart = Literal["never", "on-failure", "exit-code", "always"]
@@ -98,34 +98,6 @@ class JobSpec:
     def size(self) -> int:
         """How many slots it has."""
         return sum(each.replicas for each in self.types)
-
-
-def described(job: Job) -> JobSpec:
-    """A job's record in Consul as the plan sees it."""
-    types = (
-        ReplicaType(
-            name=each.name, replicas=each.replicas, parallelism=each.parallelism, restart=each.restart
-        )
-        for each in job.types
-    )
-    return JobSpec(
-        id=job.id,
-        name=job.name,
-        types=tuple(types),
-        gang=job.gang,
-        peers=job.peers,
-        success=job.success,
-        rules=tuple(job.rules),
-        backoff_limit=job.backoff_limit,
-        active_deadline=job.active_deadline,
-        ttl=job.ttl,
-        clean=job.clean,
-        restart_scope=job.restart_scope,
-        on_lost=job.on_lost,
-        gang_timeout=job.gang_timeout,
-        suspend=job.suspend,
-        deleting=job.deleting,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

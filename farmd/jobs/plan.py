@@ -29,7 +29,7 @@ def decide(shot: Snapshot) -> Plan | Ask[Wanted]:
     if shot.run.outcome:
         return finished(shot)
     progress = Progress(shot.job, shot.run)
-    progress.take_attempts(member for member in shot.members if exists(shot.job, member.slot))
+    progress.take_attempts(shot.members)
     board = sort(shot, progress.run, progress.closed)
     if shot.job.suspend:
         return suspended(shot, progress, board)
@@ -64,7 +64,7 @@ def _take_ends(shot: Snapshot, progress: Progress, board: Board) -> float | None
 def _fill(shot: Snapshot, progress: Progress, board: Board, after: float | None) -> Plan | Ask[Wanted]:
     """Members for the slots that lack one, and the end of those that have none to fill."""
     missing, due = _missing(shot, progress, board)
-    former = any(not each.over and each.attempt < shot.run.attempt for each in shot.members)
+    former = any(each.attempt < shot.run.attempt and not each.over for each in shot.members)
     if former or (shot.job.gang and (due is not None or board.occupied)):
         missing = []  # a restart of the job, and a gang, begin when all of them can
     if missing and shot.room is None and shot.gang in ("none", "ready"):
@@ -131,8 +131,10 @@ def _missing(shot: Snapshot, progress: Progress, board: Board) -> tuple[list[Slo
         for index in range(kind.replicas):
             if free <= 0:
                 break
+            if index in closed:
+                continue
             slot = Slot(kind.name, index)
-            if index in closed or slot in board.live or slot in shot.pending or slot in board.occupied:
+            if slot in board.live or slot in shot.pending or slot in board.occupied:
                 continue
             if (wait := progress.due(slot) - shot.now) > 0:
                 waits.append(min(wait, LONGEST_RETRY_SECONDS))

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from farmd.jobs.members import counted_in_place, over
+from farmd.jobs.members import counted_in_place, exists, is_closed, over
 from farmd.jobs.model import JobSpec, Member, Slot, attempt_of
 from store.jobs import Run, SlotRun, indexes, ranges
 
@@ -52,9 +52,10 @@ class Progress:
     def take_attempts(self, members: Iterable[Member]) -> None:
         """Believe members about their attempts: after a restore of the store the run may be behind them."""
         for member in members:
-            closed = member.slot.index in self.closed.get(member.slot.type, ())
-            if member.attempt > attempt_of(self._run, member.slot) and not closed:
-                self._try(member.slot, member.attempt, 0.0)
+            slot = member.slot
+            ahead = member.attempt > 0 and member.attempt > attempt_of(self._run, slot)
+            if ahead and exists(self.job, slot) and not is_closed(self.closed, slot):
+                self._try(slot, member.attempt, 0.0)
 
     def done(self, member: Member) -> None:
         """Its slot ended well."""

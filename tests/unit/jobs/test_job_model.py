@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from farmd.jobs.model import JobSpec, Plan, Slot, attempt_of, described
+from farmd.jobs.description import described
+from farmd.jobs.model import JobSpec, Plan, Slot, attempt_of
 from store.jobs import Job, Rule, Run, SlotRun, Success, Type
 
 
