@@ -1,0 +1,100 @@
+"""A farm that falls away at exactly the k-th transaction of a job, for every k: another one finishes it.
+
+A job of three members with a retry, as a batch and as a gang of peers; virtual time. What must hold: the same
+end, the retry counted once, and no slot that ran more often than it was tried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from store.jobs import Job
+from tests.job_fleet import JobFleet, job_fleet
+from tests.node_farms import base64_of
+
+FATES = ("killed, never sent", "killed, never answered", "stopped, sent late")
+PORTED = {"pod": {"id": "bert", "command": ["/bin/true"], "ports": {"job": {}}}}
+WAYS: dict[str, dict[str, Any]] = {
+    "batch": {"worker": {"replicas": 3, "restart": "exit-code"}},
+    "array": {"worker": {"replicas": 3, "parallelism": 2, "restart": "exit-code"}},
+    "gang": {"worker": {"replicas": 3, "restart": "exit-code", **PORTED}, "gang": True, "peers": True},
+}
+RAN = {
+    "batch": {"worker/0~0": 1, "worker/1~0": 1, "worker/1~1": 1, "worker/2~0": 1},
+    "array": {"worker/0~0": 1, "worker/1~0": 1, "worker/1~1": 1, "worker/2~0": 1},
+    "gang": {f"worker/{index}~{attempt}": 1 for index in range(3) for attempt in (0, 1)},
+}
+
+
+class Fall:
+    """What happens to the farm ``f0`` at its k-th transaction of the job."""
+
+    def __init__(self, jobs: JobFleet, fate: str, k: int) -> None:
+        self._left = k
+        self._late = fate == "killed, never answered"
+        self.reached = asyncio.Event()
+        self.released = asyncio.Event()
+        faults = jobs.fleet.farms["f0"].faults
+        if self._late:
+            faults.after = lambda request, _: self._hold(request)
+        else:
+            faults.before = self._hold
+
+    async def _hold(self, request: object) -> None:
+        if not self.reached.is_set():
+            self._left -= b'"kind":"jobs"' in base64_of(request)
+            if self._left:
+                return
+            self.reached.set()
+        await self.released.wait()
+
+
+async def ended(jobs: JobFleet, job: Job) -> None:
+    """The job is over, and its end is what it has to be."""
+    run = await jobs.over(job, 400)
+    assert (run.outcome, run.restarts, run.done) == ("succeeded", 1, {"worker": "0-2"})
+
+
+async def falls(way: str, fate: str, k: int) -> bool:
+    """Whether the job has a k-th transaction; what must hold is asserted."""
+    async with job_fleet("n1", "n2") as jobs:
+
+        def rule(instance: str) -> int | None:
+            if way == "gang" and instance.endswith("~0"):
+                return 137 if instance == "bert-worker-1~0" else None
+            return 137 if instance == "bert-worker-1~0" else 0
+
+        jobs.rule = rule
+        fall = Fall(jobs, fate, k)
+        job = await jobs.run(**WAYS[way])
+
+        async def done() -> bool:
+            return fall.reached.is_set() or bool((await jobs.state(job)).outcome)
+
+        await jobs.until(done, 300)
+        if not fall.reached.is_set():
+            return False
+        if fate.startswith("killed"):
+            await jobs.fleet.crash("f0")
+        await jobs.fleet.start("f1", kinds=("jobs",))
+        await ended(jobs, job)
+        fall.released.set()
+        await jobs.clock.advance(30)
+        await ended(jobs, job)
+        assert Counter(jobs.runs(job)) == RAN[way], f"{way}, {fate}, k={k}"
+        return True
+
+
+@pytest.mark.parametrize("fate", FATES)
+@pytest.mark.parametrize("way", list(WAYS))
+async def test_r12_a_farm_that_falls_away_at_any_transaction_of_a_job_changes_nothing_about_its_end(
+    way: str, fate: str
+) -> None:
+    k = 1
+    while await falls(way, fate, k):
+        k += 1
+    assert k > 4
