@@ -43,6 +43,7 @@ class JobFleet:
         self.ran: list[str] = []
         self.deaf: set[str] = set()
         self._ports: dict[Place, int] = {}
+        self._at: dict[str, str] = {}
         self._said: dict[Place, tuple[Intent, int, str]] = {}
 
     async def arrive(self, *names: str, **fields: Any) -> None:
@@ -95,6 +96,10 @@ class JobFleet:
         found = [slot_of(job, instance) for instance in self.ran]
         return [f"{each[0]}~{each[1]}" for each in found if each is not None]
 
+    def where(self, instance: str) -> str:
+        """The node on which a member ran last; empty: none."""
+        return self._at.get(instance, "")
+
     async def until(self, done: Callable[[], Any], within: float = 120.0) -> Any:
         """Let time pass until ``done`` gives something true."""
         for _ in range(int(within / SECONDS)):
@@ -132,6 +137,7 @@ class JobFleet:
 
     async def _obey(self, place: Place, intent: Intent, index: int) -> None:
         instance, before = place[1], self._said.get(place)
+        self._at[instance] = place[0]
         end = self.ends.get(instance, self.rule(instance))
         phase = "held" if intent.hold else "running" if end is None else "done"
         if before is not None and before[2] == "done":

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
+from farmd.commands.mutation import Call, Mutation, commit
+from farmd.jobs import commands
+from store.jobs import Job, Type
 from store.reality import Exit
-from tests.job_fleet import job_fleet
+from tests.job_fleet import JobFleet, job_fleet
+from tests.node_farms import KEYS
 
 
 async def test_a_batch_runs_each_slot_once_and_succeeds() -> None:
@@ -73,3 +79,129 @@ async def test_a_job_is_deleted_when_its_ttl_is_over() -> None:
         for prefix in ("jobs", "runs", "pods", "intent", "names/jobs", "status/jobs"):
             left = await jobs.fleet.client.keys(f"farmd/{prefix}/")
             assert [key for key in left.items if "present" not in key] == []
+
+
+async def running(jobs: JobFleet, count: int) -> None:
+    """So many members were started in all."""
+
+    async def so() -> bool:
+        return len(jobs.ran) >= count
+
+    await jobs.until(so)
+
+
+async def say(jobs: JobFleet, word: Callable[[Call, str], Awaitable[Mutation]]) -> None:
+    """A person says a word to the job."""
+    await commit(jobs.call, await word(jobs.call, "bert"))
+
+
+async def test_a_stopped_job_has_no_members_and_goes_on_with_what_is_not_done() -> None:
+    async with job_fleet("n1") as jobs:
+        job = await jobs.run()
+        await running(jobs, 2)
+        jobs.ends["bert-worker-0~0"] = 0
+
+        async def half() -> bool:
+            return (await jobs.state(job)).done == {"worker": "0"}
+
+        await jobs.until(half)
+        await say(jobs, commands.stop)
+        await jobs.clock.advance(5)
+        assert [name for name, pod in (await jobs.pods(job)).items() if not pod.done] == []
+        status = await jobs.status(job)
+        assert status is not None
+        assert (status.state, status.done) == ("suspended", 1)
+        await say(jobs, commands.resume)
+        jobs.rule = lambda _: 0
+        assert (await jobs.over(job)).outcome == "succeeded"
+        assert sorted(jobs.runs(job)) == ["worker/0~0", "worker/1~0", "worker/1~0"]
+
+
+async def test_a_job_fails_at_its_deadline_and_its_members_go() -> None:
+    async with job_fleet("n1") as jobs:
+        job = await jobs.run(active_deadline=30)
+        await running(jobs, 2)
+        run = await jobs.over(job, 60)
+        assert (run.outcome, run.reason) == ("failed", "DeadlineExceeded")
+        assert run.finished - run.started < 32
+        await jobs.clock.advance(2)
+        assert await jobs.pods(job) == {}
+
+
+async def test_what_a_drained_node_ran_comes_up_elsewhere_and_counts_as_no_retry() -> None:
+    async with job_fleet("n1", "n2") as jobs:
+        job = await jobs.run()
+        await running(jobs, 2)
+        await jobs.fleet.drain("n1")
+        jobs.rule = lambda instance: 0 if jobs.where(instance) == "n2" else None
+        run = await jobs.over(job)
+        assert (run.outcome, run.restarts) == ("succeeded", 0)
+
+
+async def test_r21_a_member_on_a_lost_node_is_tried_elsewhere_and_counts_as_no_retry() -> None:
+    async with job_fleet("n1", "n2") as jobs:
+        job = await jobs.run()
+        await running(jobs, 2)
+        (gone,) = {jobs.where("bert-worker-0~0")}
+        jobs.deaf = {gone}
+        await jobs.fleet.leave(gone)
+        await jobs.clock.advance(40)
+        assert len(jobs.ran) == 2  # absent is not lost
+        jobs.rule = lambda instance: 0 if jobs.where(instance) != gone else None
+        run = await jobs.over(job)
+        assert (run.outcome, run.restarts) == ("succeeded", 0)
+
+
+async def test_a_slot_that_ended_well_is_not_run_again_when_somebody_deletes_its_pod() -> None:
+    async with job_fleet("n1") as jobs:
+        job = await jobs.run()
+        await running(jobs, 2)
+        jobs.ends["bert-worker-0~0"] = 0
+
+        async def half() -> bool:
+            return (await jobs.state(job)).done == {"worker": "0"}
+
+        await jobs.until(half)
+        await jobs.fleet.client.delete(KEYS.pod(job.id, "n1", "bert-worker-0~0"))
+        await jobs.fleet.client.delete(KEYS.intent("n1", "bert-worker-0~0"))
+        await jobs.clock.advance(30)
+        jobs.rule = lambda _: 0
+        assert (await jobs.over(job)).outcome == "succeeded"
+        assert jobs.runs(job).count("worker/0~0") == 1
+
+
+async def test_a_rule_decides_before_the_types_own_restart() -> None:
+    rules = [{"action": "ignore", "exit_codes": [75]}, {"action": "fail-job", "exit_codes": [2]}]
+    async with job_fleet("n1") as jobs:
+        jobs.rule = lambda instance: {"bert-worker-0~0": 75, "bert-worker-1~0": 0}.get(instance, 2)
+        job = await jobs.run(rules=rules)
+        run = await jobs.over(job)
+        assert (run.outcome, run.restarts) == ("failed", 0)
+        assert "worker/0~1" in jobs.runs(job)
+
+
+async def test_people_are_told_of_a_job_that_is_blocked_for_ten_minutes_and_of_its_end() -> None:
+    async with job_fleet("n1") as jobs:
+        inbox = jobs.fleet.farms["f0"].alerts
+        pod = {"id": "bert", "command": ["/bin/true"], "resources": {"gpu": 1}}
+        job = await jobs.run(worker={"replicas": 1, "pod": pod})
+        await jobs.clock.advance(590)
+        assert f"job_blocked_{job.id}" not in inbox.firing
+        await jobs.clock.advance(30)
+        assert f"job_blocked_{job.id}" in inbox.firing
+        await jobs.arrive("n1", capacity={"gpu": 1.0})
+        jobs.rule = lambda _: 0
+        await jobs.over(job)
+        await jobs.clock.advance(5)
+        assert f"job_blocked_{job.id}" not in inbox.firing
+
+
+async def test_a_record_beyond_the_limits_is_blocked_and_nothing_of_it_is_touched() -> None:
+    async with job_fleet("n1") as jobs:
+        job = Job(id="0a", name="b" * 41, types=[Type(name="w", manifest="a" * 64)])
+        await jobs.fleet.put(KEYS.record("jobs", "0a"), job)
+        await jobs.clock.advance(5)
+        status = await jobs.status(job)
+        assert status is not None
+        assert status.state == "blocked"
+        assert "name: found 41 characters, expected at most 40" in status.reason
