@@ -499,6 +499,16 @@ def test_a_run_that_is_behind_its_members_follows_them() -> None:
     assert not found.remove
 
 
+def test_a_member_of_a_former_attempt_goes_once_the_later_one_is_durable() -> None:
+    job, both = spec(workers(1)), (member(0), member(0, attempt=1))
+
+    first = plan(job, *both)
+
+    assert first.run is not None
+    assert removed(first) == []
+    assert removed(plan(job, *both, run=first.run)) == ["worker-0~0"]
+
+
 def test_a_freeze_holds_what_nobody_asked_for() -> None:
     frozen = {"frozen": "no leader"}
     run = Run(started=NOW, slots={"worker": {"0": SlotRun(1, NOW - 99)}})

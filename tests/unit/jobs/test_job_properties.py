@@ -55,7 +55,20 @@ jobs = st.builds(
 
 events = st.tuples(
     st.sampled_from(
-        ("run", "run", "succeed", "fail", "evict", "lose", "delete", "vanish", "restart", "hold", "twin")
+        (
+            "run",
+            "run",
+            "succeed",
+            "fail",
+            "evict",
+            "lose",
+            "delete",
+            "vanish",
+            "restart",
+            "hold",
+            "twin",
+            "later",
+        )
         + ("wait", "suspend", "resume", "end", "scale", "freeze", "thaw", "command", "cramp", "widen")
     ),
     st.integers(0, 11),
@@ -78,6 +91,8 @@ def happen(world: World, event: str, number: int) -> None:
                 del world.members[each.id]
     elif event == "twin" and one is not None:
         world.members[f"{one.id}'"] = replace(one, id=f"{one.id}'", at=one.at + 1)
+    elif event == "later" and one is not None:
+        world.members[f"{one.id}+"] = replace(one, id=f"{one.id}+", attempt=one.attempt + 1)
     elif event == "scale":
         first, *others = world.job.types
         world.job = replace(world.job, types=(replace(first, replicas=number % 5), *others))
@@ -194,7 +209,8 @@ def excused(shot: Snapshot, plan: Plan, each: Member) -> bool:
     kind = shot.job.type(each.slot.type)
     beyond = kind is None or not 0 <= each.slot.index < kind.replicas
     over = bool(shot.job.suspend or shot.job.deleting or shot.run.outcome)
-    twins = sum(other.slot == each.slot and not other.leaving for other in shot.members) > 1
+    alike = [other for other in shot.members if (other.slot, other.attempt) == (each.slot, each.attempt)]
+    twins = sum(not other.leaving for other in alike) > 1
     closed = (plan.run or shot.run).done, (plan.run or shot.run).given_up
     done = any(each.slot.index in indexes(texts.get(each.slot.type, "")) for texts in closed)
     return beyond or over or twins or done or plan.give_back
