@@ -36,15 +36,14 @@ class Proxy:
         refused: connections that ``refuse`` cut as they came.
 
     Args:
-        upstream: ``host:port`` of the server.
+        upstream: ``host:port`` of the server, or ``unix:///path``.
         source: address that the server sees as its client; Consul counts connections by it.
     """
 
     def __init__(self, upstream: str, *, source: str = "127.0.0.1") -> None:
-        host, _, port = upstream.rpartition(":")
         self.source = source
         self.refused = 0
-        self.upstream = (host, int(port))
+        self.upstream = upstream
         self.address = ""
         self.latency = 0.0
         self.requests: list[Seen] = []
@@ -161,9 +160,7 @@ class _Connection:
 
     async def run(self) -> None:
         """Until either side closes."""
-        opening = asyncio.create_task(
-            asyncio.open_connection(*self._proxy.upstream, local_addr=(self._proxy.source, 0))
-        )
+        opening = asyncio.create_task(_opened(self._proxy.upstream, self._proxy.source))
         try:
             up_reader, self._up_writer = await asyncio.shield(opening)
         except OSError:
@@ -263,3 +260,10 @@ class _Connection:
         finally:
             self._answered.set()
         await self._gate.wait()
+
+
+async def _opened(upstream: str, source: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if upstream.startswith("unix://"):
+        return await asyncio.open_unix_connection(upstream.removeprefix("unix://"))
+    host, _, port = upstream.rpartition(":")
+    return await asyncio.open_connection(host, int(port), local_addr=(source, 0))
