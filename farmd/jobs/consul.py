@@ -89,6 +89,11 @@ class Reading:
         """The members whose pods stand; of others only processes are left."""
         return [member for member in self.snapshot.members if not member.leaving]
 
+    def left_on_drained(self) -> list[Member]:
+        """Members that ended and stay for their logs, on nodes that are drained."""
+        states = ((member, self.state(member)[1]) for member in self.standing)
+        return [member for member, state in states if state.pod.record.done and state.draining]
+
     def state(self, member: Member) -> tuple[Place, PodState]:
         """The place and the state of a member."""
         return self.pods[member.id]

@@ -7,6 +7,7 @@ on it, so whoever takes the job over finds the same end and takes it in once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -36,6 +37,8 @@ log = structlog.get_logger()
 
 BLOCKED_SECONDS = 600.0
 LONGEST_PAUSE = 60.0
+# A larger document of peers is written before the intents that refer to it, and not along with them.
+ALONG_BYTES = 16 * 1024
 LEFT = "something of it is left"
 OVER = "it is over, and its ttl has passed"
 
@@ -85,8 +88,13 @@ class JobWorker(NamedWorker[Reading, Plan]):
         return await self._backend.read(stored, guard.frozen() or "", commanded=guard.commanded(stored.index))
 
     def decide(self, snapshot: Reading) -> Plan | Ask[Wanted]:
-        """Pure (``plan.py``)."""
-        return planning.decide(snapshot.snapshot)
+        """Pure (``plan.py``). Members that ended go from nodes that are drained: a drain waits for them."""
+        plan = planning.decide(snapshot.snapshot)
+        if isinstance(plan, Ask) or plan.delete_job or snapshot.snapshot.frozen:
+            return plan
+        going = {member.id for member in plan.remove}
+        left = tuple(each for each in snapshot.left_on_drained() if each.id not in going)
+        return replace(plan, remove=(*plan.remove, *left)) if left else plan
 
     async def answer(self, snapshot: Reading, ask: Ask[Wanted]) -> Reading:
         """The reading with places for the slots that lack a member; none while a gang that gave its places
@@ -135,13 +143,17 @@ class JobWorker(NamedWorker[Reading, Plan]):
         context, record = self.context, snapshot.stored
         view = snapshot.view if snapshot.view is not None else context.fleet.view()
         told = release(snapshot, plan, self._host)
-        if told is not None and told.document:
-            await self.writer.commit(*self.stands(), manifests.ensure(context.keys, told.document))
+        document = [manifests.ensure(context.keys, told.document)] if told and told.document else []
+        if told is not None and len(told.document) > ALONG_BYTES:
+            await self.writer.commit(*self.stands(), *document)
+            document = []
         units = actions.units(snapshot, plan, told, view, context.keys, self._backend.run)
         arriving = [(c.node, c.instance) for each in units for c in each.changes if c.action == "place"]
         subject = Subject(self.kind.name, self.claim.item, record.record.name, context.actor, record)
         with context.fleet.expecting(self.claim.item, arriving):
-            done = await context.placement.execute(units, subject, self.writer, standing=len(snapshot.pods))
+            done = await context.placement.execute(
+                units, subject, self.writer, standing=len(snapshot.pods), guards=document
+            )
         if done.replan:
             self._backend.run.forget()
             return Outcome("rejected", None, done.reason)

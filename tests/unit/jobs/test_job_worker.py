@@ -205,3 +205,15 @@ async def test_a_record_beyond_the_limits_is_blocked_and_nothing_of_it_is_touche
         assert status is not None
         assert status.state == "blocked"
         assert "name: found 41 characters, expected at most 40" in status.reason
+
+
+async def test_members_that_ended_do_not_hold_a_drain() -> None:
+    async with job_fleet("n1") as jobs:
+        jobs.rule = lambda _: 0
+        job = await jobs.run()
+        await jobs.over(job)
+        assert len(await jobs.pods(job)) == 2
+        await jobs.fleet.drain("n1")
+        await jobs.clock.advance(30)
+        assert await jobs.fleet.stage("n1") == "done"
+        assert await jobs.pods(job) == {}
