@@ -25,7 +25,7 @@ from store.errors import (
     TooLarge,
     TransactionRejected,
 )
-from store.operations import MAX_OPERATIONS, Operation
+from store.operations import MAX_BODY_BYTES, MAX_OPERATIONS, Operation
 from store.ports import Clock
 
 T = TypeVar("T")
@@ -93,11 +93,14 @@ def pack(
     ``trailer`` builds the last operation of a transaction from its groups; ``trailer_bytes`` is the size
     that one group adds to the trailer.
 
+    A group of more than ``max_bytes`` has a transaction of its own.
+
     Raises:
         TooLarge: a single group does not fit into a transaction.
     """
     room = max_operations - len(fence) - (1 if trailer else 0)
-    space = max_bytes - sum(operation.size() for operation in fence) - 512
+    fixed = sum(operation.size() for operation in fence) + 512
+    space, most = max_bytes - fixed, MAX_BODY_BYTES - fixed
     current: list[Group[T]] = []
     count = size = 0
 
@@ -107,7 +110,7 @@ def pack(
 
     for group in groups:
         needs = sum(operation.size() for operation in group.operations) + trailer_bytes(group)
-        if len(group.operations) > room or needs > space:
+        if len(group.operations) > room or needs > most:
             raise TooLarge(
                 f"{len(group.operations)} operations of {needs} bytes do not fit into one transaction",
                 operations=len(group.operations),

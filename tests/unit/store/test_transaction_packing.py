@@ -21,7 +21,7 @@ from store.errors import (
     TooLarge,
     TransactionRejected,
 )
-from store.operations import MAX_OPERATIONS, Operation
+from store.operations import MAX_BODY_BYTES, MAX_OPERATIONS, Operation
 from store.transaction import ATTEMPTS, ROUTINE_BYTES, Batch, Group, Result, commit, pack, submit
 from tests.virtual import VirtualClock
 
@@ -83,10 +83,15 @@ def test_the_first_transaction_is_there_before_the_last_group_is_built() -> None
     assert len(built) == 21
 
 
-@pytest.mark.parametrize("oversized", [group(1, MAX_OPERATIONS), group(1, 1, ROUTINE_BYTES)])
+@pytest.mark.parametrize("oversized", [group(1, MAX_OPERATIONS), group(1, 1, MAX_BODY_BYTES)])
 def test_a_group_that_fits_into_no_transaction_is_refused(oversized: Group[int]) -> None:
     with pytest.raises(TooLarge):
         packed([group(0, 1), oversized])
+
+
+def test_a_group_of_many_bytes_has_a_transaction_of_its_own() -> None:
+    groups = [group(0, 1), group(1, 1, ROUTINE_BYTES), group(2, 1)]
+    assert [[each.subject for each in batch.groups] for batch in packed(groups)] == [[0], [1], [2]]
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=40), st.data())
