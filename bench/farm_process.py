@@ -4,9 +4,9 @@
 Configuration, kinds, HTTP, logs and watchdog are those of production. Its metrics also print a JSON line for
 each batch of locks that the farm takes, and for each transaction that places or removes pods or ends a
 rollout when it was acknowledged, with the machine's monotonic time. The line ``requests`` on stdin is
-answered with the number of requests to Consul so far; ``bodies`` with the transactions that placed or
-removed pods since the last such line; ``profile`` starts a profile, and the next ``profile`` writes it to
-``farm.profile``; the end of stdin stops the farm cleanly, as SIGTERM does.
+answered with the number of requests to Consul so far, by their kind; ``bodies`` with the transactions that
+placed or removed pods since the last such line; ``profile`` starts a profile, and the next ``profile`` writes
+it to ``farm.profile``; the end of stdin stops the farm cleanly, as SIGTERM does.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,6 @@ format = "json"
 class _Telling(Metrics):
     """Metrics that also report each batch of locks that is taken, and count the requests."""
 
-    requests = 0
-
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
         threading.Thread(target=_obey_stdin, daemon=True).start()
@@ -57,7 +56,7 @@ class _Telling(Metrics):
     def count(self, name: str, value: float = 1, /, **labels: str) -> None:
         super().count(name, value, **labels)
         if name == "farmd_store_requests_total":
-            _Telling.requests += 1
+            _requests[labels["op"]] += 1
         if name == "farmd_lock_events_total" and labels["event"] == "claimed" and value:
             tell("claimed", count=value)
 
@@ -76,6 +75,7 @@ class _TellingTransport(AiohttpTransport):
         return response
 
 
+_requests = Counter[str]()
 _placed: list[bytes] = []
 """Bodies with intents that nobody has asked for yet; to print each at once would delay what is measured."""
 
@@ -90,7 +90,7 @@ def _obey_stdin() -> None:
                 tell("body", body=base64.b64encode(_placed.pop(0)).decode())
             tell("bodies", count=count)
         else:
-            tell("requests", count=_Telling.requests)
+            tell("requests", counts=_requests)
     signal.raise_signal(signal.SIGTERM)
 
 
@@ -175,9 +175,9 @@ class FarmProcess(Child):
         told = [each["body"] for each in self.events[known:] if each["event"] == "bench.body"]
         return [base64.b64decode(body) for body in told]
 
-    async def requests(self) -> int:
-        """How many requests the farm has made to Consul so far."""
-        return int((await self.ask("requests", "bench.requests"))["count"])
+    async def requests(self) -> Counter[str]:
+        """How many requests the farm has made to Consul so far, by their kind."""
+        return Counter((await self.ask("requests", "bench.requests"))["counts"])
 
     async def end(self, kill: bool = False) -> None:
         """Stop the process, with SIGKILL if ``kill``, and reap it."""

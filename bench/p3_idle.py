@@ -54,13 +54,13 @@ async def run() -> bool:
 
 
 async def _usage(farm: FarmProcess, seconds: float) -> Usage:
-    cpu, sent, started = farm.cpu_seconds(), await farm.requests(), time.monotonic()
+    cpu, sent, started = farm.cpu_seconds(), (await farm.requests()).total(), time.monotonic()
     most = 0.0
     while time.monotonic() < started + seconds:
         await asyncio.sleep(0.5)
         most = max(most, farm.resident_megabytes())
     took = time.monotonic() - started
-    sent = await farm.requests() - sent
+    sent = (await farm.requests()).total() - sent
     return Usage((farm.cpu_seconds() - cpu) / took, most, sent / took)
 
 

@@ -9,6 +9,7 @@ the one before has proven itself.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from bench.agents import CHECK_SECONDS
 from bench.fleet import CHORES, BenchFleet, fleet
@@ -36,10 +37,10 @@ async def run() -> bool:
     async with fleet(rcs=0, nodes=PODS) as setting:
         farm = setting.start_farm("deploying")
         await setting.claimed([farm], PODS + CHORES)
-        await _deploy(setting, "0")
+        await deploy(setting, [_web("0")])
         for number in range(1, RUNS + 1):
             before, used = time.monotonic(), farm.cpu_seconds()
-            await _deploy(setting, str(number))
+            await deploy(setting, [_web(str(number))])
             moves = farm.transactions(before)
             took.append(time.monotonic() - moves[0][0])
             transactions.append(len(moves))
@@ -55,11 +56,15 @@ async def run() -> bool:
     )  # fmt: skip
 
 
-async def _deploy(setting: BenchFleet, version: str) -> None:
-    """Deploy a version of the service, and return when the deployment is over."""
+def _web(version: str) -> ServiceSpec:
     container = ContainerSpec(image=f"web@sha256:{version * 64}")
-    spec = ServiceSpec(name="web", container=container, replicas=PODS, update=UPDATE)
-    wanted = Wanted(services={"web": ServiceSpecResolver(system_rng()).resolve(spec)})
+    return ServiceSpec(name="web", container=container, replicas=PODS, update=UPDATE)
+
+
+async def deploy(setting: BenchFleet, specs: Sequence[ServiceSpec]) -> None:
+    """Deploy services, and return when the deployment is over."""
+    resolver = ServiceSpecResolver(system_rng())
+    wanted = Wanted(services={spec.name: resolver.resolve(spec) for spec in specs})
     call = Call(setting.client, KEYS, CLOCK, SystemIds(), "user/bench@here")
     deployment = Deployment(call=call, wanted=wanted)
     await deployment.plan()
