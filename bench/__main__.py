@@ -14,6 +14,7 @@ import structlog
 
 import bench
 from bench.processes import ROOT
+from farmd.process.start import collect_rarely
 from store.errors import StoreError
 
 ROW_SECONDS = 590
@@ -22,6 +23,7 @@ CODE = ("alerting", "bench", "farmd", "scheduler", "store", "tests")
 
 def main() -> int:
     """Run the rows that were named, or all."""
+    collect_rarely()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     rows = sorted(m.name for m in pkgutil.iter_modules(bench.__path__) if re.match(r"p\d", m.name))
     wanted = [row for row in rows if not sys.argv[1:] or row.split("_")[0] in sys.argv[1:]]

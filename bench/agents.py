@@ -39,6 +39,7 @@ from farmd.agent.reality import RealityWriter
 from farmd.agent.state import AgentIdentity, StateDirectory
 from farmd.observe.progress import Progress
 from farmd.observe.recorder import Metrics
+from farmd.process.start import collect_rarely
 from farmd.runtime.clock import SystemClock, system_rng
 from store import codec
 from store.consul.client import ConsulClient
@@ -255,6 +256,7 @@ async def _obey_stdin(fleet: SimulatedFleet) -> None:
 
 
 if __name__ == "__main__":
+    collect_rarely()
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

@@ -14,6 +14,7 @@ import sys
 import aiohttp
 
 from bench.processes import commands, tell
+from farmd.process.start import collect_rarely
 
 WAIT = "60s"
 
@@ -38,4 +39,5 @@ async def main(address: str) -> None:
 
 
 if __name__ == "__main__":
+    collect_rarely()
     asyncio.run(main(sys.argv[1]))

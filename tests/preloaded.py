@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import pkgutil
 
-from farmd.process.start import begin
+from farmd.process.start import begin, collect_rarely
 
 begin()
 
@@ -20,4 +19,4 @@ for _package in (farmd, store, scheduler, alerting):
     for _module in pkgutil.walk_packages(_package.__path__, f"{_package.__name__}."):
         if not _module.name.endswith("__main__"):
             importlib.import_module(_module.name)
-gc.freeze()
+collect_rarely()

@@ -16,7 +16,7 @@ import click
 
 from farmd.cli.settings import Settings
 from farmd.commands.mutation import Call
-from farmd.process.start import import_structlog
+from farmd.process.start import collect_rarely, import_structlog
 from farmd.runtime.clock import SystemClock, SystemIds
 from store.consul.client import ConsulClient
 from store.consul.connect import connect
@@ -58,6 +58,7 @@ class Invocation:
 def run(settings: Settings, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
     """Connect, run one command, disconnect; a closed pipe and ^C end it quietly."""
     _quiet_logs(settings.verbose)
+    collect_rarely()
     try:
         asyncio.run(_run(settings, function, params))
         sys.stdout.flush()

@@ -20,7 +20,7 @@ from farmd.cli.lazy import LazyGroup, Source
 from farmd.cli.nouns import group
 from farmd.cli.options import shared
 from farmd.kinds import KINDS
-from farmd.process.start import collect_rarely
+from farmd.process.start import pause_collection
 
 _COMMANDS: dict[str, tuple[Source, str]] = {
     "deploy": ("farmd.cli.deploy:deploy", "Compose files: what they would change, machine by machine."),
@@ -84,7 +84,7 @@ def farmctl() -> None:
 
 def main() -> NoReturn:
     """Run farmctl with the process's arguments and exit."""
-    collect_rarely()
+    pause_collection()
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # the shell closed it, which is no reason to fail
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - until the end

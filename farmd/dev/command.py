@@ -10,6 +10,7 @@ from pathlib import Path
 
 from farmd.dev import tree
 from farmd.dev.cluster import Cluster, ClusterFailed
+from farmd.process.start import collect_rarely
 from store.words import count_of
 
 EXAMPLE = "examples/hello.yaml"
@@ -21,6 +22,7 @@ class _Stopped(Exception):
 
 def run_dev(farms: int, agents: int, data_dir: Path | None, http_addr: str, log_level: str) -> int:
     """Keep a cluster up until a signal; returns the exit code."""
+    collect_rarely()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
     try:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from farmd.jobs.commands import JOB
 from farmd.jobs.consul import RunCopy
-from farmd.jobs.worker import JobWorker
 from farmd.observe.metrics import JOB_STATES
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
@@ -19,6 +19,9 @@ from store.families import RUNS
 from store.jobs import KIND, Run
 from store.locks import Claim
 from store.sessions import Session
+
+if TYPE_CHECKING:
+    from farmd.jobs.worker import JobWorker
 
 READ_ONE_BY_ONE = 16
 
@@ -61,5 +64,7 @@ class Jobs(NamedKind):
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> JobWorker:
         """A worker for one job."""
+        from farmd.jobs.worker import JobWorker  # a farm without jobs starts without it
+
         run = self._runs.pop(claim.item, RunCopy())
         return JobWorker(self, claim, session, wake, run, self.phases)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import msgspec
 
 from farmd.commands import specs
-from farmd.jobs import parameters
 from store import manifests
 from store.errors import refuse
 from store.jobs import Action, Job, Rule, Success, Type, check
@@ -90,6 +89,8 @@ class JobFile(specs.File[JobSpec, Job]):
 
     def parse(self, data: Any, source: str) -> JobSpec:
         """One parsed document, with its parameters filled in."""
+        from farmd.jobs import parameters  # as in ``parse_all``: farms need no YAML
+
         spec: JobSpec = specs.File.parse(self, parameters.filled(data, self.given, source), source)
         return spec
 

@@ -30,6 +30,7 @@ from farmd.process.lifecycle import Life
 from farmd.process.memory import return_large_blocks
 from farmd.process.sdnotify import Notifier
 from farmd.process.services import Built, Dependencies
+from farmd.process.start import collect_rarely
 from farmd.runtime.clock import SystemClock, SystemIds, system_rng
 from farmd.web.app import Subject, build_app
 from farmd.web.server import CannotListen, listening, serving
@@ -68,6 +69,7 @@ def _process(
     logs.configure(loaded.config.log.level, loaded.config.log.format)
     structlog.contextvars.bind_contextvars(role=role)
     return_large_blocks()
+    collect_rarely()
     try:
         clean = asyncio.run(_live(role, build, port, loaded, load, env))
     except InputInvalid as error:

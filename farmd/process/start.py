@@ -12,8 +12,11 @@ COLLECT_AFTER = (10_000, 5, 100)
 
 
 def begin() -> None:
-    """Prepare for the imports of a farm or an agent; what is imported before must be little."""
-    collect_rarely()
+    """Prepare for the imports of a farm or an agent; what is imported before must be little.
+
+    A process that lives on calls ``collect_rarely`` when it has imported what it needs.
+    """
+    pause_collection()
     import_structlog()
 
 
@@ -22,14 +25,22 @@ def import_aiohttp() -> None:
     from store.consul import authorities  # noqa: F401
 
 
-def collect_rarely() -> None:
-    """Collect garbage cycles only after many new objects, not after every few hundred.
+def pause_collection() -> None:
+    """Collect no garbage cycles during imports, which make many functions and classes and no garbage."""
+    gc.disable()
 
-    A farm keeps hundreds of thousands of records and thousands of waiting tasks, and imports make as many
-    functions and classes: they are no garbage. By default Python's collector scans all of them again and
-    again: that took a sixth of a cold start, and blocked the event loop meanwhile.
+
+def collect_rarely() -> None:
+    """From now on collect garbage cycles after many new objects, and never among what was imported.
+
+    A farm keeps hundreds of thousands of records and thousands of waiting tasks, which are no garbage. By
+    default Python's collector scans all of them again and again: that took a sixth of a cold start, and
+    blocked the event loop meanwhile.
     """
     gc.set_threshold(*COLLECT_AFTER)
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def import_structlog() -> None:

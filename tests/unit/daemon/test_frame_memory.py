@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from farmd.process.start import COLLECT_AFTER, collect_rarely
+from farmd.process.start import COLLECT_AFTER, collect_rarely, pause_collection
 
 PROGRAM = """
 import sys
@@ -42,11 +42,15 @@ def test_large_blocks_go_back_as_they_are_freed():
 def test_what_a_farm_keeps_is_not_searched_for_garbage_each_few_hundred_objects() -> None:
     before = gc.get_threshold()
     try:
+        pause_collection()
         collect_rarely()
+        assert gc.isenabled()
         assert gc.get_threshold() == COLLECT_AFTER
         assert COLLECT_AFTER[0] > 10 * 700, "Python's default"
     finally:
         gc.set_threshold(*before)
+        gc.enable()
+        gc.unfreeze()
 
 
 def test_a_farm_starts_without_rich_and_a_command_can_still_import_it() -> None:
