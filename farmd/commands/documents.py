@@ -28,10 +28,12 @@ MAX_DOCUMENTS = 1000
 MAX_DIGITS = 100
 
 
-def parse(text: str, source: str, loader: type[Loader] | None = None) -> list[tuple[str, Any]]:
+def parse(
+    text: str, source: str, loader: type[Loader] | None = None, nodes: int = MAX_NODES
+) -> list[tuple[str, Any]]:
     """All documents of one file: (source, parsed value). Empty documents are dropped.
 
-    ``loader`` knows more tags.
+    ``loader`` knows more tags; ``nodes``: how many values YAML may have.
 
     Raises:
         InputInvalid: too large, not YAML or JSON, a duplicate key, too many aliases, or no document.
@@ -39,7 +41,9 @@ def parse(text: str, source: str, loader: type[Loader] | None = None) -> list[tu
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
         raise InputInvalid(f"{source}: found {size} bytes, expected at most {MAX_BYTES}", source=source)
-    values = [_json(text, source)] if source.endswith(".json") else _yaml(text, source, loader or Loader)
+    values = (
+        [_json(text, source)] if source.endswith(".json") else _yaml(text, source, loader or Loader, nodes)
+    )
     values = [value for value in values if value is not None]
     if not values:
         raise InputInvalid(f"{source}: found no document, expected at least one", source=source)
@@ -67,9 +71,9 @@ def _json(text: str, source: str) -> Any:
         raise InputInvalid(f"{source}: not JSON: {_one_line(error)}", source=source) from error
 
 
-def _yaml(text: str, source: str, loader: type[Loader]) -> list[Any]:
+def _yaml(text: str, source: str, loader: type[Loader], nodes: int) -> list[Any]:
     try:
-        _check_size(text)
+        _check_size(text, nodes)
         return list(yaml.load_all(text, loader))
     except InputInvalid as error:
         raise InputInvalid(f"{source}: {error.message}", source=source) from error
@@ -84,7 +88,7 @@ def _yaml(text: str, source: str, loader: type[Loader]) -> list[Any]:
         raise InputInvalid(f"{source}: not YAML: {_one_line(error)}", source=source) from error
 
 
-def _check_size(text: str) -> None:
+def _check_size(text: str, most: int) -> None:
     """Count the nodes of the document with all aliases expanded, without expanding them."""
 
     def refuse(found: str, expected: str) -> InputInvalid:
@@ -110,8 +114,8 @@ def _check_size(text: str) -> None:
             anchors[anchor] = size
         parent, total = open_nodes[-1]
         open_nodes[-1] = (parent, total + size)
-        if total + size > MAX_NODES:
-            raise refuse(f"more than {MAX_NODES} values with aliases written out", "fewer")
+        if total + size > most:
+            raise refuse(f"more than {most} values with aliases written out", "fewer")
         if len(open_nodes) > MAX_DEPTH:
             raise refuse(f"more than {MAX_DEPTH} levels", "fewer")
 

@@ -28,6 +28,9 @@ from store.mistakes import nearest, shown
 Document = dict[str, Any]
 LONGEST_CHAIN = 64
 """How many services may extend one another in a row."""
+MAX_NODES = 50_000
+MAX_SERVICES = 1000
+"""Of one file: those of all profiles, of which one deployment takes the active ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +93,14 @@ class _Loading:
         """One file, interpolated."""
         if path not in self.read:
             text, interpolation = self.files.read(path), Interpolation(self.env)
-            parsed = documents.parse(text, path, _Loader)
+            parsed = documents.parse(text, path, _Loader, MAX_NODES)
             result: Any = {}
             with self._placing(path):
                 for _, each in parsed:
                     _check_mapping(each)
+                    if len(_services(each)) > MAX_SERVICES:
+                        many = f"services: found {len(_services(each))} of them"
+                        raise InputInvalid(f"{many}, expected at most {MAX_SERVICES}")
                     _check_keys(each)
                     result = merged(result, interpolation.document(each, ""))
             if unset := interpolation.unset:

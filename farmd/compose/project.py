@@ -23,7 +23,7 @@ from farmd.compose.sources import Files, placed
 from farmd.deploy.model import ServiceSpec
 from farmd.deploy.resolver import check
 from store import codec
-from store.deployments import Condition
+from store.deployments import MAX_GOALS, Condition
 from store.errors import InputInvalid
 from store.keys import valid_name
 from store.mistakes import nearest, shown
@@ -86,6 +86,8 @@ def _project(
 ) -> Project:
     document = codec.parse_input(schema.Project, loaded.document, "")
     active = _active(document.services, profiles, services)
+    if len(active) > MAX_GOALS:
+        raise InputInvalid(f"services: found {len(active)} that are active, expected at most {MAX_GOALS}")
     remarks = _remarks(document, profiles)
     document = msgspec.structs.replace(document, services=active)
     given = name or env.get("COMPOSE_PROJECT_NAME", "")

@@ -13,6 +13,7 @@ from store.errors import InputInvalid
 from store.mistakes import shown
 
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(b|k|kb|m|mb|g|gb|t|tb)?", re.IGNORECASE)
+LONGEST_LINE = 32 * 1024
 _POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
@@ -48,6 +49,10 @@ def file_mode(text: str) -> int:
 
 
 def _split(text: str) -> list[str]:
+    if len(text) > LONGEST_LINE:  # splitting takes the square of its length
+        raise InputInvalid(
+            f"found {len(text)} characters, expected at most {LONGEST_LINE}, or a list of words"
+        )
     try:
         return shlex.split(text)
     except ValueError as error:

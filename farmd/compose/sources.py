@@ -6,7 +6,7 @@ error to tell, by the path of the key with which its message begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import yaml
@@ -52,9 +52,21 @@ def placed(
 
 
 def places(keys: Iterable[str], path: str, text: str) -> list[str]:
-    """``<path>: line <n>: <key>`` for keys of a file."""
-    roots = _roots(text)
-    return [f"{path}: line {_found(key, roots)[1]}: {key}" for key in keys]
+    """``<path>: line <n>: <key>`` for keys of a file, or without the line of a key that comes by an alias."""
+    lines = {key: line for root in _roots(text) for key, line in _lines(root, "")}
+    return [f"{path}: line {lines[key]}: {key}" if key in lines else f"{path}: {key}" for key in keys]
+
+
+def _lines(node: yaml.Node | None, path: str) -> Iterator[tuple[str, int]]:
+    """The path and the line of each scalar below a node."""
+    if isinstance(node, yaml.ScalarNode):
+        yield path, node.start_mark.line + 1
+    elif isinstance(node, yaml.SequenceNode):
+        for at, each in enumerate(node.value):
+            yield from _lines(each, f"{path}[{at}]")
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from _lines(value, f"{path}.{key.value}".lstrip("."))
 
 
 def _extended(key: str, bases: Bases) -> list[tuple[str, str]]:

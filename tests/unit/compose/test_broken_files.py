@@ -48,7 +48,7 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
     "long name": (f"services: {{{'a' * 999}: {{image: x}}}}", "a…, expected 1 to 63"),
     "nothing as key": ("services: {~: {image: x}}", "found the key nothing, expected text"),
     "long chain of extends": (
-        "services: {s0: {image: x}" + "".join(f", s{n}: {{extends: s{n - 1}}}" for n in range(1, 1500)) + "}",
+        "services: {s0: {image: x}" + "".join(f", s{n}: {{extends: s{n - 1}}}" for n in range(1, 900)) + "}",
         "extends: found more than 64 services in one chain",
     ),
     "bad template": ("services: {a: {image: '${}'}}", "services.a.image: found '${}', expected variables"),
@@ -63,9 +63,22 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
     ),
     "long circle": (
         "services: {"
-        + ", ".join(f"s{n}: {{image: x, depends_on: [s{(n + 1) % 3000}]}}" for n in range(3000))
+        + ", ".join(f"s{n}: {{image: x, depends_on: [s{(n + 1) % 200}]}}" for n in range(200))
         + "}",
         "depends_on goes in a circle: ",
+    ),
+    "values": ("services: {a: {image: x, command: [" + "a, " * 50_000 + "]}}", "more than 50000 values"),
+    "many services": (
+        "services: {" + "".join(f"s{n}: {{image: x}}, " for n in range(1001)) + "}",
+        "line 1: services: found 1001 of them, expected at most 1000",
+    ),
+    "many active services": (
+        "services: {" + "".join(f"s{n}: {{image: x}}, " for n in range(201)) + "}",
+        "line 1: services: found 201 that are active, expected at most 200",
+    ),
+    "a long command": (
+        "services: {a: {image: x, command: '" + "x" * 200_000 + "'}}",
+        "services.a.command: found 200000 characters, expected at most 32768, or a list of words",
     ),
     "extends circle": ("services: {a: {extends: b}, b: {extends: a}}", "goes in a circle: a -> b -> a"),
     "extends nothing": ("services: {a: {extends: webb}, web: {image: x}}", "did you mean 'web'?"),
@@ -277,6 +290,6 @@ def test_what_no_agent_takes_is_refused_before_it_is_planned(keys: str, expected
 
 
 def test_a_long_chain_of_dependencies_is_planned_from_its_end() -> None:
-    chain = ", ".join(f"s{n:04}: {{image: x, depends_on: [s{n + 1:04}]}}" for n in range(3000))
-    found = project(f"services: {{{chain}, s3000: {{image: x}}}}")
+    chain = ", ".join(f"s{n:04}: {{image: x, depends_on: [s{n + 1:04}]}}" for n in range(199))
+    found = project(f"services: {{{chain}, s0199: {{image: x}}}}")
     assert ordered(found.services, found.after) == sorted(found.services, reverse=True)
