@@ -9,7 +9,7 @@ import msgspec
 
 from farmd.deploy import hooks
 from farmd.deploy.decide import Step
-from farmd.deploy.model import ServiceSpec, VolumeSpec
+from farmd.deploy.model import ServiceSpec
 from farmd.deploy.noun import owner_noun
 from farmd.deploy.ports import Client
 from farmd.deploy.sights import Sight, mark
@@ -90,10 +90,6 @@ class Collector(Client):
         self.changes.append(Change("place", machine, instance, pod, Intent(digest, owner), owner=owner))
         self.bodies.append(manifests.ensure(self._keys, body))
         self.hooked = f"{machine}/{instance}"
-
-    async def create_volume(self, machine: str, volume: VolumeSpec) -> None:
-        """A volume belongs to no pod: ``farmd.deploy.volumes`` notes it."""
-        raise NotImplementedError("volumes are noted by farmd.deploy.volumes")
 
     def repair(self, places: Iterable[Place]) -> None:
         """Write intents again that were lost or altered, but those of pods that change besides."""

@@ -139,14 +139,12 @@ class RunPreDeployOperation:
 
 @dataclass(frozen=True, slots=True)
 class CreateVolumeOperation:
-    """Note a volume on a machine, whose agent makes it at the first start."""
+    """Note a volume on a machine, whose agent makes it at the first start. It belongs to a project and not to
+    one of its services, so no ``Client`` carries it out: ``farmd.deploy.volumes`` notes all of a plan.
+    """
 
     machine: str
     volume: VolumeSpec
-
-    async def execute(self, client: Client) -> None:
-        """Note it."""
-        await client.create_volume(self.machine, self.volume)
 
     def format(self, resolver: NameResolver) -> str:
         """For people."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from farmd.deploy.model import ServiceSpec, VolumeSpec
+from farmd.deploy.model import ServiceSpec
 from store.pods import Place
 
 
@@ -57,6 +57,3 @@ class Client(Protocol):
 
     async def hook(self, service: str, spec: ServiceSpec, machine: str) -> None:
         """Run a service's hook on a machine, to its end."""
-
-    async def create_volume(self, machine: str, volume: VolumeSpec) -> None:
-        """Note a volume on a machine; its agent makes it."""
