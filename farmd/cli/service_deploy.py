@@ -15,7 +15,6 @@ from farmd.deploy import port_spec, services
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.model import ContainerSpec, Placement, ServiceSpec, VolumeMount, VolumeSpec
 from farmd.deploy.project import Wanted
-from farmd.deploy.registry import registries
 from farmd.deploy.resolver import ServiceSpecResolver
 from store.errors import refuse
 from store.mistakes import shown
@@ -47,6 +46,8 @@ async def run(
     words: tuple[str, ...],
 ) -> None:
     """Deploy one service from an image. What stands behind the image is its command."""
+    from farmd.deploy.registry import registries
+
     mounts = [_volume(text) for text in volumes]
     spec = ServiceSpec(
         name=name,

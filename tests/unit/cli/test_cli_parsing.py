@@ -50,6 +50,17 @@ def test_help_imports_nothing_heavy(asked: list[str]) -> None:
     assert done.stdout.splitlines()[-1] == "loaded []"
 
 
+def test_help_of_a_service_to_run_imports_no_client_of_registries() -> None:
+    code = (
+        "import sys; from farmd.cli.main import run; assert run(['service', 'run', '--help']) == 0;"
+        "print('farmd.deploy.registry' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "False"
+
+
 @pytest.mark.parametrize(("path", "item"), COMMANDS, ids=[" ".join(path) for path, _ in COMMANDS])
 def test_every_command_and_option_explains_itself(path: tuple[str, ...], item: click.Command) -> None:
     shown = CliRunner().invoke(farmctl, [*path, "--help"])
