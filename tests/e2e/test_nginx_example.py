@@ -103,7 +103,7 @@ class Scene:
     def agent(self, node: str) -> None:
         first, last = pod_ports()
         state = str(self.folder / f"state-{node}")
-        self._start(
+        agent = self._start(
             "agent",
             node,
             FARMD_AGENT__NODE=node,
@@ -111,6 +111,7 @@ class Scene:
             FARMD_AGENT__PORT_RANGE=f"{first}-{last}",
             FARMD_AGENT__STOP_WORKLOADS_ON_EXIT="true",
         )
+        self._programs.callback(_stopped, agent)
 
     def _start(self, role: str, name: str, **variables: str) -> Program:
         folder = self.folder / name
@@ -158,6 +159,12 @@ class Scene:
     def endpoints(self, farm: str) -> dict[str, object]:
         with urllib.request.urlopen(f"{farm}/v1/services/hello/endpoints", timeout=20) as answer:
             return dict(json.load(answer))
+
+
+def _stopped(agent: Program) -> None:
+    """Let an agent end, and its workloads before it."""
+    agent.signal(signal.SIGTERM)
+    agent.process.wait(LIMIT)
 
 
 def example(name: str, **fields: object) -> str:
