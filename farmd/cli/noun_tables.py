@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -126,9 +127,13 @@ def facts(
 
 
 def describe(
-    invocation: Invocation, told: Sequence[tuple[str, str]], found: Pods | None, history: Sequence[Audit]
+    invocation: Invocation,
+    told: Sequence[tuple[str, str]],
+    found: Pods | None,
+    history: Sequence[Audit],
+    more: Mapping[str, Table] = MappingProxyType({}),
 ) -> None:
-    """Show the facts, the pods of an owner, and the latest changes."""
+    """Show the facts, the pods of an owner, ``more`` by title, and the latest changes."""
     now = invocation.call.clock.now()
     for title, text in told:
         click.echo(f"{title + ':':<15}{clean(text)}".rstrip())
@@ -137,7 +142,12 @@ def describe(
         shown = pod_table(found.rows, found.broken, now, same="OWNER")
         for line in text_table(invocation, shown, indent=2) if found.rows else ["none"]:
             click.echo(f"  {line}")
-    click.echo("\nHistory (newest first)")
+    for title, table in more.items():
+        click.echo(f"\n{title}")
+        for line in text_table(invocation, table, indent=2) if table.rows else [table.empty]:
+            click.echo(f"  {line}")
+    if history or not more:
+        click.echo("\nHistory (newest first)")
     for record in history:
         click.echo(f"  {clean(_line(record, now))}")
     for broken in found.broken if found is not None else ():

@@ -16,7 +16,7 @@ from farmd.services import commands
 from farmd.services.endpoints import Endpoint, serving
 from store.audit import AuditReader, Filter
 from store.images import parse
-from store.services import KIND, NOUN, Revision, Version
+from store.services import KIND, NOUN, Revision, Service, Version
 from store.times import plain, rfc3339
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ async def describe(invocation: Invocation, name: str) -> None:
             ("Endpoints", f"{len(found)} of {len(sightings)} pods"),
             *(("Endpoint", f"{_where(each)}  {each.node}/{each.instance}") for each in found),
         ]
-        noun_tables.describe(invocation, facts, None, changes)
+        revisions = {"Revisions (newest first)": _revisions(record, call.clock.now())} if record.mode else {}
+        noun_tables.describe(invocation, facts, None, changes, revisions)
 
 
 @command("endpoints", lists=True)
@@ -136,32 +137,33 @@ async def history(invocation: Invocation, name: str) -> None:
     """The revisions of a service that deployments made, the newest first; failed ones have their reason."""
 
     async def read() -> Table:
-        record, now = (await commands.row(invocation.call, name)).record, invocation.call.clock.now()
-
-        def number(row: Revision) -> str:
-            return f"{row.number}{' (now)' if row.number == record.revision else ''}"
-
-        return Table(
-            kind="Revision",
-            rows=record.history,
-            columns=(
-                Column(
-                    "REVISION", lambda row: f"{row.number}{' (now)' if row.number == record.revision else ''}"
-                ),
-                Column("RESULT", lambda row: row.result),
-                Column("REPLICAS", lambda row: str(row.version.replicas)),
-                Column("IMAGE", lambda row: _image(row.version)),
-                Column("AGE", lambda row: ago(now, row.at)),
-                Column("BY", lambda row: row.by),
-                Column("DEPLOYMENT", lambda row: row.deployment[:8]),
-                Column("REASON", lambda row: row.reason),
-            ),
-            name=lambda row: f"{NOUN}/{record.name}@{row.number}",
-            plain=plain,
-            empty=f"no deployment of {NOUN} {record.name} is over",
-        )
+        record = (await commands.row(invocation.call, name)).record
+        return _revisions(record, invocation.call.clock.now())
 
     await show(invocation, read)
+
+
+def _revisions(record: Service, now: float) -> Table:
+    def number(row: Revision) -> str:
+        return f"{row.number}{' (now)' if row.number == record.revision else ''}"
+
+    return Table(
+        kind="Revision",
+        rows=record.history,
+        columns=(
+            Column("REVISION", number),
+            Column("RESULT", lambda row: row.result),
+            Column("REPLICAS", lambda row: str(row.version.replicas)),
+            Column("IMAGE", lambda row: _image(row.version)),
+            Column("AGE", lambda row: ago(now, row.at)),
+            Column("BY", lambda row: row.by),
+            Column("DEPLOYMENT", lambda row: row.deployment[:8]),
+            Column("REASON", lambda row: row.reason),
+        ),
+        name=lambda row: f"{NOUN}/{record.name}@{row.number}",
+        plain=plain,
+        empty=f"no deployment of {NOUN} {record.name} is over",
+    )
 
 
 def _plain(row: commands.ServiceRow) -> dict[str, Any]:

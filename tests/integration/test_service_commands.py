@@ -176,6 +176,21 @@ def test_list_and_describe_tell_what_was_deployed(farmctl: Farmctl) -> None:
     assert (found["deploying"], found["serving"], found["gone"]) == ("01234567", ["rc/svc-web"], [])
 
 
+def test_describe_tells_what_deployments_made_of_a_service(farmctl: Farmctl) -> None:
+    version = compiled(spec())[1]
+    failed = Revision(
+        number=2, version=version, deployment="fedcba9876543210", result="reverted", reason="m1/web~0: died"
+    )
+    released = Revision(number=1, version=version, by="user/ada")
+    stands(farmctl, spec(), "m1", history=[failed, released])
+    _, _, told = farmctl.ok("service", "describe", "web").out.partition("\n\nRevisions (newest first)\n")
+    head, second, first = told.splitlines()
+    assert head.split()[:2] == ["REVISION", "RESULT"]
+    assert second.split()[:2] == ["2", "reverted"]
+    assert second.endswith("fedcba98    m1/web~0: died")
+    assert first.split()[:3] == ["1", "(now)", "done"]
+
+
 def test_pods_and_explain_look_through_the_service_at_its_owner(farmctl: Farmctl) -> None:
     stands(farmctl, spec(), "m1")
     assert "web~0" in farmctl.ok("service", "pods", "web").out
