@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from farmd.jobs.resource import Resource, read
 from store.errors import InputInvalid
 from store.jobs import Rule, Success
 
+EXAMPLES = Path(__file__).parents[3] / "examples" / "jobs"
 PYTORCH = """
 apiVersion: kubeflow.org/v1
 kind: PyTorchJob
@@ -345,3 +347,13 @@ def test_a_job_that_another_controller_manages_says_so() -> None:
     of = job("pytorchjobs", PYTORCH, runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
 
     assert of.managed_by == "kueue.x-k8s.io/multikueue"
+
+
+@pytest.mark.parametrize("plural", ["farmjobs", "pytorchjobs"])
+def test_the_example_of_a_kind_is_a_job(plural: str) -> None:
+    text = (EXAMPLES / f"{plural.removesuffix('s')}.yaml").read_text()
+
+    of = read(kind(plural), yaml.safe_load(text))
+
+    for each in of.job.types:
+        assert pod(of, Slot(each.name, 0))["metadata"]["name"] == f"{of.metadata.name}-{each.name.lower()}-0"
