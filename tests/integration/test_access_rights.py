@@ -33,6 +33,8 @@ EXAMPLES = {
     "services": KEYS.record("services", "0d"),
     "rollouts": KEYS.record("rollouts", "0e"),
     "deployments": KEYS.record("deployments", "0f"),
+    "jobs": KEYS.record("jobs", "0a"),
+    "runs": KEYS.record("runs", "0a"),
     "history": KEYS.history("hello", "0e"),
     "pods": KEYS.pod("0a", MINE, "hello"),
     "nodes": KEYS.node(MINE),
@@ -57,7 +59,7 @@ EXAMPLES = {
 REPORTED = {"reality", "reality of another", "agents", "agents of another"}
 TOLD = {"intent", "intent of another", "node sentinel", "node sentinel of another", "pods", "reserved"}
 PEOPLES = {"nodes", "record of another", "manifests", "failsafe", "audit"}
-OWNERS = {"rcs", "daemonsets", "services", "rollouts", "deployments", "history", "names"}
+OWNERS = {"rcs", "daemonsets", "services", "rollouts", "deployments", "jobs", "runs", "history", "names"}
 MAY_WRITE = {
     "farm": {
         *TOLD,
