@@ -13,6 +13,7 @@ from farmd.deploy import view
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.pulls import Pulls
 from farmd.deploy.reader import state_of
+from farmd.overview.owners import OUTDATED
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.audit import Audit, AuditReader, Filter
 from store.deployments import FAILED, KIND, Deployment, halted
@@ -85,6 +86,8 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
         told = {goal.name: view.done(goal, last.services[goal.name]) for goal in last.record.goals}
         show(replace(last, services=told, reason="", lines=tuple(view.drawn(last.record, told, ending))))
     if ending == ASKED.get(change.action, "done"):
+        if ending != "done":
+            report(_look(change, "", _words(ending), replace(last, lines=())))
         return
     kind = Stale if ending == "stale" else EndedOtherwise
     why = f": {over.reason}" if over.reason else ""
@@ -119,7 +122,8 @@ async def _sight(call: Call, change: Change, pulls: Pulls) -> Sight:
     state = await state_of(call, change.id)
     why = halted(row.record, state)
     failed = state.failed if state is not None and why else ""
-    reason = view.besides(row.status, row.reason)
+    # After each word that people say the status speaks of the record before, for a moment.
+    reason = "" if row.reason == OUTDATED else view.besides(row.status, row.reason)
     # In a pipe each other text is a line of its own, so amounts are shown on a terminal alone.
     services = view.services(row.record, row.status, await pulls.of(row.record, row.status, exact=False))
     return Sight(services, row.record, reason, halted=why, failed=failed, lines=tuple(told))

@@ -203,7 +203,9 @@ async def test_an_interrupt_on_a_terminal_leaves_it_going_and_says_so(shop: Shop
     assert f"goes on without this wait; farmctl deployment status {deployment.name}" in result.out
     status = await shop.run("deployment", "status", deployment.name)
     assert "web  0/2 healthy" in status.out
-    assert (await shop.run("deployment", "rollback", deployment.name, "-y", "--wait")).code == 0
+    back = await shop.run("deployment", "rollback", deployment.name, "-y", "--wait")
+    assert (back.code, back.err.splitlines()[-1]) == (0, f"deployment/{deployment.name}: rolled back"), back
+    assert "the status is outdated" not in back.err
     assert await shop.services() == {}
 
 
