@@ -1,8 +1,14 @@
 """Jobs: indexed members that each end well once, on the nodes of farmd or in Kubernetes (Kubeflow's job
 controller).
 
-``plan.py`` decides for both backends and is pure, as ``members.py`` (what the end of a member means) and
-``conditions.py`` (what people read) are. ``ports.py`` is what a backend gives. ``controller.py`` is the
-engine for jobs of Kubernetes, with the rooms that it delegates to: ``names.py``, ``expectations.py``,
-``adoption.py``, ``handlers.py`` and ``gang.py``.
+Both backends share the plan, which is pure: ``plan.py`` with ``members.py``, ``progress.py``, ``verdict.py``,
+``ending.py``, ``admission.py``, ``services.py`` and ``standing.py``, over the types of ``model.py``.
+
+Jobs on nodes stand on the frame: ``worker.py``, ``consul.py``, ``sight.py``, ``placing.py``, ``actions.py``,
+``release.py``, ``instances.py``, and the faces of a kind of work.
+
+Of jobs in Kubernetes this is all but the access. ``controller.py`` is the engine, with the rooms to which it
+delegates: ``names.py``, ``expectations.py``, ``adoption.py``, ``handlers.py``, ``slices.py``, ``gang.py``.
+``kindfile.py`` and ``resource.py`` read kinds and resources, ``roster.py`` and ``podview.py`` their objects;
+``bodies.py``, ``cluster_env.py`` and ``podgroups.py`` make new ones, ``conditions.py`` the status.
 """

@@ -100,7 +100,7 @@ class Reading:
 
 
 class Backend:
-    """Reads one job under one claim (``farmd.jobs.ports.Backend``)."""
+    """Reads one job under one claim."""
 
     __slots__ = ("_context", "_item", "run")
 

@@ -1,8 +1,7 @@
-"""What jobs need of the outside, as Protocols.
+"""What ``JobController`` needs of the outside, as Protocols: ``farmd.kubernetes`` implements them, and tests
+record the calls.
 
-``Backend`` has two implementations: jobs on nodes (``farmd/jobs/consul.py``) and in Kubernetes
-(``farmd/kubernetes/jobs.py``). All others are what ``JobController`` is built with; ``farmd.kubernetes``
-implements them, and tests record the calls.
+Jobs on nodes need none of it: their worker stands on the frame (``farmd/work``), as all kinds of work do.
 """
 
 from __future__ import annotations
@@ -10,23 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from farmd.jobs.model import Plan, Snapshot
 from farmd.jobs.objects import Budget, Owned, Pod, Service
 
 O_co = TypeVar("O_co", covariant=True)
-
-
-class Backend(Protocol):
-    """Where a job's members live; an item is a record's id, or the uid of a custom resource."""
-
-    async def read(self, item: str) -> Snapshot | None:
-        """The job as it is, after the claim's barrier (R15); None: it is gone."""
-
-    async def execute(self, item: str, snapshot: Snapshot, plan: Plan) -> None:
-        """Carry a plan out, in the order of its fields, under the claim's fence (R12, R16)."""
-
-    def wakeups(self, item: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` whenever something changes that the item's snapshot shows; the result ends that."""
 
 
 FindJob = Callable[[str, str], Owned | None]
