@@ -40,14 +40,16 @@ class Hold:
         reached: set when that request is held.
         finished: set when the server has answered it, or never will because it was dropped.
         seen: the request, once reached.
+        count: how many matching requests came, up to that one.
     """
 
     match: Match
-    countdown: int
+    k: int
     answer: bool
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     seen: Seen | None = None
+    count: int = 0
     _client: asyncio.StreamWriter | None = None
     _decided: asyncio.Event = field(default_factory=asyncio.Event)
     _drop: bool = False
@@ -71,8 +73,8 @@ class Hold:
         """Count the request; whether it is the k-th."""
         if self.reached.is_set() or not self.match(seen):
             return False
-        self.countdown -= 1
-        return self.countdown == 0
+        self.count += 1
+        return self.count == self.k
 
     async def wait(self, seen: Seen, client: asyncio.StreamWriter) -> bool:
         """Hold; True if the connection is to be cut."""

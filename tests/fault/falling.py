@@ -113,12 +113,10 @@ class World:
 
         return self.front.hold(moves, k, answer=answer)
 
-    async def falls(self, fate: Fate, hold: Hold, ended: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """The farm meets its fate at what is held, and another comes to the end; False if all was over before
-        anything was held.
-        """
+    async def falls(self, fate: Fate, hold: Hold, ended: Callable[[], Coroutine[Any, Any, None]]) -> int:
+        """The farm meets its fate at what is held, and another comes to the end; how many came of these."""
         if not await came(hold, ended()):
-            return False
+            return hold.count
         client = client_of(self.hand.address)
         async with farm_on(client, "heir", keys=self.cluster.keys, kinds=self.kinds):
             if fate.startswith("stopped"):
@@ -135,7 +133,7 @@ class World:
                 await self._returned()
                 await ended()
         await client.close()
-        return True
+        return hold.count
 
     async def story(self, kind: str) -> str:
         """What farms did, and what they say of that kind of work."""

@@ -32,6 +32,8 @@ from tests.fleet import CLOCK, LIMIT, Cluster, RunningFarm, client_of, eventuall
 from tests.proxy import Hold, Seen
 
 ASKING = Manifest(id="app", command=["sleep", "1000"], resources={"cpu": 1.0})
+NEVER = 1_000_000
+"""A step that no case comes to."""
 PLAIN = Manifest(id="app", command=["sleep", "1000"])
 
 
@@ -75,13 +77,21 @@ async def came(hold: Hold, done: Coroutine[Any, Any, None]) -> bool:
     return hold.reached.is_set()
 
 
-async def every_k(case: Callable[[int], Awaitable[bool]], at_once: int) -> int:
-    """Try ``case`` for k = 1, 2, …, several side by side, until one has no k-th step; how many had one."""
-    came: list[bool] = []
-    while all(came):
-        first = len(came) + 1
-        came += await asyncio.gather(*(case(k) for k in range(first, first + at_once)))
-    return came.index(False)
+async def every_k(case: Callable[[int], Awaitable[int]], at_once: int) -> int:
+    """Try ``case`` for each of its steps, several side by side; how many it has when nothing happens.
+
+    A case returns how many steps came. None is tried that is not there: it would cost a whole run.
+    """
+    steps, gate = await case(NEVER), asyncio.Semaphore(at_once)
+
+    async def one(k: int) -> None:
+        async with gate:
+            await case(k)
+
+    async with asyncio.TaskGroup() as together:
+        for k in range(1, steps + 1):
+            together.create_task(one(k))
+    return steps
 
 
 @dataclass

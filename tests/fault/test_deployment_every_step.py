@@ -191,8 +191,8 @@ def ends(dump: Dump, ident: str) -> list[str]:
     return [audit.action for _, audit in dump.audits if audit.id == ident and audit.action in words]
 
 
-async def fallen(k: int, fate: Fate, name: str, consul: str, nursery: Nursery) -> bool:
-    """One case; False if the deployment has no k-th transaction."""
+async def fallen(k: int, fate: Fate, name: str, consul: str, nursery: Nursery) -> int:
+    """One case; how many transactions of the deployment came."""
     way = WAYS[name]
     try:
         async with world_on(consul, nursery, KINDS, way.tell) as world:
@@ -200,9 +200,9 @@ async def fallen(k: int, fate: Fate, name: str, consul: str, nursery: Nursery) -
             await case.begin()
             hold = world.hold(KIND, k, answer="answered" in fate)
             await case.go()
-            fell = await world.falls(fate, hold, case.ended)
+            count = await world.falls(fate, hold, case.ended)
             await case.judge()
-            return fell
+            return count
     except (AssertionError, TimeoutError) as error:
         raise AssertionError(f"{fate}, {name}, k={k}: {error}") from error
 

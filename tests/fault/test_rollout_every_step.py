@@ -95,34 +95,34 @@ class Case:
         assert len(await self.rolling.cluster.entries(keys.history("web", ""))) == 1
 
 
-async def fallen(k: int, fate: Fate, name: str, consul: str, nursery: Nursery) -> bool:
-    """One case; False if the rollout has no k-th transaction."""
+async def fallen(k: int, fate: Fate, name: str, consul: str, nursery: Nursery) -> int:
+    """One case; how many transactions of the rollout came."""
     try:
         return await _fallen(k, fate, WAYS[name], consul, nursery)
     except (AssertionError, TimeoutError) as error:
         raise AssertionError(f"{fate}, {name}, k={k}: {error}") from error
 
 
-async def _fallen(k: int, fate: Fate, way: Way, consul: str, nursery: Nursery) -> bool:
+async def _fallen(k: int, fate: Fate, way: Way, consul: str, nursery: Nursery) -> int:
     async with world_on(consul, nursery, KINDS) as world:
         case = Case(Rolling(world.cluster, world.hand.address), world)
         ident, hold = await case.begin(way, k, answer="answered" in fate)
-        if not await world.falls(fate, hold, lambda: case.ended(ident, way)):
-            return False
+        count = await world.falls(fate, hold, lambda: case.ended(ident, way))
         await case.judge(ident, way)
-    return True
+    return count
 
 
-@pytest.mark.parametrize("name", ["forward", "back"])
 @pytest.mark.parametrize("fate", FATES)
 async def test_r12_a_farm_that_falls_away_at_any_transaction_changes_nothing_about_the_end(
-    consul_dev: str, nursery: Nursery, fate: Fate, name: str
+    consul_dev: str, nursery: Nursery, fate: Fate
 ) -> None:
-    assert await every_k(lambda k: fallen(k, fate, name, consul_dev, nursery), AT_ONCE) > 4
+    assert await every_k(lambda k: fallen(k, fate, "forward", consul_dev, nursery), AT_ONCE) > 4
 
 
-@pytest.mark.parametrize("name", list(WAYS)[2:])
-async def test_r12_nor_does_it_with_another_strategy(consul_dev: str, nursery: Nursery, name: str) -> None:
+@pytest.mark.parametrize("name", list(WAYS)[1:])
+async def test_r12_nor_does_it_on_the_way_back_or_with_another_strategy(
+    consul_dev: str, nursery: Nursery, name: str
+) -> None:
     """Every transaction; the fates take turns."""
     turn = len(name)
     steps = await every_k(
