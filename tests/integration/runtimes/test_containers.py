@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from store.containers import Container, File, Limits, Mount, Secret
+from store.containers import Container, Limits, Mount, Secret
 from store.manifests import HealthCheck, Manifest, Port, Restart, Stop
 from tests.agents import FAST, Agents, alive, logged, sha_of
 from tests.engine import IMAGE, PodmanEngine
@@ -73,37 +73,6 @@ async def test_a_container_listens_on_a_port_of_its_own_choice(rig: Agents) -> N
     told = await rig.until(lambda r: r.health.state == "passing")
     assert {80, 53}.isdisjoint(told.ports.values())
     assert await logged(running, "HTTP") == "FARMD_PORT_DNS=53\nFARMD_PORT_HTTP=80\n"
-
-
-async def test_it_sees_its_files_secrets_and_mounts(rig: Agents, tmp_path: Path) -> None:
-    running = await rig.agent()
-    (tmp_path / "secrets" / "token").write_text("hush")
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared" / "note").write_text("shared")
-    script = (
-        "cat /etc/web.conf /run/secrets/token /shared/note; stat -c ' %a %u' /etc/web.conf;"
-        "touch /data/x /shm/x && echo wrote; touch /etc/web.conf /shared/y 2>/dev/null || echo kept; "
-    )
-    manifest = container(
-        script + WAITS,
-        files=[File(path="/etc/web.conf", content="port 1\n", uid=1234, mode=0o440)],
-        secrets=[Secret(name="token")],
-        mounts=[
-            Mount(type="bind", source=str(tmp_path / "shared"), target="/shared", read_only=True),
-            Mount(source="farmd-test-data", target="/data"),
-            Mount(type="tmpfs", target="/shm", size=2**20),
-        ],
-    )
-    await rig.want(manifest)
-    assert await logged(running, "kept") == "port 1\nhushshared 440 1234\nwrote\nkept\n"
-    await rig.unwant()
-    await rig.until_gone()
-    # What a volume holds outlives its container.
-    again = container(
-        f"ls /data; echo end; {WAITS}", mounts=[Mount(source="farmd-test-data", target="/data")]
-    )
-    await rig.want(again)
-    assert await logged(running, "end") == "x\nend\n"
 
 
 async def test_containers_of_one_network_find_one_another_by_name(rig: Agents) -> None:
@@ -279,24 +248,3 @@ async def test_a_container_that_was_made_and_never_started_is_made_anew(
     await rig.want(manifest)
     told = await rig.until_running(manifest)
     assert (told.exits, engine.names()) == ([], ["farmd..n1..web"])
-
-
-async def test_several_instances_have_names_of_their_own(rig: Agents, engine: PodmanEngine) -> None:
-    await rig.agent()
-    manifest = container()
-    for instance in ("web~0", "web~1"):
-        await rig.want(manifest, instance=instance)
-        await rig.until_running(manifest, instance=instance)
-    assert engine.names() == ["farmd..n1..web..0", "farmd..n1..web..1"]
-
-
-async def test_r11_the_presence_names_what_the_node_can_do(rig: Agents, tmp_path: Path) -> None:
-    await rig.agent()
-
-    async def named() -> list[str]:
-        presence = await rig.presence()
-        assert presence is not None
-        return presence[0].features if "runtime.container" in presence[0].features else []
-
-    found = await eventually(named, what="the feature")
-    assert found == ["process", "runtime.process", "runtime.container", f"allow.{tmp_path}/shared"]

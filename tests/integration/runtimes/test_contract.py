@@ -6,12 +6,13 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from store.containers import Container
+from store.containers import Container, File, Mount, Secret
 from store.manifests import HealthCheck, Logs, Manifest, Port, Restart, Stop
 from store.peers import Peer
 from tests.agents import FAST, Agents, alive, kill, logged, sha_of
@@ -26,8 +27,7 @@ SERVE = "cd /tmp; mkdir $$; cd $$; echo $FARMD_INSTANCE > index.html; exec busyb
 WAITS = "while :; do sleep 0.05; done"
 
 
-@pytest.fixture(params=["systemd"] if INSIDE in os.environ else ["process", "container"])
-def make(request: pytest.FixtureRequest) -> Make:
+def maker(runtime: str) -> Make:
     """Makes manifests of shell scripts for one runtime."""
 
     def made(script: str, **fields: Any) -> Manifest:
@@ -36,13 +36,22 @@ def make(request: pytest.FixtureRequest) -> Make:
             "command": ["/bin/sh", "-c", script],
             "restart": FAST,
             "stop": Stop(grace=0.2),
-            "runtime": request.param,
+            "runtime": runtime,
         }
-        if request.param == "container":
+        if runtime == "container":
             given["container"] = Container(image=IMAGE, pull="never")
         return Manifest(**(given | fields))
 
     return made
+
+
+RICH = "systemd" if INSIDE in os.environ else "container"
+"""The runtime here that knows files, secrets and mounts."""
+
+
+@pytest.fixture(params=[RICH] if INSIDE in os.environ else ["process", RICH])
+def make(request: pytest.FixtureRequest) -> Make:
+    return maker(request.param)
 
 
 async def test_it_starts_is_healthy_answers_and_leaves_nothing(rig: Agents, make: Make, engine: Any) -> None:
@@ -257,3 +266,57 @@ async def test_its_log_is_limited(rig: Agents, make: Make) -> None:
     files = sorted(path.name for path in running.state.logs("web").glob("current.log*"))
     assert files == ["current.log", "current.log.1", "current.log.2"]
     assert all(path.stat().st_size <= 1024 for path in running.state.logs("web").glob("current.log*"))
+
+
+async def test_it_sees_its_files_secrets_and_mounts(rig: Agents, tmp_path: Path) -> None:
+    running = await rig.agent()
+    (tmp_path / "secrets" / "token").write_text("hush")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "note").write_text("shared")
+    script = (
+        "cat /srv/web.conf /run/secrets/token /srv/shared/note; stat -c ' %a %u' /srv/web.conf;"
+        "touch /srv/data/x /srv/memory/x && echo wrote;"
+        "touch /srv/web.conf /srv/shared/y 2>/dev/null || echo kept; "
+    )
+    data = Mount(source="farmd-test-data", target="/srv/data")
+    manifest = maker(RICH)(
+        script + WAITS,
+        files=[File(path="/srv/web.conf", content="port 1\n", uid=1234, mode=0o440)],
+        secrets=[Secret(name="token")],
+        mounts=[
+            Mount(type="bind", source=str(tmp_path / "shared"), target="/srv/shared", read_only=True),
+            data,
+            Mount(type="tmpfs", target="/srv/memory", size=2**20),
+        ],
+    )
+    await rig.want(manifest)
+    assert await logged(running, "kept") == "port 1\nhushshared 440 1234\nwrote\nkept\n"
+    await rig.unwant()
+    await rig.until_gone()
+    # What a volume holds outlives its container or unit.
+    await rig.want(maker(RICH)(f"ls /srv/data; echo end; {WAITS}", mounts=[data]))
+    assert await logged(running, "end") == "x\nend\n"
+
+
+async def test_several_instances_have_names_of_their_own(rig: Agents, engine: Any) -> None:
+    await rig.agent()
+    manifest = maker(RICH)(WAITS)
+    for instance in ("web~0", "web~1"):
+        await rig.want(manifest, instance=instance)
+        await rig.until_running(manifest, instance=instance)
+    names = [name.removesuffix(".service") for name in engine.names()]
+    assert names == ["farmd..n1..web..0", "farmd..n1..web..1"]
+
+
+async def test_r11_the_presence_names_what_the_node_can_do(rig: Agents, tmp_path: Path) -> None:
+    await rig.agent()
+    runtime = f"runtime.{RICH}"
+
+    async def named() -> list[str]:
+        presence = await rig.presence()
+        assert presence is not None
+        return presence[0].features if runtime in presence[0].features else []
+
+    found = await eventually(named, what="the feature")
+    told = [feature for feature in found if feature.startswith(("runtime.", "allow."))]
+    assert told == ["runtime.process", runtime, f"allow.{tmp_path}/shared"]

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from farmd.agent import shim
-from store.containers import File, Limits, Mount, Secret
+from store.containers import Limits, Mount, Secret
 from store.manifests import HealthCheck, Manifest, Restart, Stop
 from store.process import start_ticks
 from tests.agents import FAST, Agents, alive, logged
@@ -71,38 +71,6 @@ async def test_cpu_is_limited(rig: Agents) -> None:
         return any(int(count) > 0 for name, count in words if name == "nr_throttled")
 
     await eventually(throttled, what="a period in which the pod was held back")
-
-
-async def test_it_sees_its_files_secrets_and_mounts(rig: Agents, tmp_path: Path) -> None:
-    running = await rig.agent()
-    (tmp_path / "secrets" / "token").write_text("hush")
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared" / "note").write_text("shared")
-    script = (
-        "cat /srv/web.conf /run/secrets/token /srv/shared/note; stat -c ' %a %u' /srv/web.conf;"
-        "touch /srv/data/x /srv/memory/x && echo wrote;"
-        "touch /srv/web.conf /srv/shared/y 2>/dev/null || echo kept; "
-    )
-    manifest = unit(
-        script + WAITS,
-        files=[File(path="/srv/web.conf", content="port 1\n", uid=1234, mode=0o440)],
-        secrets=[Secret(name="token")],
-        mounts=[
-            Mount(type="bind", source=str(tmp_path / "shared"), target="/srv/shared", read_only=True),
-            Mount(source="data", target="/srv/data"),
-            Mount(type="tmpfs", target="/srv/memory", size=2**20),
-        ],
-    )
-    await rig.want(manifest)
-    assert await logged(running, "kept") == "port 1\nhushshared 440 1234\nwrote\nkept\n"
-    assert [path.name for path in (running.state.root / "volumes" / "data").iterdir()] == ["x"]
-    await rig.unwant()
-    await rig.until_gone()
-    # What a volume holds outlives its unit.
-    await rig.want(
-        unit(f"ls /srv/data; echo end; {WAITS}", mounts=[Mount(source="data", target="/srv/data")])
-    )
-    assert await logged(running, "end") == "x\nend\n"
 
 
 async def test_a_volume_and_a_check_are_the_users(rig: Agents) -> None:
@@ -189,14 +157,6 @@ async def test_an_installed_unit_of_that_name_is_refused(rig: Agents) -> None:
     await rig.until(lambda r: r.phase == "running")
 
 
-async def test_several_instances_have_names_of_their_own(rig: Agents, engine: Any) -> None:
-    await rig.agent()
-    for instance in ("web~0", "web~1"):
-        await rig.want(unit(), instance=instance)
-        await rig.until_running(unit(), instance=instance)
-    assert engine.names() == ["farmd..n1..web..0.service", "farmd..n1..web..1.service"]
-
-
 @pytest.mark.parametrize("again", ["daemon-reload", "daemon-reexec"])
 async def test_r27_a_systemd_that_begins_again_takes_no_unit_with_it(rig: Agents, again: str) -> None:
     running = await rig.agent()
@@ -278,15 +238,3 @@ async def test_r26_after_a_reboot_each_is_started_once(rig: Agents) -> None:
         len([line for line in systemctl("list-units", "--plain", "farmd..*").splitlines() if UNIT in line])
         == 1
     )
-
-
-async def test_r11_the_presence_names_what_the_node_can_do(rig: Agents, tmp_path: Path) -> None:
-    await rig.agent()
-
-    async def named() -> list[str]:
-        presence = await rig.presence()
-        assert presence is not None
-        return presence[0].features if "runtime.systemd" in presence[0].features else []
-
-    found = await eventually(named, what="the feature")
-    assert found == ["process", "runtime.process", "runtime.systemd", f"allow.{tmp_path}/shared"]
