@@ -22,7 +22,7 @@ from store.named import Owner
 from store.peers import Peers
 from store.ports import Clock
 from store.reality import Reality
-from store.registration import sentinel_value
+from store.registration import Schema, sentinel_value
 
 if TYPE_CHECKING:
     from store.consul.client import ConsulClient
@@ -70,13 +70,26 @@ class Survey:
         return frozenset(self.keys.last_part(entry.key) for entry in self.well_formed(family))
 
     def sentinel(self, key: str) -> str:
-        """What is wrong with a sentinel: ``missing``, ``foreign``, or empty (R20)."""
+        """What is wrong with a sentinel: ``missing``, ``foreign``, or empty (R20).
+
+        A family that the cluster's farms never knew has no sentinel, and lacks none.
+        """
         family = key[len(self.keys.prefix) :].split("/", 1)[0]
         entry = self.trees[family].get(key)
         if entry is None:
-            return "missing"
+            return "" if family in self._unheard() else "missing"
         ours = self.cluster is not None and entry.value == self._sentinel_value()
         return "" if ours else "foreign"
+
+    def _unheard(self) -> frozenset[str]:
+        """The younger families whose sentinels no farm of this cluster has created yet."""
+        if self.schema is None:
+            return frozenset()
+        try:
+            known = codec.decode(Schema, self.schema.value, self.schema.key).families
+        except RecordInvalid:
+            return frozenset()
+        return frozenset(family.name for family in families.younger()).difference(known)
 
     def _sentinel_value(self) -> bytes:
         assert self.cluster is not None

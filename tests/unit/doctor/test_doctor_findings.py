@@ -12,7 +12,7 @@ from farmd.commands.mutation import Call
 from farmd.doctor import leftovers, orphans
 from farmd.doctor.examine import examine
 from farmd.doctor.model import Finding, Report
-from store import codec
+from store import codec, families
 from store.audit import utc_hour
 from store.daemonsets import DaemonSet
 from store.failsafe import Acknowledgement, Failsafe
@@ -24,7 +24,7 @@ from store.peers import Peer, document
 from store.pods import Pod
 from store.rcs import ReplicationControllerStore
 from store.reality import Exit, Health, Reality
-from store.registration import register_node
+from store.registration import OLDEST_ALLOWED, SCHEMA_VERSION, Schema, register_node
 from store.services import Service
 from store.status import Status
 from store.work import Work
@@ -306,6 +306,20 @@ async def test_a_store_without_a_cluster_is_one_finding() -> None:
     async with person(registered=False) as call:
         (finding,) = (await look(call)).findings
         assert finding.code == "not-registered"
+
+
+async def test_r20_a_family_that_no_farm_of_this_cluster_ever_knew_lacks_nothing() -> None:
+    """farmctl is newer than all farms; the first newer farm creates the sentinels with all others."""
+    async with person() as call:
+        await healthy(call)
+        known = [family.name for family in families.younger()][1:]
+        (young, *_) = families.younger()
+        for key in families.sentinels(KEYS, [young]):
+            await call.client.delete(key)
+        await put(call, KEYS.schema, Schema(SCHEMA_VERSION, OLDEST_ALLOWED, families=known))
+        assert (await look(call)).findings == ()
+        await put(call, KEYS.schema, Schema(SCHEMA_VERSION, OLDEST_ALLOWED, families=[*known, young.name]))
+        assert {each.code for each in (await look(call)).findings} == {"sentinel-missing"}
 
 
 @pytest.mark.parametrize("tree", ["rcs", "daemonsets"])
