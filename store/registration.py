@@ -105,7 +105,11 @@ async def _add_families(client: ConsulClient, keys: Keys, cluster: str) -> None:
     known = [*schema.families, *(family.name for family in missing)]
     after = codec.rewrite(msgspec.structs.replace(schema, families=known), entry.value)
     value = sentinel_value(cluster)
-    creations = [operations.create(key, value) for key in families.sentinels(keys, missing)]
+    creations = []
+    for key in families.sentinels(keys, missing):
+        standing = await client.read(key)  # a person may have created it: farmctl doctor --fix
+        if standing is None or standing.value != value:
+            creations.append(operations.create(key, value))
     # Where another farm was faster, it created the same.
     with contextlib.suppress(TransactionRejected):
         await client.transaction([operations.cas(keys.schema, after, entry.modify_index), *creations])

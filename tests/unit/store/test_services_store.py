@@ -7,7 +7,7 @@ import pytest
 from store import codec, families
 from store.errors import TransactionRejected
 from store.families import SERVICES
-from store.registration import Schema, register_cluster
+from store.registration import Schema, register_cluster, sentinel_value
 from store.services import Service, ServiceStore, naming, reference
 from tests.people import KEYS, CountedIds, person
 
@@ -57,3 +57,19 @@ async def test_r20_a_cluster_of_an_earlier_version_gets_the_sentinel_of_services
         (sentinel,) = families.sentinels(KEYS, [SERVICES])
         assert await call.client.read(sentinel) is not None
         assert await call.client.read(KEYS.sentinel(KEYS.tree("rollouts"))) is None  # named: permits nothing
+
+
+async def test_r20_a_sentinel_that_a_person_created_keeps_no_family_from_being_registered() -> None:
+    """An earlier doctor offered to create the sentinel of a family that no farm knew yet."""
+    async with person(registered=False) as call:
+        await call.client.put(KEYS.cluster, codec.encode("c1"))
+        await call.client.put(KEYS.schema, codec.encode(Schema(1, 1)))
+        (sentinel,) = families.sentinels(KEYS, [SERVICES])
+        await call.client.put(sentinel, sentinel_value("c1"))
+        await register_cluster(call.client, KEYS, CountedIds())
+        entry = await call.client.read(KEYS.schema)
+        assert entry is not None
+        names = [family.name for family in families.younger()]
+        assert codec.decode(Schema, entry.value, "").families == names
+        for key in families.sentinels(KEYS, families.younger()):
+            assert await call.client.read(key) is not None
