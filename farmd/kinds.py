@@ -37,6 +37,7 @@ class KindOfWork:
         features: what farms of this version know of this kind, and records may need of their owner (R11).
         names: trees whose keys end in its items' names, for completion; for a family of named records none.
         wiped: the incident that people hear of when its tree lost its sentinel, where it has one of its own.
+        outside: the section of the configuration that turns it on, where its items lie outside of Consul.
         unclaimed: what it means that no farm claims it; empty: that its items are left alone.
     """
 
@@ -62,6 +63,7 @@ class KindOfWork:
     names: tuple[str, ...] = ()
     wiped: str = ""
     unclaimed: str = ""
+    outside: str = ""
 
 
 KINDS: dict[str, KindOfWork] = {
@@ -153,6 +155,13 @@ KINDS: dict[str, KindOfWork] = {
             features=("jobs.1",),
             selectable=True,
             guarded=True,
+        ),
+        KindOfWork(
+            family="kubejobs",
+            runs="farmd.kubernetes.kind:KubeJobs",
+            one="job in Kubernetes",
+            many="jobs in Kubernetes",
+            outside="kubernetes",
         ),
         KindOfWork(
             family="housekeeping",

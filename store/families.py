@@ -142,6 +142,7 @@ FAMILIES: dict[str, Family[Any]] = {
         Family(name="names", record=str, parts=2),
         Family(name="status", record=ItemStatus, parts=2),
         Family(name="housekeeping", claimed=True),
+        Family(name="kubejobs", claimed=True, status=JobStatus),
         Family(name="manifests"),
         Family(name="audit"),
         Family(name="meta"),

@@ -29,6 +29,7 @@ from farmd.config.fields import (
     tabled,
     this_host,
 )
+from farmd.config.kubernetes import KubernetesSection
 from farmd.kinds import KINDS
 from store.consul.environment import FORMS, Address
 from store.keys import valid_name
@@ -236,6 +237,7 @@ class Config(Section):
     farm: FarmSection = Field(default_factory=FarmSection)
     scheduler: SchedulerSection = Field(default_factory=SchedulerSection)
     rollouts: RolloutsSection = Field(default_factory=RolloutsSection)
+    kubernetes: KubernetesSection = Field(default_factory=KubernetesSection)
     housekeeping: HousekeepingSection = Field(default_factory=HousekeepingSection)
     agent: AgentSection = Field(default_factory=AgentSection)
     store: StoreSection = Field(default_factory=StoreSection)

@@ -81,10 +81,13 @@ class Plan:
         return [sys.executable, "-m", "farmd", verb, "--config", str(file)]
 
 
+_FOREIGN = ("CONSUL_", "FARMD_", "KUBECONFIG", "KUBERNETES_")
+
+
 def environment(inherited: dict[str, str]) -> dict[str, str]:
-    """The processes' environment: without variables of Consul and farmd, and with this source on the path."""
+    """The processes' environment: no variables of Consul, Kubernetes and farmd; this source on the path."""
     root = str(Path(farmd.__file__).resolve().parents[1])
-    kept = {name: value for name, value in inherited.items() if not name.startswith(("CONSUL_", "FARMD_"))}
+    kept = {name: value for name, value in inherited.items() if not name.startswith(_FOREIGN)}
     paths = [root, *kept.get("PYTHONPATH", "").split(":")]
     return {**kept, "PYTHONPATH": ":".join(path for path in paths if path)}
 

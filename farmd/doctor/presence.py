@@ -54,7 +54,7 @@ def _farms(survey: Survey) -> Iterator[Finding]:
     for kind in KINDS.values():
         name = kind.family
         # Items without records always exist.
-        waits = any(survey.records(name)) if name in survey.trees else True
+        waits = any(survey.records(name)) if name in survey.trees else not kind.outside
         if waits and not any(name in member.kinds for member in members):
             what = kind.unclaimed or f"no farm that is alive claims {kind.many}"
             yield Finding("kind-unclaimed", name, what, f"add {name} to farm.kinds")

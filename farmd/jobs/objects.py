@@ -1,7 +1,8 @@
 """Objects of the Kubernetes API with the fields that jobs use; all others are not decoded.
 
 A controller keeps a hundred thousand pods in memory, so the structs hold no more than the decision reads.
-They are never sent back whole: a PUT of them would erase every field that they do not know.
+They are never sent back whole: a PUT of them would erase every field that they do not know. The API server
+writes a time that it does not know as null.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class ObjectMeta(_Lean, frozen=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
-    creation_timestamp: str = ""
+    creation_timestamp: str | None = None
     deletion_timestamp: str = ""
 
     @property
@@ -56,7 +57,7 @@ class Terminated(_Lean, frozen=True):
     exit_code: int = 0
     reason: str = ""
     message: str = ""
-    finished_at: str = ""
+    finished_at: str | None = None
 
 
 class Waiting(_Lean, frozen=True):
@@ -88,7 +89,7 @@ class PodCondition(_Lean, frozen=True):
     status: str = ""
     reason: str = ""
     message: str = ""
-    last_transition_time: str = ""
+    last_transition_time: str | None = None
 
 
 class PodStatus(_Lean, frozen=True):

@@ -91,7 +91,7 @@ def _message(pod: Pod, ended: Terminated | None) -> str:
     return " ".join(text.split())
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str | None) -> float:
     """A time of the API as seconds since the epoch; 0 for none, or for what is no time."""
     try:
         return seconds_of(text) if text else 0.0

@@ -26,7 +26,7 @@ def troubles(pod: Pod) -> list[Trouble]:
     for statuses in (pod.status.container_statuses, pod.status.init_container_statuses):
         if statuses:
             return [trouble for each in statuses for trouble in _of_container(pod, each)]
-    last = max(pod.status.conditions, key=lambda each: each.last_transition_time, default=None)
+    last = max(pod.status.conditions, key=lambda each: each.last_transition_time or "", default=None)
     if last is None or last.status == "True":
         return []
     return [Trouble(last.reason, f"pod {pod.metadata.name}: {last.message}")]

@@ -32,11 +32,6 @@ class Access:
     proxy: str | None
 
 
-def configured(environ: Mapping[str, str], kubeconfig: str = "") -> bool:
-    """Whether any of the three places says where an API server is."""
-    return bool(kubeconfig or environ.get("KUBECONFIG") or environ.get("KUBERNETES_SERVICE_HOST"))
-
-
 def access(
     environ: Mapping[str, str],
     clock: Clock,

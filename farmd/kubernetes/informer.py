@@ -250,7 +250,8 @@ class Informer(Generic[ObjectT]):
 
     def _decode(self, raw: msgspec.Raw) -> ObjectT | _Broken:
         try:
-            return self._decoder.decode(raw)
+            # A copy: an object that keeps a part undecoded would keep its whole page.
+            return self._decoder.decode(bytes(raw))
         except msgspec.DecodeError as error:
             meta = _decoded(raw, _Named, self._path).metadata
             log.warning(

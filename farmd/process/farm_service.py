@@ -6,7 +6,8 @@ A farm needs the store before it can be built, so its service waits for Consul f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import aiohttp
@@ -72,8 +73,12 @@ class FarmService:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set."""
-        async with aiohttp.ClientSession() as http, gates.asking() as gated:
-            dependencies = self._dependencies
+        dependencies = self._dependencies
+        async with (
+            aiohttp.ClientSession() as http,
+            gates.asking() as gated,
+            _outside(dependencies) as outside,
+        ):
             alerter = Alerting(
                 dependencies.config.alerts.sinks,
                 http,
@@ -85,7 +90,7 @@ class FarmService:
             try:
                 scheduler = choose_scheduler(dependencies.config.scheduler, dependencies.clock, http)
                 ask = asker(dependencies.config.rollouts, gated)
-                farm = await _unless(stop, self._built(alerter, scheduler, ask))
+                farm = await _unless(stop, self._built(alerter, scheduler, ask, outside))
                 if farm is not None:
                     self._farm = farm
                     self.board = Board(farm.client, farm.keys, farm.caches, farm.fleet, farm.clock, farm.rng)
@@ -93,7 +98,9 @@ class FarmService:
             finally:
                 await alerter.close()
 
-    async def _built(self, alerter: Alerting, scheduler: Scheduler, ask: gates.Ask) -> Farm:
+    async def _built(
+        self, alerter: Alerting, scheduler: Scheduler, ask: gates.Ask, outside: Mapping[str, Any]
+    ) -> Farm:
         """Build the farm, once the store answers and has a usable cluster."""
         dependencies, section = self._dependencies, self._dependencies.config.farm
         wait = FIRST_WAIT_SECONDS
@@ -121,6 +128,7 @@ class FarmService:
                     kinds=section.kinds,
                     housekeeping=HousekeepingSettings(**dict(dependencies.config.housekeeping)),
                     ask=ask,
+                    outside=outside,
                 )
             except TRANSIENT as error:
                 reason, code = error.message, error.code
@@ -128,6 +136,20 @@ class FarmService:
             dependencies.life.say(f"waiting for Consul: {reason}")
             await dependencies.clock.sleep(wait * dependencies.rng.uniform(0.8, 1.2))
             wait = min(LONGEST_WAIT_SECONDS, wait * 2)
+
+
+@asynccontextmanager
+async def _outside(dependencies: Dependencies) -> AsyncIterator[Mapping[str, Any]]:
+    """The settings of what lies outside of Consul, where it is configured; else it is not even imported."""
+    section = dependencies.config.kubernetes
+    if not section.configured(dependencies.env):
+        yield {}
+        return
+    from farmd.kubernetes.settings import opened
+
+    parts = (dependencies.env, dependencies.clock, dependencies.rng, dependencies.recorder)
+    async with opened(section, *parts) as settings:
+        yield {"kubernetes": settings}
 
 
 async def _unless(stop: asyncio.Event, work: Awaitable[T]) -> T | None:

@@ -6,7 +6,8 @@ All parts get their dependencies by constructor here, so this module shows which
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from alerting.alerter import Alerter
 from farmd.cache.caches import OWN_TREES_PAUSE, Caches
@@ -55,16 +56,20 @@ async def build_farm(
     own_trees_pause: float = OWN_TREES_PAUSE,
     housekeeping: HousekeepingSettings = DEFAULTS,
     ask: Ask = unasked,
+    outside: Mapping[str, Any] | None = None,
 ) -> Farm:
     """A farm that is ready to run. Registers the cluster if there is none yet.
 
     ``address`` is the farm's HTTP address, for its presence record. ``own_trees_pause`` is the number of
     seconds that may pass until the farm sees changes of pods and intents that others made. ``ask`` asks the
-    gates of rollouts.
+    gates of rollouts. ``outside`` has the settings of what lies outside of Consul, by section; kinds whose
+    section is not there are left out.
 
     Raises:
         StoreError: Consul cannot be reached, or the cluster is unusable; try again later.
     """
+    outside = outside or {}
+    kinds = [kind for kind in kinds if KINDS[kind].outside in {"", *outside}]
     cluster = await registration.register_cluster(client, keys, ids)
     caches = Caches(client, keys, cluster, clock, rng, progress, own_trees_pause=own_trees_pause)
     fleet = FleetIndex(caches, keys)
@@ -121,7 +126,7 @@ async def build_farm(
         recorder=recorder,
         progress=progress,
         features=(features := Features(settings.knows)),
-        sections={"housekeeping": housekeeping, rollouts.KIND: ask},
+        sections={"housekeeping": housekeeping, rollouts.KIND: ask, **outside},
     )
     member = Member(
         id=settings.name,

@@ -1,0 +1,211 @@
+"""One job in Kubernetes: its snapshot, from the watches, and the writes of a plan (the ``kubejobs`` backend).
+
+What must never break: the job's status is written, conditional on the version that was planned from, before a
+claim's first other write (R16); the verdict before anything is deleted; the run before a member goes for its
+retry. Names of pods are fixed by the slot, and deletions carry uid and version, so what two farms do at once
+meets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from farmd.jobs import bodies, resource
+from farmd.jobs.conditions import ResourceStatus, patch_of, run_of, status_of
+from farmd.jobs.expectations import gen_expectation_pods_key
+from farmd.jobs.model import ANYWHERE, KUBERNETES, Member, Plan, ServiceKey, Slot, Snapshot, attempt_of
+from farmd.jobs.names import gen_general_name, job_key
+from farmd.jobs.objects import Owned, Pod, Service
+from farmd.jobs.podview import member_of
+from farmd.jobs.ports import ApiFailed
+from farmd.jobs.resource import Resource
+from farmd.jobs.slices import index_of
+from farmd.kubernetes.unit import JobObject, Unit
+from store.jobs import Run
+
+MOST_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A job at one moment; ``pods`` by uid."""
+
+    job: JobObject
+    resource: Resource
+    snapshot: Snapshot
+    pods: Mapping[str, Pod]
+    services: Mapping[ServiceKey, Service]
+
+
+async def read(unit: Unit, job: JobObject, run: Run, now: float, invalid: str) -> Reading:
+    """The job with its members; ``invalid``: why the API server takes none of them.
+
+    Raises:
+        InputInvalid: the resource cannot be a job. ClaimFailed: a pod can be neither adopted nor released.
+    """
+    raw = {
+        "metadata": msgspec.to_builtins(job.metadata),
+        "spec": msgspec.json.decode(job.spec),
+        "status": msgspec.to_builtins(job.status),
+    }
+    found = resource.read(unit.data, raw)
+    pods = await unit.engine.get_pods_for_job(job)
+    services = {
+        _service_slot(unit, found, each): each for each in await unit.engine.get_services_for_job(job)
+    }
+    members, strays = list[Member](), list[Member]()
+    for pod in pods:
+        slot = _slot(unit, found, pod)
+        member = member_of(pod, slot or Slot("", 0), unit.data.container)
+        (strays if slot is None else members).append(member)
+    snapshot = Snapshot(
+        job=replace(found.job, invalid=invalid) if invalid else found.job,
+        traits=KUBERNETES,
+        run=run_of(job.status, run),
+        members=tuple(members),
+        strays=tuple(strays),
+        room=ANYWHERE,
+        services=frozenset(services),
+        now=now,
+        declared=bool(job.status.conditions),
+    )
+    return Reading(job, found, snapshot, {pod.metadata.uid: pod for pod in pods}, services)
+
+
+def status_after(reading: Reading, plan: Plan) -> ResourceStatus:
+    """What the job's status becomes by a plan."""
+    run = plan.run if plan.run is not None else reading.snapshot.run
+    return status_of(
+        reading.job.status, reading.job.metadata.name, run, plan.status, plan.blocked, reading.snapshot.now
+    )
+
+
+async def write_status(unit: Unit, job: JobObject, after: ResourceStatus) -> JobObject:
+    """Write a status if the job is still the version that was read.
+
+    Raises:
+        Conflict: it is not; nothing was written.
+    """
+    patch = patch_of(job.status, after) or {"status": {"claim": after.claim}}
+    meta = job.metadata
+    return await unit.objects.patch(
+        meta.namespace,
+        meta.name,
+        patch,
+        version=meta.resource_version,
+        subresource="status",
+        key=meta.uid,
+    )
+
+
+async def remove(unit: Unit, reading: Reading, plan: Plan) -> None:
+    """Delete the plan's services and members.
+
+    Raises:
+        ApiFailed: one could not be deleted; the others were.
+    """
+    services = [reading.services[key] for key in plan.drop_services if key in reading.services]
+    work = [_drop(unit, each) for each in services if not each.metadata.terminating]
+    work += [unit.engine.remove_pod(reading.job, each.slot, reading.pods[each.id]) for each in plan.remove]
+    _first(await asyncio.gather(*work, return_exceptions=True))
+
+
+async def create(unit: Unit, reading: Reading, plan: Plan) -> None:
+    """Create the plan's services, then its members: 1, 2, 4 … at once, none after one that was refused.
+
+    Raises:
+        ApiFailed: one was refused, or nobody knows whether it was made.
+    """
+    for key in plan.create_services:
+        body = bodies.service_body(unit.engine.controller, reading.resource, key)
+        await _unless_there(unit, reading, body, key)
+    run = plan.run if plan.run is not None else reading.snapshot.run
+    slots, width = list(plan.create), 1
+    while slots:
+        batch, slots = slots[:width], slots[width:]
+        made = [_create_pod(unit, reading, slot, attempt_of(run, slot)) for slot in batch]
+        _first(await asyncio.gather(*made, return_exceptions=True))
+        width = min(width * 2, MOST_AT_ONCE)
+
+
+async def delete_job(unit: Unit, job: JobObject) -> None:
+    """Delete a job in the version that was read; the API server deletes what it owns."""
+    meta = job.metadata
+    await unit.objects.delete(
+        meta.namespace, meta.name, uid=meta.uid, version=meta.resource_version, cascade=True, key=meta.uid
+    )
+
+
+async def settle(unit: Unit, job: JobObject, slots: Sequence[Slot]) -> None:
+    """Ask the server what became of creations that it did not answer."""
+    for slot in slots:
+        name = gen_general_name(job.metadata.name, slot.type, str(slot.index))
+        if await unit.pod_objects.get(job.metadata.namespace, name, job.metadata.uid) is None:
+            key = gen_expectation_pods_key(job_key(job), slot.type)
+            unit.engine.expectations.creation_observed(key)
+
+
+async def _create_pod(unit: Unit, reading: Reading, slot: Slot, attempt: int) -> None:
+    body = bodies.pod_body(unit.engine.controller, reading.resource, slot, attempt)
+    try:
+        await unit.engine.create_pod(reading.job, slot, body)
+    except ApiFailed as error:
+        if error.reason != "AlreadyExists":
+            raise
+        meta = reading.job.metadata
+        there = await unit.pod_objects.get(meta.namespace, body["metadata"]["name"], meta.uid)
+        _ours(reading.job, there, f"pod {body['metadata']['name']}")
+
+
+async def _unless_there(unit: Unit, reading: Reading, body: Mapping[str, Any], key: ServiceKey) -> None:
+    kind = "" if key is None else key.type
+    try:
+        await unit.engine.create_service(reading.job, kind, body)
+    except ApiFailed as error:
+        if error.reason != "AlreadyExists":
+            raise
+        meta = reading.job.metadata
+        there = await unit.service_objects.get(meta.namespace, body["metadata"]["name"], meta.uid)
+        _ours(reading.job, there, f"service {body['metadata']['name']}")
+
+
+def _ours(job: JobObject, there: Owned | None, what: str) -> None:
+    """Refuse to go on where another's object has the name."""
+    if there is None:
+        return
+    owner = there.metadata.controller
+    if owner is None or owner.uid != job.metadata.uid:
+        whose = f"{owner.kind} {owner.name}" if owner is not None else "nobody's job"
+        raise ApiFailed(f"waits for {what} of {whose}, which has its name", status=409, reason="NameTaken")
+
+
+async def _drop(unit: Unit, service: Service) -> None:
+    meta = service.metadata
+    control = unit.engine.controls.services
+    await control.delete_service(meta.namespace, meta.name, uid=meta.uid, version=meta.resource_version)
+
+
+def _first(outcomes: Sequence[Any]) -> None:
+    """Raise the first failure, if there is any."""
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+def _slot(unit: Unit, of: Resource, each: Owned) -> Slot | None:
+    """The slot that an object's labels name; None: they name none."""
+    key = unit.engine.controller.get_replica_type_label_key()
+    label, index = each.metadata.labels.get(key, ""), index_of(unit.engine.controller, each)
+    if index is None or index < 0 or not label:
+        return None
+    own = next((kind.name for kind in of.job.types if kind.name.lower() == label), label)
+    return Slot(own, index)
+
+
+def _service_slot(unit: Unit, of: Resource, each: Service) -> ServiceKey:
+    return None if each.metadata.name == of.metadata.name else _slot(unit, of, each)

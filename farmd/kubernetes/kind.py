@@ -1,0 +1,127 @@
+"""Jobs in Kubernetes as a kind of work: items are the uids of custom resources that farms share by locks.
+
+The farm's feature for the cluster is there while the cluster answers, so items go to farms that reach it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import structlog
+
+from farmd.jobs.kindfile import kinds
+from farmd.kubernetes.errors import KubernetesError
+from farmd.kubernetes.items import JobItems, Shared
+from farmd.kubernetes.settings import KubernetesSettings
+from farmd.kubernetes.transport import Request
+from farmd.kubernetes.unit import Unit
+from farmd.kubernetes.worker import KubeJobWorker
+from farmd.runtime.wake import Wake
+from farmd.work.context import Context
+from farmd.work.kind import Kind
+from store.errors import CredentialInvalid, SessionSuspended
+from store.locks import Claim
+from store.sessions import Session
+
+log = structlog.get_logger()
+
+KIND = "kubejobs"
+SWEEP_SECONDS = 600.0
+REACH_SECONDS = 5.0
+UNREACHED_SECONDS = 30.0
+
+
+class KubeJobs(Kind):
+    """The kind ``kubejobs``."""
+
+    name = KIND
+
+    def __init__(self, context: Context) -> None:
+        settings: KubernetesSettings = context.sections["kubernetes"]
+        self.settings = settings
+        self.session: Session | None = None
+        self.transport = settings.transport
+        self.units = [
+            Unit(
+                data,
+                namespace,
+                self.transport,
+                self._validity,
+                clock=context.clock,
+                rng=context.rng,
+                metrics=context.recorder,
+            )
+            for plural, data in kinds().items()
+            if plural in settings.jobs
+            for namespace in settings.namespaces or ("",)
+        ]
+        self.shared = Shared(self.transport, JobItems(self.units, (settings.feature,)))
+        super().__init__(context)
+
+    def records(self) -> Any:
+        """The jobs that the API server has."""
+        return self.shared.found
+
+    async def barrier(self, items: Sequence[str]) -> None:
+        """Read the last statuses. What jobs are planned from may lag: a claim's first write is conditional on
+        the very version of the job (R15, R16), and its run is read after the claim.
+        """
+        await self.recollection.read(items)
+
+    def worker(self, claim: Claim, session: Session, wake: Wake) -> KubeJobWorker:
+        """A worker for one job."""
+        self.session = session
+        return KubeJobWorker(self, self.shared, claim, session, wake)
+
+    def background(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """The informers, and the queues of due jobs."""
+        watching = [work for unit in self.units for work in unit.background()]
+        return (
+            *super().background(),
+            *watching,
+            *map(self._dispatch, self.units),
+            self._sweep(),
+            self._reach(),
+        )
+
+    async def _dispatch(self, unit: Unit) -> None:
+        """Wake the workers of the jobs that the queue names."""
+        while True:
+            async with unit.engine.work_queue.turn() as key:
+                namespace, _, name = (key or "").partition("/")
+                job = unit.jobs.get(namespace, name)
+                wake = self.shared.wakes.get(job.metadata.uid) if job is not None else None
+                if wake is not None:
+                    wake.set()
+
+    async def _sweep(self) -> None:
+        """Look at each job now and then, whatever events told."""
+        while True:
+            await self.context.clock.sleep(SWEEP_SECONDS * self.context.rng.uniform(0.9, 1.1))
+            for wake in self.shared.wakes.values():
+                wake.set()
+
+    async def _reach(self) -> None:
+        """Know the cluster's feature while it answers."""
+        clock, features = self.context.clock, self.context.features
+        reached = -math.inf
+        while True:
+            try:
+                await self.transport.send(Request("GET", "/readyz"), REACH_SECONDS)
+                reached = clock.mono()
+            except (KubernetesError, CredentialInvalid) as error:
+                log.debug("kubernetes.unreached", error=error.message)
+            if clock.mono() - reached > UNREACHED_SECONDS:
+                features.withdraw(self.settings.feature)
+            else:
+                features.add(self.settings.feature)
+            await clock.sleep(REACH_SECONDS)
+
+    def _validity(self) -> float:
+        """Seconds that a write may take (R16)."""
+        if self.session is None:
+            raise SessionSuspended("no session yet")
+        self.session.require()
+        return self.session.remaining()

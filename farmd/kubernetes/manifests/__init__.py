@@ -1,0 +1,1 @@
+"""The objects that farmd puts into a cluster, as YAML."""

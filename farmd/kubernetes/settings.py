@@ -1,0 +1,44 @@
+"""What a farm is told of the cluster that it works for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from farmd.config.kubernetes import KubernetesSection
+from farmd.kubernetes.access import access
+from farmd.kubernetes.transport import KubernetesTransport
+from store.ports import Clock, Recorder, Rng
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesSettings:
+    """``name`` stands for the cluster and the ``namespaces`` (none: all); farms that share it share both.
+    ``jobs`` are the kinds of jobs that farms run there, by plural. The caller closes ``transport`` after the
+    farm has ended.
+    """
+
+    transport: KubernetesTransport
+    name: str = "default"
+    namespaces: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ("farmjobs",)
+
+    @property
+    def feature(self) -> str:
+        """What a farm knows while it reaches this cluster, and the cluster's items need (R11)."""
+        return f"kubernetes.{self.name}"
+
+
+@asynccontextmanager
+async def opened(
+    section: KubernetesSection, env: Mapping[str, str], clock: Clock, rng: Rng, metrics: Recorder
+) -> AsyncIterator[KubernetesSettings]:
+    """The settings with an open transport.
+
+    Raises:
+        InputInvalid: a kubeconfig is not usable.
+    """
+    where = access(env, clock, kubeconfig=section.kubeconfig, context=section.context)
+    async with KubernetesTransport(where, clock=clock, rng=rng, metrics=metrics) as transport:
+        yield KubernetesSettings(transport, section.name, tuple(section.namespaces), tuple(section.jobs))

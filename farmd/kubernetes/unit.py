@@ -1,0 +1,175 @@
+"""One kind of job in one cluster, or in one namespace of it: what is watched, and the engine that acts on it.
+
+The stores of jobs, pods and services each follow one informer; the handlers of ``JobController`` hear of each
+change of pods and services, and its queue says which job is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from farmd.jobs.conditions import ResourceStatus
+from farmd.jobs.controller import Controls, JobController, JobControllerConfiguration
+from farmd.jobs.kindfile import JobKind, KindFile
+from farmd.jobs.names import job_key
+from farmd.jobs.objects import Budget, ObjectMeta, Owned, Pod, Service
+from farmd.kubernetes.client import Objects
+from farmd.kubernetes.controls import Budgets, LoggedEvents, Pods, Services, told
+from farmd.kubernetes.informer import Informer, Source
+from farmd.kubernetes.resources import BUDGETS, PODS, SERVICES, Resource
+from farmd.kubernetes.store import ObjectStore
+from farmd.kubernetes.transport import KubernetesTransport
+from store.errors import InputInvalid
+from store.ports import Clock, Recorder, Rng
+
+
+class JobObject(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the API server has it; all but its metadata is decoded only when the job is looked at."""
+
+    metadata: ObjectMeta
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status_text: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="status")
+
+    @property
+    def status(self) -> ResourceStatus:
+        """Its status; other controllers write an empty field as null.
+
+        Raises:
+            InputInvalid: it does not decode.
+        """
+        try:
+            found = msgspec.convert(_without_nulls(msgspec.json.decode(self.status_text)), ResourceStatus)
+        except msgspec.ValidationError as error:
+            raise InputInvalid(f"status: {error}", field="status") from error
+        return found
+
+
+def _without_nulls(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {name: _without_nulls(each) for name, each in data.items() if each is not None}
+    return data
+
+
+class Handled:
+    """A listener of a store that calls the handlers of an engine."""
+
+    def __init__(
+        self,
+        added: Callable[[Owned], None],
+        updated: Callable[[Owned, Owned], None],
+        deleted: Callable[[object], None],
+        reset: Callable[[], None],
+    ) -> None:
+        self.added, self.updated, self.deleted, self.reset = added, updated, deleted, reset
+
+
+class Unit:
+    """A kind's jobs in one namespace (empty: in all). ``validity``: see ``Objects``."""
+
+    def __init__(
+        self,
+        data: KindFile,
+        namespace: str,
+        transport: KubernetesTransport,
+        validity: Callable[[], float],
+        *,
+        clock: Clock,
+        rng: Rng,
+        metrics: Recorder,
+    ) -> None:
+        self.data, self.namespace = data, namespace
+        self.resource = Resource(data.group, data.version, data.plural, data.kind)
+        self.jobs: ObjectStore[JobObject] = ObjectStore("jobs", metrics)
+        self.pods: ObjectStore[Pod] = ObjectStore("pods", metrics)
+        self.services: ObjectStore[Service] = ObjectStore("services", metrics)
+        self.objects = Objects(transport, self.resource, JobObject, "jobs", validity, self.jobs)
+        self.pod_objects = Objects(transport, PODS, Pod, "pods", validity, self.pods)
+        self.service_objects = Objects(transport, SERVICES, Service, "services", validity, self.services)
+        budgets = Objects(transport, BUDGETS, Budget, "other", validity)
+        self.engine = JobController(
+            JobKind(data, self.jobs.get, self._fetch),
+            JobControllerConfiguration(),
+            Controls(
+                pods=Pods(self.pod_objects),
+                services=Services(self.service_objects),
+                pod_lister=self.pods,
+                service_lister=self.services,
+                recorder=LoggedEvents(),
+                budgets=Budgets(budgets),
+            ),
+            clock,
+        )
+        self.generation = 0
+        self._listen()
+        chosen = f"{data.labels.group}={data.labels.group_value}"
+        self.informers: Sequence[Informer[Any]] = (
+            Informer(
+                transport,
+                Source(self.resource, namespace, label="jobs"),
+                JobObject,
+                self.jobs,
+                clock=clock,
+                rng=rng,
+            ),
+            Informer(
+                transport, Source(PODS, namespace, chosen, "pods"), Pod, self.pods, clock=clock, rng=rng
+            ),
+            Informer(
+                transport,
+                Source(SERVICES, namespace, chosen, "services"),
+                Service,
+                self.services,
+                clock=clock,
+                rng=rng,
+            ),
+        )
+
+    @property
+    def synced(self) -> bool:
+        """Whether all three resources were read."""
+        return all(informer.synced for informer in self.informers)
+
+    @property
+    def doubt(self) -> str:
+        """Why what is known may be out of date; empty: it is not."""
+        return next((informer.doubt for informer in self.informers if informer.doubt), "")
+
+    def background(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """The informers."""
+        jobs, *members = self.informers
+        yield self._after(members, jobs)
+        for informer in members:
+            yield informer.run()
+
+    async def _after(self, members: Sequence[Informer[Any]], jobs: Informer[Any]) -> None:
+        """Jobs are known once their members are, so that a farm claims none whose members it cannot see."""
+        for informer in members:
+            await informer.until_synced()
+        await jobs.run()
+
+    def _listen(self) -> None:
+        engine = self.engine
+        clear = engine.expectations.clear
+        self.pods.listen(Handled(engine.add_pod, engine.update_pod, engine.delete_pod, clear))
+        services = (engine.add_service, engine.update_service, engine.delete_service)
+        self.services.listen(Handled(*services, clear))
+        self.jobs.listen(Handled(self._queue, lambda _, new: self._queue(new), self._forget, self._reset))
+
+    def _queue(self, job: Owned) -> None:
+        self.engine.work_queue.add(job_key(job))
+
+    def _forget(self, job: object) -> None:
+        assert isinstance(job, JobObject)
+        self.engine.forget(job)
+
+    def _reset(self) -> None:
+        """The server was restored: every job's first write is a fence again."""
+        self.generation += 1
+        self.engine.expectations.clear()
+
+    async def _fetch(self, namespace: str, name: str) -> JobObject | None:
+        async with told():
+            return await self.objects.get(namespace, name)

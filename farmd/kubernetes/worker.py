@@ -1,0 +1,252 @@
+"""The worker of one job in Kubernetes: the house's loop, with the API server beside Consul.
+
+The claim's first write is the job's own status, conditional on the version that was planned from, with the
+claim in it (R16). The run (``runs/<uid>``) and audit records are written in Consul under the claim's fence.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from farmd.farm.errors import ClaimLost
+from farmd.farm.writer import Write
+from farmd.jobs import plan as planning
+from farmd.jobs.adoption import CannotAdopt, ClaimFailed
+from farmd.jobs.conditions import ResourceStatus, counts_of, patch_of
+from farmd.jobs.model import Plan, Slot, Wanted
+from farmd.jobs.ports import ApiFailed
+from farmd.kubernetes import jobs
+from farmd.kubernetes.errors import Conflict, KubernetesError
+from farmd.kubernetes.items import Shared
+from farmd.kubernetes.jobs import Reading
+from farmd.kubernetes.unit import JobObject, Unit
+from farmd.runtime.wake import Wake, earliest
+from farmd.work.kind import Kind
+from farmd.work.model import Ask, Outcome
+from farmd.work.worker import Worker
+from store import codec
+from store.entry import Stored
+from store.errors import CredentialInvalid, InputInvalid
+from store.jobs import JobStatus, Run
+from store.locks import Claim
+from store.operations import Operation
+from store.sessions import Session
+
+STATUS_PAUSE = 1.0
+SETTLE_SECONDS = 30.0
+INVALID = frozenset({400, 413, 422})
+FAILURES = (KubernetesError, ApiFailed, ClaimFailed, CannotAdopt, CredentialInvalid)
+
+
+class KubeJobWorker(Worker[Reading, Plan]):
+    """Runs one job while its claim lasts."""
+
+    __slots__ = ("_fenced", "_invalid", "_known", "_run", "_shared", "_told_at", "_unknown")
+
+    def __init__(self, kind: Kind, shared: Shared, claim: Claim, session: Session, wake: Wake) -> None:
+        super().__init__(kind, claim, session, wake)
+        self._shared = shared
+        self._fenced = -1
+        self._invalid = ""
+        self._known = False
+        self._run: Stored[Run] | None = None
+        self._told_at = -math.inf
+        self._unknown: list[Slot] = []
+
+    # -- the frame's hooks -----------------------------------------------------------------------
+    def attach(self) -> None:
+        """Have ``wake`` set by changes of its pods and services."""
+        self._shared.wakes[self.claim.item] = self.wake
+
+    def detach(self) -> None:
+        """Undo ``attach``."""
+        self._shared.wakes.pop(self.claim.item, None)
+
+    def stands(self) -> tuple[Operation, ...]:
+        """No checks: the job's record is the API server's."""
+        return ()
+
+    async def reread(self) -> None:
+        """Read the outcome of a transaction that nobody answered (R12)."""
+        self._known = False
+
+    async def cycle(self) -> Outcome:
+        """One cycle; what the API server refuses is a pause with its words, and no crash."""
+        try:
+            return await super().cycle()
+        except Conflict as error:
+            await self._fetch()
+            return Outcome("rejected", None, error.message)
+        except FAILURES as error:
+            return await self._refused(error)
+
+    async def read(self) -> Reading | Outcome:
+        """The job, once every own write to it was seen."""
+        if (found := self._job()) is None:
+            return await self.gone()
+        unit, job = found
+        await self._owned(job)
+        if self._unknown:
+            slots, self._unknown = self._unknown, []
+            await jobs.settle(unit, job, slots)
+        if not unit.engine.satisfied(job, self._types(job)):
+            return Outcome("after", SETTLE_SECONDS)
+        try:
+            return await jobs.read(
+                unit, job, await self._counts(), self._shared.transport.now(), self._invalid
+            )
+        except InputInvalid as error:
+            return Outcome("blocked", await self.block(error.message), error.code)
+
+    def decide(self, snapshot: Reading) -> Plan | Ask[Wanted]:
+        """Pure (``farmd/jobs/plan.py``)."""
+        return planning.decide(snapshot.snapshot)
+
+    async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
+        """The run, the fence and the status, the audit record, then the objects: in this order."""
+        unit, job = self._unit(), snapshot.job
+        if plan.run is not None:
+            await self._write_run(plan.run)
+        if plan.run is not None or self._fenced != unit.generation:
+            job = await self._write_status(job, jobs.status_after(snapshot, plan))
+        if plan.changes:
+            await self.writer.commit(self._account(snapshot, plan))
+        if plan.delete_job:
+            await jobs.delete_job(unit, job)
+            return Outcome("after", SETTLE_SECONDS)
+        await jobs.remove(unit, snapshot, plan)
+        try:
+            await jobs.create(unit, snapshot, plan)
+        except ApiFailed as error:
+            if error.status in INVALID:
+                self._invalid = str(error)
+            elif error.unknown:
+                self._unknown = list(plan.create)
+                return Outcome("after", SETTLE_SECONDS, str(error))
+            else:
+                raise
+        return Outcome("after", 0.0)
+
+    def describe(self, snapshot: Reading, plan: Plan) -> JobStatus | None:
+        """None: the resource's own status speaks, unless the job is blocked."""
+        if plan.blocked is None:
+            return None
+        farm, now = self.context.farm, self.context.clock.now()
+        return JobStatus(state="blocked", reason=plan.blocked.text, farm=farm, since=now)
+
+    async def report(self, snapshot: Reading, plan: Plan) -> float | None:
+        """Write the resource's status: conditions at once, counters once a second, an equal one never."""
+        before, after = snapshot.job.status, jobs.status_after(snapshot, plan)
+        wait = None
+        if patch_of(before, after) is not None:
+            early = self._told_at + STATUS_PAUSE - self.context.clock.mono()
+            if early > 0 and before.conditions == after.conditions:
+                wait = early
+            else:
+                await self._write_status(snapshot.job, after)
+        return earliest(wait, await super().report(snapshot, plan))
+
+    # -- writing ---------------------------------------------------------------------------------
+    async def _write_status(self, job: JobObject, after: ResourceStatus) -> JobObject:
+        unit = self._unit()
+        claimed = msgspec.structs.replace(after, claim=self._claim)
+        self._told_at = self.context.clock.mono()
+        generation = unit.generation
+        written = await jobs.write_status(unit, job, claimed)
+        self._fenced = generation
+        return written
+
+    async def _write_run(self, run: Run) -> None:
+        """The run's counts, in one transaction with their audit record, if they changed."""
+        counts, standing = counts_of(run), self._run
+        before = standing.record if standing is not None else Run()
+        if counts == before:
+            return
+        reason = (
+            f"{counts.restarts - before.restarts} more restarts" if counts.restarts > before.restarts else ""
+        )
+        audit = self.audit(
+            "job.run",
+            reason or "slots ended",
+            before={"restarts": before.restarts, "attempt": before.attempt},
+            after={"restarts": counts.restarts, "attempt": counts.attempt},
+        )
+        write = Write.over(self._run_key, counts, standing)
+        self._known = False
+        index = await self.writer.commit(write, audit)
+        self._run, self._known = Stored(self._run_key, counts, index, write.value()), True
+
+    def _account(self, snapshot: Reading, plan: Plan) -> Operation:
+        """The audit record of a batch of changes outside Consul, which goes before them (R16)."""
+        meta = snapshot.job.metadata
+        return self.audit(
+            "job.delete" if plan.delete_job else "job.members",
+            plan.status.message or plan.status.state,
+            after={"create": len(plan.create), "remove": len(plan.remove)},
+            name=f"{meta.namespace}/{meta.name}",
+        )
+
+    # -- reading ---------------------------------------------------------------------------------
+    def _unit(self) -> Unit:
+        return self._shared.found.known[self.claim.item].unit
+
+    def _job(self) -> tuple[Unit, JobObject] | None:
+        known = self._shared.found.known.get(self.claim.item)
+        job = known.unit.jobs.get(known.namespace, known.name) if known is not None else None
+        return (known.unit, job) if known is not None and job is not None else None
+
+    def _types(self, job: JobObject) -> list[str]:
+        """The names of the job's types, for their expectations."""
+        spec = msgspec.json.decode(job.spec)
+        return list(spec.get(self._unit().data.replica_specs) or {})
+
+    async def _fetch(self) -> None:
+        """Read the job from the server, because what the watch told was out of date."""
+        known = self._shared.found.known.get(self.claim.item)
+        if known is not None:
+            await known.unit.objects.get(known.namespace, known.name, self.claim.item)
+
+    @property
+    def _claim(self) -> str:
+        return f"{self.context.cluster}/{self.claim.index}"
+
+    async def _owned(self, job: JobObject) -> None:
+        """Refuse to work on a job that another cluster's farms, or a later claim, wrote to (R16).
+
+        Raises:
+            ClaimLost: our lock is not ours any more. InputInvalid is told as blocked.
+        """
+        cluster, _, index = job.status.claim.rpartition("/")
+        if not cluster or job.status.claim == self._claim:
+            return
+        if cluster != self.context.cluster:
+            raise ApiFailed(f"farms of another cluster ({cluster}) own it", status=409, reason="Claimed")
+        if index.isdecimal() and int(index) > self.claim.index and self._fenced < 0:
+            # A restored Consul gives lower indexes: only our lock itself tells.
+            lock = await self.context.client.read(self.claim.key, mode="consistent")
+            if lock is None or lock.session != self.claim.session or lock.modify_index != self.claim.index:
+                raise ClaimLost(f"{self.claim.item}: a later claim wrote to the job")
+
+    @property
+    def _run_key(self) -> str:
+        return self.context.keys.record("runs", self.claim.item)
+
+    async def _counts(self) -> Run:
+        """The run, by a consistent read once a claim; nobody else writes it while the claim lasts."""
+        if not self._known:
+            entry = await self.context.client.read(self._run_key, mode="consistent")
+            self._run, self._known = (codec.stored(Run, entry) if entry is not None else None), True
+        return self._run.record if self._run is not None else Run()
+
+    async def _refused(self, error: Exception) -> Outcome:
+        """Tell people of a refusal that waiting alone does not mend, and try again later."""
+        status, word = getattr(error, "status", 0), getattr(error, "reason", "")
+        if word == "Conflict":
+            return Outcome("rejected", None, str(error))
+        delay = self._grown() * self.context.rng.uniform(0.75, 1.25)
+        if status in (403, 404, 409) or isinstance(error, ClaimFailed):
+            await self.block(str(error))
+            return Outcome("blocked", delay, str(error))
+        return Outcome("backoff", delay, str(error))
