@@ -114,7 +114,6 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     disabled: ClassVar[bool] = False
     taken: ClassVar[bool] = False
     restart: ClassVar[int] = 0
-    managed_by: ClassVar[str] = ""
     part_of: ClassVar[str] = ""
     stays: ClassVar[str] = ""
     min_healthy_time: ClassVar[float] = 0.0

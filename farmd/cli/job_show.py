@@ -72,7 +72,7 @@ async def describe(invocation: Invocation, name: str) -> None:
         told = noun_tables.facts(JOB, row, invocation.call.clock.now())
         for each in row.record.types:
             _, runs = await manifest_facts.read(invocation.call, each.manifest)
-            told += [(f"{title} of {each.name}", text) for title, text in runs[:1]]
+            told += [(f"Runs {each.name}", text) for _, text in runs[:1]]
         noun_tables.describe(invocation, [*told, *_progress(run)], found, history)
 
 

@@ -46,16 +46,31 @@ def fields(
     assert isinstance(before, msgspec.Struct)
     assert isinstance(after, msgspec.Struct)
     told = {"manifest": "pod"} | {record: file for file, record in names.items()}
-    old, new = msgspec.structs.asdict(before), msgspec.structs.asdict(after)
-    changed = [name for name in new if name not in _IDENTITY and old[name] != new[name]]
+    old, new = _flat(before), _flat(after)
+    names_of_both = dict.fromkeys([*new, *old])
+    changed = [name for name in names_of_both if name not in _IDENTITY and old.get(name) != new.get(name)]
 
     def shown(record: dict[str, Any]) -> dict[str, Scalar]:
-        return {
-            told.get(name, name): record[name][:12] if name == "manifest" else scalar(record[name])
-            for name in changed
-        }
+        found = {}
+        for name in changed:
+            within, dot, last = name.rpartition(".")
+            value = record.get(name, "")
+            found[within + dot + told.get(last, last)] = value[:12] if last == "manifest" else scalar(value)
+        return found
 
     return shown(old), shown(new)
+
+
+def _flat(record: msgspec.Struct) -> dict[str, Any]:
+    """The fields of a record; those of records in a list by their place: ``types[0].replicas``."""
+    found: dict[str, Any] = {}
+    for name, value in msgspec.structs.asdict(record).items():
+        if isinstance(value, list) and value and all(isinstance(each, msgspec.Struct) for each in value):
+            for at, each in enumerate(value):
+                found |= {f"{name}[{at}].{inner}": text for inner, text in _flat(each).items()}
+        else:
+            found[name] = value
+    return found
 
 
 def manifest_lines(before: Manifest | None, after: Manifest) -> list[str]:

@@ -54,6 +54,7 @@ class Edits(Generic[S, T]):
         membership: fields that only a manager changes while there is one (R14).
         past: how the last item of a name ended, where more than the audit log knows that; None: unknown.
         other_ways: commands beside ``update`` that change one, as the end of a hint.
+        instead: what a person does who wants another one of the name, where there is no ``update``.
         columns: what a table tells of a record and its status in columns of its own, after the state.
     """
 
@@ -66,6 +67,7 @@ class Edits(Generic[S, T]):
     membership: frozenset[str] = frozenset()
     past: Callable[[Call, str], Awaitable[Ending | None]] | None = None
     other_ways: str = ""
+    instead: str = ""
     columns: Sequence[tuple[str, Callable[[T, Any], str]]] = ()
 
     @property

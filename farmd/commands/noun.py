@@ -195,5 +195,5 @@ class Noun(Edits[S, T]):
             f"{noun} {wanted.name!r} exists and differs: {', '.join(names)}",
             id=record.id,
             differs=list(after),
-            hint=f"farmctl {noun} update -f FILE{now} changes it{self.other_ways}",
+            hint=self.instead or f"farmctl {noun} update -f FILE{now} changes it{self.other_ways}",
         )

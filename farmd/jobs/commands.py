@@ -38,6 +38,7 @@ JOB: Noun[JobSpec, Job] = Noun(
     file=FILE,
     told=lambda job: {"slots": job.size, "gang": job.gang},
     facts=_facts,
+    instead="run it under another name (--name), or delete the one that is there first",
     columns=(
         ("DONE", lambda _, status: "-" if status is None else f"{status.done}/{status.desired}"),
         ("ACTIVE", lambda _, status: _number("placed", status)),
@@ -67,7 +68,7 @@ async def resume(call: Call, target: str) -> Mutation:
 async def _suspend(call: Call, target: str, verb: str, *, suspend: bool) -> Mutation:
     stored, held = await JOB.editable(call, target)
     if suspend and (outcome := (await run_of(call, stored.record.id)).outcome):
-        raise Conflict(f"job {stored.record.name!r} is over: it {outcome}", id=stored.record.id)
+        raise Conflict(f"job {stored.record.name!r} is over: {outcome}", id=stored.record.id)
     wanted = changed(stored.record, suspend=suspend)
     return JOB.edit(call, stored, wanted, held, verb, destructive=suspend and wanted != stored.record)
 

@@ -6,6 +6,7 @@ from farmd.jobs.consul import Reading
 from farmd.jobs.model import Plan, attempt_of
 from store.jobs import JobStatus
 from store.ports import Recorder
+from store.words import count_of
 
 RESTARTS = "farmd_job_restarts_total"
 
@@ -41,3 +42,17 @@ def count(recorder: Recorder, reading: Reading, plan: Plan) -> None:
         retried = member.attempt == attempt_of(before, member.slot) < attempt_of(plan.run, member.slot)
         if retried and member.phase in ("failed", "unknown"):
             recorder.count(RESTARTS, cause=member.cause or "exit")
+
+
+def why(reading: Reading, plan: Plan) -> str:
+    """The reason of changes that come without a new run, in one line for the audit."""
+    job, gone = reading.stored.record, len(plan.remove)
+    if plan.give_back:
+        return "not all members of the gang were ready in time, so it gives its places back"
+    if not gone:
+        return "all members of the gang are ready" if plan.release else ""
+    if job.deleting:
+        return "it is being deleted"
+    if reading.snapshot.run.outcome:
+        return f"it is over: {reading.snapshot.run.outcome}"
+    return "it was stopped" if job.suspend else f"{count_of(gone, 'member')} of former attempts"

@@ -79,5 +79,6 @@ def told(now: Sight) -> str:
     if status is None:
         return f"{now.row.state}{f': {now.row.reason}' if now.row.reason else ''}"
     restarts = f", {count_of(status.restarts, 'restart')}" if status.restarts else ""
-    reason = f": {now.row.reason}" if now.row.reason else ""
+    told = now.row.reason if status.state != "restarting" else ""
+    reason = f": {told}" if told else ""
     return f"{now.row.state}, {status.progress}{restarts}{reason}"

@@ -149,7 +149,8 @@ class JobWorker(NamedWorker[Reading, Plan]):
             document = []
         units = actions.units(snapshot, plan, told, view, context.keys, self._backend.run)
         arriving = [(c.node, c.instance) for each in units for c in each.changes if c.action == "place"]
-        subject = Subject(self.kind.name, self.claim.item, record.record.name, context.actor, record)
+        why, name = report.why(snapshot, plan), record.record.name
+        subject = Subject(self.kind.name, self.claim.item, name, context.actor, record, why)
         with context.fleet.expecting(self.claim.item, arriving):
             done = await context.placement.execute(
                 units, subject, self.writer, standing=len(snapshot.pods), guards=document

@@ -83,6 +83,8 @@ def look_at_everything(farmctl: AsRole) -> None:
         "rc pods hello",
         "daemonset list",
         "daemonset explain uptime",
+        "job list",
+        "job describe election",
         "farm list",
         "pod list",
         "pod logs node-1/uptime",
@@ -113,6 +115,7 @@ def test_a_whole_life_each_under_its_own_token(guarded: Guarded, start: Start) -
 
     operator.ok("rc", "create", "-f", "-", *WAIT, stdin=HELLO)
     operator.ok("daemonset", "create", "-f", "-", *WAIT, stdin=UPTIME)
+    operator.ok("job", "run", "-f", "examples/jobs/gang.yaml", *WAIT)
     look_at_everything(guarded.farmctl("reader"))
     look_at_everything(operator)
 
@@ -134,6 +137,7 @@ def test_a_whole_life_each_under_its_own_token(guarded: Guarded, start: Start) -
     operator.ok("rc", "update", "-f", "-", "--now", "-y", *WAIT, stdin=changed)
     operator.ok("pod", "restart", f"{moved['node']}/{moved['instance']}", *WAIT)
     operator.ok("rc", "restart", "hello", *WAIT)
+    operator.ok("job", "delete", "election", "-y", "--timeout", "60s")
     operator.ok("rc", "disable", "hello")
     operator.ok("rc", "enable", "hello")
     operator.ok("doctor")

@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from farmd.commands.mutation import commit
+from farmd.jobs.commands import JOB
 from farmd.jobs.spec import FILE
-from store.errors import InputInvalid
+from store.errors import Conflict, InputInvalid
 from store.jobs import Job
 from store.manifests import canonical, digest
+from tests.people import person
 
 POD = "pod: {id: bert, command: [/bin/true]}"
 WORKER = f"{{name: worker, {POD}}}"
@@ -176,3 +179,18 @@ def test_a_value_for_no_parameter_of_the_file_is_refused() -> None:
         InputInvalid, match="--param x: found no such parameter, expected one of the file's: a"
     ):
         job(one(parameters="{a: 1}"), x="2")
+
+
+async def test_a_job_that_differs_is_a_conflict_that_names_the_fields() -> None:
+    async with person() as call:
+        (spec,) = FILE.parse_all((one("replicas: 2"), "bert.yaml"))
+        await commit(call, await JOB.create(call, spec))
+        assert not (await JOB.create(call, spec)).needed
+        (other,) = FILE.parse_all((pod("args: [x]", "replicas: 3", ttl="5"), "bert.yaml"))
+        with pytest.raises(Conflict) as caught:
+            await JOB.create(call, other)
+        assert caught.value.fields["differs"] == ["types[0].pod", "types[0].replicas", "ttl"]
+        assert "types[0].replicas (2 -> 3), ttl (86400.0 -> 5.0)" in str(caught.value)
+        await commit(call, await JOB.delete(call, "bert", cascade=True))
+        with pytest.raises(Conflict, match="job 'bert' is being deleted"):
+            await JOB.create(call, spec)
