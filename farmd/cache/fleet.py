@@ -277,6 +277,6 @@ class FleetIndex:
 
     def _node_views_changed(self, names: set[str]) -> None:
         view = self._fleet.view()
-        self.wake(
-            {owner for name in names if name in view for owner in view[name].owners} | self._unschedulable
-        )
+        # Pods that are done weigh nothing there, but their owners take them off drained nodes.
+        here = (pod for name in names if name in view for pod in view[name].pods.values())
+        self.wake({pod.owner for pod in here} | self._unschedulable)
