@@ -1,11 +1,13 @@
 """One process that simulates the agents of a large fleet: real sessions, presence and reality, no workloads.
 
-``python -m bench.agents ADDRESS NODES [TTL [PREFIX]] [--check LEAST MOST]``
+``python -m bench.agents ADDRESS NODES [TTL [PREFIX]] [--check LEAST MOST] [--ends SECONDS]``
 Every node has the agent's own ``Link`` (session, presence, renewals) and ``RealityWriter`` (compare-and-set,
 fenced by the presence), so the store gets the same writes as from as many real agents. Two things differ.
 One watch reads the intents of a hundred nodes, because Consul serves one client 200 connections. The TTL is
 by default the longest that the agent's configuration allows, because renewals for a TTL of 15 s would cost
 more than all that is measured beside them.
+
+A pod on hold is held at once. With ``--ends SECONDS`` a job's member ends well so long after its start (R29).
 
 A pod passes its first check after 0.5 s, or after a time of its node's own between LEAST and MOST seconds
 (``first_check``), counted from when its intent was seen.
@@ -45,10 +47,12 @@ from store import codec
 from store.consul.client import ConsulClient
 from store.consul.connect import connect
 from store.entry import Entry, RawEntry
+from store.features import JOBS
 from store.intent import Intent
 from store.keys import Keys
 from store.reality import Exit, Health, Reality
 from store.registration import cluster_id, sentinel_value
+from store.variables import MEMBER
 from store.watch import follow
 from tests.fleet import KEYS
 
@@ -74,6 +78,7 @@ class Rig:
     states: Path
     ttl: float
     check: tuple[float, float] = (CHECK_SECONDS, CHECK_SECONDS)
+    ends: float | None = None
 
 
 class SimulatedNode:
@@ -93,7 +98,7 @@ class SimulatedNode:
             recorder=rig.metrics,
             any_workloads=lambda _: bool(self.pods),
             acted_on=lambda _: False,
-            features=lambda: ["process", "runtime.process", "runtime.container"],
+            features=lambda: ["process", "runtime.process", "runtime.container", JOBS],
             doubts=dict,
         )
         self.link.identity = AgentIdentity(name)
@@ -108,6 +113,7 @@ class SimulatedNode:
         )
         self.name = name
         self.check = first_check(name, *rig.check)
+        self.ends = rig.ends
         self.pods: dict[str, Reality] = {}
         self._obeyed = False
 
@@ -117,12 +123,29 @@ class SimulatedNode:
             known = self.pods.get(instance)
             if known is None or known.intent != index:
                 self.pods[instance] = _started(intent, index, healthy=not self._obeyed)
-                if self._obeyed:
+                if MEMBER & intent.vars.keys():
+                    self._member(instance, intent)
+                elif self._obeyed:
                     asyncio.get_running_loop().call_later(self.check, self._pass, instance)
         for gone in self.pods.keys() - wanted.keys():
             del self.pods[gone]
         self._obeyed = True
         self.writer.tell(self.pods)
+
+    def _member(self, instance: str, intent: Intent) -> None:
+        """A job's member: it is held, or runs until its time is over."""
+        if intent.hold:
+            seen = msgspec.structs.replace(
+                self.pods[instance], phase="held", started=0.0, ports={"job": 20_000}
+            )
+            self.pods[instance] = seen
+        elif self.ends is not None:
+            asyncio.get_running_loop().call_later(self.ends, self._end, instance)
+
+    def _end(self, instance: str) -> None:
+        if instance in self.pods:
+            now = CLOCK.now()
+            self._change(instance, phase="done", exits=[Exit(now, 0)], health=Health("passing", now))
 
     def restart(self, instance: str) -> None:
         """Let the workload exit, restart after its pause, and pass its first check."""
@@ -231,12 +254,13 @@ async def main(
     ttl: float = LONGEST_TTL,
     prefix: str = KEYS.prefix,
     check: tuple[float, float] = (CHECK_SECONDS, CHECK_SECONDS),
+    ends: float | None = None,
 ) -> None:
     """Run until stdin ends."""
     metrics = Metrics(CollectorRegistry())
     client = connect({}, CLOCK, metrics, address=address)
     with tempfile.TemporaryDirectory(prefix="farmd-bench-agents-") as states:
-        rig = Rig(client, Keys(prefix), metrics, Progress(CLOCK, metrics), Path(states), ttl, check)
+        rig = Rig(client, Keys(prefix), metrics, Progress(CLOCK, metrics), Path(states), ttl, check, ends)
         fleet = SimulatedFleet(rig, count)
         running = asyncio.create_task(fleet.run())
         asking = asyncio.create_task(_obey_stdin(fleet))
@@ -267,5 +291,6 @@ if __name__ == "__main__":
     parser.add_argument("ttl", type=float, nargs="?", default=LONGEST_TTL)
     parser.add_argument("prefix", nargs="?", default=KEYS.prefix)
     parser.add_argument("--check", type=float, nargs=2, default=(CHECK_SECONDS, CHECK_SECONDS))
+    parser.add_argument("--ends", type=float)
     asked = parser.parse_args()
-    asyncio.run(main(asked.address, asked.nodes, asked.ttl, asked.prefix, asked.check))
+    asyncio.run(main(asked.address, asked.nodes, asked.ttl, asked.prefix, asked.check, asked.ends))
