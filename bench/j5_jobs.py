@@ -52,13 +52,15 @@ async def run() -> bool:
         )  # fmt: skip
     async with fleet(rcs=0, nodes=AT_ONCE, agents=["--ends", "0"]) as setting:
         farm = await _farm(setting, AT_ONCE)
+        used = farm.cpu_seconds()
         took, bodies = await _array(setting, farm)
+        used = farm.cpu_seconds() - used
         alone = await replay(setting.server.address, await prepared(setting.client, bodies, PLAIN), 1)
         value, baseline = took / SLOTS, alone / SLOTS
         met &= report(
             f"J5 slot of an array of {SLOTS} by {AT_ONCE}", value, baseline,
             f"<= {SLOT_RATIO:g} x its bare transaction", value <= SLOT_RATIO * baseline,
-            whole=round(took, 1), transactions=len(bodies),
+            whole=round(took, 1), transactions=len(bodies), cpu_seconds=round(used, 1),
         )  # fmt: skip
     return met
 

@@ -13,14 +13,15 @@ import msgspec
 from farmd.farm.writer import Write
 from farmd.jobs.consul import Reading, RunCopy
 from farmd.jobs.instances import instance_of, slot_of, variables
-from farmd.jobs.model import Plan, Slot, attempt_of
+from farmd.jobs.members import is_closed, over
+from farmd.jobs.model import Plan, attempt_of
 from farmd.jobs.placing import Desk, labels_of, request_of
 from farmd.jobs.release import Release
 from farmd.pods.changes import Change, NodeChanges, Note, grouped, removal, together
 from scheduler.model import FleetView
 from store.families import RUNS
 from store.intent import Intent
-from store.jobs import Job, Run, counted, spans
+from store.jobs import Job, Run, counted
 from store.keys import Keys
 from store.operations import MAX_OPERATIONS
 from store.pods import Place, Pod
@@ -52,15 +53,15 @@ def units(
 
 def _changes(reading: Reading, plan: Plan, run: Run, told_all: Release | None) -> Iterator[Change]:
     """What changes of each pod: ends first, because they free room."""
-    job, now = reading.stored.record, reading.snapshot.now
-    going = {member.id for member in plan.remove} | _spent(reading, run)
+    job, now, closed = reading.stored.record, reading.snapshot.now, over(run)
+    going = {member.id for member in plan.remove} | _spent(reading, closed)
     for member in reading.standing:
         place, state = reading.state(member)
         if member.id in going or not member.over or member.cause == "evicted" or state.pod.record.done:
             continue
-        if closed(run, member.slot) or run.outcome or attempt_of(run, member.slot) > member.attempt:
-            over = msgspec.structs.replace(state.pod.record, done=True)
-            yield Change("end", *place, over, None, state.pod, state.intent)
+        if is_closed(closed, member.slot) or run.outcome or attempt_of(run, member.slot) > member.attempt:
+            done = msgspec.structs.replace(state.pod.record, done=True)
+            yield Change("end", *place, done, None, state.pod, state.intent)
     for place, state in (reading.pods[ident] for ident in sorted(going)):
         yield removal(place, state)
     for member in plan.release:
@@ -80,21 +81,14 @@ def _changes(reading: Reading, plan: Plan, run: Run, told_all: Release | None) -
         yield Change("place", reading.places.nodes[slot], instance_of(job, slot, attempt), pod, intent)
 
 
-def _spent(reading: Reading, run: Run) -> set[str]:
+def _spent(reading: Reading, closed: Mapping[str, set[int]]) -> set[str]:
     """Members of arrays that ended well: an array has more slots than agents should remember."""
     arrays = {kind.name for kind in reading.stored.record.types if kind.parallelism}
     return {
         member.id
         for member in reading.standing
-        if member.slot.type in arrays and member.phase == "succeeded" and closed(run, member.slot)
+        if member.slot.type in arrays and member.phase == "succeeded" and is_closed(closed, member.slot)
     }
-
-
-def closed(run: Run, slot: Slot) -> bool:
-    """Whether a slot gets no member any more."""
-    return any(
-        slot.index in span for text in (run.done, run.given_up) for span in spans(text.get(slot.type, ""))
-    )
 
 
 def _fitting(changes: Sequence[Change]) -> list[Change]:

@@ -64,7 +64,8 @@ def sort(shot: Snapshot, run: Run, closed: Mapping[str, set[int]]) -> Board:
     occupied: set[Slot] = set()
     for slot in ordered(shot.job, slots):
         wanted = attempt_of(run, slot)
-        counting = sorted((each for each in slots[slot] if not each.leaving), key=_precedence)
+        counting = [each for each in slots[slot] if not each.leaving]
+        counting.sort(key=_precedence)
         if is_closed(closed, slot):
             surplus += counting
             continue

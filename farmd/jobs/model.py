@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from farmd.work.model import Blocked
 from store.jobs import Rule, Run, Success
@@ -24,12 +24,14 @@ EVERY = Success()
 UNTOUCHED = Run()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Slot:
-    """One place of a job: the name of a type as the job spells it, and an index from 0."""
+class Slot(NamedTuple):
+    """One place of a job: the name of a type as the job spells it, and an index from 0.
+
+    A tuple, because plans of large arrays hash thousands of them.
+    """
 
     type: str
-    index: int
+    index: int  # type: ignore[assignment]  # in place of the tuple's own method
 
     def __str__(self) -> str:
         return f"{self.type}/{self.index}"
@@ -283,5 +285,7 @@ class Plan:
 
 def attempt_of(run: Run, slot: Slot) -> int:
     """The attempt that a slot's member must have: its own, or that of the job where that is higher."""
-    tried = run.slots.get(slot.type, {}).get(str(slot.index))
+    if slot.type not in run.slots:
+        return run.attempt
+    tried = run.slots[slot.type].get(str(slot.index))
     return max(run.attempt, tried.attempt if tried is not None else 0)
