@@ -12,8 +12,8 @@ import msgspec
 
 from store import codec
 
-MAX_BYTES = 384 * 1024
-"""A transaction, where it is in base64, may have half a megabyte (R25)."""
+MAX_BYTES = 512 * 1024
+"""What Consul stores under one key."""
 
 
 class Peer(msgspec.Struct, frozen=True, gc=False):
@@ -41,3 +41,11 @@ def hostfile(peers: Peers) -> str:
     """One line for each address, in the order of ranks: ``10.0.0.7 slots=2``, as MPI reads it."""
     slots = Counter(each.address for each in peers.members)
     return "".join(f"{address} slots={count}\n" for address, count in slots.items())
+
+
+def too_large(body: bytes) -> str:
+    """Why no intent may refer to this document, as one line."""
+    return (
+        f"the document that names all members: found {len(body)} bytes, expected at most {MAX_BYTES}:"
+        " take fewer members, or fewer ports"
+    )

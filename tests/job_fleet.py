@@ -42,6 +42,7 @@ class JobFleet:
         self.rule: Callable[[str], int | Exit | None] = lambda _: None
         self.ran: list[str] = []
         self.deaf: set[str] = set()
+        self.ports: tuple[str, ...] = ("job",)
         self._ports: dict[Place, int] = {}
         self._at: dict[str, str] = {}
         self._said: dict[Place, tuple[Intent, int, str]] = {}
@@ -155,7 +156,7 @@ class JobFleet:
             phase=phase,  # type: ignore[arg-type]
             started=now,
             intent=index,
-            ports={"job": self._ports.setdefault(place, 20_000 + len(self._ports))},
+            ports=dict.fromkeys(self.ports, self._ports.setdefault(place, 20_000 + len(self._ports))),
             exits=exits,
             health=Health("passing" if good else "critical", now),
         )

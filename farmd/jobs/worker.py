@@ -31,6 +31,7 @@ from store.families import RUNS
 from store.jobs import Job, JobStatus, check
 from store.locks import Claim
 from store.operations import Operation
+from store.peers import MAX_BYTES, too_large
 from store.sessions import Session
 
 log = structlog.get_logger()
@@ -143,10 +144,9 @@ class JobWorker(NamedWorker[Reading, Plan]):
         context, record = self.context, snapshot.stored
         view = snapshot.view if snapshot.view is not None else context.fleet.view()
         told = release(snapshot, plan, self._host)
-        document = [manifests.ensure(context.keys, told.document)] if told and told.document else []
-        if told is not None and len(told.document) > ALONG_BYTES:
-            await self.writer.commit(*self.stands(), *document)
-            document = []
+        if told is not None and len(told.document) > MAX_BYTES:
+            return Outcome("blocked", await self.block(too_large(told.document)), "peers")
+        document = await self._documented(told.document) if told is not None and told.document else []
         units = actions.units(snapshot, plan, told, view, context.keys, self._backend.run)
         arriving = [(c.node, c.instance) for each in units for c in each.changes if c.action == "place"]
         why, name = report.why(snapshot, plan), record.record.name
@@ -161,6 +161,18 @@ class JobWorker(NamedWorker[Reading, Plan]):
         report.count(context.recorder, snapshot, plan)
         self._leave_to_others(snapshot.stored.record, plan)
         return Outcome("after", 0.0)
+
+    async def _documented(self, document: bytes) -> list[Operation]:
+        """What writes a document of peers along with the intents that refer to it; nothing if it stands now.
+
+        The largest are larger than what a transaction may have.
+        """
+        ensured = manifests.ensure(self.context.keys, document)
+        if len(document) <= ALONG_BYTES:
+            return [ensured]
+        await self.writer.commit(*self.stands())
+        await self.context.client.put(ensured.key, document)
+        return []
 
     def _host(self, node: str) -> str:
         stored = self.context.caches.agents.get(self.context.keys.agent(node))

@@ -125,3 +125,20 @@ def test_only_members_that_start_together_know_where_rank_0_is() -> None:
     assert JOB.file.parse(document(worker={"pod": pod}, gang=True), "bert.yaml").gang
     with pytest.raises(InputInvalid, match=r"env.MASTER: found \$\{FARMD_MASTER_ADDRESS\}, expected one of"):
         JOB.file.parse(document(worker={"pod": pod}), "bert.yaml")
+
+
+@pytest.mark.parametrize(("ports", "starts"), [(5_000, True), (6_800, False)])
+async def test_r29_a_document_of_peers_may_be_as_large_as_a_key_can_be(ports: int, starts: bool) -> None:
+    """As large as that of 5,000 members, and larger than what a transaction may have."""
+    async with job_fleet("n1", "n2") as jobs:
+        jobs.ports = tuple(f"{number:0>80}" for number in range(ports // 4))
+        job = await jobs.run(worker={"replicas": 4, **PORTED}, **GANG)
+        await jobs.clock.advance(20)
+        status = await jobs.status(job)
+        assert status is not None
+        assert (len(jobs.ran), status.state == "blocked") == ((4, False) if starts else (0, True))
+        if not starts:
+            assert status.reason.startswith("the document that names all members: found ")
+            return
+        (peers,) = {intent.peers for intent in (await held(jobs, job)).values()}
+        assert len(await read_body(jobs.fleet.client, KEYS, peers)) > 380 * 1024
