@@ -48,12 +48,14 @@ class AgentConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerConfig:
     """The URL of the engine, what containers may have besides the usual (``allow``), a file with credentials
-    of registries (or empty), and the folder of the secrets that manifests name."""
+    of registries (or empty), and the folder of the secrets that manifests name. ``image_retention``: for how
+    many seconds an image that the agent pulled stays once no pod needs it; 0: for ever."""
 
     engine: str
     allow: tuple[str, ...] = ()
     registry_auth: str = ""
     secrets_dir: Path = Path("/etc/farmd/secrets")
+    image_retention: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

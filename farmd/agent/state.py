@@ -233,6 +233,17 @@ class StateDirectory:
     def _record(self, instance: str) -> Path:
         return self.directory(instance) / "instance.json"
 
+    def saved_images(self) -> bytes | None:
+        """What was saved of the images that the agent pulled; None: nothing that can be read."""
+        try:
+            return (self.root / "images.json").read_bytes()
+        except OSError:
+            return None
+
+    def save_images(self, data: bytes) -> None:
+        """Save which images the agent pulled."""
+        self._files.put(self.root / "images.json", data, sync=False)
+
     def save_manifest(self, sha: str, body: bytes) -> None:
         """Write a copy of a manifest.
 

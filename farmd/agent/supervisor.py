@@ -41,6 +41,7 @@ log = structlog.get_logger()
 
 LOOK_AGAIN = 30.0
 LOOK_OFTEN = 1.0
+TIDY_SECONDS = 60.0
 STATES: tuple[Phase, ...] = ("running", "starting", "backoff", "stopping", "failed", "held", "done")
 
 
@@ -63,6 +64,7 @@ class Supervisor:
     _clearing: set[str] = field(default_factory=set, init=False)
     _halting: bool = field(default=False, init=False)
     _restore_at: float = field(default=0.0, init=False)
+    _tidy_at: float = field(default=-math.inf, init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     async def adopt(self) -> None:
@@ -149,8 +151,32 @@ class Supervisor:
             until = min(until, now + LOOK_OFTEN)
         if self.state.unsaved:
             self._restore_at = min(self._restore_at, now + LOOK_OFTEN)
+        if now >= self._tidy_at:
+            self._tidy_at = now + TIDY_SECONDS
+            self._spawn_tidy()
         self._report(now)
         return min(until, self._restore_at)
+
+    def _spawn_tidy(self) -> None:
+        """Let runtimes remove what no pod needs, unless it is unknown what one needs."""
+        pods = list(self.pods)
+        if any(pod.target is None and pod.record.wanted for pod in pods):
+            return
+        needed = [each for pod in pods for each in (pod.target, pod.manifest) if each is not None]
+        healthy = [pod.manifest for pod in pods if pod.manifest and pod.damper.published.state == "passing"]
+        for runtime in self.runtimes:
+            task = asyncio.create_task(self._tidied(runtime, needed, healthy))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _tidied(self, runtime: Runtime, needed: list[Manifest], healthy: list[Manifest]) -> None:
+        """The error boundary of one runtime's tidying; the next one tries again."""
+        try:
+            await runtime.tidy(needed, healthy)
+        except AgentError as error:
+            log.info("runtime.not_tidied", runtime=runtime.name, reason=error.message)
+        except Exception:
+            log.exception("runtime.not_tidied", runtime=runtime.name)
 
     def _find_strays(self) -> None:
         """Adopt the workloads whose records are lost, and clear up what is left of those that ended."""

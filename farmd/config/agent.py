@@ -44,6 +44,11 @@ class AgentSection(Section):
     registry_auth: str = Field(
         "", description="File with credentials of registries, as `~/.docker/config.json`; read at each pull."
     )
+    image_retention: Seconds = Field(
+        604_800.0,
+        ge=0,
+        description="How long an image that the agent pulled stays once no pod needs it; 0: for ever.",
+    )
     secrets_dir: str = Field(
         "/etc/farmd/secrets", description="Folder with the files that `secrets` in manifests name."
     )

@@ -257,6 +257,12 @@ def table() -> tuple[Metric, ...]:
             {"runtime": ("container", "systemd")},
         ),
         Metric(
+            "farmd_images_removed_total",
+            "counter",
+            "Images that an agent pulled and removed, because no pod had needed them for long.",
+            {"cause": ("unused", "disk")},
+        ),
+        Metric(
             "farmd_image_pull_duration_seconds",
             "histogram",
             "Time of one pull of an image.",

@@ -31,6 +31,7 @@ def build_agent(dependencies: Dependencies) -> Built:
         allow=tuple(section.allow),
         registry_auth=section.registry_auth,
         secrets_dir=Path(section.secrets_dir),
+        image_retention=section.image_retention,
     )
     systemd = SystemdConfig(
         bus=section.systemd, allow=tuple(section.allow), secrets_dir=Path(section.secrets_dir)

@@ -19,6 +19,7 @@ from farmd.agent import environment
 from farmd.agent.errors import StartFailed
 from farmd.agent.model import LOST, ContainerConfig, Identity
 from farmd.agent.runtimes import allowed, container_config, container_files, start_files
+from farmd.agent.runtimes.container_images import Images
 from farmd.agent.runtimes.container_listing import Listing
 from farmd.agent.runtimes.container_logs import ContainerLogs
 from farmd.agent.runtimes.container_parts import Parts
@@ -45,7 +46,8 @@ class Containers:
         self._clock = clock
         self._recorder = recorder
         self._engine = Engine(config.engine)
-        self._parts = Parts(self._engine, config.registry_auth, clock, recorder)
+        self._images = Images(self._engine, state, config.image_retention, clock, recorder)
+        self._parts = Parts(self._engine, self._images, config.registry_auth, clock, recorder)
         self._listing = Listing(self._engine, node, clock, self._noted)
         self._logs = ContainerLogs(self._engine, clock, self._listing.lives)
 
@@ -221,6 +223,14 @@ class Containers:
             and self._listing.seen[instance].identity.handle == seen.identity.handle
         ):
             raise refused or StartFailed("the container is still there after its removal")
+
+    async def tidy(self, needed: Sequence[Manifest], healthy: Sequence[Manifest]) -> None:
+        """Remove images that this agent pulled and that no pod has needed for long.
+
+        Raises:
+            StartFailed: the engine did not answer.
+        """
+        await self._images.tidy(needed, healthy)
 
     async def check(self, identity: Identity, manifest: Manifest, command: Sequence[str]) -> int:
         """Run a command inside the container, as its user.

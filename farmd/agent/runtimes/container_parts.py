@@ -8,6 +8,7 @@ from typing import Any
 
 from farmd.agent.errors import StartFailed
 from farmd.agent.runtimes import container_config
+from farmd.agent.runtimes.container_images import Images
 from farmd.agent.runtimes.engine import Engine, EngineRefused
 from store.manifests import Manifest
 from store.ports import Clock, Recorder
@@ -45,8 +46,11 @@ class Progress:
 class Parts:
     """Gets them through the engine; ``credentials`` is a file, read at each pull, or empty."""
 
-    def __init__(self, engine: Engine, credentials: str, clock: Clock, recorder: Recorder) -> None:
+    def __init__(
+        self, engine: Engine, images: Images, credentials: str, clock: Clock, recorder: Recorder
+    ) -> None:
         self._engine = engine
+        self._images = images
         self._credentials = credentials
         self._clock = clock
         self._recorder = recorder
@@ -73,6 +77,7 @@ class Parts:
         container = manifest.container
         assert container is not None
         image, docker = container.image, self._engine.docker
+        self._images.needed(image)
         try:
             await self._engine.ask(docker.images.inspect(image))
             here = True
@@ -87,6 +92,7 @@ class Parts:
         try:
             await self._engine.pull(image, self._auth(image), container.platform, progress.note)
             result = "ok"
+            self._images.needed(image, pulled=not here)
         except StartFailed as error:
             raise StartFailed(f"container.image: {image} cannot be pulled: {error.message}") from error
         finally:

@@ -137,6 +137,15 @@ class Runtime(Protocol):
             Busy: a workload of the instance is still there.
         """
 
+    async def tidy(self, needed: Sequence[Manifest], healthy: Sequence[Manifest]) -> None:
+        """Remove what this runtime got for pods that are gone for long; called once a minute.
+
+        ``needed`` are the manifests of all pods of the node, ``healthy`` those of pods that pass their check.
+
+        Raises:
+            StartFailed: what is under it did not answer.
+        """
+
     async def check(self, identity: Identity, manifest: Manifest, command: Sequence[str]) -> int:
         """Run a health check's command beside the workload; its exit code. Cancelling it ends the command.
 

@@ -161,6 +161,9 @@ class Shims:
         code = os.WEXITSTATUS(status)
         return 128 - code if code > 128 else code
 
+    async def tidy(self, needed: Sequence[Manifest], healthy: Sequence[Manifest]) -> None:
+        """Nothing: all that a start gets lies in the instance's folder."""
+
     def watch(self, identity: Identity, gone: Callable[[], None]) -> Callable[[], None] | None:
         """Call ``gone`` in the running loop when the shim ends; returns a function that cancels that.
 

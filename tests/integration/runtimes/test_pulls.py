@@ -8,6 +8,7 @@ import random
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from store.containers import Container
 from store.manifests import Manifest, Stop
 from tests.agents import FAST, Agents, alive, sha_of
 from tests.engine import IMAGE, PodmanEngine, busybox
+from tests.fleet import eventually
 from tests.registry import PASSWORD, USER, Registry, config_json
 from tests.web_servers import serving
 
@@ -156,3 +158,36 @@ async def test_a_registry_that_hangs_is_given_up(
         await rig.until(lambda r: r.preparing == f"pulling 127.0.0.1:{odd_port}/slow:1")
         assert (await rig.until(lambda r: "cannot be pulled" in r.reason)).preparing == ""
         await refused(rig, running(f"127.0.0.1:{odd_port}/web:1"), "cannot be pulled")
+
+
+async def test_an_image_that_no_pod_needs_any_more_is_removed_and_the_last_good_one_is_not(
+    rig: Agents, registry: Registry, engine: PodmanEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("farmd.agent.runtimes.container_images.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("farmd.agent.supervisor.TIDY_SECONDS", 0.0)
+    assert rig.container is not None
+    rig.container = replace(rig.container, image_retention=0.2)
+    await rig.agent()
+    known = rig.root / "n1" / "images.json"
+
+    async def good_now(digest: str) -> bool:
+        good = json.loads(known.read_text()).get("good", {}) if known.exists() else {}
+        return digest in good.get("web", [""])[0]
+
+    digests: list[str] = []
+    for version in "123":
+        digests.append(registry.push("team/old", version, busybox() + version.encode()))
+        manifest = running(f"{registry.host}/team/old:{version}@{digests[-1]}")
+        await rig.want(manifest)
+        await rig.until_running(manifest)
+        await eventually(partial(good_now, digests[-1]), what=f"version {version}, noted as good")
+
+    async def left() -> list[str]:
+        listed = await asyncio.to_thread(engine.run, "images", "--digests", "--format", "{{.Digest}}")
+        return [digest for digest in digests if digest in listed.split()]
+
+    async def two() -> bool:
+        return await left() == digests[1:]
+
+    await eventually(two, what="two images of three")
+    assert IMAGE in engine.run("images", "--format", "{{.Repository}}:{{.Tag}}")

@@ -104,6 +104,8 @@ class Toy:
     def end(self, instance: str, start: str, identity: Identity | None) -> Ended | None:
         return Ended(Exit(1.0, 0))
 
+    async def tidy(self, needed: Sequence[Manifest], healthy: Sequence[Manifest]) -> None: ...
+
     async def remove(self, instance: str) -> None:
         self.said.append("remove")
 
