@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,10 @@ from farmd.cli.changes import ask
 from farmd.cli.invocation import Invocation
 from farmd.cli.log_stream import Wanted, stream
 from farmd.cli.noun_edit import going_on
-from farmd.cli.output import document, emit
+from farmd.cli.output import document, emit, width_of
 from farmd.cli.progress import progress
 from farmd.cli.tables import clean
+from farmd.commands.folding import fitting
 from farmd.deploy import preview
 from farmd.deploy.deployment import Deployment
 from farmd.deploy.goals import settings_of
@@ -59,7 +61,7 @@ async def carry_out(
                 raise click.exceptions.Exit(CHANGES_ARE_DUE)
             return
         deployment.refuse_held()
-        for line in _lines(deployment, title):
+        for line in fitting(_lines(deployment, title), width_of(sys.stderr)):
             invocation.say(line)
         if not deployment.aims:
             _result(invocation, deployment, "", "unchanged")
@@ -124,7 +126,7 @@ def _rehearse(invocation: Invocation, deployment: Deployment, title: str) -> Non
         for aim in deployment.aims:
             click.echo(f"service/{aim.goal.name}")
         return
-    for line in _lines(deployment, title):
+    for line in fitting(_lines(deployment, title), width_of(sys.stdout)):
         click.echo(line)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 
 import click
@@ -11,7 +10,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.noun_edit import saying
 from farmd.cli.options import command
-from farmd.cli.output import document, emit
+from farmd.cli.output import document, emit, width_of
 from farmd.cli.tables import clean
 from farmd.commands.folding import fitting
 from farmd.deploy import asked, view
@@ -34,7 +33,7 @@ async def status(invocation: Invocation, name: str) -> None:
     elif output == "name":
         click.echo(f"deployment/{row.record.name}")
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+        width = width_of(sys.stdout)
         doing = await Pulls(invocation.call).of(row.record, row.status)
         for line in fitting(view.lines(row.record, row.status, row.state, row.reason, doing), width):
             click.echo(clean(line))

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TextIO
 
 import click
 import msgspec
@@ -30,6 +30,11 @@ _PAUSE = 1.0
 def document(kind: str, content: dict[str, Any]) -> dict[str, Any]:
     """A versioned document."""
     return {"apiVersion": API_VERSION, "kind": kind, **content}
+
+
+def width_of(stream: TextIO) -> int:
+    """The columns of the terminal that a stream is; 0 elsewhere, where no line is folded."""
+    return shutil.get_terminal_size().columns if stream.isatty() else 0
 
 
 def emit(invocation: Invocation, data: dict[str, Any], *, compact: bool = False) -> None:

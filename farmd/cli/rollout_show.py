@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 
 import click
@@ -10,7 +9,7 @@ import click
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
-from farmd.cli.output import ago, as_json, as_yaml, document, emit, live, on_terminal, show
+from farmd.cli.output import ago, as_json, as_yaml, document, emit, live, on_terminal, show, width_of
 from farmd.cli.tables import Column, Table, clean, drawable
 from farmd.rollout import commands, explaining, view
 from store.errors import NotFound
@@ -25,7 +24,7 @@ async def status(invocation: Invocation, name: str) -> None:
     """How far a rollout is, and what it waits for."""
     settings = invocation.settings
     if not settings.watch:
-        for line in await _status(invocation, name, _width()):
+        for line in await _status(invocation, name, width_of(sys.stdout)):
             click.echo(line)
         return
     rollout = (
@@ -33,7 +32,7 @@ async def status(invocation: Invocation, name: str) -> None:
     ).record.id  # another one of that name is another one
     try:
         if on_terminal(invocation) and settings.output in {"table", "wide"}:
-            await live(invocation, lambda: _status(invocation, rollout, _width()))
+            await live(invocation, lambda: _status(invocation, rollout, width_of(sys.stdout)))
         else:
             await _changes(invocation, rollout)
     except NotFound:
@@ -43,10 +42,6 @@ async def status(invocation: Invocation, name: str) -> None:
         invocation.say(
             f"rollout/{name} is over" + (f": {over.outcome}: {clean(over.reason)}" if over else "")
         )
-
-
-def _width() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 async def _changes(invocation: Invocation, name: str) -> None:

@@ -9,14 +9,14 @@ LEAST_WIDTH = 24
 
 
 def fitting(told: Iterable[str], width: int) -> list[str]:
-    """The lines, folded where they are longer than the width."""
+    """The lines, folded where they are longer than the width; each rest is indented deeper."""
     if not width:
         return list(told)
     folded = (
         textwrap.wrap(
             line,
             max(width, LEAST_WIDTH),
-            subsequent_indent="    ",
+            subsequent_indent=" " * (len(line) - len(line.lstrip()) + 4),
             drop_whitespace=True,
             break_on_hyphens=False,
         )

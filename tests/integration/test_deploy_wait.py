@@ -306,6 +306,30 @@ async def test_on_a_narrow_terminal_no_line_is_wider_than_it(shop: Shop) -> None
     assert max(map(len, lines)) <= 40
 
 
+async def test_on_a_narrow_terminal_the_plan_is_folded_below_its_lines(shop: Shop) -> None:
+    shop.web("1")
+    shop.file.write_text(shop.file.read_text() + "    x-pre_deploy: rails db:migrate --with many --words\n")
+    narrow = replace(shop.farmctl, variables={"COLUMNS": "40"})
+    words = ("deploy", "-f", str(shop.file))
+    shown = await asyncio.to_thread(narrow.on_terminal, *words, "--dry-run")
+    lines = shown.out.splitlines()
+    assert max(map(len, lines)) <= 40, shown.out
+    assert lines[3:5] == [
+        "    hook         rails db:migrate --with",
+        "        many --words on m1, at most 5m",
+    ]
+    piped = await shop.run(*words, "--dry-run")
+    assert "    hook         rails db:migrate --with many --words on m1, at most 5m\n" in piped.out
+
+
+async def test_an_interrupt_at_the_question_writes_nothing(shop: Shop) -> None:
+    shop.web("1")
+    words = ("deploy", "-f", str(shop.file))
+    result = await asyncio.to_thread(lambda: shop.farmctl.on_terminal(*words, until="[y/N]"))
+    assert result.code == 130, result
+    assert (await shop.deployments(), await shop.services()) == ([], {})
+
+
 async def test_names_of_what_is_deployed_are_completed(shop: Shop) -> None:
     shop.agents.deaf = {"m1", "m2"}
     shop.web("1")
