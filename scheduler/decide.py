@@ -143,6 +143,7 @@ WORDS = {
     "constraint": "ruled out by a constraint",
     "runtime": "without the runtime",
     "allow": "that do not allow what the pod needs",
+    "feature": "whose agent is too old",
     "taint": "tainted",
     "cordoned": "cordoned",
     "draining": "draining",

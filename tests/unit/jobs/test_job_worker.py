@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from farmd.commands.mutation import Call, Mutation, commit
 from farmd.jobs import commands
+from farmd.jobs.commands import JOB
+from store.errors import Conflict
 from store.jobs import Job, Type
 from store.reality import Exit
-from tests.job_fleet import JobFleet, job_fleet
+from tests.job_fleet import JobFleet, document, job_fleet
 from tests.node_farms import KEYS
 
 
@@ -218,3 +222,27 @@ async def test_members_that_ended_do_not_hold_a_drain() -> None:
         await jobs.clock.advance(30)
         assert await jobs.fleet.stage("n1") == "done"
         assert await jobs.pods(job) == {}
+
+
+async def test_r11_members_come_only_to_agents_that_know_jobs_and_people_are_told() -> None:
+    async with job_fleet("n1") as jobs:
+        await jobs.fleet.arrive("n1")  # an agent of an earlier version
+        job = await jobs.run()
+        await jobs.clock.advance(10)
+        status = await jobs.status(job)
+        assert status is not None
+        assert status.state == "blocked"
+        assert "the node's agent does not know 'jobs.1'" in status.reason
+        assert await jobs.pods(job) == {}
+
+
+async def test_of_two_people_who_run_one_name_one_wins() -> None:
+    async with job_fleet("n1") as jobs:
+        first, second = (JOB.file.parse(document(ttl=ttl), "bert.yaml") for ttl in (60, 90))
+        one, other = await JOB.create(jobs.call, first), await JOB.create(jobs.call, second)
+        await commit(jobs.call, one)
+        with pytest.raises(Conflict, match="exists and differs: ttl"):
+            await JOB.commit_create(jobs.call, other, second)
+        again = await JOB.create(jobs.call, first)
+        assert not again.needed
+        assert (await jobs.job()).ttl == 60
