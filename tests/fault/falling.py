@@ -105,11 +105,18 @@ class World:
     def sent(self) -> list[Seen]:
         return self.hand.requests + self.front.requests
 
-    def hold(self, kind: str, k: int, *, answer: bool) -> Hold:
-        """Hold the k-th transaction of the farm from now on whose audit record is of this kind."""
+    def hold(self, kind: str, k: int, *, answer: bool, since: str = "") -> Hold:
+        """Hold the k-th transaction of the farm from now on whose audit record is of this kind.
+
+        ``since``: the action of the first one that counts.
+        """
+        begun = not since
 
         def moves(seen: Seen) -> bool:
-            return any(each.kind == kind for each in audits(self.cluster.keys, seen).values())
+            nonlocal begun
+            actions = [each.action for each in audits(self.cluster.keys, seen).values() if each.kind == kind]
+            begun = begun or since in actions
+            return begun and bool(actions)
 
         return self.front.hold(moves, k, answer=answer)
 

@@ -198,7 +198,8 @@ async def fallen(k: int, fate: Fate, name: str, consul: str, nursery: Nursery) -
         async with world_on(consul, nursery, KINDS, way.tell) as world:
             case = Case(world, way)
             await case.begin()
-            hold = world.hold(KIND, k, answer="answered" in fate)
+            since = "deployment.back" if way.back else ""  # what comes before is as on the way forward
+            hold = world.hold(KIND, k, answer="answered" in fate, since=since)
             await case.go()
             count = await world.falls(fate, hold, case.ended)
             await case.judge()
