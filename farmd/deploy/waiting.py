@@ -13,7 +13,6 @@ from farmd.deploy import view
 from farmd.deploy.noun import DEPLOYMENT
 from farmd.deploy.pulls import Pulls
 from farmd.deploy.reader import state_of
-from farmd.overview.owners import OUTDATED
 from farmd.runtime.errors import EndedOtherwise, WaitTimeout
 from store.audit import Audit, AuditReader, Filter
 from store.deployments import FAILED, KIND, Deployment, halted
@@ -122,8 +121,7 @@ async def _sight(call: Call, change: Change, pulls: Pulls) -> Sight:
     state = await state_of(call, change.id)
     why = halted(row.record, state)
     failed = state.failed if state is not None and why else ""
-    # After each word that people say the status speaks of the record before, for a moment.
-    reason = "" if row.reason == OUTDATED else view.besides(row.status, row.reason)
+    reason = view.besides(row.status, row.news)
     # In a pipe each other text is a line of its own, so amounts are shown on a terminal alone.
     services = view.services(row.record, row.status, await pulls.of(row.record, row.status, exact=False))
     return Sight(services, row.record, reason, halted=why, failed=failed, lines=tuple(told))

@@ -84,6 +84,11 @@ class Row(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             return self.managed if said in {"", OUTDATED} else f"{self.managed}; {said}"
         return said
 
+    @property
+    def news(self) -> str:
+        """The reason for whoever waits; each change makes the status outdated for a moment, which is none."""
+        return "" if self.reason == OUTDATED else self.reason
+
     def _said(self) -> str:
         said = str(self.status.reason) if self.reported else ""
         if getattr(self.record, "deleting", False):

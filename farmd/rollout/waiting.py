@@ -63,7 +63,7 @@ async def look(call: Call, change: Change) -> Look:
         state=status.progress if status is not None else row.state,
         desired=row.record.replicas,
         available=status.new.available if status is not None else 0,
-        reason=row.reason,
+        reason=row.news,
         owner=row.owner,
         draw=lambda width: view.lines(seen, at, width),
     )

@@ -330,6 +330,16 @@ async def test_whoever_waits_sees_both_versions() -> None:
         assert [line.split()[0] for line in found.draw(0)] == ["web", "old", "new", "floor", "no"]
 
 
+async def test_a_status_that_a_word_made_outdated_is_no_news_to_whoever_waits() -> None:
+    async with person() as call:
+        found = await begun(call)
+        session = await call.client.create_session(name="farm", ttl=60)
+        await call.client.put(KEYS.lock(KIND, found.id), b"farm/one/nonce", acquire=session)
+        mutation = await commands.pause(call, found.name)
+        await commit(call, mutation)
+        assert describe(await waiting.look(call, mutation.change)) == MOVING.progress
+
+
 @pytest.mark.parametrize(
     ("action", "outcome", "good"),
     [
