@@ -105,3 +105,49 @@ async def test_a_submit_that_is_killed_leaves_a_draft_which_holds_nothing_for_go
         assert await held(cluster) == {second.id}
         audits = [each.action for each in await cluster.audits()]
         assert audits.count("deployment.abandoned") == 1
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+@pytest.mark.parametrize("k", [1, 3])
+async def test_an_interrupt_in_the_middle_of_a_submit_joins_nothing(
+    consul_dev: str, tmp_path: Path, k: int, arrives: bool
+) -> None:
+    """What arrives after the command ended is a draft at most, which a farm ends."""
+    async with cluster_on(consul_dev) as cluster, Proxy(consul_dev) as proxy:
+        await cluster.add_nodes({"m1": {}}, "runtime.container")
+        person = Person(proxy, cluster, tmp_path / "many.yaml", services(MANY))
+        hold: Hold = proxy.hold_transaction(k)
+        with person.farmctl.start(*person.words) as process:
+            await asyncio.wait_for(hold.reached.wait(), PATIENCE)
+            process.send_signal(signal.SIGINT)
+            if not arrives:
+                hold.drop()
+            assert await asyncio.to_thread(process.wait, PATIENCE) == 130
+        if arrives:
+            hold.release()
+        again = await person.deploy()
+        assert again.code == 0, again
+        (second,) = (each for each in await deployments(cluster) if not each.draft)
+        assert await held(cluster) == {second.id}
+
+
+async def test_a_take_over_that_is_killed_before_its_last_word_takes_nothing(
+    consul_dev: str, tmp_path: Path
+) -> None:
+    async with cluster_on(consul_dev) as cluster, Proxy(consul_dev) as proxy:
+        await cluster.add_nodes({"m1": {}}, "runtime.container")
+        person = Person(proxy, cluster, tmp_path / "many.yaml", services(MANY - 40))
+        assert (await person.deploy()).code == 0
+        (first,) = await deployments(cluster)
+        await asyncio.to_thread(person.farmctl.ok, "deployment", "pause", first.name)
+        proxy.reset()
+        other = Person(proxy, cluster, tmp_path / "more.yaml", services(MANY, replicas=2))
+        hold: Hold = proxy.hold_transaction(3)
+        with other.farmctl.start(*other.words) as process:
+            await asyncio.wait_for(hold.reached.wait(), PATIENCE)
+            process.send_signal(signal.SIGKILL)
+            await asyncio.to_thread(process.wait)
+        hold.drop()
+        left = {each.id: each for each in await deployments(cluster)}
+        assert {goal.superseded for goal in left.pop(first.id).goals} == {""}
+        assert [each.draft for each in left.values()] == [True]
