@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests import forked
+from tests.agents import Agents, agents_on
 from tests.farmctl import embedded
 from tests.fleet import cluster_on
 from tests.obedient import Obedient, obedient
@@ -38,3 +40,10 @@ async def agents(rolling: Rolling) -> AsyncIterator[Obedient]:
     """Agents without machines, which obey."""
     async with obedient(rolling.cluster) as acting:
         yield acting
+
+
+@pytest.fixture
+async def rig(consul_dev: str, tmp_path: Path) -> AsyncIterator[Agents]:
+    """A cluster of its own on real Consul, with real agents in this process."""
+    async with agents_on(consul_dev, tmp_path) as made:
+        yield made

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from store.manifests import Port, Restart
 from store.peers import Peer
-from tests.agents import AgentProcess, Agents, agents_on, alive, kill, logged, shell
-from tests.servers import ConsulServer
+from tests.agents import AgentProcess, Agents, alive, kill, logged, shell
 
 TELLS = "echo rank $FARMD_RANK on $FARMD_PORT_JOB; exec sleep 1000"
-
-
-@pytest.fixture(scope="module")
-def consul() -> Iterator[ConsulServer]:
-    with ConsulServer(dev=True) as server:
-        yield server
-
-
-@pytest.fixture
-async def rig(consul: ConsulServer, tmp_path: Path) -> AsyncIterator[Agents]:
-    async with agents_on(consul.address, tmp_path) as made:
-        yield made
 
 
 async def test_an_agent_says_that_it_knows_these_rules(rig: Agents) -> None:

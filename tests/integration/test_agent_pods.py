@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +11,8 @@ import pytest
 
 from store import manifests, operations
 from store.manifests import HealthCheck, Port, Restart, Stop
-from tests.agents import Agents, Running, agents_on, alive, kill, sha_of, shell, web
+from tests.agents import Agents, Running, alive, kill, sha_of, shell, web
 from tests.fleet import eventually
-from tests.servers import ConsulServer
-
-
-@pytest.fixture(scope="module")
-def consul() -> Iterator[ConsulServer]:
-    with ConsulServer(dev=True) as server:
-        yield server
-
-
-@pytest.fixture
-async def rig(consul: ConsulServer, tmp_path: Path) -> AsyncIterator[Agents]:
-    async with agents_on(consul.address, tmp_path) as made:
-        yield made
 
 
 async def test_a_pod_starts_is_healthy_answers_and_stops_when_unwanted(rig: Agents) -> None:

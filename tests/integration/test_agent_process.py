@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from store.manifests import HealthCheck
-from tests.agents import AgentProcess, Agents, agents_on, alive, shell, web
-from tests.servers import ConsulServer
+from tests.agents import AgentProcess, Agents, alive, shell, web
 
 LOGIN = {"HOME", "USER", "LOGNAME", "SHELL"}
-
-
-@pytest.fixture(scope="module")
-def consul() -> Iterator[ConsulServer]:
-    with ConsulServer(dev=True) as server:
-        yield server
-
-
-@pytest.fixture
-async def rig(consul: ConsulServer, tmp_path: Path) -> AsyncIterator[Agents]:
-    async with agents_on(consul.address, tmp_path) as made:
-        yield made
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

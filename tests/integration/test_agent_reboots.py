@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import msgspec
-import pytest
 
 from farmd.agent import shim
 from store import codec
 from store.manifests import Port, Restart
-from tests.agents import Agents, Running, agents_on, shell
+from tests.agents import Agents, Running, shell
 
 NEVER = Restart(policy="never")
-
-
-@pytest.fixture
-async def rig(consul_dev: str, tmp_path: Path) -> AsyncIterator[Agents]:
-    async with agents_on(consul_dev, tmp_path) as made:
-        yield made
 
 
 async def reboot(rig: Agents, running: Running) -> None:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
 
 from store.manifests import Restart, Stop
 from store.reality import Reality
-from tests.agents import AgentProcess, Agents, agents_on, alive, shell, web
+from tests.agents import AgentProcess, Agents, alive, shell, web
 
 COUNTED = shell("echo $$ >> starts; exec sleep 1000")
 # The file ``go`` lets it end.
@@ -20,12 +16,6 @@ SLOW = shell(
     " while :; do sleep 0.02; done",
     stop=Stop(grace=600),
 )
-
-
-@pytest.fixture
-async def rig(consul_dev: str, tmp_path: Path) -> AsyncIterator[Agents]:
-    async with agents_on(consul_dev, tmp_path) as made:
-        yield made
 
 
 def starts(rig: Agents) -> list[str]:

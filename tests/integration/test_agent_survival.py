@@ -1,43 +1,22 @@
-"""What outlives what: workloads the agent and the store, presence a restart (R20, R21, R26, R27)."""
+"""What outlives what: workloads outlive the agent and the store (R16, R20, R26, R27)."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
-import aiohttp
 import pytest
-from aiohttp import web as http_web
 
-from farmd.agent.errors import NodeTaken, StateLocked
-from farmd.agent.http import add_routes
-from store import codec, presence, registration
-from store.nodes import Agent as Presence
-from store.presence import this_process
+from store import registration
 from store.process import start_ticks
-from store.sessions import Session
-from tests.agents import CLOCK, Agents, Running, agents_on, alive, kill, sha_of, shell, web
+from tests.agents import Agents, Running, agents_on, alive, kill, shell, web
 from tests.fleet import eventually
-from tests.ports import free_ports
 from tests.servers import ConsulServer
 
 SLEEPER = shell("exec sleep 1000")
-
-
-@pytest.fixture(scope="module")
-def consul() -> Iterator[ConsulServer]:
-    with ConsulServer(dev=True) as server:
-        yield server
-
-
-@pytest.fixture
-async def rig(consul: ConsulServer, tmp_path: Path) -> AsyncIterator[Agents]:
-    async with agents_on(consul.address, tmp_path) as made:
-        yield made
 
 
 @pytest.fixture
@@ -279,221 +258,6 @@ async def test_r27_stop_after_is_the_one_exception(durable: ConsulServer, tmp_pa
         assert alive(staying)
 
 
-# -- presence ----------------------------------------------------------------------------------
-async def test_r21_the_session_outlives_a_restart(rig: Agents) -> None:
-    running = await rig.agent(labels={"rack": "r1", "os": "mine"}, address="10.0.0.1:7717")
-    first = await rig.presence()
-    assert first is not None
-    record, session = first
-    assert record.node == "n1"
-    assert record.labels["rack"] == "r1"
-    assert record.labels["os"] == "mine"
-    assert record.labels.keys() >= {"arch", "kernel", "hostname"}
-    assert record.capacity["cpu"] >= 1
-    assert record.capacity["memory"] > 1e6
-    assert record.address == "10.0.0.1:7717"
-    await running.close()
-    assert await rig.presence() == first
-    await rig.agent()
-    second = await rig.presence()
-    assert second is not None
-    assert second[1] == session
-    assert second[0].since > record.since
-
-
-async def test_r21_a_lost_session_is_replaced_and_presence_taken_again(rig: Agents) -> None:
-    running = await rig.agent()
-    await rig.want(SLEEPER)
-    before = await rig.until_running(SLEEPER)
-    first = await rig.presence()
-    assert first is not None
-    await rig.client.destroy_session(first[1])
-
-    async def back() -> bool:
-        found = await rig.presence()
-        return found is not None and found[1] != first[1] and running.agent.present
-
-    await eventually(back, what="a new presence")
-    assert alive(before)
-    await rig.want(SLEEPER, instance="other")
-    await rig.until_running(SLEEPER, instance="other")
-
-
-async def test_r1_a_presence_that_was_deleted_or_overwritten_is_announced_again(
-    rig: Agents, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(presence, "LOOK_SECONDS", 0.0)
-    await rig.agent()
-    key = rig.keys.agent("n1")
-    before = await rig.client.read(key)
-    assert before is not None
-
-    async def back() -> bool:
-        found = await rig.client.read(key)
-        return found is not None and (found.value, found.session) == (before.value, before.session)
-
-    await rig.client.delete(key)
-    await eventually(back, what="the deleted presence")
-    await rig.client.put(key, b"{")
-    await eventually(back, what="the overwritten presence")
-
-
-async def test_registration_creates_the_node_once_and_keeps_what_people_wrote(rig: Agents) -> None:
-    running = await rig.agent()
-    entry = await rig.client.read(rig.keys.node("n1"))
-    assert entry is not None
-    await rig.client.put(rig.keys.node("n1"), b'{"cordoned":true}')
-    await running.close()
-    await rig.agent()
-    entry = await rig.client.read(rig.keys.node("n1"))
-    assert entry is not None
-    assert entry.value == b'{"cordoned":true}'
-    assert await rig.client.read(rig.keys.sentinel(rig.keys.intents("n1"))) is not None
-
-
-async def test_a_second_agent_in_the_same_directory_is_refused(rig: Agents) -> None:
-    await rig.agent()
-    with pytest.raises(StateLocked, match="in use by another agent"):
-        await rig.agent()
-
-
-async def test_a_second_agent_under_the_same_name_is_refused(rig: Agents) -> None:
-    session = await Session.open(rig.client, CLOCK, name="another agent", ttl=600)
-    live = this_process() | {"pid": os.getppid(), "ticks": start_ticks(os.getppid())}
-    first = Presence(node="n1", version="0", host="here", since=CLOCK.now(), **live)
-    await rig.client.put(rig.keys.agent("n1"), codec.encode(first), acquire=session.id)
-    with pytest.raises(NodeTaken, match=rf"node n1: a live agent bears this name .*pid {os.getppid()}"):
-        await rig.agent()
-    assert await rig.presence() == (first, session.id)
-
-
-async def test_the_presence_of_a_dead_process_of_this_boot_is_taken_over(rig: Agents) -> None:
-    process = await asyncio.create_subprocess_exec("true")
-    await process.wait()
-    stale = await Session.open(rig.client, CLOCK, name="stale", ttl=600)
-    dead = Presence(node="n1", version="0", host="here", boot=_boot(), pid=process.pid, since=CLOCK.now())
-    await rig.client.put(rig.keys.agent("n1"), codec.encode(dead), acquire=stale.id)
-    await rig.agent()
-    found = await rig.presence()
-    assert found is not None
-    assert found[0].pid == os.getpid()
-    assert found[1] != stale.id
-
-
-async def test_w19_a_node_whose_name_begins_like_another_is_another(rig: Agents) -> None:
-    await rig.agent("n1")
-    await rig.agent("n10")
-    await rig.want(SLEEPER, node="n10")
-    await rig.until_running(SLEEPER, node="n10")
-    await rig.want(SLEEPER, node="n1", instance="mine")
-    await rig.until_running(SLEEPER, instance="mine")
-    assert set(await rig.realities("n1")) == {"mine"}
-    assert set(await rig.realities("n10")) == {"web"}
-
-
-# -- HTTP --------------------------------------------------------------------------------------
-async def test_pods_and_logs_over_http(rig: Agents) -> None:
-    running = await rig.agent()
-    talker = shell(
-        "for i in 1 2 3; do echo line $i; done; while [ ! -e go ]; do sleep 0.02; done; echo more;"
-        " exec sleep 1000"
-    )
-    await rig.want(talker)
-    await rig.until_running(talker)
-    async with served(running) as http:
-
-        async def text(path: str) -> tuple[int, str]:
-            async with http.get(path) as answer:
-                return answer.status, await answer.text()
-
-        async def all_lines() -> bool:
-            return (await text("/v1/pods/web/logs"))[1] == "line 1\nline 2\nline 3\n"
-
-        await eventually(all_lines, what="three lines")
-        async with http.get("/v1/pods") as answer:
-            body = await answer.json()
-        assert body["node"] == "n1"
-        assert body["pods"]["web"]["manifest"] == sha_of(talker)
-        assert await text("/v1/pods/web/logs?lines=1") == (200, "line 3\n")
-        assert (await text("/v1/pods/web/logs?lines=-1"))[0] == 400
-        assert (await text("/v1/pods/web/logs?follow=maybe"))[0] == 400
-        assert (await text("/v1/pods/other/logs"))[0] == 404
-        assert (await text("/v1/pods/..%2F..%2Fetc/logs"))[0] == 404
-        async with http.get("/v1/pods/web/logs?lines=1&follow=1") as answer:
-            assert await answer.content.readline() == b"line 3\n"
-            (running.state.work("web") / "go").touch()
-            assert await answer.content.readline() == b"more\n"
-            await rig.unwant()
-            assert await answer.content.read() == b""
-
-
-async def test_output_is_told_by_start_and_time_over_http(rig: Agents) -> None:
-    running = await rig.agent()
-    twice = shell("if [ -e again ]; then echo second; exec sleep 1000; fi; touch again; echo first; exit 1")
-    await rig.want(twice)
-    async with served(running) as http:
-
-        async def text(query: str) -> tuple[int, str]:
-            async with http.get(f"/v1/pods/web/logs?{query}") as answer:
-                return answer.status, await answer.text()
-
-        async def both() -> bool:
-            return await text("lines=9") == (200, "first\nsecond\n")
-
-        await rig.until_running(twice)
-        await eventually(both, what="the output of two starts")
-        assert await text("previous=1") == (200, "first\n")
-        assert await text("since=3600&lines=1") == (200, "second\n")
-        status, shown = await text("timestamps=1")
-        assert status == 200
-        assert [line.partition("Z ")[2] for line in shown.splitlines()] == ["first", "second"]
-        assert (await text("since=soon"))[0] == 400
-        assert (await text("previous=1&follow=1"))[0] == 400
-        async with http.get("/v1/pods/web/logs?lines=1&follow=1&timestamps=1") as answer:
-            assert answer.headers["Farmd-Log-Times"] == "1"
-            assert (await answer.content.readline()).endswith(b"Z second\n")
-
-
-async def test_the_output_of_a_removed_pod_is_told_for_a_while_also_by_the_next_agent(rig: Agents) -> None:
-    first = await rig.agent()
-    waits = "while :; do sleep 0.05; done"
-    await rig.want(shell(f"exec 2>/dev/null; trap 'echo bye; exit 3' TERM; echo up; {waits}"))
-
-    async def shown(running: Running, query: str = "") -> tuple[int, str, bool]:
-        async with served(running) as http, http.get(f"/v1/pods/web/logs?{query}") as answer:
-            return answer.status, await answer.text(), "Farmd-Log-Gone" in answer.headers
-
-    async def up() -> bool:
-        return await shown(first) == (200, "up\n", False)
-
-    await eventually(up, what="the output")
-    await rig.unwant()
-    await rig.until_gone()
-    assert await shown(first) == (200, "up\nbye\n", True)
-    await first.close()
-    second = await rig.agent()
-    for query in ("", "follow=1", "since=60"):
-        assert await shown(second, query) == (200, "up\nbye\n", True)
-    assert (await shown(second, "previous=1"))[0] == 404
-    await rig.want(SLEEPER)
-    await rig.until_running(SLEEPER)
-    assert await shown(second) == (200, "", False)
-
-
-@asynccontextmanager
-async def served(running: Running) -> AsyncIterator[aiohttp.ClientSession]:
-    """The agent's HTTP routes."""
-    app = http_web.Application()
-    add_routes(app, running.agent, CLOCK)
-    runner = http_web.AppRunner(app, shutdown_timeout=5)
-    await runner.setup()
-    port = free_ports(1)[0]
-    await http_web.TCPSite(runner, "127.0.0.1", port).start()
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
-        yield http
-    await runner.cleanup()
-
-
 async def _restarted(running: Running, times: int) -> bool:
     found = running.agent.reality().get("web")
     return (
@@ -530,7 +294,3 @@ async def _several_looks(running: Running) -> None:
         return link._said == "foreign_cluster"
 
     await eventually(foreign, what="refusal of the foreign cluster")
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
