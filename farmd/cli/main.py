@@ -30,6 +30,7 @@ _COMMANDS: dict[str, tuple[Source, str]] = {
     "volume": ("farmd.cli.volume:volume", "Volumes: which node has the data of which."),
     "audit": ("farmd.cli.audit:audit", "Who changed what, when and why."),
     "failsafe": ("farmd.cli.failsafe:failsafe", "Freezes of removals: show or acknowledge them."),
+    "kubernetes": ("farmd.cli.kubernetes:kubernetes", "Kubernetes: what farms need in a cluster."),
     "doctor": ("farmd.cli.doctor:doctor", "What is wrong in the store, why, and what to do."),
     "top": ("farmd.cli.top:top", "The fleet at a glance, live."),
     "completion": ("farmd.cli.completion:completion", "Completion for bash, zsh and fish."),

@@ -17,6 +17,7 @@ from farmd.kubernetes.kubeconfig import Chosen, Cluster, User, choose
 from store.errors import refuse
 from store.ports import Clock
 
+_LOOPBACK = ("127.0.0.0/8", "::1/128")
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -122,7 +123,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
         return environ.get(f"{name}_proxy") or environ.get(f"{name.upper()}_PROXY", "")
 
     found = named(parts.scheme)
-    if not found or host == "localhost" or any(_covers(one, host) for one in named("no").split(",")):
+    if not found or any(_covers(one, host) for one in ("localhost", *_LOOPBACK, *named("no").split(","))):
         return None
     return found
 

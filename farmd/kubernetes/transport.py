@@ -82,7 +82,7 @@ async def _send_once(
 class KubernetesTransport:
     """Sends requests to one API server; build it inside a running loop, and close it."""
 
-    def __init__(self, access: Access, *, clock: Clock, rng: Rng, metrics: Recorder) -> None:
+    def __init__(self, access: Access, *, clock: Clock, rng: Rng, metrics: Recorder | None = None) -> None:
         self.access = access
         self.pace = Pace(clock)
         self._clock, self._rng, self._metrics = clock, rng, metrics
@@ -173,6 +173,10 @@ class KubernetesTransport:
             kind = UnknownOutcome if request.write else Unavailable
             raise kind(f"{request}: no answer: {reason(error)}") from error
         finally:
+            self._count(request, code)
+
+    def _count(self, request: Request, code: str) -> None:
+        if self._metrics is not None:
             self._metrics.count(
                 "farmd_kubernetes_requests_total",
                 verb=request.method.lower(),
@@ -223,7 +227,8 @@ class KubernetesTransport:
             self._ahead = email.utils.mktime_tz(stamp) - self._clock.mono()
 
     def _cannot_connect(self, error: Exception) -> Unavailable:
-        return Unavailable(f"{self.access.url}: cannot connect: {reason(error)}")
+        by = f" by the proxy {URL(self.access.proxy).origin()}" if self.access.proxy else ""
+        return Unavailable(f"{self.access.url}: cannot connect{by}: {reason(error)}")
 
 
 def _code(status: int) -> str:

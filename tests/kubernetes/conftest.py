@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from farmd.kubernetes.access import access
+from farmd.kubernetes.install import install
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.runtime.clock import SystemClock
+from tests.fleet import cluster_on
+from tests.kubernetes.farmjobs import Jobs
 from tests.kubernetes_server import ApiServer, Etcd
 from tests.recorders import CountingRecorder
 
@@ -54,3 +57,16 @@ def connect(tmp_path: Path) -> Callable[..., object]:
             yield transport
 
     return opened
+
+
+@pytest.fixture
+async def jobs(api, namespace, connect, consul_dev) -> AsyncIterator[Jobs]:
+    async with connect(api) as admin:
+        await install(admin, ("farmjobs",), SystemClock())
+    async with cluster_on(consul_dev) as cluster:
+        found = Jobs(api, namespace, cluster, consul_dev, connect)
+        try:
+            await found.farm("first")
+            yield found
+        finally:
+            await found.close()

@@ -346,6 +346,9 @@ PROXIES = [
     ("https://10.1.2.3:6443", "10.0.0.0/8", None),
     ("https://10.1.2.3:6443", "10.9.0.0/16,not/a/network", "http://proxy:3128"),
     ("https://10.1.2.3:6443", "*", None),
+    ("https://127.0.0.1:6443", "", None),
+    ("https://[::1]:6443", "", None),
+    ("https://localhost:6443", "", None),
     ("http://api.example", "", None),
 ]
 

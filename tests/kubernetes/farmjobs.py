@@ -1,0 +1,97 @@
+"""Jobs on a real API server, the farms that run them, and a kubelet that does what a test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from farmd.kubernetes.resources import PODS, Resource
+from farmd.kubernetes.settings import KubernetesSettings
+from tests.fleet import Cluster, client_of, eventually, start_farm
+from tests.kubernetes_server import ApiServer
+
+JOBS = Resource("farmd.io", "v1", "farmjobs", "FarmJob")
+RUNNING = {"phase": "Running"}
+SUCCEEDED = {"phase": "Succeeded"}
+
+
+def failed(code: int) -> dict[str, Any]:
+    """The status of a pod whose program ended so."""
+    ended = {"name": "main", "ready": False, "restartCount": 0, "image": "none", "imageID": "none"}
+    state = {"terminated": {"exitCode": code, "reason": "Error"}}
+    return {"phase": "Failed", "containerStatuses": [ended | {"state": state}]}
+
+
+def template() -> dict[str, Any]:
+    """The template of a small pod."""
+    return {"spec": {"containers": [{"name": "main", "image": "none"}]}}
+
+
+class Jobs:
+    """Jobs of one namespace, the farms that run them, and a kubelet that does what the test says."""
+
+    def __init__(
+        self, server: ApiServer, namespace: str, cluster: Cluster, consul: str, connect: Any
+    ) -> None:
+        self.server, self.namespace = server, namespace
+        self._cluster, self._address, self._connect = cluster, consul, connect
+        self._farms: dict[str, AsyncExitStack] = {}
+
+    async def farm(self, name: str, user: str = "admin") -> None:
+        """One more farm."""
+        self._farms[name] = stack = AsyncExitStack()
+        transport = await stack.enter_async_context(self._connect(self.server, user))
+        settings = KubernetesSettings(transport, name=self.namespace, namespaces=(self.namespace,))
+        client = client_of(self._address)
+        stack.push_async_callback(client.close)
+        outside = {"kubernetes": settings}
+        keys = self._cluster.keys
+        farm = await start_farm(client, name, keys=keys, kinds=("kubejobs",), outside=outside)
+        stack.push_async_callback(farm.close)
+
+    async def stop(self, name: str) -> None:
+        """Stop a farm cleanly."""
+        await self._farms.pop(name).aclose()
+
+    async def close(self) -> None:
+        """Stop all farms."""
+        for name in list(self._farms):
+            await self.stop(name)
+
+    def create(self, name: str, types: dict[str, dict[str, Any]], **spec: Any) -> dict[str, Any]:
+        """A job; each type's template is that of a small pod."""
+        specs = {kind: {"template": template()} | each for kind, each in types.items()}
+        body = {"apiVersion": "farmd.io/v1", "kind": "FarmJob", "metadata": {"name": name}}
+        created: dict[str, Any] = self.server.ask(
+            "POST", JOBS.path(self.namespace), body | {"spec": {"replicaSpecs": specs} | spec}
+        )
+        return created
+
+    def job(self, name: str) -> dict[str, Any]:
+        """A job as the server has it."""
+        found: dict[str, Any] = self.server.ask("GET", JOBS.path(self.namespace, name))
+        return found
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        """All pods by name, without those that leave."""
+        listed = self.server.ask("GET", PODS.path(self.namespace))["items"]
+        return {one["metadata"]["name"]: one for one in listed if "deletionTimestamp" not in one["metadata"]}
+
+    def play(self, pod: str, status: dict[str, Any]) -> None:
+        """Say of a pod what the kubelet would."""
+        self.server.patch(PODS.path(self.namespace, pod, "status"), {"status": status})
+
+    async def until(self, what: str, check: Callable[[], bool]) -> None:
+        """Wait until that is so."""
+
+        async def checked() -> bool:
+            return await asyncio.to_thread(check)
+
+        await eventually(checked, what=what)
+
+    def states(self, name: str) -> set[str]:
+        """The conditions of a job that hold."""
+        conditions = self.job(name).get("status", {}).get("conditions") or []
+        return {one["type"] for one in conditions if one["status"] == "True"}

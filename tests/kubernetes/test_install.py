@@ -1,0 +1,105 @@
+"""``farmctl kubernetes`` on a real API server, and farms under the rights that it installs."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+
+import pytest
+import yaml
+
+from farmd.kubernetes.resources import CRDS
+from tests.farmctl import Farmctl
+from tests.kubernetes.farmjobs import JOBS, SUCCEEDED, Jobs, template
+
+pytestmark = pytest.mark.xdist_group("kubernetes")
+
+
+@pytest.fixture
+def farmctl(api, tmp_path, consul_dev):
+    config = tmp_path / "admin.json"
+    config.write_text(api.kubeconfig())
+    run = Farmctl(consul_dev, "none/", inside=True)
+    return lambda *words: run("kubernetes", *words, "--kubeconfig", str(config))
+
+
+def test_install_is_told_by_status_and_twice_is_once(api, farmctl):
+    assert farmctl("install").code == 0
+    first = api.ask("GET", CRDS.path(name="farmjobs.farmd.io"))["metadata"]["generation"]
+    told = farmctl("install", "-o", "json")
+    states = {one["name"]: one["state"] for one in json.loads(told.out)["items"]}
+    assert states == {"farmjobs.farmd.io": "established", "farmd-jobs": "there"}
+    assert api.ask("GET", CRDS.path(name="farmjobs.farmd.io"))["metadata"]["generation"] == first
+
+
+def test_uninstall_is_refused_while_jobs_exist(api, farmctl, namespace):
+    assert farmctl("install").code == 0
+    body = {"metadata": {"name": "kept"}, "spec": {"replicaSpecs": {"Worker": {"template": template()}}}}
+    api.ask("POST", JOBS.path(namespace), {"apiVersion": "farmd.io/v1", "kind": "FarmJob"} | body)
+    refused = farmctl("uninstall", "-y")
+    assert refused.code == 5
+    assert "delete them first" in refused.err
+    assert farmctl("status", "-o", "json").out.count("established") == 1
+
+
+def test_print_asks_no_server(tmp_path, consul_dev):
+    printed = Farmctl(consul_dev, "none/", inside=True)("kubernetes", "install", "--print")
+    kinds = [one["kind"] for one in yaml.safe_load_all(printed.out)]
+    assert kinds == ["CustomResourceDefinition", "ClusterRole"]
+
+
+def test_a_server_that_is_away_or_refuses_has_its_exit_code(api, tmp_path, consul_dev):
+    run = Farmctl(consul_dev, "none/", inside=True)
+    config = tmp_path / "config.json"
+    config.write_text(api.kubeconfig("nobody"))
+    assert run("kubernetes", "install", "--kubeconfig", str(config)).code == 6
+    config.write_text(api.kubeconfig().replace(str(api.port), "1"))
+    assert run("kubernetes", "status", "--kubeconfig", str(config)).code == 7
+    config.write_text("clusters: [")
+    assert run("kubernetes", "status", "--kubeconfig", str(config)).code == 2
+
+
+async def test_a_farm_runs_jobs_with_the_rights_of_its_cluster_role_alone(jobs: Jobs):
+    await jobs.stop("first")
+    roles = jobs.server.ask("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/farmd-jobs")
+    jobs.server.grant("farm", *roles["rules"])
+    await jobs.farm("second", "farm")
+    job = jobs.create("least", {"Worker": {"replicas": 1}}, runPolicy={"ttlSecondsAfterFinished": 0})
+    await jobs.until("a pod", lambda: len(jobs.pods()) == 1)
+    assert jobs.job("least")["metadata"]["uid"] == job["metadata"]["uid"]
+    jobs.play("least-worker-0", SUCCEEDED)
+    await jobs.until("no job", lambda: not jobs.server.ask("GET", JOBS.path(jobs.namespace))["items"])
+
+
+BAD = {
+    "no types": ({"replicaSpecs": {}}, "should have at least 1 properties"),
+    "negative replicas": (
+        {"replicaSpecs": {"W": {"replicas": -1, "template": {}}}},
+        "greater than or equal to 0",
+    ),
+    "negative backoff": (
+        {"replicaSpecs": {"W": {"template": {}}}, "runPolicy": {"backoffLimit": -1}},
+        "greater than or equal to 0",
+    ),
+    "types alike but for case": (
+        {"replicaSpecs": {"Worker": {"template": {}}, "worker": {"template": {}}}},
+        "differ by upper and lower case alone",
+    ),
+    "success over an unknown type": (
+        {"replicaSpecs": {"W": {"template": {}}}, "successPolicy": {"replicaTypes": ["X"]}},
+        "expected types of replicaSpecs",
+    ),
+    "names that are too long": ({"replicaSpecs": {"W" * 60: {"template": {}}}}, "longer than 63 characters"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_definition_refuses_what_could_never_run(api, farmctl, namespace, name):
+    assert farmctl("install").code == 0
+    spec, expected = BAD[name]
+    body = {"apiVersion": "farmd.io/v1", "kind": "FarmJob", "metadata": {"name": "bad"}, "spec": spec}
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        api.ask("POST", JOBS.path(namespace), body)
+    with refused.value as error:
+        assert error.code == 422
+        assert expected in error.read().decode()
