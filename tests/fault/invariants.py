@@ -18,6 +18,7 @@ from store.daemonsets import DaemonSet
 from store.deployments import Deployment
 from store.entry import Entry
 from store.intent import Intent
+from store.jobs import Job
 from store.keys import Keys, is_sentinel
 from store.locks import Holder
 from store.manifests import Manifest, asked
@@ -73,6 +74,11 @@ class Dump:
     def owners(self) -> dict[str, ReplicationController | DaemonSet]:
         """Everything that may own pods, by id."""
         return {**self.rcs, **self.daemonsets}
+
+    @cached_property
+    def jobs(self) -> dict[str, Job]:
+        """Jobs, which own the pods of their members, by id."""
+        return {each.id: each for _, each in self.tree("jobs", Job).values()}
 
     @cached_property
     def held(self) -> dict[str, Service]:
@@ -148,7 +154,7 @@ def one_owner_a_place(dump: Dump) -> Iterable[str]:
     """No instance of a node belongs to two owners; none belongs to nobody."""
     owners = Counter((node, instance) for _, node, instance in dump.pods)
     yield from (f"{place} has {count} owners" for place, count in owners.items() if count > 1)
-    known = {**dump.owners, **dump.held}
+    known = {**dump.owners, **dump.held, **dump.jobs}
     yield from (f"{key} has no owner" for key in dump.pods if key[0] not in known)
 
 
