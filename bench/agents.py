@@ -110,6 +110,7 @@ class SimulatedNode:
             clock=CLOCK,
             rng=system_rng(),
             progress=rig.progress,
+            obeyed=lambda: True,
         )
         self.name = name
         self.check = first_check(name, *rig.check)

@@ -99,7 +99,14 @@ class Agent:
             doubts=self._runtimes.doubts,
         )
         self._reality = RealityWriter(
-            config.node, client=client, keys=keys, link=self._link, clock=clock, rng=rng, progress=progress
+            config.node,
+            client=client,
+            keys=keys,
+            link=self._link,
+            clock=clock,
+            rng=rng,
+            progress=progress,
+            obeyed=lambda: self._intents.obeyed,
         )
         self._intents = Intents(
             config,

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import structlog
 
+from farmd.agent import reality
 from farmd.agent.contact import Contact
 from farmd.agent.errors import ManifestUnusable, StartFailed
 from farmd.agent.link import Link
@@ -71,6 +72,8 @@ class Intents:
     _page: Page[RawEntry] | None = field(default=None, init=False)
     _unusable: bool = field(default=False, init=False)
     _unproven: bool = field(default=False, init=False)
+    obeyed: bool = field(default=False, init=False)
+    """Whether any answer was: until then nothing is known of pods whose records are lost."""
 
     def __post_init__(self) -> None:
         self._prefix = self.keys.intents(self.config.node)
@@ -135,9 +138,19 @@ class Intents:
         self.contact.made()
         invalid = sum(1 for intent in wanted.values() if not intent.sha)
         self.recorder.set("farmd_invalid_records", invalid, family="intent")
+        if not self.obeyed:
+            wanted = await self._with_ends(wanted)
         self.pods.obey(wanted)
+        self.obeyed = True
         self._unusable = any(pod.problem for pod in self.pods)
         self.wake()
+
+    async def _with_ends(self, wanted: dict[str, Wanted]) -> dict[str, Wanted]:
+        """The same, with what this agent told before of pods whose records it has not: they may be lost."""
+        if all(self.pods.get(name) is not None for name in wanted):
+            return wanted
+        told = await reality.read(self.client, self.keys, self.config.node)
+        return {name: replace(intent, told=told.get(name, (None, 0))[0]) for name, intent in wanted.items()}
 
     async def _resolve(self, page: Page[RawEntry]) -> dict[str, Wanted] | None:
         """The intents of an answer; None if the answer proves nothing."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from store.manifests import Manifest
-from store.reality import Exit, Health
+from store.reality import Exit, Health, Reality
 
 EXITS_KEPT = 5
 
@@ -151,7 +151,10 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One intent of a proven answer. Without ``manifest``, ``problem`` says why it is unusable."""
+    """One intent of a proven answer. Without ``manifest``, ``problem`` says why it is unusable.
+
+    ``told`` is what the store holds as this agent's word on a pod whose record it does not have (R29).
+    """
 
     instance: str
     index: int
@@ -163,3 +166,11 @@ class Wanted:
     vars: Mapping[str, str] = field(default_factory=dict)
     hold: bool = False
     peers: str = ""
+    told: Reality | None = None
+
+    @property
+    def ended(self) -> Reality | None:
+        """What was told of its pod, if that was done, and nothing asks for another start since."""
+        told = self.told
+        done = told is not None and told.phase == "done" and told.owner in ("", self.owner)
+        return told if done and told is not None and told.manifest == self.sha else None

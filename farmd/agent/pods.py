@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+import msgspec
 import structlog
 
 from farmd.agent.errors import StartFailed, StateUnsaved
@@ -137,7 +138,7 @@ class Pods:
     def _want(self, intent: Wanted) -> None:
         pod = self._pods.get(intent.instance)
         if pod is None:
-            pod = self.new(Record(instance=intent.instance, manifest=intent.sha, owner=intent.owner))
+            pod = self.new(_record(intent))
         if intent.manifest is None:
             self._refuse(pod, intent)
             return
@@ -196,3 +197,22 @@ class Pods:
             pod.target = None
             pod.renew()
             pod.change(wanted=True, manifest=intent.sha, owner=intent.owner)
+
+
+def _record(intent: Wanted) -> Record:
+    """The record of a pod that has none: that of one that is done, if this agent told so before (R29)."""
+    record = Record(instance=intent.instance, manifest=intent.sha, owner=intent.owner)
+    if (told := intent.ended) is None:
+        return record
+    return msgspec.structs.replace(
+        record,
+        running=told.manifest,
+        acted=told.intent,
+        restarted=told.restart,
+        started=told.started,
+        ports=told.ports,
+        restarts=told.restarts,
+        exits=told.exits,
+        reason=told.reason,
+        done=True,
+    )

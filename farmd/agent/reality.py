@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -33,9 +33,32 @@ BACKOFF_START = 0.25
 BACKOFF_LIMIT = 5.0
 
 
+async def read(client: ConsulClient, keys: Keys, node: str) -> dict[str, tuple[Reality | None, int]]:
+    """What the store holds of a node: the record of each instance, None if it does not decode, and its
+    ModifyIndex.
+    """
+    page = await client.list(keys.realities(node), mode="consistent")
+    found: dict[str, tuple[Reality | None, int]] = {}
+    for raw in page.items:
+        if not families.well_formed(keys, "reality", raw.key):
+            continue
+        _, instance = keys.reality_parts(raw.key)
+        try:
+            record = codec.decode(Reality, raw.decoded(), raw.key)
+        except (RecordInvalid, ValueError) as error:
+            log.warning("reality.invalid", instance=instance, error=str(error))
+            record = None
+        found[instance] = (record, raw.modify_index)
+    return found
+
+
 @dataclass(eq=False)
 class RealityWriter:
-    """Makes ``reality/<shard>/<node>/`` equal to the records that it got last."""
+    """Makes ``reality/<shard>/<node>/`` equal to the records that it got last.
+
+    Until a proven answer was ``obeyed`` it deletes none: a pod without a record may be one whose record is
+    lost, and what was told of it last is all that is left (R29).
+    """
 
     node: str
     client: ConsulClient
@@ -44,7 +67,9 @@ class RealityWriter:
     clock: Clock
     rng: Rng
     progress: Progress
+    obeyed: Callable[[], bool]
     _wanted: dict[str, Reality] | None = field(default=None, init=False)
+    _kept: bool = field(default=False, init=False)
     _written: dict[str, tuple[Reality | None, int]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -53,7 +78,7 @@ class RealityWriter:
 
     def tell(self, wanted: Mapping[str, Reality]) -> None:
         """Set the records that the store shall have from now on."""
-        if wanted != self._wanted:
+        if wanted != self._wanted or (self._kept and self.obeyed()):
             self._wanted = dict(wanted)
             self._changed.set()
 
@@ -91,7 +116,7 @@ class RealityWriter:
             return True
         if self._written is None or self.clock.mono() >= self._looked + LOOK_AGAIN:
             self._looked = self.clock.mono()
-            self._written = await self._read()
+            self._written = await read(self.client, self.keys, self.node)
         groups = self._difference(self._wanted, self._written)
         fence = [operations.check_session(self.keys.agent(self.node), self.link.session)]
         for result in await submit(self.client, pack(groups, fence=fence), clock=self.clock, in_flight=1):
@@ -111,21 +136,6 @@ class RealityWriter:
                     self._written[instance] = (record, indexes[self.keys.reality(self.node, instance)])
         return True
 
-    async def _read(self) -> dict[str, tuple[Reality | None, int]]:
-        page = await self.client.list(self.keys.realities(self.node), mode="consistent")
-        found: dict[str, tuple[Reality | None, int]] = {}
-        for raw in page.items:
-            if not families.well_formed(self.keys, "reality", raw.key):
-                continue
-            _, instance = self.keys.reality_parts(raw.key)
-            try:
-                record = codec.decode(Reality, raw.decoded(), raw.key)
-            except (RecordInvalid, ValueError) as error:
-                log.warning("reality.invalid", instance=instance, error=str(error))
-                record = None
-            found[instance] = (record, raw.modify_index)
-        return found
-
     def _difference(
         self, wanted: Mapping[str, Reality], written: Mapping[str, tuple[Reality | None, int]]
     ) -> list[Group[tuple[str, Reality | None]]]:
@@ -135,8 +145,9 @@ class RealityWriter:
             if before != record:
                 key = self.keys.reality(self.node, instance)
                 groups.append(Group((operations.cas(key, codec.encode(record), index),), (instance, record)))
+        self._kept = not self.obeyed() and not wanted.keys() >= written.keys()
         for instance, (_, index) in written.items():
-            if instance not in wanted:
+            if instance not in wanted and not self._kept:
                 key = self.keys.reality(self.node, instance)
                 groups.append(Group((operations.delete_cas(key, index),), (instance, None)))
         return groups

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 
 import msgspec
@@ -57,3 +58,31 @@ async def test_what_is_held_is_ready_again_with_the_ports_that_were_told(rig: Ag
     await rig.want(manifest)
     await rig.until(lambda r: r.phase == "done")
     assert (again.state.work("web") / "runs").read_text() == "run\n"
+
+
+@pytest.mark.parametrize("lost", ["instances/web", ""])
+async def test_an_agent_that_lost_its_records_runs_nothing_again_that_it_told_the_end_of(
+    rig: Agents, tmp_path: Path, lost: str
+) -> None:
+    """The intent stands on until its owner removes it, for the log's sake."""
+    runs = tmp_path / "runs"
+    first = await rig.agent()
+    index = await rig.want(shell(f"echo run >> {runs}; exit 3", restart=NEVER))
+    done = await rig.until(lambda r: r.phase == "done")
+    await first.crash()
+    shutil.rmtree(rig.root / "n1" / lost)
+    again = await rig.agent()
+    await rig.want(shell("exec sleep 1000", id="other"), instance="other")
+    await rig.until(lambda r: r.phase == "running", instance="other")
+    after = (await rig.realities())["web"]
+    assert (after.phase, after.intent, after.exits, after.started) == (
+        "done",
+        index,
+        done.exits,
+        done.started,
+    )
+    assert runs.read_text() == "run\n"
+    index = await rig.want(shell(f"echo run >> {runs}; exit 3", restart=NEVER), restart=1)
+    await rig.until(lambda r: r.restart == 1 and r.phase == "done")
+    assert runs.read_text() == "run\nrun\n"
+    assert again.state.load("web") is not None
