@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
@@ -37,6 +37,12 @@ class KubernetesSection(Section):
         ["farmjobs"],
         description="Kinds of jobs that farms run, where no other operator does.",
         json_schema_extra=formed("a list of some of farmjobs, tfjobs, pytorchjobs"),
+    )
+
+    gang: Literal["", "native", "pdb", "scheduler-plugins", "volcano"] = Field(
+        "",
+        description="The scheduler that admits a job's members together; empty: none does.",
+        json_schema_extra=formed("native, pdb, scheduler-plugins, volcano or nothing"),
     )
 
     @field_validator("name")

@@ -21,6 +21,8 @@ def admitted(shot: Snapshot, board: Board, plan: Plan, missing: Sequence[Slot]) 
     if not shot.traits.holds:
         if shot.gang == "absent":
             return replace(plan, gang="create", create=())
+        if shot.gang == "outdated":
+            return replace(plan, gang="update", create=())
         return replace(plan, create=() if shot.gang == "waiting" else whole)
     held = [member for member in board.live.values() if member.hold]
     released = any(not member.hold for member in board.live.values())

@@ -39,7 +39,7 @@ def finished(shot: Snapshot) -> Plan:
     )
     gone = {member.slot for member in going} | ({None} if clean == "all" else set())
     plan = Plan(
-        gang="delete" if shot.gang in ("waiting", "ready") else "",
+        gang="" if shot.gang in ("none", "absent") else "delete",
         drop_services=tuple(key for key in ordered(shot.services) if key in gone),
         remove=going,
         status=status,
@@ -57,7 +57,7 @@ def suspended(shot: Snapshot, progress: Progress, board: Board) -> Plan:
     going = tuple(member for member in _all(shot) if not member.leaving and not member.over)
     plan = Plan(
         run=progress.run if progress.run != shot.run else None,
-        gang="delete" if shot.gang in ("waiting", "ready") else "",
+        gang="" if shot.gang in ("none", "absent") else "delete",
         drop_services=tuple(ordered(shot.services)),
         remove=going,
         status=standing(shot, progress, board),

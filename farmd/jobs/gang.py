@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from farmd.jobs.names import gen_owner_reference, job_selector
+from farmd.jobs.names import gen_labels, gen_owner_reference, job_selector
 from farmd.jobs.objects import Budget, Owned
 from farmd.jobs.ports import BudgetControl, ControllerInterface
 
@@ -43,6 +43,10 @@ def budget_body(controller: ControllerInterface, job: Owned, min_available: int)
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": {"name": job.metadata.name, "ownerReferences": [msgspec.to_builtins(owner)]},
+        "metadata": {
+            "name": job.metadata.name,
+            "labels": gen_labels(controller, job.metadata.name),
+            "ownerReferences": [msgspec.to_builtins(owner)],
+        },
         "spec": {"minAvailable": min_available, "selector": {"matchLabels": selector}},
     }

@@ -17,7 +17,7 @@ Phase = Literal["held", "starting", "running", "succeeded", "failed", "unknown"]
 Restart = Literal["never", "on-failure", "exit-code", "always"]
 Cause = Literal["", "oom", "lost", "evicted", "preempted"]
 Services = Literal["none", "shared", "each"]
-Gang = Literal["none", "absent", "waiting", "ready"]
+Gang = Literal["none", "absent", "outdated", "waiting", "ready"]
 State = Literal["waiting", "running", "restarting", "suspended", "succeeded", "failed", "deleting"]
 
 EVERY = Success()
@@ -193,8 +193,7 @@ class Snapshot:
     place; None: the plan may ask. ``gang``: the state of the object that a scheduler of gangs reads;
     ``none``: there is no such object. ``services``: those that exist. ``now``: seconds since the epoch, by
     the backend's clock. ``frozen``: the evidence of a freeze (R18); empty: there is none. ``commanded``: a
-    person wrote the record after the freeze began. ``declared``: the job has its first status already;
-    always so in Consul.
+    person wrote the record after the freeze began.
     """
 
     job: JobSpec
@@ -209,7 +208,6 @@ class Snapshot:
     now: float = 0.0
     frozen: str = ""
     commanded: bool = False
-    declared: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +247,7 @@ class Plan:
     """
 
     run: Run | None = None
-    gang: Literal["", "create", "delete"] = ""
+    gang: Literal["", "create", "update", "delete"] = ""
     drop_services: tuple[ServiceKey, ...] = ()
     create_services: tuple[ServiceKey, ...] = ()
     remove: tuple[Member, ...] = ()

@@ -98,6 +98,8 @@ def _finished_off(shot: Snapshot, progress: Progress, board: Board, plan: Plan, 
     blocked = None
     if why and not board.live and not shot.pending and not plan.create:
         blocked = Blocked("no_room", why)
+    elif shot.job.gang and shot.gang == "waiting" and not board.live:
+        blocked = Blocked("not_admitted", "the scheduler of gangs has not admitted it yet")
     plan = replace(plan, run=run, status=standing(shot, progress, board, why), blocked=blocked)
     return _frozen(shot, plan)
 

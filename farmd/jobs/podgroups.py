@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from farmd.jobs.model import Gang, Slot
-from farmd.jobs.names import gen_owner_reference, job_selector
+from farmd.jobs.names import gen_labels, gen_owner_reference, job_selector
 from farmd.jobs.ports import ControllerInterface
 from farmd.jobs.requests import min_resources
 from farmd.jobs.resource import Resource
@@ -53,16 +53,24 @@ def flavours() -> dict[str, Flavour]:
     }
 
 
+def no_priority(name: str) -> int:  # noqa: ARG001
+    """The value of a priority class where nobody knows the classes: types count in their order."""
+    return 0
+
+
 def group_body(
-    flavour: Flavour, controller: ControllerInterface, of: Resource, priorities: Callable[[str], int]
+    flavour: Flavour,
+    controller: ControllerInterface,
+    of: Resource,
+    priorities: Callable[[str], int] = no_priority,
 ) -> dict[str, Any]:
-    """The object that stands for a job's gang, with the job's annotations; ``priorities`` tells the value
-    of a
-    priority class.
+    """The object that stands for a job's gang, with the job's annotations and the labels of its members;
+    ``priorities`` tells the value of a priority class.
     """
     meta = {
         "name": of.metadata.name,
         "namespace": of.metadata.namespace,
+        "labels": gen_labels(controller, of.metadata.name),
         "annotations": of.metadata.annotations,
         "ownerReferences": [msgspec.to_builtins(gen_owner_reference(controller, of))],
     }
@@ -99,18 +107,24 @@ def state(flavour: Flavour, found: Mapping[str, Any] | None) -> Gang:
 def differs(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of an object's spec that are not as wanted; those that it has besides are others' to set."""
     before = found.get("spec") or {}
-    return {name: value for name, value in wanted["spec"].items() if before.get(name) != value}
+    return {name: value for name, value in wanted["spec"].items() if not _within(value, before.get(name))}
+
+
+def _within(wanted: Any, found: Any) -> bool:
+    """Whether a value is as wanted; a mapping may have more fields, as a server's defaults."""
+    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        return all(_within(value, found.get(name)) for name, value in wanted.items())
+    return bool(wanted == found)
 
 
 def _values(
     controller: ControllerInterface, of: Resource, priorities: Callable[[str], int]
 ) -> dict[Source, Callable[[], Any]]:
     policy = of.scheduling
-    members = of.job.size if policy.min_available is None else policy.min_available
     given = policy.min_resources
     return {
-        "members": lambda: members,
-        "resources": lambda: min_resources(of, members, priorities) if given is None else given,
+        "members": lambda: of.members,
+        "resources": lambda: min_resources(of, of.members, priorities) if given is None else given,
         "queue": lambda: policy.queue,
         "priority_class": lambda: policy.priority_class,
         "timeout": lambda: policy.schedule_timeout_seconds,

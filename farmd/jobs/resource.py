@@ -126,6 +126,12 @@ class Resource:
     scheduling: SchedulingPolicy
     managed_by: str = ""
 
+    @property
+    def members(self) -> int:
+        """How many members need a place together: what the job says, or all."""
+        least = self.scheduling.min_available
+        return self.job.size if least is None else least
+
 
 def read(kind: KindFile, raw: Mapping[str, Any], *, gangs: bool = False) -> Resource:
     """A custom resource as a job; ``gangs``: whether members wait for a scheduler of gangs.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from farmd.farm.model import Item
+from farmd.jobs.objects import Owned
 from farmd.kubernetes.transport import KubernetesTransport
 from farmd.kubernetes.unit import JobObject, Unit
 from farmd.runtime.wake import Wake
@@ -49,6 +50,8 @@ class JobItems:
         self._subscribers: list[Callable[[set[str], bool], None]] = []
         for unit in units:
             unit.jobs.listen(_Jobs(unit, self._seen, self._gone))
+            if unit.groups is not None:
+                unit.groups.store.listen(_Groups(unit, self._seen))
 
     def items(self) -> Mapping[str, Item]:
         """All jobs that are work."""
@@ -70,7 +73,7 @@ class JobItems:
         meta = job.metadata
         self.known[meta.uid] = Known(unit, meta.namespace, meta.name)
         before = self._items.pop(meta.uid, None)
-        if _is_work(job):
+        if _is_work(job) or (unit.groups is not None and unit.groups.of(job) is not None):
             index = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
             self._items[meta.uid] = Item(meta.uid, index, meta.labels, self._needs)
         after = self._items.get(meta.uid)
@@ -105,6 +108,33 @@ class _Jobs:
 
     def reset(self) -> None:
         """Each change of a reset is told by itself."""
+
+
+class _Groups:
+    """A listener of a unit's gangs: also a job that is over has its gang's object deleted."""
+
+    def __init__(self, unit: Unit, seen: Callable[[Unit, JobObject], None]) -> None:
+        self._unit, self._seen = unit, seen
+
+    def added(self, new: Owned) -> None:
+        """A new object of a gang."""
+        self._look(new)
+
+    def updated(self, old: Owned, new: Owned) -> None:  # noqa: ARG002
+        """A changed one."""
+        self._look(new)
+
+    def deleted(self, last: Owned) -> None:
+        """One is gone."""
+        self._look(last)
+
+    def reset(self) -> None:
+        """Each change of a reset is told by itself."""
+
+    def _look(self, group: Owned) -> None:
+        job = self._unit.jobs.get(group.metadata.namespace, group.metadata.name)
+        if job is not None:
+            self._seen(self._unit, job)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ import msgspec
 from farmd.jobs import bodies, resource
 from farmd.jobs.conditions import ResourceStatus, patch_of, run_of, status_of
 from farmd.jobs.expectations import gen_expectation_pods_key
-from farmd.jobs.model import ANYWHERE, KUBERNETES, Member, Plan, ServiceKey, Slot, Snapshot, attempt_of
+from farmd.jobs.model import ANYWHERE, KUBERNETES, Plan, ServiceKey, Slot, Snapshot, attempt_of
 from farmd.jobs.names import gen_general_name, job_key
 from farmd.jobs.objects import Owned, Pod, Service
-from farmd.jobs.podview import member_of
+from farmd.jobs.podgroups import mark
 from farmd.jobs.ports import ApiFailed
 from farmd.jobs.resource import Resource
-from farmd.jobs.slices import index_of
+from farmd.jobs.roster import members_of, services_of
 from farmd.kubernetes.unit import JobObject, Unit
 from store.jobs import Run
 
@@ -53,26 +53,20 @@ async def read(unit: Unit, job: JobObject, run: Run, now: float, invalid: str) -
         "spec": msgspec.json.decode(job.spec),
         "status": msgspec.to_builtins(job.status),
     }
-    found = resource.read(unit.data, raw)
+    found = resource.read(unit.data, raw, gangs=unit.groups is not None)
     pods = await unit.engine.get_pods_for_job(job)
-    services = {
-        _service_slot(unit, found, each): each for each in await unit.engine.get_services_for_job(job)
-    }
-    members, strays = list[Member](), list[Member]()
-    for pod in pods:
-        slot = _slot(unit, found, pod)
-        member = member_of(pod, slot or Slot("", 0), unit.data.container)
-        (strays if slot is None else members).append(member)
+    services = services_of(unit.engine, found, await unit.engine.get_services_for_job(job))
+    members, strays = members_of(unit.engine, found, pods)
     snapshot = Snapshot(
         job=replace(found.job, invalid=invalid) if invalid else found.job,
         traits=KUBERNETES,
         run=run_of(job.status, run),
-        members=tuple(members),
-        strays=tuple(strays),
+        members=members,
+        strays=strays,
         room=ANYWHERE,
+        gang="none" if unit.groups is None else unit.groups.state(unit.engine, found),
         services=frozenset(services),
         now=now,
-        declared=bool(job.status.conditions),
     )
     return Reading(job, found, snapshot, {pod.metadata.uid: pod for pod in pods}, services)
 
@@ -101,6 +95,22 @@ async def write_status(unit: Unit, job: JobObject, after: ResourceStatus) -> Job
         subresource="status",
         key=meta.uid,
     )
+
+
+async def sync_gang(unit: Unit, reading: Reading, plan: Plan) -> None:
+    """Create, keep or delete the object of the job's gang.
+
+    Raises:
+        ApiFailed: the API server refused, or did not answer.
+    """
+    if unit.groups is None:
+        return
+    if plan.gang == "create":
+        await unit.groups.create(unit.engine, reading.resource)
+    elif plan.gang == "update":
+        await unit.groups.update(unit.engine, reading.resource)
+    elif plan.gang == "delete":
+        await unit.groups.delete(unit.engine, reading.job)
 
 
 async def remove(unit: Unit, reading: Reading, plan: Plan) -> None:
@@ -152,6 +162,9 @@ async def settle(unit: Unit, job: JobObject, slots: Sequence[Slot]) -> None:
 
 async def _create_pod(unit: Unit, reading: Reading, slot: Slot, attempt: int) -> None:
     body = bodies.pod_body(unit.engine.controller, reading.resource, slot, attempt)
+    if unit.groups is not None and (other := mark(unit.groups.flavour, reading.resource, slot, body)):
+        text = f"{slot} names the scheduler {other}, which knows no gangs"
+        unit.engine.controls.recorder.event(reading.job, "Warning", "SettedPodTemplateSchedulerName", text)
     try:
         await unit.engine.create_pod(reading.job, slot, body)
     except ApiFailed as error:
@@ -195,17 +208,3 @@ def _first(outcomes: Sequence[Any]) -> None:
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
-
-
-def _slot(unit: Unit, of: Resource, each: Owned) -> Slot | None:
-    """The slot that an object's labels name; None: they name none."""
-    key = unit.engine.controller.get_replica_type_label_key()
-    label, index = each.metadata.labels.get(key, ""), index_of(unit.engine.controller, each)
-    if index is None or index < 0 or not label:
-        return None
-    own = next((kind.name for kind in of.job.types if kind.name.lower() == label), label)
-    return Slot(own, index)
-
-
-def _service_slot(unit: Unit, of: Resource, each: Service) -> ServiceKey:
-    return None if each.metadata.name == of.metadata.name else _slot(unit, of, each)

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from farmd.jobs.kindfile import kinds
+from farmd.jobs.podgroups import flavours
 from farmd.kubernetes.errors import KubernetesError
 from farmd.kubernetes.items import JobItems, Shared
 from farmd.kubernetes.settings import KubernetesSettings
@@ -52,6 +53,7 @@ class KubeJobs(Kind):
                 clock=context.clock,
                 rng=context.rng,
                 metrics=context.recorder,
+                gang=flavours()[settings.gang] if settings.gang else None,
             )
             for plural, data in kinds().items()
             if plural in settings.jobs

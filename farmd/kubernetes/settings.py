@@ -15,14 +15,16 @@ from store.ports import Clock, Recorder, Rng
 @dataclass(frozen=True, slots=True)
 class KubernetesSettings:
     """``name`` stands for the cluster and the ``namespaces`` (none: all); farms that share it share both.
-    ``jobs`` are the kinds of jobs that farms run there, by plural. The caller closes ``transport`` after the
-    farm has ended.
+    ``jobs`` are the kinds of jobs that farms run there, by plural, and ``gang`` is the flavour of the
+    scheduler that admits their members together; empty: none does. The caller closes ``transport`` after
+    the farm has ended.
     """
 
     transport: KubernetesTransport
     name: str = "default"
     namespaces: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ("farmjobs",)
+    gang: str = ""
 
     @property
     def feature(self) -> str:
@@ -41,4 +43,6 @@ async def opened(
     """
     where = access(env, clock, kubeconfig=section.kubeconfig, context=section.context)
     async with KubernetesTransport(where, clock=clock, rng=rng, metrics=metrics) as transport:
-        yield KubernetesSettings(transport, section.name, tuple(section.namespaces), tuple(section.jobs))
+        yield KubernetesSettings(
+            transport, section.name, tuple(section.namespaces), tuple(section.jobs), section.gang
+        )

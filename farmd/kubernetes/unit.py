@@ -16,8 +16,10 @@ from farmd.jobs.controller import Controls, JobController, JobControllerConfigur
 from farmd.jobs.kindfile import JobKind, KindFile
 from farmd.jobs.names import job_key
 from farmd.jobs.objects import Budget, ObjectMeta, Owned, Pod, Service
+from farmd.jobs.podgroups import Flavour
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.controls import Budgets, LoggedEvents, Pods, Services, told
+from farmd.kubernetes.gangs import Groups
 from farmd.kubernetes.informer import Informer, Source
 from farmd.kubernetes.resources import BUDGETS, PODS, SERVICES, Resource
 from farmd.kubernetes.store import ObjectStore
@@ -79,6 +81,7 @@ class Unit:
         clock: Clock,
         rng: Rng,
         metrics: Recorder,
+        gang: Flavour | None = None,
     ) -> None:
         self.data, self.namespace = data, namespace
         self.resource = Resource(data.group, data.version, data.plural, data.kind)
@@ -91,7 +94,7 @@ class Unit:
         budgets = Objects(transport, BUDGETS, Budget, "other", validity)
         self.engine = JobController(
             JobKind(data, self.jobs.get, self._fetch),
-            JobControllerConfiguration(),
+            JobControllerConfiguration(enable_gang_scheduling=gang is not None),
             Controls(
                 pods=Pods(self.pod_objects),
                 services=Services(self.service_objects),
@@ -103,8 +106,13 @@ class Unit:
             clock,
         )
         self.generation = 0
-        self._listen()
         chosen = f"{data.labels.group}={data.labels.group_value}"
+        self.groups: Groups | None = None
+        if gang is not None:
+            self.groups = Groups(
+                gang, namespace, chosen, transport, validity, clock=clock, rng=rng, metrics=metrics
+            )
+        self._listen()
         self.informers: Sequence[Informer[Any]] = (
             Informer(
                 transport,
@@ -125,11 +133,12 @@ class Unit:
                 clock=clock,
                 rng=rng,
             ),
+            *([] if self.groups is None else [self.groups.informer]),
         )
 
     @property
     def synced(self) -> bool:
-        """Whether all three resources were read."""
+        """Whether all resources were read."""
         return all(informer.synced for informer in self.informers)
 
     @property
@@ -157,6 +166,14 @@ class Unit:
         services = (engine.add_service, engine.update_service, engine.delete_service)
         self.services.listen(Handled(*services, clear))
         self.jobs.listen(Handled(self._queue, lambda _, new: self._queue(new), self._forget, self._reset))
+
+        if self.groups is not None:
+            wake = self._queue_owner
+            self.groups.store.listen(Handled(wake, lambda _, new: wake(new), wake, clear))
+
+    def _queue_owner(self, each: Any) -> None:
+        """An object of a gang has its job's name."""
+        self._queue(each)
 
     def _queue(self, job: Owned) -> None:
         self.engine.work_queue.add(job_key(job))

@@ -116,6 +116,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         if plan.delete_job:
             await jobs.delete_job(unit, job)
             return Outcome("after", SETTLE_SECONDS)
+        await jobs.sync_gang(unit, snapshot, plan)
         await jobs.remove(unit, snapshot, plan)
         try:
             await jobs.create(unit, snapshot, plan)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
+from farmd.config.kubernetes import JOBS, KubernetesSection
 from farmd.jobs.bodies import pod_body, service_body
 from farmd.jobs.kindfile import JobKind, KindFile, kinds
 from farmd.jobs.model import Slot
+from farmd.jobs.podgroups import flavours
 from farmd.jobs.ports import ControllerInterface
 from farmd.jobs.resource import Resource, read
 from store.errors import InputInvalid
@@ -112,6 +114,13 @@ def test_every_kind_is_a_file_that_decodes() -> None:
         assert names.controller_name() == data.plural
         assert str(names.get_api_group_version()) == f"{data.group}/v1"
         assert names.get_api_group_version_kind().kind == data.kind
+
+
+def test_the_configuration_offers_every_kind_and_every_scheduler() -> None:
+    offered = KubernetesSection.model_fields["gang"].annotation
+
+    assert set(JOBS) == set(kinds())
+    assert set(get_args(offered)) == {"", *flavours()}
 
 
 def test_a_pytorch_job_means_what_its_operator_made_of_it() -> None:
