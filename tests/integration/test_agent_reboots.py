@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from pathlib import Path
 
 import msgspec
+import pytest
 
 from farmd.agent import shim
 from store import codec
