@@ -46,6 +46,7 @@ _DONE = {
     "abort": "ending",
     "scale": "scaled",
     "rollback": "rolling back",
+    "stop": "stopping",
 }
 
 

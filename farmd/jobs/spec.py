@@ -138,6 +138,10 @@ class JobFile(specs.File[JobSpec, Job]):
             **{name: getattr(job, name) for name in _ALIKE},
         )
         found: dict[str, Any] = msgspec.to_builtins(spec)
+        for each in (found, *(kind["pod"] for kind in found["types"])):
+            for name in ("success", "restart"):
+                if each.get(name) == {}:
+                    del each[name]
         return found
 
 

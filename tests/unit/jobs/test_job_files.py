@@ -81,6 +81,14 @@ def test_agents_start_members_again_only_where_nothing_else_decides(fields: str,
     assert [each.restart.policy for each in whole.pods] == ["never"]
 
 
+def test_a_file_that_is_shown_names_no_empty_part() -> None:
+    (spec,) = FILE.parse_all((one(), "bert.yaml"))
+    (kept,) = spec.pods
+    written = FILE.document(FILE.build(spec, "0a"), {digest(canonical(kept)): kept})
+    assert "success" not in written
+    assert written["types"][0]["pod"] == {"id": "bert", "command": ["/bin/true"]}
+
+
 def test_parameters_are_filled_in_before_anything_is_read() -> None:
     text = (
         'name: "b-${param.day}"\nparameters: {day: null, n: 2, model: base}\n'
