@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 from farmd.kubernetes.resources import PODS, Resource
 from farmd.kubernetes.settings import KubernetesSettings
-from tests.fleet import Cluster, client_of, eventually, start_farm
+from farmd.kubernetes.transport import KubernetesTransport
+from store.entry import Entry
+from tests.fleet import Cluster, RunningFarm, client_of, eventually, start_farm
 from tests.kubernetes_server import ApiServer
 
+T = TypeVar("T")
 JOBS = Resource("farmd.io", "v1", "farmjobs", "FarmJob")
 RUNNING = {"phase": "Running"}
 SUCCEEDED = {"phase": "Succeeded"}
@@ -38,11 +41,17 @@ class Jobs:
         self.server, self.namespace = server, namespace
         self._cluster, self._address, self._connect = cluster, consul, connect
         self._farms: dict[str, AsyncExitStack] = {}
+        self._running: dict[str, RunningFarm] = {}
 
     async def farm(self, name: str, user: str = "admin") -> None:
         """One more farm."""
+        await self.falling(name, lambda _: None, user)
+
+    async def falling(self, name: str, change: Callable[[KubernetesTransport], T], user: str = "admin") -> T:
+        """One more farm, whose transport is changed before it begins; what the change returned."""
         self._farms[name] = stack = AsyncExitStack()
         transport = await stack.enter_async_context(self._connect(self.server, user))
+        changed = change(transport)
         settings = KubernetesSettings(transport, name=self.namespace, namespaces=(self.namespace,))
         client = client_of(self._address)
         stack.push_async_callback(client.close)
@@ -50,6 +59,17 @@ class Jobs:
         keys = self._cluster.keys
         farm = await start_farm(client, name, keys=keys, kinds=("kubejobs",), outside=outside)
         stack.push_async_callback(farm.close)
+        self._running[name] = farm
+        return changed
+
+    def owned(self, name: str) -> set[str]:
+        """The items that a farm holds."""
+        return self._running[name].owned
+
+    async def status(self) -> str:
+        """The statuses in Consul, as text; those of blocked jobs alone are there."""
+        page = await self._cluster.client.list(self._cluster.keys.tree("status"))
+        return " ".join(Entry.of(raw).value.decode() for raw in page.items)
 
     async def stop(self, name: str) -> None:
         """Stop a farm cleanly."""
