@@ -9,29 +9,21 @@ Nothing runs pods: a test that wants one to run writes its status, as the kubele
 
 from __future__ import annotations
 
-import atexit
 import base64
 import json
-import os
 import shutil
-import signal
 import ssl
-import subprocess
-import tempfile
-import time
 import urllib.error
 import urllib.request
-import weakref
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from tests import reaper
 from tests.binaries import binary
+from tests.kubernetes_certificates import certificates
+from tests.kubernetes_processes import START_SECONDS, ServerProcess
 from tests.ports import free_ports
 
-START_SECONDS = 90.0
-STOP_SECONDS = 15.0
 TOKENS = {"farm": "token-of-farm", "reader": "token-of-reader", "nobody": "token-of-nobody"}
 
 
@@ -40,109 +32,7 @@ def pod(name: str, **meta: object) -> dict[str, Any]:
     return {"metadata": {"name": name, **meta}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
 
 
-class NotStarted(Exception):
-    """A server did not become ready; the message holds the end of its log."""
-
-
-class _Server:
-    """A process with a folder of its own."""
-
-    name = ""
-
-    def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix=f"farmd-{self.name}-"))
-        self.log = self.folder / "server.log"
-        self._process: subprocess.Popen[bytes] | None = None
-        _live.add(self)
-
-    def command(self) -> list[str]:
-        raise NotImplementedError
-
-    def ready(self) -> bool:
-        raise NotImplementedError
-
-    def start(self) -> None:
-        """Start it; returns when it answers.
-
-        Raises:
-            NotStarted: with the end of the log.
-        """
-        self.launch()
-        self.await_ready()
-
-    def launch(self) -> None:
-        """Start the process alone."""
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-        reaper.started(self._process.pid, self.folder)
-
-    def await_ready(self) -> None:
-        """Return when it answers.
-
-        Raises:
-            NotStarted: with the end of the log.
-        """
-        assert self._process is not None
-        deadline = time.monotonic() + START_SECONDS
-        while not self.ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
-                self.kill()
-                raise NotStarted(f"{self.name} did not become ready:\n{tail}")
-            time.sleep(0.05)
-
-    def pause(self) -> None:
-        """SIGSTOP: it answers nothing, its connections stay open."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-
-    def stop(self) -> None:
-        """Terminate cleanly; data stay until ``close``."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """SIGKILL; data stay until ``close``."""
-        self._end(signal.SIGKILL)
-
-    def close(self) -> None:
-        """Kill what runs and remove the folder; may be called twice."""
-        self.kill()
-        _live.discard(self)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _end(self, number: int) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(number)
-        process.send_signal(signal.SIGCONT)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        reaper.reaped(process.pid)
-
-
-class Etcd(_Server):
+class Etcd(ServerProcess):
     """etcd without fsync; its data survive ``stop`` and ``kill``."""
 
     name = "etcd"
@@ -197,7 +87,7 @@ class Etcd(_Server):
         shutil.copytree(saved, self.folder / "data")
 
 
-class ApiServer(_Server):
+class ApiServer(ServerProcess):
     """kube-apiserver on one etcd, several may share it; ``flags`` are further arguments."""
 
     name = "kube-apiserver"
@@ -303,51 +193,3 @@ class ApiServer(_Server):
         context = ssl.create_default_context(cafile=self.keys / "ca.crt")
         context.load_cert_chain(self.keys / "admin.crt", self.keys / "admin.key")
         return context
-
-
-@cache
-def certificates() -> Path:
-    """A folder with an authority, a server's and an administrator's certificate, a key for accounts."""
-    folder = Path(tempfile.mkdtemp(prefix="farmd-certificates-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    def signed(name: str, subject: str, extension: str) -> None:
-        openssl(
-            "req",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-keyout",
-            f"{name}.key",
-            "-out",
-            f"{name}.csr",
-            "-subj",
-            subject,
-        )
-        (folder / f"{name}.ext").write_text(extension)
-        serial = str(int.from_bytes(os.urandom(8), "big"))
-        openssl(
-            "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-set_serial", serial,
-            "-days", "2", "-extfile", f"{name}.ext", "-out", f"{name}.crt",
-        )  # fmt: skip
-
-    openssl(
-        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt",
-        "-subj", "/CN=test-ca", "-days", "2",
-    )  # fmt: skip
-    signed("server", "/CN=kube-apiserver", "subjectAltName=IP:127.0.0.1,DNS:kubernetes.test")
-    signed("admin", "/O=system:masters/CN=admin", "extendedKeyUsage=clientAuth")
-    openssl("genrsa", "-out", "accounts.key", "2048")
-    return folder
-
-
-_live: weakref.WeakSet[_Server] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    for server in list(_live):
-        server.close()

@@ -43,6 +43,16 @@ class Jobs:
         self._farms: dict[str, AsyncExitStack] = {}
         self._running: dict[str, RunningFarm] = {}
 
+    @property
+    def consul(self) -> str:
+        """``host:port`` of Consul."""
+        return self._address
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the cluster's keys."""
+        return self._cluster.keys.prefix
+
     async def farm(self, name: str, user: str = "admin") -> None:
         """One more farm."""
         await self.falling(name, lambda _: None, user)

@@ -14,7 +14,7 @@ import yaml
 from farmd.kubernetes.access import access
 from farmd.kubernetes.kubeconfig import choose
 from store.errors import CredentialInvalid, InputInvalid
-from tests.kubernetes_server import certificates
+from tests.kubernetes_certificates import certificates
 from tests.still_clock import StillClock
 
 SERVER = "https://api.example:6443"

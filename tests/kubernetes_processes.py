@@ -1,0 +1,129 @@
+"""A server as a process with a folder of its own, ended with the test run however that ends."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import weakref
+from pathlib import Path
+from typing import Self
+
+from tests import reaper
+
+START_SECONDS = 90.0
+STOP_SECONDS = 15.0
+
+
+class NotStarted(Exception):
+    """A server did not become ready; the message holds the end of its log."""
+
+
+class ServerProcess:
+    """A process with a folder of its own."""
+
+    name = ""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=f"farmd-{self.name}-"))
+        self.log = self.folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        _live.add(self)
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def ready(self) -> bool:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start it; returns when it answers.
+
+        Raises:
+            NotStarted: with the end of the log.
+        """
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
+        """Start the process alone."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        reaper.started(self._process.pid, self.folder)
+
+    def await_ready(self) -> None:
+        """Return when it answers.
+
+        Raises:
+            NotStarted: with the end of the log.
+        """
+        assert self._process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while not self.ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+                self.kill()
+                raise NotStarted(f"{self.name} did not become ready:\n{tail}")
+            time.sleep(0.05)
+
+    def pause(self) -> None:
+        """SIGSTOP: it answers nothing, its connections stay open."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """Terminate cleanly; data stay until ``close``."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL; data stay until ``close``."""
+        self._end(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill what runs and remove the folder; may be called twice."""
+        self.kill()
+        _live.discard(self)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _end(self, number: int) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        process.send_signal(signal.SIGCONT)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        reaper.reaped(process.pid)
+
+
+_live: weakref.WeakSet[ServerProcess] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for server in list(_live):
+        server.close()
