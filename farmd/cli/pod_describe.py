@@ -92,4 +92,4 @@ def _ending(end: Exit) -> str:
     how = {"lost": "nobody saw how", "oom": f"out of memory, {ending(end.code)}"}.get(
         end.cause, ending(end.code)
     )
-    return f"{how}: {end.message}" if end.message else how
+    return f"{how}: {clean(end.message)}" if end.message else how

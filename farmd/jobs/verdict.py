@@ -96,10 +96,11 @@ def remaining(shot: Snapshot, progress: Progress) -> float | None:
 
 
 def told_end(member: Member) -> str:
-    """How a member ended, for people."""
+    """How a member ended, for people: one line, whatever it said itself."""
     how = f"ended with exit code {member.exit}" if member.exit is not None else "ended without an exit code"
     cause = f" ({member.cause})" if member.cause else ""
-    return f"{how}{cause}{f': {member.message}' if member.message else ''}"
+    said = " ".join(member.message.split())
+    return f"{how}{cause}{f': {said}' if said else ''}"
 
 
 def _running(board: Board) -> list[Member]:

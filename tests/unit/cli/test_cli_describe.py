@@ -161,3 +161,22 @@ def test_a_pod_in_a_container_or_unit_tells_how_to_look_inside(
     row = PodRow(owner="01", owner_name="hello", node="web1", instance="hello~2", manifest=SHA, pid=pid)
     found = pod_describe.inside(row, Manifest(id="hello", runtime=runtime))
     assert [text for _, text in found] == [each.format("farmd..web1..hello..2") for each in told]
+
+
+def test_an_end_is_told_with_its_cause_and_what_the_pod_said_in_one_line() -> None:
+    ends = [
+        Exit(NOW - 60, 0),
+        Exit(NOW - 40, -9, "lost"),
+        Exit(NOW - 20, -9, "oom", "at step 3\n\x1b[31mred"),
+    ]
+    row = PodRow(
+        owner="0a", owner_name="job/bert", node="n1", instance="bert-worker-0~0", manifest=SHA, exits=ends
+    )
+    told = [
+        text.rpartition(" ago, ")[2] for title, text in pod_describe.facts(row, [], NOW) if title == "Exit"
+    ]
+    assert told == [
+        "out of memory, ended by SIGKILL: at step 3  [31mred",
+        "nobody saw how",
+        "exited with code 0",
+    ]

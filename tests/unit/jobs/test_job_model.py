@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from farmd.jobs.description import described
-from farmd.jobs.model import JobSpec, Plan, Slot, attempt_of
+from farmd.jobs.model import JobSpec, Member, Plan, Slot, attempt_of
+from farmd.jobs.verdict import told_end
 from store.jobs import Job, Rule, Run, SlotRun, Success, Type
 
 
@@ -47,3 +48,8 @@ def test_a_plan_that_writes_nothing_needs_no_fence() -> None:
     assert Plan().empty
     assert not Plan(create=(Slot("worker", 0),)).empty
     assert Plan(run=Run()).fence
+
+
+def test_what_a_member_said_of_its_end_is_told_in_one_line() -> None:
+    member = Member(slot=Slot("worker", 3), phase="failed", exit=3, message="no data\n  at step 7\n")
+    assert told_end(member) == "ended with exit code 3: no data at step 7"
