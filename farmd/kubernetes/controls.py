@@ -12,8 +12,11 @@ from farmd.jobs.objects import Budget, Owned, Pod, Service
 from farmd.jobs.ports import ApiFailed
 from farmd.kubernetes.client import STRATEGIC_PATCH, Objects
 from farmd.kubernetes.errors import KubernetesError, UnknownOutcome
+from store.ports import Clock
 
 log = structlog.get_logger()
+
+QUIET_SECONDS = 600.0
 
 
 @asynccontextmanager
@@ -95,11 +98,20 @@ class Budgets:
 
 
 class LoggedEvents:
-    """``farmd.jobs.ports.EventRecorder`` onto the log."""
+    """``farmd.jobs.ports.EventRecorder`` onto the log: one reason of an object once in ten minutes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told: dict[tuple[str, str], float] = {}
 
     def event(self, of: Owned, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Record one event on an object."""
-        meta = of.metadata
+        meta, now = of.metadata, self._clock.mono()
+        if now < self._told.get((meta.uid, reason), 0.0):
+            return
+        if len(self._told) % 1024 == 0:  # now and then: an outage tells thousands
+            self._told = {key: until for key, until in self._told.items() if until > now}
+        self._told[meta.uid, reason] = now + QUIET_SECONDS
         log.info(
             "job.event", namespace=meta.namespace, name=meta.name, type=kind, reason=reason, text=message
         )

@@ -25,6 +25,7 @@ from farmd.jobs.podgroups import mark
 from farmd.jobs.ports import ApiFailed
 from farmd.jobs.resource import Resource
 from farmd.jobs.roster import members_of, services_of
+from farmd.jobs.trouble import troubles
 from farmd.kubernetes.unit import JobObject, Unit
 from store.jobs import Run
 
@@ -57,6 +58,8 @@ async def read(unit: Unit, job: JobObject, run: Run, now: float, invalid: str) -
     pods = await unit.engine.get_pods_for_job(job)
     services = services_of(unit.engine, found, await unit.engine.get_services_for_job(job))
     members, strays = members_of(unit.engine, found, pods)
+    for trouble in (each for pod in pods for each in troubles(pod)):
+        unit.engine.controls.recorder.event(job, "Warning", trouble.reason, trouble.message)
     snapshot = Snapshot(
         job=replace(found.job, invalid=invalid) if invalid else found.job,
         traits=KUBERNETES,

@@ -100,7 +100,7 @@ class Unit:
                 services=Services(self.service_objects),
                 pod_lister=self.pods,
                 service_lister=self.services,
-                recorder=LoggedEvents(),
+                recorder=LoggedEvents(clock),
                 budgets=Budgets(budgets),
             ),
             clock,
