@@ -258,9 +258,10 @@ def _check_policies(job: Job, source: str) -> None:
     for number, rule in enumerate(job.rules):
         _known(rule.types, known, f"{source}: rules[{number}].types")
         for code in rule.exit_codes:
-            _between(
-                code, -64, 255, f"{source}: rules[{number}].exit_codes", "as an exit code, or minus a signal"
-            )
+            where = f"{source}: rules[{number}].exit_codes"
+            _between(code, -64, 255, where, "as an exit code, or minus a signal")
+            if code == 0:
+                refuse(where, "0", "codes of failures", field=f"rules[{number}].exit_codes")
         for reason in rule.reasons:
             if reason not in ("lost", "oom"):
                 refuse(f"{source}: rules[{number}].reasons", repr(reason), "'lost' or 'oom'")

@@ -80,7 +80,8 @@ class Glance(msgspec.Struct, frozen=True, gc=False):
 
     ``since`` is the time of its last change of health, by its agent's clock; ``seen`` the time when this
     process first saw it with this start and this health, by its own monotonic clock. ``ended`` is how a pod
-    that is done ended; ``ports`` are those of a pod that is held or done.
+    that is done ended; ``ports`` are those of a pod that is held or done; ``reason`` says why a pod does not
+    start.
     """
 
     manifest: str
@@ -94,6 +95,7 @@ class Glance(msgspec.Struct, frozen=True, gc=False):
     restarts: int = 0
     ended: Exit | None = None
     ports: dict[str, int] = {}
+    reason: str = ""
 
 
 _NO_PORTS: dict[str, int] = {}
@@ -114,6 +116,7 @@ def glance(reality: Reality) -> Glance:
         restarts=reality.restarts,
         ended=reality.exits[-1] if done and reality.exits else None,
         ports=reality.ports if done or reality.phase == "held" else _NO_PORTS,
+        reason=reality.reason if reality.phase in ("failed", "starting") or reality.refused else "",
     )
 
 

@@ -12,9 +12,9 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects
 from farmd.cli.noun_logs import stream_all
 from farmd.cli.options import command
-from farmd.jobs.commands import JOB, run_of
+from farmd.jobs.commands import JOB
 from farmd.jobs.instances import instance_of, slot_of
-from farmd.jobs.model import Slot, attempt_of
+from farmd.jobs.model import Slot
 from store.audit import AuditReader, Filter
 from store.errors import InputInvalid, NotFound
 from store.jobs import KIND, Job
@@ -43,11 +43,12 @@ async def logs(invocation: Invocation, slot: str, attempt: int | None, **options
         await stream_all(invocation, f"job/{job.name}", pods, wanted)
         return
     found = _slot(job, rest)
+    nodes = await _nodes(invocation, job, found)
     if attempt is None:
-        attempt = attempt_of(await run_of(invocation.call, job.id), found)
-        attempt = max([attempt, *await _attempts(invocation, job, found)])
+        attempt = max(nodes, default=0)
     instance = instance_of(job, found, attempt)
-    node = await _node(invocation, job, instance)
+    if (node := nodes.get(attempt)) is None:
+        raise NotFound(f"job {job.name!r}: no member {instance!r} stands or stood", kind="pods", id=instance)
     await log_stream.stream(invocation, node, instance, wanted)
 
 
@@ -64,22 +65,17 @@ def _slot(job: Job, text: str) -> Slot:
     return Slot(name, int(index))
 
 
-async def _attempts(invocation: Invocation, job: Job, slot: Slot) -> list[int]:
-    """The attempts of a slot that stand."""
-    pods = (await overview.pods(invocation.client, invocation.keys, job)).placed
-    found = (slot_of(job, pod.instance) for pod in pods)
-    return [each[1] for each in found if each is not None and each[0] == slot]
-
-
-async def _node(invocation: Invocation, job: Job, instance: str) -> str:
-    """The node where an instance stands, or stood last."""
+async def _nodes(invocation: Invocation, job: Job, slot: Slot) -> dict[int, str]:
+    """The node of each attempt of a slot that stands, or stood."""
     client, keys = invocation.client, invocation.keys
-    for pod in (await overview.pods(client, keys, job)).placed:
-        if pod.instance == instance:
-            return pod.node
+    places = [(pod.node, pod.instance) for pod in (await overview.pods(client, keys, job)).placed]
     for record in await AuditReader(client, keys).read(Filter(kind=KIND, item=job.id), _RECORDS):
         for place in (*record.placed, *record.removed):
-            node, _, name = place.rpartition("/")
-            if name == instance:
-                return node.rpartition("/")[2]
-    raise NotFound(f"job {job.name!r}: no member {instance!r} stands or stood", kind="pods", id=instance)
+            *_, node, instance = place.split("/")
+            places.append((node, instance))
+    found: dict[int, str] = {}
+    for node, instance in places:
+        known = slot_of(job, instance)
+        if known is not None and known[0] == slot:
+            found.setdefault(known[1], node)
+    return found

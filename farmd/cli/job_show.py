@@ -96,12 +96,15 @@ def _progress(run: Run) -> list[tuple[str, str]]:
 @command("explain")
 @target("job", objects(KIND))
 async def explain(invocation: Invocation, name: str) -> None:
-    """Why each node does or does not get one more member of a job, for each type.
+    """A job's state, and why each node does or does not get one more member of it, for each type.
 
     -o name prints the nodes that can take one, the best one first.
     """
     client, keys, output = invocation.client, invocation.keys, invocation.settings.output
-    job = (await _row(invocation, name)).record
+    row = await _row(invocation, name)
+    job, state = row.record, f"{row.state}: {row.reason}" if row.reason else row.state
+    if output not in {"json", "yaml", "name"}:
+        click.echo(clean(f"{job.name} is {state}"))
     view, _ = await fleet.read(client, keys, {job.id})
     documents = {}
     for kind in job.types:
@@ -114,4 +117,7 @@ async def explain(invocation: Invocation, name: str) -> None:
             for line in (f"{job.name}/{kind.name}:", *words.text(found)):
                 click.echo(clean(line))
     if output in {"json", "yaml"}:
-        emit(invocation, document("Explanation", {"name": job.name, "id": job.id, "types": documents}))
+        emit(
+            invocation,
+            document("Explanation", {"name": job.name, "id": job.id, "state": state, "types": documents}),
+        )

@@ -22,10 +22,18 @@ def _facts(job: Job, status: JobStatus | None) -> list[tuple[str, str]]:
         counts = f"{status.done} of {status.desired} done, {status.placed} active, {status.healthy} running"
         found.append(("Slots", f"{counts}, {status.failed} failed"))
         found.append(("Restarts", f"{status.restarts} of at most {job.backoff_limit}"))
-    deadline = "none" if job.active_deadline is None else f"{job.active_deadline:g} s"
-    ttl = "stays" if job.ttl is None else f"deleted {job.ttl:g} s after its end"
+    deadline = "none" if job.active_deadline is None else _time(job.active_deadline)
+    ttl = "stays" if job.ttl is None else f"deleted {_time(job.ttl)} after its end"
     shape = ", ".join(word for word in ("gang", "peers") if getattr(job, word)) or "independent slots"
     return [*found, ("Members", shape), ("Deadline", deadline), ("When over", f"{ttl}, clean: {job.clean}")]
+
+
+def _time(seconds: float) -> str:
+    """A time as a file may say it: ``1d``, ``90s``."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds and seconds % size == 0:
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}s"
 
 
 def _number(name: str, status: JobStatus | None) -> str:

@@ -170,6 +170,12 @@ def _retryable(job: JobSpec, member: Member) -> bool:
     return restart in ("on-failure", "always")
 
 
+def retries(job: JobSpec, run: Run, board: Board) -> int:
+    """The retries that count against the limit, with those in place of members that run still."""
+    running = (member for member in board.live.values() if member.phase == "running")
+    return run.restarts + sum(counted_in_place(job, member) for member in running)
+
+
 def counted_in_place(job: JobSpec, member: Member) -> int:
     """How many restarts of a member in its place count against the limit; those of ``never`` do not."""
     kind = job.type(member.slot.type)

@@ -115,7 +115,7 @@ class Member:
     why it failed where that is not the program's own doing. A member on a lost node is ``unknown`` with the
     cause ``lost`` from when what ran there must have stopped. ``restarts``: how often its program was
     started again in place. ``at``, ``ended``: when it was created and when it ended (seconds since the
-    epoch; 0: unknown, or not yet). ``message``: what it said of its end, for people.
+    epoch; 0: unknown, or not yet). ``message``: what it said of its end, or why it does not run, for people.
     """
 
     slot: Slot

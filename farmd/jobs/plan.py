@@ -13,10 +13,10 @@ from dataclasses import replace
 from farmd.jobs import services
 from farmd.jobs.admission import admitted
 from farmd.jobs.ending import deleting, finished, suspended
-from farmd.jobs.members import Board, ends, exists, sort
+from farmd.jobs.members import Board, ends, exists, retries, sort
 from farmd.jobs.model import ANYWHERE, Member, Plan, ReplicaType, Slot, Snapshot, Wanted, attempt_of
 from farmd.jobs.progress import LONGEST_RETRY_SECONDS, Progress
-from farmd.jobs.standing import standing
+from farmd.jobs.standing import standing, stuck
 from farmd.jobs.verdict import remaining, verdict
 from farmd.runtime.wake import earliest
 from farmd.work.model import Ask, Blocked, frozen
@@ -35,7 +35,8 @@ def decide(shot: Snapshot) -> Plan | Ask[Wanted]:
         return suspended(shot, progress, board)
     after = _take_ends(shot, progress, board)
     if (found := verdict(shot, progress, board)) is not None:
-        progress.finish(found.outcome, shot.now, found.reason, found.message)
+        counted = retries(shot.job, progress.run, board)
+        progress.finish(found.outcome, shot.now, found.reason, found.message, restarts=counted)
     if progress.run.outcome or progress.run.attempt > shot.run.attempt:
         return Plan(run=progress.run, status=standing(shot, progress, board), after=0.0)
     return _fill(shot, progress, board, after)
@@ -96,12 +97,21 @@ def _finished_off(shot: Snapshot, progress: Progress, board: Board, plan: Plan, 
         if not shot.traits.cascade and len(plan.create) > shot.traits.batch:
             plan = replace(plan, create=() if shot.job.gang else plan.create[: shot.traits.batch])
     blocked = None
-    if why and not board.live and not shot.pending and not plan.create:
-        blocked = Blocked("no_room", why)
-    elif shot.job.gang and shot.gang == "waiting" and not board.live:
-        blocked = Blocked("not_admitted", "the scheduler of gangs has not admitted it yet")
+    if not (shot.pending or plan.create):
+        blocked = _blocked(shot, board, why)
     plan = replace(plan, run=run, status=standing(shot, progress, board, why), blocked=blocked)
     return _frozen(shot, plan)
+
+
+def _blocked(shot: Snapshot, board: Board, why: str) -> Blocked | None:
+    """What holds a job of which no member works; ``why``: why slots without a member have no place."""
+    if not board.live and why:
+        return Blocked("no_room", why)
+    if not board.live and shot.job.gang and shot.gang == "waiting":
+        return Blocked("not_admitted", "the scheduler of gangs has not admitted it yet")
+    if not board.live or any(each.phase != "starting" or not each.message for each in board.live.values()):
+        return None
+    return Blocked("not_started", stuck(board))
 
 
 def _frozen(shot: Snapshot, plan: Plan) -> Plan:

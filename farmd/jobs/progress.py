@@ -90,10 +90,16 @@ class Progress:
             self._set(started=0.0)
 
     def finish(
-        self, outcome: Literal["succeeded", "failed"], now: float, reason: str = "", message: str = ""
+        self,
+        outcome: Literal["succeeded", "failed"],
+        now: float,
+        reason: str = "",
+        message: str = "",
+        *,
+        restarts: int,
     ) -> None:
-        """The job is over, for ever."""
-        self._set(outcome=outcome, finished=now, reason=reason, message=message)
+        """The job is over, for ever, after so many ``restarts`` that count."""
+        self._set(outcome=outcome, finished=now, reason=reason, message=message, restarts=restarts)
 
     def due(self, slot: Slot) -> float:
         """When the slot may get a member (seconds since the epoch): each retry waits twice as long."""

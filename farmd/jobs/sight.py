@@ -73,14 +73,16 @@ def _seen(job: Job, state: PodState, stop_after: float, now: float) -> dict[str,
         return {"phase": "failed", "cause": "lost"}
     if state.lost is not None:
         due = replaceable_at(state, job.on_lost, stop_after)
-        return {"phase": "unknown", "cause": "lost" if due is not None and due <= now else ""}
+        gone = due is not None and due <= now
+        return {"phase": "unknown", "cause": "lost" if gone else "", "message": "its node is lost"}
     if state.absent:
-        return {"phase": "unknown"}
+        return {"phase": "unknown", "message": "its node's agent is absent"}
     if state.draining:
         return {"phase": "failed", "cause": "evicted", "ended": now, "message": "its node is drained"}
+    message = said.reason if isinstance(said, Glance) else ""
     if own is None:
-        return {"phase": "starting"}
-    return {"phase": _PHASES.get(own.phase, "starting"), "restarts": own.restarts}
+        return {"phase": "starting", "message": message}
+    return {"phase": _PHASES.get(own.phase, "starting"), "restarts": own.restarts, "message": message}
 
 
 def _acted(state: PodState, said: Glance) -> bool:

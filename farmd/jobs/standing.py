@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from farmd.jobs.members import Board
+from farmd.jobs.members import Board, retries
 from farmd.jobs.model import Count, Member, ReplicaType, Slot, Snapshot, Standing, State, attempt_of
 from farmd.jobs.progress import Progress
 from store.jobs import Run
+from store.words import count_of
 
 
 def standing(shot: Snapshot, progress: Progress, board: Board, why: str = "") -> Standing:
@@ -13,8 +14,28 @@ def standing(shot: Snapshot, progress: Progress, board: Board, why: str = "") ->
     run = progress.run
     counts = {kind.name: _count(progress, board, kind) for kind in shot.job.types}
     state = _state(shot, progress, board)
-    waits = f"{run.restarts} restarts" if state == "restarting" else ""
-    return Standing(state, run.reason, run.message or why or waits, counts, run.restarts)
+    if run.outcome:
+        return Standing(state, run.reason, run.message, counts, run.restarts)
+    waits = why or stuck(board) or (_retried(run, board) if state == "restarting" else "")
+    return Standing(state, run.reason, waits, counts, retries(shot.job, run, board))
+
+
+def stuck(board: Board) -> str:
+    """Why members do not run, or nobody can tell whether they do: the first one's reason."""
+    found = [each for each in board.live.values() if each.message and each.phase in ("starting", "unknown")]
+    if not found:
+        return ""
+    more = f", and {count_of(len(found) - 1, 'more member')}" if len(found) > 1 else ""
+    return f"{found[0].slot}: {found[0].message}{more}"
+
+
+def _retried(run: Run, board: Board) -> str:
+    """The slots that are tried again, and have no member yet that runs."""
+    waiting = _waiting(run, board)
+    if not waiting:
+        return "all members are tried again"
+    more = f" and {count_of(len(waiting) - 1, 'more slot')}" if len(waiting) > 1 else ""
+    return f"{waiting[0]}{more} tried again, attempt {attempt_of(run, waiting[0])}"
 
 
 def _state(shot: Snapshot, progress: Progress, board: Board) -> State:
@@ -35,10 +56,15 @@ def _restarting(run: Run, board: Board) -> bool:
     """Whether a slot that was tried before has no member yet that runs; after a restart of the job: whether
     none has.
     """
-    tried = [Slot(name, int(index)) for name, slots in run.slots.items() for index in slots]
-    if any(not _works(run, board, slot) for slot in tried):
+    if _waiting(run, board):
         return True
     return run.attempt > 0 and not any(_works(run, board, slot) for slot in board.live)
+
+
+def _waiting(run: Run, board: Board) -> list[Slot]:
+    """The slots that were tried before, and have no member yet that runs."""
+    tried = (Slot(name, int(index)) for name, slots in run.slots.items() for index in slots)
+    return sorted(slot for slot in tried if not _works(run, board, slot))
 
 
 def _works(run: Run, board: Board, slot: Slot) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from farmd.jobs.members import Board, counted_in_place, fate
+from farmd.jobs.members import Board, fate, retries
 from farmd.jobs.model import JobSpec, Member, ReplicaType, Snapshot
 from farmd.jobs.progress import Progress
 from store.jobs import MASTERS, SERVERS
+from store.words import count_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,10 @@ def verdict(shot: Snapshot, progress: Progress, board: Board) -> Verdict | None:
         return Verdict("failed", "MemberFailed", f"{lost.slot} {told_end(lost)}")
     if job.success.operator == "any" and _hopeless(job, progress):
         return Verdict("failed", "MemberFailed", "no slot is left that could end well")
-    retries = progress.run.restarts + sum(counted_in_place(job, member) for member in _running(board))
-    if over_limit(job, retries):
-        return Verdict("failed", "BackoffLimitExceeded", f"{retries} restarts, limit {job.backoff_limit}")
+    counted = retries(job, progress.run, board)
+    if over_limit(job, counted):
+        told = f"{count_of(counted, 'restart')}, limit {job.backoff_limit}"
+        return Verdict("failed", "BackoffLimitExceeded", told)
     return None
 
 
@@ -101,10 +103,6 @@ def told_end(member: Member) -> str:
     cause = f" ({member.cause})" if member.cause else ""
     said = " ".join(member.message.split())
     return f"{how}{cause}{f': {said}' if said else ''}"
-
-
-def _running(board: Board) -> list[Member]:
-    return [member for member in board.live.values() if member.phase == "running"]
 
 
 def _seconds(number: float | None) -> str:

@@ -27,7 +27,7 @@ class Sight:
 
 
 async def end(call: Call, change: Change, timeout: float, report: Report) -> None:
-    """Wait until a job succeeded; after a stop, until its members are gone.
+    """Wait until a job succeeded and its status says so; after a stop, until its members are gone.
 
     Raises:
         EndedOtherwise: it failed. WaitTimeout: it is not over; it goes on. NotFound: it was deleted.
@@ -42,7 +42,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
         stopped = now.row.record.suspend and status is not None and now.row.reported and not status.placed
         if change.action == STOP:
             return stopped and status.state == "suspended"
-        return bool(now.run.outcome)
+        return bool(now.run.outcome) and now.row.state in (now.run.outcome, "frozen", "deleting")
 
     async def late(now: Sight) -> WaitTimeout:
         verb = "stopped" if change.action == STOP else "over"

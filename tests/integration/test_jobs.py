@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from store.jobs import Job
 from store.reality import Reality
 from tests.agents import Agents, agents_on
 from tests.farmctl import ROOT, Farmctl, Result
 from tests.fleet import RunningFarm, start_farm
+from tests.web_servers import serving
 
 EXAMPLES = ROOT / "examples" / "jobs"
 
@@ -108,3 +110,35 @@ async def test_a_wait_for_a_job_that_fails_exits_with_9_and_one_that_takes_long_
     assert stopped.code == 0, stopped
     told = (await office.run("job", "get", "slow", "-o", "json")).json
     assert (told["state"], told["status"]["placed"]) == ("suspended", 0)
+
+
+async def test_people_are_told_why_a_member_does_not_start(office: Office) -> None:
+    await office.staffed("n1")
+    lost = "name: lost\ntypes: [{name: worker, pod: {id: lost, command: [/no/such/program]}}]"
+    ran = await office.run("job", "run", "-f", office.file(lost), "--wait", "--timeout", "5")
+    why = "worker/0: command /no/such/program: No such file or directory"
+    assert (ran.code, why in ran.err) == (8, True), ran
+    for words in (("job", "list"), ("job", "describe", "lost"), ("job", "explain", "lost")):
+        told = await office.run(*words)
+        assert why in " ".join(told.out.split()), told
+    assert (await office.run("job", "get", "lost", "-o", "json")).json["state"] == "blocked"
+
+
+async def test_logs_are_those_of_the_attempt_that_ran_last_also_of_a_slot_that_is_done(
+    office: Office,
+) -> None:
+    async with serving(_what_was_asked) as address:
+        await office.agents.agent("n1", address=address)
+        ran = await office.run("job", "run", "-f", str(EXAMPLES / "array.yaml"), "--wait", "--timeout", "120")
+        assert ran.code == 0, ran
+
+        assert (await office.run("job", "logs", "squares/worker/5")).out == "squares-worker-5~1\n"
+        first = await office.run("job", "logs", "squares/worker/5", "--attempt", "0")
+        assert first.out == "squares-worker-5~0\n"
+        none = await office.run("job", "logs", "squares/worker/5", "--attempt", "2")
+        assert (none.code, "no member 'squares-worker-5~2' stands or stood" in none.err) == (4, True), none
+
+
+async def _what_was_asked(request: web.Request) -> web.Response:
+    """An agent that answers with the instance whose logs are asked for."""
+    return web.Response(text=request.path.split("/")[-2] + "\n")

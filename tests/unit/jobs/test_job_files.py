@@ -151,6 +151,10 @@ BROKEN = [
     (one(success="{operator: most}"), "success.operator: found 'most', expected"),
     (one(rules="[{action: retry}]"), "rules[0].action: found 'retry', expected"),
     (
+        one(rules="[{action: ignore, exit_codes: [0]}]"),
+        "rules[0].exit_codes: found 0, expected codes of failures",
+    ),
+    (
         one(rules="[{action: ignore, exit_codes: [300]}]"),
         "rules[0].exit_codes: found 300, expected -64 to 255",
     ),

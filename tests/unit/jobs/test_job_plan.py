@@ -547,3 +547,41 @@ def test_a_job_that_could_never_run_fails_with_the_reason() -> None:
 
 def test_a_job_without_slots_succeeds() -> None:
     assert done(plan(spec(workers(0))).run) == "succeeded"
+
+
+def test_restarts_in_place_are_told_and_kept_at_the_end() -> None:
+    job = spec(workers(2), backoff_limit=5)
+
+    assert plan(job, member(0, restarts=2), member(1, restarts=1)).status.restarts == 3
+
+    over = plan(job, member(0, restarts=4), member(1, restarts=1))
+    assert over.run is not None
+    assert (over.run.reason, over.run.restarts, over.status.restarts) == ("BackoffLimitExceeded", 5, 5)
+
+
+def test_people_are_told_why_members_do_not_run() -> None:
+    job = spec(workers(2))
+    refused = member(0, "starting", message="command /none: No such file or directory")
+
+    beside = plan(job, refused, member(1))
+    assert (beside.status.state, beside.blocked) == ("running", None)
+    assert beside.status.message == "worker/0: command /none: No such file or directory"
+
+    alone = plan(job, refused, member(1, "starting", message="no"))
+    assert alone.blocked is not None
+    assert alone.blocked.text == "worker/0: command /none: No such file or directory, and 1 more member"
+
+    begun = plan(job, refused, member(1, "starting"))
+    assert begun.blocked is None
+
+    absent = plan(job, member(0, "unknown", message="its node's agent is absent"), member(1))
+    assert absent.status.message == "worker/0: its node's agent is absent"
+
+
+def test_people_are_told_which_slots_are_tried_again() -> None:
+    run = Run(started=NOW, slots={"worker": {"10": SlotRun(1, NOW), "2": SlotRun(3, NOW)}})
+
+    found = plan(spec(workers(11)), *[member(index) for index in range(11) if index not in (2, 10)], run=run)
+
+    assert found.status.state == "restarting"
+    assert found.status.message == "worker/2 and 1 more slot tried again, attempt 3"
