@@ -16,6 +16,7 @@ from store.jobs import JobStatus, Run
 from store.words import count_of
 
 STOP = "job.stop"
+REPORT_LAG = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,19 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
         row = await overview.row(call.client, call.keys, JOB.records(call.client, call.keys), change.name)
         return Sight(row, await run_of(call, row.record.id))
 
-    def settled(now: Sight, _over: bool) -> bool:
+    seen: list[float] = []
+
+    def settled(now: Sight, over: bool) -> bool:
         status = now.row.status
         stopped = now.row.record.suspend and status is not None and now.row.reported and not status.placed
         if change.action == STOP:
             return stopped and status.state == "suspended"
-        return bool(now.run.outcome) and now.row.state in (now.run.outcome, "frozen", "deleting")
+        if not now.run.outcome:
+            return False
+        # The status gets a moment to agree, so that the next command shows the same.
+        seen.append(call.clock.mono())
+        agrees = status is not None and status.state == now.run.outcome
+        return agrees or over or seen[-1] - seen[0] >= REPORT_LAG
 
     async def late(now: Sight) -> WaitTimeout:
         verb = "stopped" if change.action == STOP else "over"
