@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
+from tests.fleet import cluster_on, eventually
 from tests.kubernetes.farmjobs import SUCCEEDED, Jobs
+from tests.ports import free_ports
 from tests.processes import Program
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
@@ -44,3 +47,33 @@ def test_an_unusable_kubeconfig_is_one_line_and_a_bad_configuration(tmp_path, co
         assert told["reason"] == (
             f"{config}: current-context: found 'prod', expected one of the contexts, and there is none"
         )
+
+
+async def test_a_farm_works_on_while_no_api_server_answers(consul_dev, tmp_path) -> None:
+    """What lies in Consul is kept, whatever the cluster does."""
+    config = tmp_path / "kubeconfig"
+    (free,) = free_ports(1)
+    content = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{free}"}}],
+    }
+    config.write_text(json.dumps(content))
+    async with cluster_on(consul_dev) as cluster:
+        variables = {
+            "KUBECONFIG": str(config),
+            "CONSUL_HTTP_ADDR": consul_dev,
+            "FARMD_STORE__PREFIX": cluster.keys.prefix,
+            "FARMD_FARM__NAME": "process",
+            "FARMD_WEB__FARM_PORT": "0",
+        }
+        with Program("run", folder=tmp_path, **variables) as farm:
+            await asyncio.to_thread(farm.wait_for, "process.ready")
+            chores = cluster.keys.tree("locks") + "housekeeping/"
+
+            async def claimed() -> bool:
+                return len((await cluster.client.keys(chores)).items) == 2
+
+            await eventually(claimed, what="the farm does the work that lies in Consul")
+            assert await asyncio.to_thread(farm.ends, 15) == 0
+            assert any(line["event"] == "informer.failed" for line in farm.log)
