@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any
 
-import structlog
-
-from farmd.jobs.objects import Budget, Owned, Pod, Service
+from farmd.jobs.objects import Budget, Pod, Service
 from farmd.jobs.ports import ApiFailed
 from farmd.kubernetes.client import STRATEGIC_PATCH, Objects
 from farmd.kubernetes.errors import KubernetesError, UnknownOutcome
-from store.ports import Clock
-
-log = structlog.get_logger()
-
-QUIET_SECONDS = 600.0
 
 
 @asynccontextmanager
@@ -95,26 +88,6 @@ class Budgets:
             if (found := await self._objects.get(namespace, name)) is not None:
                 meta = found.metadata
                 await self._objects.delete(namespace, name, uid=meta.uid, version=meta.resource_version)
-
-
-class LoggedEvents:
-    """``farmd.jobs.ports.EventRecorder`` onto the log: one reason of an object once in ten minutes."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._told: dict[tuple[str, str], float] = {}
-
-    def event(self, of: Owned, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Record one event on an object."""
-        meta, now = of.metadata, self._clock.mono()
-        if now < self._told.get((meta.uid, reason), 0.0):
-            return
-        if len(self._told) % 1024 == 0:  # now and then: an outage tells thousands
-            self._told = {key: until for key, until in self._told.items() if until > now}
-        self._told[meta.uid, reason] = now + QUIET_SECONDS
-        log.info(
-            "job.event", namespace=meta.namespace, name=meta.name, type=kind, reason=reason, text=message
-        )
 
 
 def _job(body: Mapping[str, Any]) -> str:

@@ -18,7 +18,8 @@ from farmd.jobs.names import job_key
 from farmd.jobs.objects import Budget, ObjectMeta, Owned, Pod, Service
 from farmd.jobs.podgroups import Flavour
 from farmd.kubernetes.client import Objects
-from farmd.kubernetes.controls import Budgets, LoggedEvents, Pods, Services, told
+from farmd.kubernetes.controls import Budgets, Pods, Services, told
+from farmd.kubernetes.events import Events
 from farmd.kubernetes.gangs import Groups
 from farmd.kubernetes.informer import Informer, Source
 from farmd.kubernetes.resources import BUDGETS, PODS, SERVICES, Resource
@@ -92,6 +93,7 @@ class Unit:
         self.pod_objects = Objects(transport, PODS, Pod, "pods", validity, self.pods)
         self.service_objects = Objects(transport, SERVICES, Service, "services", validity, self.services)
         budgets = Objects(transport, BUDGETS, Budget, "other", validity)
+        self.events = Events(transport, self.resource, clock)
         self.engine = JobController(
             JobKind(data, self.jobs.get, self._fetch),
             JobControllerConfiguration(enable_gang_scheduling=gang is not None),
@@ -100,7 +102,7 @@ class Unit:
                 services=Services(self.service_objects),
                 pod_lister=self.pods,
                 service_lister=self.services,
-                recorder=LoggedEvents(clock),
+                recorder=self.events,
                 budgets=Budgets(budgets),
             ),
             clock,
@@ -147,7 +149,8 @@ class Unit:
         return next((informer.doubt for informer in self.informers if informer.doubt), "")
 
     def background(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """The informers."""
+        """The informers, and what sends events."""
+        yield self.events.run()
         jobs, *members = self.informers
         yield self._after(members, jobs)
         for informer in members:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farmd.kubernetes.resources import PODS, SERVICES
+from farmd.kubernetes.resources import EVENTS, PODS, SERVICES
 from tests.kubernetes.farmjobs import JOBS, RUNNING, SUCCEEDED, Jobs, failed
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
@@ -59,6 +59,14 @@ async def test_a_template_that_the_server_refuses_fails_the_job_with_its_words(j
     (condition,) = (one for one in jobs.job("refused")["status"]["conditions"] if one["type"] == "Failed")
     assert condition["reason"] == "JobFailedValidation"
     assert "spec.containers[0].name" in condition["message"]
+
+    def told() -> bool:
+        events = jobs.server.ask("GET", EVENTS.path(jobs.namespace))["items"]
+        return [one["reason"] for one in events if one["involvedObject"]["name"] == "refused"] == [
+            "FailedCreatePod"
+        ]
+
+    await jobs.until("an event on the job", told)
     assert not jobs.pods()
 
 
