@@ -22,6 +22,8 @@ from farmd.kubernetes.errors import (
     KubernetesError,
     NotFound,
     Status,
+    TooManyRequests,
+    Unauthorized,
     UnexpectedAnswer,
     error_of,
 )
@@ -40,8 +42,6 @@ DEADLINE_AFTER_SECONDS = 10.0
 DOUBT_SECONDS = 30.0
 MOST_PAUSE_SECONDS = 30.0
 SHORT_WATCH_SECONDS = 1.0
-# No etcd is restored in less. After a longer absence the versions may be those of another history.
-RESTORE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,6 @@ class Informer(Generic[ObjectT]):
         self._path = source.resource.path(source.namespace)
         self._stale = True
         self._failures = 0
-        self._failing_since = 0.0
         self._ready = asyncio.Event()
 
     @property
@@ -143,15 +142,19 @@ class Informer(Generic[ObjectT]):
         await self._clock.sleep(DOUBT_SECONDS * self._rng.uniform(0.9, 1.1))
 
     async def _pause(self, error: KubernetesError | CredentialInvalid) -> None:
-        # A status in place of a watch's events may mean that the server does not know our version.
-        self._stale = self._stale or bool(getattr(error, "status", 0))
+        """Wait before the next try, longer each time.
+
+        A server that cannot be reached again at once may come back with an older etcd, whose versions belong
+        to another history; so may one that answers a watch with an error. A busy one, and one that refuses a
+        credential, do not.
+        """
+        if not isinstance(error, TooManyRequests | Unauthorized | CredentialInvalid):
+            self._stale = self._stale or bool(error.status) or self._failures > 0
         if self._failures == 0:
-            self._failing_since = self._clock.mono()
             log.warning("informer.failed", resource=str(self._source.resource), error=error.message)
         most = min(MOST_PAUSE_SECONDS, 0.5 * 2.0 ** min(self._failures, 10))
         self._failures += 1
         await self._clock.sleep(self._rng.uniform(most / 2, most))
-        self._stale = self._stale or self._clock.mono() - self._failing_since > RESTORE_SECONDS
 
     def _hear(self) -> None:
         """The server answered with what was asked for."""
