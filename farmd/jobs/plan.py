@@ -21,6 +21,10 @@ from farmd.jobs.verdict import remaining, verdict
 from farmd.runtime.wake import earliest
 from farmd.work.model import Ask, Blocked, frozen
 
+# A run names each slot that is tried again, and each gap among those that are done. While so many slots are
+# tried again, an array begins no others: its run stays below 64 KB, as every routine write should.
+PACED_SLOTS = 1_250
+
 
 def decide(shot: Snapshot) -> Plan | Ask[Wanted]:
     """The plan for a job, or the fact that it lacks."""
@@ -137,10 +141,11 @@ def _missing(shot: Snapshot, progress: Progress, board: Board) -> tuple[list[Slo
     """The slots that may get a member now, and seconds until the next one may after a failure."""
     missing: list[Slot] = []
     waits: list[float] = []
+    paced = progress.tried >= PACED_SLOTS
     for kind in shot.job.types:
         closed = progress.closed.get(kind.name, set())
         free = _free(shot, board, kind)
-        for index in range(kind.replicas):
+        for index in progress.tried_again(kind.name) if paced and kind.parallelism else range(kind.replicas):
             if free <= 0:
                 break
             if index in closed:

@@ -17,6 +17,9 @@ from store.jobs import Run, SlotRun, indexes, ranges
 
 FIRST_RETRY_SECONDS = 10.0
 LONGEST_RETRY_SECONDS = 360.0
+# A transaction holds a run of 384 KB; the rest of these is for the pods that change along with it.
+_MAX_BYTES = 320 * 1024
+_SLOT_BYTES = 40
 
 
 class Progress:
@@ -43,6 +46,22 @@ class Progress:
     def started(self) -> float:
         """When the job began, or went on; 0: it has not."""
         return self._run.started
+
+    @property
+    def tried(self) -> int:
+        """How many slots are tried again."""
+        return sum(map(len, self._run.slots.values()))
+
+    def tried_again(self, name: str) -> list[int]:
+        """The indexes of a type that are tried again."""
+        return sorted(map(int, self._run.slots.get(name, {})))
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the run is too large to be written much longer, because too many slots are tried again."""
+        run = self.run
+        gaps = sum(len(text) for text in (*run.done.values(), *run.given_up.values()))
+        return gaps + _SLOT_BYTES * self.tried > _MAX_BYTES
 
     def ended(self, field: Literal["done", "given_up"], name: str) -> set[int]:
         """The indexes of a type that ended well, or were given up."""
@@ -99,7 +118,7 @@ class Progress:
         restarts: int,
     ) -> None:
         """The job is over, for ever, after so many ``restarts`` that count."""
-        self._set(outcome=outcome, finished=now, reason=reason, message=message, restarts=restarts)
+        self._set(outcome=outcome, finished=now, reason=reason, message=message, restarts=restarts, slots={})
 
     def due(self, slot: Slot) -> float:
         """When the slot may get a member (seconds since the epoch): each retry waits twice as long."""

@@ -42,6 +42,9 @@ def verdict(shot: Snapshot, progress: Progress, board: Board) -> Verdict | None:
     if over_limit(job, counted):
         told = f"{count_of(counted, 'restart')}, limit {job.backoff_limit}"
         return Verdict("failed", "BackoffLimitExceeded", told)
+    if progress.too_large:
+        told = f"{count_of(progress.tried, 'slot')} of it would be tried again at a time"
+        return Verdict("failed", "TooManyRetries", told)
     return None
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+
+import msgspec
 import pytest
 
 from farmd.jobs.model import Member, Plan, ReplicaType, Room, Slot, Wanted
-from farmd.jobs.plan import decide
+from farmd.jobs.plan import PACED_SLOTS, decide
 from farmd.work.model import Ask
-from store.jobs import Rule, Run, SlotRun, Success
+from store import codec
+from store.jobs import Rule, Run, SlotRun, Success, ranges
+from store.operations import MAX_BODY_BYTES
 from tests.unit.jobs.worlds import KUBERNETES, NOW, World, failed, member, plan, shot, spec, workers
 
 
@@ -585,3 +590,37 @@ def test_people_are_told_which_slots_are_tried_again() -> None:
 
     assert found.status.state == "restarting"
     assert found.status.message == "worker/2 and 1 more slot tried again, attempt 3"
+
+
+def test_an_array_begins_no_slots_while_very_many_are_tried_again() -> None:
+    job = spec(workers(100_000, parallelism=50, restart="exit-code"), backoff_limit=100_000)
+    tried = {str(index): SlotRun(1, NOW) for index in range(1, 2 * PACED_SLOTS, 2)}
+    done = ranges(range(0, 2 * PACED_SLOTS, 2))
+    run = Run(started=NOW, slots={"worker": tried}, done={"worker": done})
+    assert len(codec.encode(run)) < 64 * 1024
+
+    waiting = plan(job, run=run)
+    assert (waiting.create, waiting.status.state) == ((), "restarting")
+    assert waiting.status.message == f"worker/1 and {PACED_SLOTS - 1} more slots tried again, attempt 1"
+
+    later = plan(job, run=run, now=NOW + 3600)
+    assert indexes(later.create) == list(range(1, 101, 2))
+
+    one_less = msgspec.structs.replace(run, slots={"worker": dict(list(tried.items())[1:])})
+    assert indexes(plan(job, run=one_less).create)[:2] == [1, 2 * PACED_SLOTS]
+
+
+def test_a_job_fails_before_its_run_is_too_large_for_a_transaction() -> None:
+    types = [ReplicaType(name=f"worker-{number}", replicas=5000) for number in range(16)]
+    slots = {kind.name: {str(index): SlotRun(9, NOW + 0.123) for index in range(5000)} for kind in types}
+    run = Run(started=NOW, slots=slots)
+
+    found = plan(spec(*types, backoff_limit=100_000), run=run)
+    assert found.run is not None
+    assert (found.run.outcome, found.run.reason) == ("failed", "TooManyRetries")
+    assert len(codec.encode(found.run)) < 1024
+
+    few = {name: dict(list(tried.items())[:500]) for name, tried in slots.items()}
+    fine = Run(started=NOW, slots=few)
+    assert len(base64.b64encode(codec.encode(fine))) < MAX_BODY_BYTES
+    assert not plan(spec(*types, backoff_limit=100_000), run=fine).status.reason
