@@ -22,8 +22,6 @@ from store.times import Time
 
 KIND = "jobs"
 JOB_ID_LABEL = "job_id"
-# What a farm must know to carry out a job, and an agent to run a member of it (R11).
-FEATURE = "jobs.1"
 
 MAX_NAME, MAX_TYPE_NAME, MAX_TYPES, MAX_RULES = 40, 16, 16, 8
 MAX_REPLICAS, MAX_ARRAY, MAX_PEERS = 5_000, 100_000, 5_000

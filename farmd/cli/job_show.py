@@ -40,7 +40,7 @@ async def get(invocation: Invocation, name: str, as_file: bool) -> None:
     client, keys, output = invocation.client, invocation.keys, invocation.settings.output
 
     async def read() -> Table:
-        return noun_tables.table(JOB, [await _row(invocation, name)])
+        return noun_tables.table(JOB, [await _row(invocation, name)], invocation.call.clock.now())
 
     if not as_file and (output not in {"json", "yaml"} or invocation.settings.watch):
         await show(invocation, read)

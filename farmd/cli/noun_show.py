@@ -33,7 +33,7 @@ def listing(noun: Noun[Any, Any]) -> click.Command:
         async def read() -> Table:
             found = await overview.rows(client, keys, noun.records(client, keys))
             chosen = [row for row in found.rows if wanted.matches(getattr(row.record, "labels", {}))]
-            return noun_tables.table(noun, chosen, found.broken)
+            return noun_tables.table(noun, chosen, invocation.call.clock.now(), found.broken)
 
         await show(invocation, read)
 
@@ -49,7 +49,9 @@ def getting(noun: Noun[Any, Any]) -> click.Command:
         client, keys, output = invocation.client, invocation.keys, invocation.settings.output
 
         async def read() -> Table:
-            return noun_tables.table(noun, [await noun.row(invocation.call, name)])
+            return noun_tables.table(
+                noun, [await noun.row(invocation.call, name)], invocation.call.clock.now()
+            )
 
         if as_spec:
             record = (await noun.row(invocation.call, name)).record

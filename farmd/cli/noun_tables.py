@@ -60,7 +60,7 @@ def _column(title: str, shown: Callable[[Any, Any], str]) -> Column:
 _PROGRESS = Column("PROGRESS", lambda row: "-" if row.status is None else row.status.progress)
 
 
-def table(noun: Noun[Any, Any], rows: Sequence[Row[Any]], broken: Sequence[str] = ()) -> Table:
+def table(noun: Noun[Any, Any], rows: Sequence[Row[Any]], now: float, broken: Sequence[str] = ()) -> Table:
     """One line for each record; owners of pods with their counts."""
     columns = [
         Column("NAME", lambda row: row.record.name),
@@ -69,6 +69,7 @@ def table(noun: Noun[Any, Any], rows: Sequence[Row[Any]], broken: Sequence[str] 
         Column("STATE", lambda row: row.state),
         *(_column(*each) for each in noun.columns),
         *([_PROGRESS] if noun.words.ended and not noun.columns else []),
+        *([Column("AGE", lambda row: ago(now, row.record.created))] if noun.aged else []),
         Column("OWNER", lambda row: row.owner or "-", wide=True),
     ]
     if noun.pods is not None:

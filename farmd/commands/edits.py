@@ -56,6 +56,7 @@ class Edits(Generic[S, T]):
         other_ways: commands beside ``update`` that change one, as the end of a hint.
         instead: what a person does who wants another one of the name, where there is no ``update``.
         columns: what a table tells of a record and its status in columns of its own, after the state.
+        aged: whether a table tells how old a record is.
     """
 
     kind: str
@@ -69,6 +70,7 @@ class Edits(Generic[S, T]):
     other_ways: str = ""
     instead: str = ""
     columns: Sequence[tuple[str, Callable[[T, Any], str]]] = ()
+    aged: bool = False
 
     @property
     def words(self) -> KindOfWork:

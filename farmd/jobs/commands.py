@@ -52,6 +52,7 @@ JOB: Noun[JobSpec, Job] = Noun(
         ("ACTIVE", lambda _, status: _number("placed", status)),
         ("RESTARTS", lambda _, status: _number("restarts", status)),
     ),
+    aged=True,
 )
 
 

@@ -7,10 +7,12 @@ import msgspec
 from farmd.cli import node_show, noun_tables, tables
 from farmd.cli.pod_table import pod_table
 from farmd.daemonset.commands import DAEMON_SET
+from farmd.jobs.commands import JOB
 from farmd.overview import NodeRow, PodRow, Row
 from farmd.replication.commands import RC
 from farmd.rollout.noun import ROLLOUT
 from store.daemonsets import DaemonSet
+from store.jobs import Job, JobStatus
 from store.nodes import Agent, Taint
 from store.rcs import ReplicationController
 from store.rollouts import RolloutStatus, SideStatus
@@ -47,7 +49,7 @@ UNOWNED = Row(record=UPDATING.record, index=7, unowned="no farm is alive")
 
 
 def test_a_list_of_owners_shows_what_serves_while_pods_are_replaced() -> None:
-    shown = tables.lines(noun_tables.table(RC, [UPDATING, OF_AN_OLDER_FARM]), width=80)
+    shown = tables.lines(noun_tables.table(RC, [UPDATING, OF_AN_OLDER_FARM], NOW), width=80)
     assert shown == [
         "NAME   DESIRED  PLACED  HEALTHY  OUTDATED  SERVING  STATE        REASON",
         "hello  4        4       1        3         3        progressing",
@@ -58,7 +60,7 @@ def test_a_list_of_owners_shows_what_serves_while_pods_are_replaced() -> None:
 def test_a_list_tells_what_manages_an_owner_and_how_far_it_is() -> None:
     managed = msgspec.structs.replace(OF_AN_OLDER_FARM, managed="rollout/old: moving, stage 1 of 2")
     behind = msgspec.structs.replace(managed, index=8, status=UPDATING.status)
-    shown = tables.lines(noun_tables.table(RC, [managed, behind]), width=100)
+    shown = tables.lines(noun_tables.table(RC, [managed, behind], NOW), width=100)
     assert shown == [
         "NAME  DESIRED  PLACED  HEALTHY  OUTDATED  SERVING  STATE      REASON",
         "old   2        2       2        0         2        converged  rollout/old: moving, stage 1 of 2",
@@ -77,15 +79,35 @@ def test_a_list_of_what_ends_by_itself_tells_how_far_it_is() -> None:
         old=SideStatus(7, 7, 7),
     )
     rows = [Row(record=rollout(10, 9), index=7, owner="farm-1", status=each) for each in (moving, None)]
-    assert tables.lines(noun_tables.table(ROLLOUT, rows), width=80) == [
+    assert tables.lines(noun_tables.table(ROLLOUT, rows, NOW), width=80) == [
         "NAME  STATE        PROGRESS                                REASON",
         "web   progressing  moving, stage 2 of 3, old 7/7, new 0/0  floor 9",
         "web   pending      -",
     ]
 
 
+def test_a_list_of_jobs_tells_how_old_they_are_and_fits_80_columns() -> None:
+    reason = "61 of 64 fit; worker/61 found no place: of 16 nodes 12 short of gpu; nearest n7: 2 free of 4"
+    statuses = (
+        JobStatus(state="running", record=7, desired=10_000, done=4120, placed=200, restarts=17),
+        JobStatus(state="waiting", record=7, desired=64, reason=reason),
+    )
+    rows = [
+        Row(record=Job(id="0a", name=name, created=NOW - age), index=7, owner="farm-1", status=status)
+        for name, age, status in zip(("resize", "llama"), (550, 130), statuses, strict=True)
+    ]
+    assert tables.lines(noun_tables.table(JOB, rows, NOW), width=80) == [
+        "NAME    STATE    DONE        ACTIVE  RESTARTS  AGE  REASON",
+        "resize  running  4120/10000  200     17        9m",
+        "llama   waiting  0/64        0       0         2m   61 of 64 fit; worker/61",
+        "                                                    found no place: of 16 nodes",
+        "                                                    12 short of gpu; nearest n7:",
+        "                                                    2 free of 4",
+    ]
+
+
 def test_a_list_of_owners_fits_80_columns() -> None:
-    shown = tables.lines(noun_tables.table(RC, [BLOCKED, UNOWNED]), width=80)
+    shown = tables.lines(noun_tables.table(RC, [BLOCKED, UNOWNED], NOW), width=80)
     assert shown == [
         "NAME              DESIRED  PLACED  HEALTHY  OUTDATED  SERVING  STATE    REASON",
         "shop-frontend-eu  3        0       0        0         0        blocked",
@@ -99,7 +121,7 @@ def test_a_wide_list_of_owners_tells_ids_farms_and_what_they_ask_for() -> None:
     daemonset = DaemonSet(id="0a", name="logs", manifest=SHA, pod_id="logs", node_selector="r=a")
     status = Status(state="converged", desired=9, placed=9, healthy=9, serving=9, record=7)
     row = Row(record=daemonset, index=7, owner="farm-1", status=status)
-    shown = tables.lines(noun_tables.table(DAEMON_SET, [row]), wide=True)
+    shown = tables.lines(noun_tables.table(DAEMON_SET, [row], NOW), wide=True)
     assert shown == [
         "NAME  ID  DESIRED  PLACED  HEALTHY  OUTDATED  SERVING  STATE      OWNER   MANIFEST      SELECTOR  "
         "REASON",
