@@ -63,6 +63,8 @@ class Agents:
         while True:
             page = await client.list(keys.tree("intent"), index=index, wait=30.0)
             index = page.index
+            if page.unchanged:  # it has no items then: that says nothing of the intents
+                continue
             found = {keys.intent_parts(raw.key): raw for raw in page.items if not is_sentinel(raw.key)}
             news = {place: raw for place, raw in found.items() if known.get(place) != raw.modify_index}
             gone = known.keys() - found.keys()
