@@ -182,9 +182,10 @@ def going_on(invocation: Invocation, mutations: Sequence[Mutation]) -> Iterator[
         yield
     except asyncio.CancelledError:
         for change in (mutation.change for mutation in mutations):
-            look = "status" if KINDS[change.kind].ended else "describe"
-            noun = KINDS[change.kind].noun
-            invocation.say(f"{title(change)}: goes on without this wait; farmctl {noun} {look} {change.name}")
+            kind = KINDS[change.kind]
+            look = "status" if kind.ended and not kind.owns_pods else "describe"
+            told = f"farmctl {kind.noun} {look} {change.name}"
+            invocation.say(f"{title(change)}: goes on without this wait; {told}")
         raise
 
 

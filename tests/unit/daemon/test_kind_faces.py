@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry
 from farmd import kinds
 from farmd.cli import names
 from farmd.cli.main import farmctl
-from farmd.commands.mutation import Call
+from farmd.cli.noun_edit import going_on
+from farmd.commands.mutation import Call, Change, Mutation
 from farmd.config.sections import FarmSection
 from farmd.doctor import presence, work
 from farmd.doctor.survey import survey
@@ -186,3 +187,16 @@ def test_no_shared_file_names_a_kind(family: str) -> None:
         if re.search(NAMED_BY.get(family, f'"{family}"'), path.read_text())
     }
     assert {path for path in naming if not path.startswith(own)} <= OF_P2
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ASKED if kind.asked], **BY_FAMILY)
+def test_what_goes_on_without_a_wait_is_looked_at_with_a_command_that_there_is(kind: KindOfWork) -> None:
+    said: list[str] = []
+    made = Mutation(Change(kind.family, ITEM, "web", "run"))
+    with pytest.raises(asyncio.CancelledError), going_on(SimpleNamespace(say=said.append), [made]):  # type: ignore[arg-type]
+        raise asyncio.CancelledError
+
+    noun, command, name = said[0].rpartition("farmctl")[2].split()
+    group = farmctl.get_command(click.Context(farmctl), noun)
+    assert isinstance(group, click.Group)
+    assert (group.get_command(click.Context(group), command) is not None, name) == (True, "web")
