@@ -94,6 +94,15 @@ class Reading:
         states = ((member, self.state(member)[1]) for member in self.standing)
         return [member for member, state in states if state.pod.record.done and state.draining]
 
+    def given_up(self, members: Iterable[Member]) -> list[Place]:
+        """The places of those members that may run still, on lost nodes that nobody drains by force."""
+        states = [self.state(member) for member in members if member.id in self.pods]
+        return [
+            place
+            for place, state in states
+            if state.lost is not None and not state.pod.record.done and state.draining != "forced"
+        ]
+
     def state(self, member: Member) -> tuple[Place, PodState]:
         """The place and the state of a member."""
         return self.pods[member.id]

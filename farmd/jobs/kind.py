@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from farmd.jobs.commands import JOB
 from farmd.jobs.consul import RunCopy
 from farmd.observe.metrics import JOB_STATES
+from farmd.pods.spending import Spending
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.named import NamedKind
@@ -35,6 +36,7 @@ class Jobs(NamedKind):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.phases = Phases(context.recorder, "farmd_jobs", "state", JOB_STATES)
+        self.spending = Spending(context.fleet, self.name, context.budget(), self.guard)
         self._runs: dict[str, RunCopy] = {}
 
     async def barrier(self, items: Sequence[str]) -> None:
@@ -67,4 +69,4 @@ class Jobs(NamedKind):
         from farmd.jobs.worker import JobWorker  # a farm without jobs starts without it
 
         run = self._runs.pop(claim.item, RunCopy())
-        return JobWorker(self, claim, session, wake, run, self.phases)
+        return JobWorker(self, claim, session, wake, run, phases=self.phases, spending=self.spending)

@@ -19,6 +19,7 @@ from farmd.jobs.consul import Backend, Reading, RunCopy
 from farmd.jobs.model import Plan, Wanted
 from farmd.jobs.release import release
 from farmd.pods.placement import Subject
+from farmd.pods.spending import Spending
 from farmd.runtime.wake import Wake, earliest
 from farmd.services.endpoints import host
 from farmd.work.model import Ask, Outcome
@@ -42,19 +43,29 @@ LONGEST_PAUSE = 60.0
 ALONG_BYTES = 16 * 1024
 LEFT = "something of it is left"
 OVER = "it is over, and its ttl has passed"
+BUDGET_SPENT = "pods: jobs would replace more members in a minute than the removal budget allows"
 
 
 class JobWorker(NamedWorker[Reading, Plan]):
     """Runs one job while its claim lasts."""
 
-    __slots__ = ("_backend", "_gave_back", "_not_before", "_phases")
+    __slots__ = ("_backend", "_gave_back", "_not_before", "_phases", "_spending")
 
     def __init__(
-        self, kind: NamedKind, claim: Claim, session: Session, wake: Wake, run: RunCopy, phases: Phases
+        self,
+        kind: NamedKind,
+        claim: Claim,
+        session: Session,
+        wake: Wake,
+        run: RunCopy,
+        *,
+        phases: Phases,
+        spending: Spending,
     ) -> None:
         super().__init__(kind, claim, session, wake)
         self._backend = Backend(kind.context, claim.item, run)
         self._phases = phases
+        self._spending = spending
         self._gave_back = 0
         self._not_before = 0.0
 
@@ -66,6 +77,7 @@ class JobWorker(NamedWorker[Reading, Plan]):
     def detach(self) -> None:
         """Undo ``attach``."""
         self.context.fleet.detach(self.claim.item)
+        self._spending.forget(self.claim.item)
         self._phases.see(self.claim.item, "")
 
     async def reread(self) -> None:
@@ -85,6 +97,7 @@ class JobWorker(NamedWorker[Reading, Plan]):
             check(stored.record, f"job {stored.record.name!r}")
         except InputInvalid as error:
             return Outcome("blocked", await self.block(error.message), error.code)
+        self._spending.settle(self.claim.item)
         guard = self.kind.guard
         return await self._backend.read(stored, guard.frozen() or "", commanded=guard.commanded(stored.index))
 
@@ -142,6 +155,10 @@ class JobWorker(NamedWorker[Reading, Plan]):
         if plan.delete_job:
             return await self.end(DELETED if snapshot.stored.record.deleting else OVER)
         context, record = self.context, snapshot.stored
+        asked = record.record.deleting or record.record.suspend
+        lost = [] if asked else snapshot.given_up(plan.remove)
+        if not self._spending.allows(self.claim.item, lost, BUDGET_SPENT):
+            return Outcome("frozen", context.rng.uniform(1.0, 2.0), "the removal budget is spent")
         view = snapshot.view if snapshot.view is not None else context.fleet.view()
         told = release(snapshot, plan, self._host)
         if told is not None and len(told.document) > MAX_BYTES:

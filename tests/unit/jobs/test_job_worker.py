@@ -11,7 +11,9 @@ from farmd.jobs import commands
 from farmd.jobs.commands import JOB
 from store.errors import Conflict
 from store.jobs import Job, Type
+from store.pods import Pod
 from store.reality import Exit
+from store.work import Work
 from tests.job_fleet import JobFleet, document, job_fleet
 from tests.node_farms import KEYS
 
@@ -154,6 +156,42 @@ async def test_r21_a_member_on_a_lost_node_is_tried_elsewhere_and_counts_as_no_r
         jobs.rule = lambda instance: 0 if jobs.where(instance) != gone else None
         run = await jobs.over(job)
         assert (run.outcome, run.restarts) == ("succeeded", 0)
+
+
+async def test_r19_members_on_lost_nodes_are_removed_within_the_budget_and_then_people_are_asked() -> None:
+    nodes = [f"n{number}" for number in range(8)]
+    async with job_fleet(*nodes, farms=0) as jobs:
+        await jobs.fleet.start("f0", kinds=("jobs",))
+        job = await jobs.run(worker={"replicas": 48})
+        await running(jobs, 48)
+        lost = set(nodes[:6])
+        jobs.deaf = lost
+        for node in lost:
+            await jobs.fleet.put(KEYS.work("nodes", node), Work(absent_since=1.0, lost_since=2.0))
+        await jobs.clock.advance(50)
+        assert 36 - 20 <= await left(jobs, job, lost) < 36
+        status = await jobs.status(job)
+        assert status is not None
+        assert (status.state, "removal budget" in status.reason) == ("frozen", True)
+        assert await jobs.fleet.client.read(KEYS.failsafe("jobs")) is not None
+
+
+async def test_r19_one_lost_node_heals_whole() -> None:
+    async with job_fleet("n1", "n2", farms=0) as jobs:
+        await jobs.fleet.start("f0", kinds=("jobs",))
+        job = await jobs.run(worker={"replicas": 80})
+        await running(jobs, 80)
+        jobs.deaf = {"n1"}
+        await jobs.fleet.put(KEYS.work("nodes", "n1"), Work(absent_since=1.0, lost_since=2.0))
+        await jobs.clock.advance(30)
+        assert await left(jobs, job, {"n1"}) == 0
+        assert await jobs.fleet.client.read(KEYS.failsafe("jobs")) is None
+
+
+async def left(jobs: JobFleet, job: Job, nodes: set[str]) -> int:
+    """How many members of the first attempt are recorded on these nodes."""
+    places = [KEYS.pod_parts(key)[1:] for key in await jobs.records(KEYS.pods(job.id), Pod)]
+    return sum(node in nodes and instance.endswith("~0") for node, instance in places)
 
 
 async def test_a_slot_that_ended_well_is_not_run_again_when_somebody_deletes_its_pod() -> None:
