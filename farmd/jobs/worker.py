@@ -125,18 +125,31 @@ class JobWorker(NamedWorker[Reading, Plan]):
 
     async def alert(self, snapshot: Reading, plan: Plan) -> float | None:
         """A low alert once it is blocked for ten minutes."""
-        incidents, key = self.status.incidents, f"job_blocked_{self.claim.item}"
         if plan.blocked is None or plan.blocked.wanted:
-            await incidents.end(key)
+            await self.status.incidents.end(self._incident)
             return None
+        return await self._tell(snapshot.stored.record.name, plan.blocked.text)
+
+    async def block(self, reason: str) -> float | None:
+        """Report why it cannot be worked on, with the same alert; returns when to look again."""
+        stored = self.kind.tree.get(self.key)
+        due = await self._tell(self.claim.item if stored is None else stored.record.name, reason)
+        return earliest(due, await super().block(reason))
+
+    @property
+    def _incident(self) -> str:
+        return f"job_blocked_{self.claim.item}"
+
+    async def _tell(self, name: str, why: str) -> float | None:
+        """Fire the alert once the status says ``blocked`` for ten minutes; the seconds until then."""
         known, now = self.status.known, self.context.clock.now()
         since = known.since if known is not None and known.state in ("blocked", "frozen") else now
         if (left := since + BLOCKED_SECONDS - now) > 0:
             return left
-        name = snapshot.stored.record.name
         details = {"job_id": self.claim.item, "farm": self.context.farm}
-        summary = f"job {name!r} is blocked: {plan.blocked.text}"
-        await incidents.tell(Alert(summary=summary[:500], incident_key=key, urgency="low", details=details))
+        summary = f"job {name!r} is blocked: {why}"[:500]
+        alert = Alert(summary=summary, incident_key=self._incident, urgency="low", details=details)
+        await self.status.incidents.tell(alert)
         return None
 
     def describe(self, snapshot: Reading, plan: Plan) -> JobStatus:

@@ -238,6 +238,39 @@ async def test_people_are_told_of_a_job_that_is_blocked_for_ten_minutes_and_of_i
         assert f"job_blocked_{job.id}" not in inbox.firing
 
 
+@pytest.mark.parametrize("wrong", [b"{", b'{"id": "0a", "name": "bert"}'], ids=["illegible", "without types"])
+async def test_people_are_told_of_a_bad_record_after_ten_minutes_and_of_its_end(wrong: bytes) -> None:
+    async with job_fleet("n1") as jobs:
+        inbox = jobs.fleet.farms["f0"].alerts
+        job = await jobs.run()
+        await running(jobs, 2)
+        entry = await jobs.fleet.client.read(KEYS.record("jobs", job.id))
+        assert entry is not None
+        await jobs.fleet.client.put(entry.key, wrong.replace(b"0a", job.id.encode()))
+        await jobs.clock.advance(590)
+        assert f"job_blocked_{job.id}" not in inbox.firing
+        await jobs.clock.advance(30)
+        assert f"job_blocked_{job.id}" in inbox.firing
+        status = await jobs.status(job)
+        assert status is not None
+        assert status.alerts == (f"job_blocked_{job.id}",)
+        await jobs.fleet.client.put(entry.key, entry.value)
+        await jobs.clock.advance(10)
+        assert f"job_blocked_{job.id}" not in inbox.firing
+        assert len(jobs.ran) == 2
+
+
+async def test_the_alert_of_a_bad_record_is_over_when_somebody_deletes_the_record() -> None:
+    async with job_fleet("n1") as jobs:
+        inbox = jobs.fleet.farms["f0"].alerts
+        await jobs.fleet.client.put(KEYS.record("jobs", "0a"), b"{")
+        await jobs.clock.advance(620)
+        assert "job_blocked_0a" in inbox.firing
+        await jobs.fleet.client.delete(KEYS.record("jobs", "0a"))
+        await jobs.clock.advance(10)
+        assert "job_blocked_0a" not in inbox.firing
+
+
 async def test_a_record_beyond_the_limits_is_blocked_and_nothing_of_it_is_touched() -> None:
     async with job_fleet("n1") as jobs:
         job = Job(id="0a", name="b" * 41, types=[Type(name="w", manifest="a" * 64)])
