@@ -12,6 +12,7 @@ import pytest
 from farmd.agent.model import ContainerConfig, SystemdConfig
 from tests.agents import Agents, agents_on
 from tests.engine import EngineMissing, PodmanEngine
+from tests.fleet import eventually
 from tests.ports import free_ports
 from tests.registry import Registry
 from tests.systemd import INSIDE
@@ -55,6 +56,15 @@ class UnitsHere:
         lines = subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
         return [line.split()[0] for line in lines]
 
+    async def end(self) -> None:
+        """End all units, and wait until systemd has forgotten their names: the next test takes the same."""
+
+        async def forgotten() -> bool:
+            return not self.names()
+
+        subprocess.run(["systemctl", "stop", "farmd..*"], check=True, timeout=60)
+        await eventually(forgotten, what="the end of all units")
+
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Iterator[PodmanEngine | UnitsHere]:
@@ -77,3 +87,5 @@ async def rig(consul_dev: str, tmp_path: Path, engine: PodmanEngine | UnitsHere)
         else:
             made.systemd = SystemdConfig(bus=os.environ[INSIDE], allow=allow, secrets_dir=secrets)
         yield made
+    if isinstance(engine, UnitsHere):
+        await engine.end()
