@@ -1,9 +1,10 @@
-"""Finds names, statuses, work and locks of items that are gone, locks without a session, and records that
-refer to owners that are gone.
+"""Finds names, statuses, work, runs and locks of items that are gone, locks without a session, and records
+that refer to owners that are gone.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -14,15 +15,18 @@ from farmd.kinds import freed
 from store import codec
 from store.entry import Entry
 from store.errors import RecordInvalid
-from store.families import decode, named, owns_pods
+from store.families import JOBS, RUNS, decode, named, owns_pods
 from store.locks import Holder
 from store.services import KIND, Service
+
+OWN_ID = re.compile("[0-9a-f]{16}")
 
 CODES = frozenset(
     {
         "stale-name",
         "stale-status",
         "stale-work",
+        "stale-run",
         "stale-lock",
         "lock-of-nobody",
         "managed-by-nobody",
@@ -35,7 +39,14 @@ def check(survey: Survey) -> list[Finding]:
     """The findings; none while the records themselves are in doubt."""
     if not survey.proven():
         return []
-    return [*_names(survey), *_states(survey), *_locks(survey), *_managed(survey), *_services(survey)]
+    return [
+        *_names(survey),
+        *_states(survey),
+        *_runs(survey),
+        *_locks(survey),
+        *_managed(survey),
+        *_services(survey),
+    ]
 
 
 def _names(survey: Survey) -> Iterator[Finding]:
@@ -61,6 +72,16 @@ def _states(survey: Survey) -> Iterator[Finding]:
                 record = survey.keys.record(kind, item)
                 explanation = f"the {kind} record {item} does not exist"
                 yield _finding(survey, f"stale-{family}", entry, kind, item, explanation, record)
+
+
+def _runs(survey: Survey) -> Iterator[Finding]:
+    """Runs of jobs that are gone; those under a uid are of jobs in Kubernetes, which have no record here."""
+    for entry in survey.well_formed(RUNS.name):
+        item = survey.keys.last_part(entry.key)
+        record = survey.keys.record(JOBS.name, item)
+        if OWN_ID.fullmatch(item) and record not in survey.trees[JOBS.name]:
+            explanation = f"the job {item} does not exist"
+            yield _finding(survey, "stale-run", entry, JOBS.name, item, explanation, record)
 
 
 def _managed(survey: Survey) -> Iterator[Finding]:

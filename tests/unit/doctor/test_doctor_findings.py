@@ -18,6 +18,7 @@ from store.daemonsets import DaemonSet
 from store.failsafe import Acknowledgement, Failsafe
 from store.farms import Member
 from store.intent import Intent
+from store.jobs import Job, Run
 from store.manifests import Manifest, canonical, digest
 from store.nodes import Agent, Node, NodeStatus, Reserved
 from store.peers import Peer, document
@@ -163,6 +164,8 @@ CASES: list[tuple[Harm, str, str]] = [
     (wrote(KEYS.name("rcs", "old"), GONE), "stale-name", "names/rcs/old"),
     (wrote(KEYS.status("rcs", GONE), Status(state="converged")), "stale-status", f"status/rcs/{GONE}"),
     (wrote(KEYS.work("rcs", GONE), Work(crashes=1)), "stale-work", f"work/rcs/{GONE}"),
+    (wrote(KEYS.record("runs", GONE), Run(restarts=1)), "stale-run", f"runs/{GONE}"),
+    (raw(KEYS.record("runs", GONE), b"{"), "stale-run", f"runs/{GONE}"),
     (
         wrote(KEYS.reserved("n1"), Reserved({"hello": {"cpu": 1.0}, "old": {"cpu": 1.0}})),
         "stale-reservation",
@@ -186,6 +189,15 @@ async def test_each_harm_has_its_finding_with_a_reason_and_a_remedy(
         assert finding.explanation
         assert finding.fix
         assert "\n" not in finding.explanation + finding.fix
+
+
+async def test_runs_of_jobs_that_are_there_and_of_jobs_in_kubernetes_are_no_leftovers() -> None:
+    async with person() as call:
+        await healthy(call)
+        await put(call, KEYS.record("runs", "0f9c1e6a-58d1-4c1b-9a53-6b1d2f1f7c11"), Run(restarts=1))
+        await put(call, KEYS.record("jobs", GONE), Job(id=GONE, name="bert", types=[]))
+        await put(call, KEYS.record("runs", GONE), Run(restarts=1))
+        assert [each.object for each in (await look(call)).findings if each.code == "stale-run"] == []
 
 
 async def test_r29_a_document_of_peers_is_no_manifest_and_must_be_there() -> None:

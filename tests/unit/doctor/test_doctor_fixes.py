@@ -127,11 +127,12 @@ async def test_every_kind_of_leftover_can_be_removed() -> None:
         await call.client.put(KEYS.name("rcs", "old"), codec.encode(GONE))
         await call.client.put(KEYS.status("rcs", GONE), b'{"state":"converged"}')
         await call.client.put(KEYS.work("rcs", GONE), b"{}")
+        await call.client.put(KEYS.record("runs", GONE), b"{}")
         await call.client.put(KEYS.lock("rcs", GONE), b"farm/one/n")
         await call.client.put(KEYS.mutation_lock("rcs", OTHER), b"user/x/y")
         await call.client.put(KEYS.intent("n1", "old"), codec.encode(Intent(SHA, GONE)))
-        codes = ["stale-name", "stale-status", "stale-work", "lock-of-nobody", "orphan-intent"]
-        assert await fix(call, *codes) == 3  # one transaction an item
+        codes = ["stale-name", "stale-status", "stale-work", "stale-run", "lock-of-nobody", "orphan-intent"]
+        assert await fix(call, *codes) == 4  # one transaction an item
         left = await snapshot(call)
         assert not [key for key in left if GONE in key or OTHER in key or key.endswith(("n1/old", "rcs/old"))]
 
