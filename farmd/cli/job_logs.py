@@ -13,8 +13,8 @@ from farmd.cli.names import objects
 from farmd.cli.noun_logs import stream_all
 from farmd.cli.options import command
 from farmd.jobs.commands import JOB
-from farmd.jobs.instances import instance_of, slot_of
 from farmd.jobs.model import Slot
+from farmd.jobs.nodes.instances import instance_of, slot_of
 from store.audit import AuditReader, Filter
 from store.errors import InputInvalid, NotFound
 from store.jobs import KIND, Job

@@ -13,7 +13,7 @@ from farmd.cli.options import command
 from farmd.commands.mutation import Mutation
 from farmd.jobs import commands
 from farmd.jobs.commands import JOB
-from farmd.jobs.outlook import forecast
+from farmd.jobs.nodes.outlook import forecast
 from farmd.jobs.spec import FILE, JobSpec
 from store.errors import InputInvalid
 

@@ -13,7 +13,7 @@ from farmd.cli.output import as_json, as_yaml, document, emit, show
 from farmd.cli.tables import Table, clean
 from farmd.commands import fleet
 from farmd.jobs.commands import JOB, run_of
-from farmd.jobs.placing import request_of
+from farmd.jobs.nodes.placing import request_of
 from farmd.jobs.spec import FILE
 from farmd.overview import Row
 from scheduler import explain as words

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farmd.jobs.commands import JOB
-from farmd.jobs.consul import RunCopy
+from farmd.jobs.nodes.consul import RunCopy
 from farmd.observe.metrics import JOB_STATES
 from farmd.pods.spending import Spending
 from farmd.runtime.wake import Wake
@@ -22,7 +22,7 @@ from store.locks import Claim
 from store.sessions import Session
 
 if TYPE_CHECKING:
-    from farmd.jobs.worker import JobWorker
+    from farmd.jobs.nodes.worker import JobWorker
 
 READ_ONE_BY_ONE = 16
 
@@ -66,7 +66,7 @@ class Jobs(NamedKind):
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> JobWorker:
         """A worker for one job."""
-        from farmd.jobs.worker import JobWorker  # a farm without jobs starts without it
+        from farmd.jobs.nodes.worker import JobWorker  # a farm without jobs starts without it
 
         run = self._runs.pop(claim.item, RunCopy())
         return JobWorker(self, claim, session, wake, run, phases=self.phases, spending=self.spending)

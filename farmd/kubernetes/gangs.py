@@ -14,8 +14,8 @@ import msgspec
 from farmd.jobs.controller import JobController
 from farmd.jobs.model import Gang
 from farmd.jobs.objects import ObjectMeta, Owned
-from farmd.jobs.podgroups import Flavour, differs, group_body, state
-from farmd.jobs.resource import Resource
+from farmd.jobs.resources.podgroups import Flavour, differs, group_body, state
+from farmd.jobs.resources.resource import Resource
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.controls import told
 from farmd.kubernetes.informer import Informer, Source

@@ -15,17 +15,17 @@ from typing import Any
 
 import msgspec
 
-from farmd.jobs import bodies, resource
-from farmd.jobs.conditions import ResourceStatus, patch_of, run_of, status_of
 from farmd.jobs.expectations import gen_expectation_pods_key
 from farmd.jobs.model import ANYWHERE, KUBERNETES, Plan, ServiceKey, Slot, Snapshot, attempt_of
 from farmd.jobs.names import gen_general_name, job_key
 from farmd.jobs.objects import Owned, Pod, Service
-from farmd.jobs.podgroups import mark
 from farmd.jobs.ports import ApiFailed
-from farmd.jobs.resource import Resource
-from farmd.jobs.roster import members_of, services_of
-from farmd.jobs.trouble import troubles
+from farmd.jobs.resources import bodies, resource
+from farmd.jobs.resources.conditions import ResourceStatus, patch_of, run_of, status_of
+from farmd.jobs.resources.podgroups import mark
+from farmd.jobs.resources.resource import Resource
+from farmd.jobs.resources.roster import members_of, services_of
+from farmd.jobs.resources.trouble import troubles
 from farmd.kubernetes.unit import JobObject, Unit
 from store.jobs import Run
 

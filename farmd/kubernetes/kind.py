@@ -11,8 +11,8 @@ from typing import Any
 
 import structlog
 
-from farmd.jobs.kindfile import kinds
-from farmd.jobs.podgroups import flavours
+from farmd.jobs.resources.kindfile import kinds
+from farmd.jobs.resources.podgroups import flavours
 from farmd.kubernetes.errors import KubernetesError
 from farmd.kubernetes.items import JobItems, Shared
 from farmd.kubernetes.settings import KubernetesSettings

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from farmd.jobs.conditions import ResourceStatus
 from farmd.jobs.controller import Controls, JobController, JobControllerConfiguration
-from farmd.jobs.kindfile import JobKind, KindFile
 from farmd.jobs.names import job_key
 from farmd.jobs.objects import Budget, ObjectMeta, Owned, Pod, Service
-from farmd.jobs.podgroups import Flavour
+from farmd.jobs.resources.conditions import ResourceStatus
+from farmd.jobs.resources.kindfile import JobKind, KindFile
+from farmd.jobs.resources.podgroups import Flavour
 from farmd.kubernetes.client import Objects
 from farmd.kubernetes.controls import Budgets, Pods, Services, told
 from farmd.kubernetes.events import Events

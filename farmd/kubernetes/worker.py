@@ -14,9 +14,9 @@ from farmd.farm.errors import ClaimLost
 from farmd.farm.writer import Write
 from farmd.jobs import plan as planning
 from farmd.jobs.adoption import CannotAdopt, ClaimFailed
-from farmd.jobs.conditions import ResourceStatus, counts_of, patch_of
 from farmd.jobs.model import Plan, Slot, Wanted
 from farmd.jobs.ports import ApiFailed
+from farmd.jobs.resources.conditions import ResourceStatus, counts_of, patch_of
 from farmd.kubernetes import jobs
 from farmd.kubernetes.errors import Conflict, KubernetesError
 from farmd.kubernetes.items import Shared

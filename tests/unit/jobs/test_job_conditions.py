@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farmd.jobs.conditions import (
+from farmd.jobs.model import Count, Standing
+from farmd.jobs.resources.conditions import (
     Condition,
     ReplicaStatus,
     ResourceStatus,
@@ -21,7 +22,6 @@ from farmd.jobs.conditions import (
     status_of,
     update_job_conditions,
 )
-from farmd.jobs.model import Count, Standing
 from farmd.work.model import Blocked
 from store.jobs import Run, SlotRun
 

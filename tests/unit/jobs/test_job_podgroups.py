@@ -8,9 +8,9 @@ import pytest
 
 from farmd.jobs.gang import budget_body
 from farmd.jobs.model import Slot
-from farmd.jobs.podgroups import differs, flavours, group_body, mark, state
-from farmd.jobs.requests import min_resources, quantity, written
-from farmd.jobs.resource import Resource, read
+from farmd.jobs.resources.podgroups import differs, flavours, group_body, mark, state
+from farmd.jobs.resources.requests import min_resources, quantity, written
+from farmd.jobs.resources.resource import Resource, read
 from store.errors import InputInvalid
 from tests.unit.jobs.test_job_resources import controller, kind
 

@@ -10,7 +10,7 @@ import pytest
 from farmd.jobs.members import infrastructure
 from farmd.jobs.model import Member, Slot
 from farmd.jobs.objects import Pod
-from farmd.jobs.podview import member_of
+from farmd.jobs.resources.podview import member_of
 
 
 def member(status: dict[str, Any], **meta: Any) -> Member:

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from farmd.config.kubernetes import JOBS, KubernetesSection
-from farmd.jobs.bodies import pod_body, service_body
-from farmd.jobs.kindfile import JobKind, KindFile, kinds
 from farmd.jobs.model import Slot
-from farmd.jobs.podgroups import flavours
 from farmd.jobs.ports import ControllerInterface
-from farmd.jobs.resource import Resource, read
+from farmd.jobs.resources.bodies import pod_body, service_body
+from farmd.jobs.resources.kindfile import JobKind, KindFile, kinds
+from farmd.jobs.resources.podgroups import flavours
+from farmd.jobs.resources.resource import Resource, read
 from store.errors import InputInvalid
 from store.jobs import Rule, Success
 

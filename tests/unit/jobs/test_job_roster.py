@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from farmd.jobs.conditions import ResourceStatus
-from farmd.jobs.kindfile import kinds
 from farmd.jobs.model import ReplicaType, Slot
 from farmd.jobs.objects import Pod, Service
-from farmd.jobs.resource import Resource, SchedulingPolicy
-from farmd.jobs.roster import members_of, services_of
-from farmd.jobs.trouble import troubles
+from farmd.jobs.resources.conditions import ResourceStatus
+from farmd.jobs.resources.kindfile import kinds
+from farmd.jobs.resources.resource import Resource, SchedulingPolicy
+from farmd.jobs.resources.roster import members_of, services_of
+from farmd.jobs.resources.trouble import troubles
 from tests.unit.jobs.kubernetes import Recorder, TestKind, controller, job, meta, pod
 from tests.unit.jobs.worlds import plan, spec
 

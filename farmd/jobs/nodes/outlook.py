@@ -8,9 +8,9 @@ from farmd.commands import fleet
 from farmd.commands.mutation import Call, Mutation
 from farmd.commands.outlook import Outlook
 from farmd.jobs.commands import JOB
-from farmd.jobs.instances import instance_of
 from farmd.jobs.model import Slot
-from farmd.jobs.placing import Desk, places_for
+from farmd.jobs.nodes.instances import instance_of
+from farmd.jobs.nodes.placing import Desk, places_for
 from farmd.jobs.spec import JobSpec
 from scheduler.errors import PlacementInvalid
 from scheduler.selector import LabelSelectorScheduler

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from farmd.jobs.controller import JobController
 from farmd.jobs.model import Member, ServiceKey, Slot
 from farmd.jobs.objects import Pod, Service
-from farmd.jobs.podview import member_of
-from farmd.jobs.resource import Resource
+from farmd.jobs.resources.podview import member_of
+from farmd.jobs.resources.resource import Resource
 from farmd.jobs.slices import index_of
 
 

@@ -8,8 +8,8 @@ from itertools import groupby
 
 import msgspec
 
-from farmd.jobs.instances import instance_of
 from farmd.jobs.model import Room, Slot, attempt_of
+from farmd.jobs.nodes.instances import instance_of
 from scheduler.fleet import populated, used_amounts
 from scheduler.model import Assignment, FleetView, NodeView, PodView, Request
 from scheduler.protocol import Scheduler

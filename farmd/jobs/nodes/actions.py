@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from farmd.farm.writer import Write
-from farmd.jobs.consul import Reading, RunCopy
-from farmd.jobs.instances import instance_of, slot_of, variables
 from farmd.jobs.members import is_closed, over
 from farmd.jobs.model import Plan, attempt_of
-from farmd.jobs.placing import Desk, labels_of, request_of
-from farmd.jobs.release import Release
+from farmd.jobs.nodes.consul import Reading, RunCopy
+from farmd.jobs.nodes.instances import instance_of, slot_of, variables
+from farmd.jobs.nodes.placing import Desk, labels_of, request_of
+from farmd.jobs.nodes.release import Release
 from farmd.pods.changes import Change, NodeChanges, Note, grouped, removal, together
 from scheduler.model import FleetView
 from store.families import RUNS

@@ -12,7 +12,7 @@ from typing import Any
 
 from farmd.jobs.model import ReplicaType, Slot
 from farmd.jobs.names import gen_general_name
-from farmd.jobs.resource import Resource
+from farmd.jobs.resources.resource import Resource
 
 Env = dict[str, str]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from farmd.jobs.cluster_env import containers
-from farmd.jobs.resource import Resource
+from farmd.jobs.resources.cluster_env import containers
+from farmd.jobs.resources.resource import Resource
 from store.errors import InputInvalid
 
 _UNITS = {"": Fraction(1), "m": Fraction(1, 10**3), "u": Fraction(1, 10**6), "n": Fraction(1, 10**9)}

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from farmd.jobs.cluster_env import containers, environment, is_master, told
 from farmd.jobs.model import Restart, ServiceKey, Slot
 from farmd.jobs.names import (
     ATTEMPT_ANNOTATION,
@@ -23,7 +22,8 @@ from farmd.jobs.names import (
     slot_labels,
 )
 from farmd.jobs.ports import ControllerInterface
-from farmd.jobs.resource import Resource
+from farmd.jobs.resources.cluster_env import containers, environment, is_master, told
+from farmd.jobs.resources.resource import Resource
 
 # A pod of the policy exit-code is not started again in place: the controller looks at its code first.
 _RESTARTS: Mapping[Restart, str] = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from farmd.jobs.consul import Reading
 from farmd.jobs.model import Plan, attempt_of
+from farmd.jobs.nodes.consul import Reading
 from store.jobs import JobStatus
 from store.ports import Recorder
 from store.words import count_of

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from farmd.jobs.instances import slot_of
 from farmd.jobs.model import Cause, Member, Phase, Slot
+from farmd.jobs.nodes.instances import slot_of
 from farmd.pods.state import PodState, replaceable_at
 from store.jobs import Job
 from store.pods import Place

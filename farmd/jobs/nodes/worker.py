@@ -13,11 +13,11 @@ import structlog
 
 from alerting.alert import Alert
 from farmd.commands.remains import pods_left
-from farmd.jobs import actions, report
 from farmd.jobs import plan as planning
-from farmd.jobs.consul import Backend, Reading, RunCopy
 from farmd.jobs.model import Plan, Wanted
-from farmd.jobs.release import release
+from farmd.jobs.nodes import actions, report
+from farmd.jobs.nodes.consul import Backend, Reading, RunCopy
+from farmd.jobs.nodes.release import release
 from farmd.pods.placement import Subject
 from farmd.pods.spending import Spending
 from farmd.runtime.wake import Wake, earliest

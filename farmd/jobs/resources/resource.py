@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from farmd.jobs.conditions import ResourceStatus
-from farmd.jobs.kindfile import KindFile
 from farmd.jobs.model import JobSpec, ReplicaType, Restart
 from farmd.jobs.names import too_long
 from farmd.jobs.objects import ObjectMeta
+from farmd.jobs.resources.conditions import ResourceStatus
+from farmd.jobs.resources.kindfile import KindFile
 from store.errors import InputInvalid, refuse
 from store.jobs import MASTERS, Action, Rule, Success
 from store.mistakes import first, shown

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from farmd.jobs.consul import Reading
-from farmd.jobs.instances import rank_of
 from farmd.jobs.model import Member, Plan
+from farmd.jobs.nodes.consul import Reading
+from farmd.jobs.nodes.instances import rank_of
 from store import peers
 from store.intent import Intent
 from store.jobs import Job

@@ -16,8 +16,8 @@ import msgspec
 from farmd.jobs.model import Gang, Slot
 from farmd.jobs.names import gen_labels, gen_owner_reference, job_selector
 from farmd.jobs.ports import ControllerInterface
-from farmd.jobs.requests import min_resources
-from farmd.jobs.resource import Resource
+from farmd.jobs.resources.requests import min_resources
+from farmd.jobs.resources.resource import Resource
 
 Source = Literal["members", "resources", "queue", "priority_class", "timeout", "selector"]
 """A value of an object's spec: how many members need a place together, what they ask for, what people say."""
@@ -45,7 +45,11 @@ class Flavour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 @cache
 def flavours() -> dict[str, Flavour]:
     """All flavours by name: ``volcano``."""
-    files = [each for each in resources.files("farmd.jobs.gangs").iterdir() if each.name.endswith(".toml")]
+    files = [
+        each
+        for each in resources.files("farmd.jobs.resources.gangs").iterdir()
+        if each.name.endswith(".toml")
+    ]
     named = sorted(files, key=lambda each: each.name)
     return {
         each.name.removesuffix(".toml"): msgspec.toml.decode(each.read_bytes(), type=Flavour)

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from farmd.jobs import sight
 from farmd.jobs.description import described
 from farmd.jobs.model import CONSUL, Member, Room, Snapshot, Wanted
-from farmd.jobs.placing import Desk, Places, places_for
+from farmd.jobs.nodes import sight
+from farmd.jobs.nodes.placing import Desk, Places, places_for
 from farmd.pods.state import PodState, observed
 from farmd.runtime.wake import earliest
 from farmd.work.context import Context

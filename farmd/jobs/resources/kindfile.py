@@ -73,7 +73,7 @@ class KindFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 @cache
 def kinds() -> dict[str, KindFile]:
     """All kinds by plural: ``tfjobs``."""
-    files = sorted(resources.files("farmd.jobs.kinds").iterdir(), key=lambda each: each.name)
+    files = sorted(resources.files("farmd.jobs.resources.kinds").iterdir(), key=lambda each: each.name)
     found = [
         msgspec.toml.decode(each.read_bytes(), type=KindFile) for each in files if each.name.endswith(".toml")
     ]

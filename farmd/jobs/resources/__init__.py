@@ -1,0 +1,1 @@
+"""Jobs in Kubernetes: custom resources, pods and services, read and made without any request."""
