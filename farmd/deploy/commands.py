@@ -136,7 +136,7 @@ class _Draft:
         records = DEPLOYMENT.records(call.client, call.keys)
         key = call.keys.record(KIND, draft.id)
         words = [*records.create(deployment), *self.submission.taken, audited(call, self.submission.change)]
-        if not _fit(words):
+        if self.submission.taken and not _fit(words):
             raise TooLarge("deploy: too many services to take over from other deployments, expected fewer")
         started = dataclasses.replace(self.submission.change, action="deployment.draft")
         try:
