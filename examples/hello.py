@@ -12,6 +12,8 @@ GREETING = os.environ.get("GREETING", "hello from")
 class Hello(BaseHTTPRequestHandler):
     """Gives the same answer on every path."""
 
+    timeout = 5  # a client that is silent does not keep the server from its end
+
     def do_GET(self):
         """Answer ``hello from web1/hello``."""
         body = f"{GREETING} {WHERE}\n".encode()
@@ -25,7 +27,14 @@ class Hello(BaseHTTPRequestHandler):
         """Write no line for each health check."""
 
 
+class Server(ThreadingHTTPServer):
+    """Finishes the requests under way before it ends."""
+
+    daemon_threads = False
+
+
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 port = int(os.environ["FARMD_PORT_HTTP"])
 print(f"{WHERE} listens on port {port}", flush=True)
-ThreadingHTTPServer(("127.0.0.1", port), Hello).serve_forever()
+with Server(("127.0.0.1", port), Hello) as server:
+    server.serve_forever()

@@ -18,6 +18,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,8 @@ class Visitors:
             try:
                 with urllib.request.urlopen(self._url, timeout=20) as answer:
                     self.answers[answer.read().decode().partition(" from")[0]] += 1
-            except OSError as error:
-                self.failures.append(f"{time.monotonic():.1f}: {error}")
+            except (OSError, HTTPException) as error:
+                self.failures.append(f"{time.monotonic():.1f}: {error!r}")
 
     def only(self, greeting: str) -> None:
         """Wait until a hundred answers in a row are of one version."""
