@@ -60,13 +60,20 @@ def connect(tmp_path: Path) -> Callable[..., object]:
 
 
 @pytest.fixture
-async def jobs(api, namespace, connect, consul_dev) -> AsyncIterator[Jobs]:
+async def unclaimed(api, namespace, connect, consul_dev) -> AsyncIterator[Jobs]:
+    """Jobs in a namespace of the test's own, without a farm."""
     async with connect(api) as admin:
         await install(admin, ("farmjobs",), SystemClock())
     async with cluster_on(consul_dev) as cluster:
         found = Jobs(api, namespace, cluster, consul_dev, connect)
         try:
-            await found.farm("first")
             yield found
         finally:
             await found.close()
+
+
+@pytest.fixture
+async def jobs(unclaimed: Jobs) -> Jobs:
+    """The same with one farm."""
+    await unclaimed.farm("first")
+    return unclaimed

@@ -59,16 +59,17 @@ def test_a_server_that_is_away_or_refuses_has_its_exit_code(api, tmp_path, consu
     assert run("kubernetes", "status", "--kubeconfig", str(config)).code == 2
 
 
-async def test_a_farm_runs_jobs_with_the_rights_of_its_cluster_role_alone(jobs: Jobs):
-    await jobs.stop("first")
-    roles = jobs.server.ask("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/farmd-jobs")
-    jobs.server.grant("farm", *roles["rules"])
-    await jobs.farm("second", "farm")
-    job = jobs.create("least", {"Worker": {"replicas": 1}}, runPolicy={"ttlSecondsAfterFinished": 0})
-    await jobs.until("a pod", lambda: len(jobs.pods()) == 1)
-    assert jobs.job("least")["metadata"]["uid"] == job["metadata"]["uid"]
-    jobs.play("least-worker-0", SUCCEEDED)
-    await jobs.until("no job", lambda: not jobs.server.ask("GET", JOBS.path(jobs.namespace))["items"])
+async def test_a_farm_runs_jobs_with_the_rights_of_its_cluster_role_alone(unclaimed: Jobs):
+    roles = unclaimed.server.ask("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/farmd-jobs")
+    unclaimed.server.grant("farm", *roles["rules"])
+    await unclaimed.farm("first", "farm")
+    job = unclaimed.create("least", {"Worker": {"replicas": 1}}, runPolicy={"ttlSecondsAfterFinished": 0})
+    await unclaimed.until("a pod", lambda: len(unclaimed.pods()) == 1)
+    assert unclaimed.job("least")["metadata"]["uid"] == job["metadata"]["uid"]
+    unclaimed.play("least-worker-0", SUCCEEDED)
+    await unclaimed.until(
+        "no job", lambda: not unclaimed.server.ask("GET", JOBS.path(unclaimed.namespace))["items"]
+    )
 
 
 BAD = {
