@@ -2,7 +2,7 @@
 
 import os
 import signal
-import sys
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 WHERE = f"{os.environ.get('FARMD_NODE', '?')}/{os.environ.get('FARMD_INSTANCE', '?')}"
@@ -33,8 +33,9 @@ class Server(ThreadingHTTPServer):
     daemon_threads = False
 
 
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 port = int(os.environ["FARMD_PORT_HTTP"])
 print(f"{WHERE} listens on port {port}", flush=True)
 with Server(("127.0.0.1", port), Hello) as server:
-    server.serve_forever()
+    # An exception out of the handler of a signal would cut off the request that has just begun.
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+    server.serve_forever(poll_interval=0.1)
