@@ -189,12 +189,12 @@ def test_no_request_fails_while_a_version_comes_step_by_step_and_by_a_switch(sce
         visitors.only("hello")
         scene.farmctl.ok("rc", "update", "-f", "-", "--wait", stdin=example("rollout.yaml"))
         visitors.only("hello again")
-        assert scene.endpoints(one) == scene.endpoints(two)
+        until(lambda: scene.endpoints(one) == scene.endpoints(two), "the same endpoints from both farms")
         first.signal(signal.SIGTERM)  # the one that the follower asks
         green = {"strategy": "blue-green", "keep_old": "2s", "progress_deadline": "30s"}
         scene.farmctl.ok("rc", "update", "-f", "-", "--wait", stdin=example("hello.yaml", rollout=green))
         visitors.only("hello")
         assert visitors.failures == [], (visitors.failures[:5], scene.errors())
     serving = scene.farmctl.ok("service", "endpoints", "hello", "-o", "json").json["items"]
-    assert scene.endpoints(two)["items"] == serving
+    until(lambda: scene.endpoints(two)["items"] == serving, "what farmctl reads from the farm, too")
     assert len(serving) == 3
