@@ -52,8 +52,9 @@ echo "$NAME $(cat /etc/release)"
 """
 _PAGE = """#!/bin/sh
 # page PORT
-mkdir -p /tmp/www/cgi-bin && cp /etc/index.cgi /tmp/www/cgi-bin/ && echo ok > /tmp/www/healthz
-exec busybox httpd -f -p "$1" -h /tmp/www
+root=$(mktemp -d) && chmod 755 "$root" && mkdir "$root/cgi-bin" || exit
+cp /etc/index.cgi "$root/cgi-bin/" && echo ok > "$root/healthz"
+exec busybox httpd -f -p "$1" -h "$root"
 """
 _CURL = """#!/bin/sh
 for url; do :; done
