@@ -21,8 +21,8 @@ from typing import Any
 
 from tests.binaries import binary
 from tests.kubernetes_certificates import certificates
-from tests.kubernetes_processes import START_SECONDS, ServerProcess
 from tests.ports import free_ports
+from tests.server_process import ServerProcess
 
 TOKENS = {"farm": "token-of-farm", "reader": "token-of-reader", "nobody": "token-of-nobody"}
 
@@ -68,7 +68,7 @@ class Etcd(ServerProcess):
 
     def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         request = urllib.request.Request(f"{self.url}{path}", json.dumps(body).encode(), method="POST")
-        with urllib.request.urlopen(request, timeout=START_SECONDS) as answer:
+        with urllib.request.urlopen(request, timeout=self.start_seconds) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
 

@@ -6,35 +6,20 @@ A live cluster is never touched: ``CONSUL_HTTP_ADDR`` counts only together with
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import shutil
-import signal
-import subprocess
-import tempfile
-import time
 import urllib.error
 import urllib.request
-import weakref
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from tests import reaper
 from tests.binaries import binary
 from tests.ports import free_ports
-
-START_SECONDS = 30.0
-STOP_SECONDS = 10.0
+from tests.server_process import NotStarted, ServerProcess
 
 
 class NoConsul(Exception):
     """The environment offers a server and does not say where; the message says what is missing."""
-
-
-class NotStarted(Exception):
-    """A server did not become ready; the message holds the end of its log."""
 
 
 def external() -> str | None:
@@ -47,7 +32,7 @@ def external() -> str | None:
     return address.removeprefix("http://")
 
 
-class ConsulServer:
+class ConsulServer(ServerProcess):
     """One real Consul server on loopback, as a context manager.
 
     ``dev=True`` keeps all in memory and starts in 0.2 s. Otherwise it is durable: a data directory
@@ -60,6 +45,10 @@ class ConsulServer:
         node: its name, which its sessions belong to.
     """
 
+    name = "consul"
+    start_seconds = 30.0
+    stop_seconds = 10.0
+
     def __init__(
         self,
         dev: bool = True,
@@ -68,10 +57,9 @@ class ConsulServer:
         config: dict[str, Any] | None = None,
         node: str = "farmd-test",
     ) -> None:
+        super().__init__()
         self.dev = dev
         self._node = node
-        self.folder = Path(tempfile.mkdtemp(prefix="farmd-consul-"))
-        self.log = self.folder / "consul.log"
         self.host = "127.0.0.1"
         self.http_port, self.server_port, self.serf_port = free_ports(3)
         self._config: dict[str, Any] = {
@@ -80,8 +68,7 @@ class ConsulServer:
             "disable_update_check": True,
             "leave_on_terminate": False,
         } | (config or {})
-        self._process: subprocess.Popen[bytes] | None = None
-        _live.add(self)
+        (self.folder / "config.json").write_text(json.dumps(self._config))
 
     @property
     def address(self) -> str:
@@ -92,32 +79,6 @@ class ConsulServer:
     def url(self) -> str:
         """``http://host:port``."""
         return f"http://{self.address}"
-
-    @property
-    def pid(self) -> int:
-        """The running process."""
-        if self._process is None:
-            raise NotStarted("the server is not running")
-        return self._process.pid
-
-    def start(self) -> None:
-        """Start and wait for a leader; returns when writes work.
-
-        Raises:
-            NotStarted: with the end of the log.
-        """
-        (self.folder / "config.json").write_text(json.dumps(self._config))
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-        reaper.started(self._process.pid, self.folder)
-        deadline = time.monotonic() + START_SECONDS
-        while not self.ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise NotStarted(f"consul did not become ready:\n{self.tail()}")
-            time.sleep(0.02)
 
     def ready(self) -> bool:
         """Whether the server names a leader and has registered itself, without which it opens no session."""
@@ -132,27 +93,6 @@ class ConsulServer:
         except (OSError, urllib.error.URLError):
             return False
 
-    def stop(self) -> None:
-        """Terminate cleanly (SIGTERM, no leave); data stays until ``close``."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """SIGKILL; data stays until ``close``."""
-        self._end(signal.SIGKILL)
-
-    def pause(self) -> None:
-        """SIGSTOP: the server answers nothing, its connections stay open."""
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        os.kill(self.pid, signal.SIGCONT)
-
-    def restart(self) -> None:
-        """Stop and start again on the same ports; a durable server keeps its data."""
-        self.stop()
-        self.start()
-
     def wipe(self) -> None:
         """Throw the data of a stopped server away, as an operator's mistake would."""
         if self._process is not None:
@@ -161,43 +101,17 @@ class ConsulServer:
 
     def snapshot(self) -> bytes:
         """All data of the server, as ``consul snapshot save`` has it."""
-        with urllib.request.urlopen(f"{self.url}/v1/snapshot", timeout=START_SECONDS) as answer:
+        with urllib.request.urlopen(f"{self.url}/v1/snapshot", timeout=self.start_seconds) as answer:
             saved: bytes = answer.read()
             return saved
 
     def restore(self, snapshot: bytes) -> None:
         """Go back to a snapshot while everything runs, as ``consul snapshot restore`` does."""
         request = urllib.request.Request(f"{self.url}/v1/snapshot", data=snapshot, method="PUT")
-        with urllib.request.urlopen(request, timeout=START_SECONDS):
+        with urllib.request.urlopen(request, timeout=self.start_seconds):
             pass
 
-    def close(self) -> None:
-        """Kill what runs and remove the folder; may be called twice."""
-        if self._process is not None:
-            self.kill()
-        _live.discard(self)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def tail(self, lines: int = 20) -> str:
-        """The end of the server's log."""
-        if not self.log.exists():
-            return ""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-
-    def __enter__(self) -> ConsulServer:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _command(self) -> list[str]:
+    def command(self) -> list[str]:
         mode = ["-dev"] if self.dev else ["-server", "-bootstrap-expect", "1"]
         data = [] if self.dev else ["-data-dir", str(self.folder / "data")]
         ports = {
@@ -212,25 +126,3 @@ class ConsulServer:
         where = ["-bind", self.host, "-client", self.host, "-node", self._node]
         configuration = ["-config-file", str(self.folder / "config.json")]
         return [str(binary("consul")), "agent", *mode, *data, *where, *listed, *configuration]
-
-    def _end(self, number: int) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(number)
-        process.send_signal(signal.SIGCONT)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        reaper.reaped(process.pid)
-
-
-_live: weakref.WeakSet[ConsulServer] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    for server in list(_live):
-        server.close()

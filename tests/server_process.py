@@ -3,41 +3,51 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
 import weakref
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from tests import reaper
 
-START_SECONDS = 90.0
-STOP_SECONDS = 15.0
-
 
 class NotStarted(Exception):
-    """A server did not become ready; the message holds the end of its log."""
+    """A server did not become ready, or does not run; the message tells which."""
 
 
-class ServerProcess:
-    """A process with a folder of its own."""
+class ServerProcess(ABC):
+    """A process with a folder of its own, as a context manager; ``restart`` keeps its data and ports."""
 
-    name = ""
+    name: ClassVar[str]
+    start_seconds: ClassVar[float] = 90.0
+    stop_seconds: ClassVar[float] = 15.0
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"farmd-{self.name}-"))
-        self.log = self.folder / "server.log"
+        self.log = self.folder / f"{self.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         _live.add(self)
 
+    @abstractmethod
     def command(self) -> list[str]:
-        raise NotImplementedError
+        """The words that start it."""
 
+    @abstractmethod
     def ready(self) -> bool:
-        raise NotImplementedError
+        """Whether it answers."""
+
+    @property
+    def pid(self) -> int:
+        """The running process."""
+        if self._process is None:
+            raise NotStarted(f"{self.name} does not run")
+        return self._process.pid
 
     def start(self) -> None:
         """Start it; returns when it answers.
@@ -63,23 +73,25 @@ class ServerProcess:
             NotStarted: with the end of the log.
         """
         assert self._process is not None
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + self.start_seconds
         while not self.ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
                 self.kill()
-                raise NotStarted(f"{self.name} did not become ready:\n{tail}")
-            time.sleep(0.05)
+                raise NotStarted(f"{self.name} did not become ready:\n{self._tail()}")
+            time.sleep(0.02)
+
+    def restart(self) -> None:
+        """Stop and start again on the same ports."""
+        self.stop()
+        self.start()
 
     def pause(self) -> None:
         """SIGSTOP: it answers nothing, its connections stay open."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        os.kill(self.pid, signal.SIGCONT)
 
     def stop(self) -> None:
         """Terminate cleanly; data stay until ``close``."""
@@ -106,6 +118,9 @@ class ServerProcess:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+
     def _end(self, number: int) -> None:
         process, self._process = self._process, None
         if process is None:
@@ -113,7 +128,7 @@ class ServerProcess:
         process.send_signal(number)
         process.send_signal(signal.SIGCONT)
         try:
-            process.wait(STOP_SECONDS)
+            process.wait(self.stop_seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
