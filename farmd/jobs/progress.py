@@ -117,8 +117,12 @@ class Progress:
         *,
         restarts: int,
     ) -> None:
-        """The job is over, for ever, after so many ``restarts`` that count."""
-        self._set(outcome=outcome, finished=now, reason=reason, message=message, restarts=restarts, slots={})
+        """The job is over, for ever, after so many ``restarts`` that count; attempts that make the run too
+        large to be written are dropped.
+        """
+        if self.too_large:
+            self._set(slots={})
+        self._set(outcome=outcome, finished=now, reason=reason, message=message, restarts=restarts)
 
     def due(self, slot: Slot) -> float:
         """When the slot may get a member (seconds since the epoch): each retry waits twice as long."""

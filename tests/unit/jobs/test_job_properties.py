@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from farmd.jobs.model import Member, Plan, ReplicaType, Room, Slot, Snapshot, attempt_of
@@ -128,9 +129,15 @@ def some(world: World, number: int) -> list[Slot]:
     ]
 
 
+ONE_OF_TWO = spec(
+    ReplicaType(name="master", replicas=2, parallelism=1, restart="never"), success=Success(operator="any")
+)
+
+
 @given(
     jobs, st.lists(events, max_size=20), st.sampled_from((CONSUL, KUBERNETES)), st.booleans(), st.randoms()
 )
+@example(ONE_OF_TWO, [("run", 0), ("evict", 0), ("succeed", 0)], CONSUL, False, random.Random(1))
 def test_the_invariants_hold_after_every_event(
     job: Any, history: list[tuple[str, int]], traits: Any, lingers: bool, chance: Any
 ) -> None:
