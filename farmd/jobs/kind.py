@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farmd.jobs.commands import JOB
-from farmd.jobs.nodes.consul import RunCopy
+from farmd.jobs.run_copy import RunCopy
 from farmd.observe.metrics import JOB_STATES
 from farmd.pods.spending import Spending
 from farmd.runtime.wake import Wake

@@ -34,26 +34,26 @@ MOST_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A job at one moment; ``pods`` by uid."""
+    """A job at one moment, with its ``status`` as the API server has it; ``pods`` by uid."""
 
     job: JobObject
+    status: ResourceStatus
     resource: Resource
     snapshot: Snapshot
     pods: Mapping[str, Pod]
     services: Mapping[ServiceKey, Service]
 
 
-async def read(unit: Unit, job: JobObject, run: Run, now: float, invalid: str) -> Reading:
-    """The job with its members; ``invalid``: why the API server takes none of them.
+async def read(
+    unit: Unit, job: JobObject, spec: Any, status: ResourceStatus, run: Run, now: float, invalid: str
+) -> Reading:
+    """The job with its members; ``spec`` and ``status`` are its own, decoded. ``invalid``: why the API server
+    takes none of its members.
 
     Raises:
         InputInvalid: the resource cannot be a job. ClaimFailed: a pod can be neither adopted nor released.
     """
-    raw = {
-        "metadata": msgspec.to_builtins(job.metadata),
-        "spec": msgspec.json.decode(job.spec),
-        "status": msgspec.to_builtins(job.status),
-    }
+    raw = {"metadata": msgspec.to_builtins(job.metadata), "spec": spec}
     found = resource.read(unit.data, raw, gangs=unit.groups is not None)
     pods = await unit.engine.get_pods_for_job(job)
     services = services_of(unit.engine, found, await unit.engine.get_services_for_job(job))
@@ -63,7 +63,7 @@ async def read(unit: Unit, job: JobObject, run: Run, now: float, invalid: str) -
     snapshot = Snapshot(
         job=replace(found.job, invalid=invalid) if invalid else found.job,
         traits=KUBERNETES,
-        run=run_of(job.status, run),
+        run=run_of(status, run),
         members=members,
         strays=strays,
         room=ANYWHERE,
@@ -71,14 +71,14 @@ async def read(unit: Unit, job: JobObject, run: Run, now: float, invalid: str) -
         services=frozenset(services),
         now=now,
     )
-    return Reading(job, found, snapshot, {pod.metadata.uid: pod for pod in pods}, services)
+    return Reading(job, status, found, snapshot, {pod.metadata.uid: pod for pod in pods}, services)
 
 
 def status_after(reading: Reading, plan: Plan) -> ResourceStatus:
     """What the job's status becomes by a plan."""
     run = plan.run if plan.run is not None else reading.snapshot.run
     return status_of(
-        reading.job.status, reading.job.metadata.name, run, plan.status, plan.blocked, reading.snapshot.now
+        reading.status, reading.job.metadata.name, run, plan.status, plan.blocked, reading.snapshot.now
     )
 
 

@@ -17,6 +17,7 @@ from farmd.jobs.adoption import CannotAdopt, ClaimFailed
 from farmd.jobs.model import Plan, Slot, Wanted
 from farmd.jobs.ports import ApiFailed
 from farmd.jobs.resources.conditions import ResourceStatus, counts_of, patch_of
+from farmd.jobs.run_copy import RunCopy
 from farmd.kubernetes import jobs
 from farmd.kubernetes.errors import Conflict, KubernetesError
 from farmd.kubernetes.items import Shared
@@ -26,9 +27,8 @@ from farmd.runtime.wake import Wake, earliest
 from farmd.work.kind import Kind
 from farmd.work.model import Ask, Outcome
 from farmd.work.worker import Worker
-from store import codec
-from store.entry import Stored
 from store.errors import CredentialInvalid, InputInvalid
+from store.families import RUNS
 from store.jobs import JobStatus, Run
 from store.locks import Claim
 from store.operations import Operation
@@ -43,15 +43,14 @@ FAILURES = (KubernetesError, ApiFailed, ClaimFailed, CannotAdopt, CredentialInva
 class KubeJobWorker(Worker[Reading, Plan]):
     """Runs one job while its claim lasts."""
 
-    __slots__ = ("_fenced", "_invalid", "_known", "_run", "_shared", "_told_at", "_unknown")
+    __slots__ = ("_fenced", "_invalid", "_run", "_shared", "_told_at", "_unknown")
 
     def __init__(self, kind: Kind, shared: Shared, claim: Claim, session: Session, wake: Wake) -> None:
         super().__init__(kind, claim, session, wake)
         self._shared = shared
         self._fenced = -1
         self._invalid = ""
-        self._known = False
-        self._run: Stored[Run] | None = None
+        self._run = RunCopy()
         self._told_at = -math.inf
         self._unknown: list[Slot] = []
 
@@ -70,7 +69,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
 
     async def reread(self) -> None:
         """Read the outcome of a transaction that nobody answered (R12)."""
-        self._known = False
+        self._run.forget()
 
     async def cycle(self) -> Outcome:
         """One cycle; what the API server refuses is a pause with its words, and no crash."""
@@ -87,16 +86,17 @@ class KubeJobWorker(Worker[Reading, Plan]):
         if (found := self._job()) is None:
             return await self.gone()
         unit, job = found
-        await self._owned(job)
+        status = job.status
+        await self._owned(status.claim)
         if self._unknown:
             slots, self._unknown = self._unknown, []
             await jobs.settle(unit, job, slots)
-        if not unit.engine.satisfied(job, self._types(job)):
+        spec = msgspec.json.decode(job.spec)
+        if not unit.engine.satisfied(job, list((spec or {}).get(unit.data.replica_specs) or {})):
             return Outcome("after", SETTLE_SECONDS)
         try:
-            return await jobs.read(
-                unit, job, await self._counts(), self._shared.transport.now(), self._invalid
-            )
+            run, now = await self._run.read(self.context, self.claim.item), self._shared.transport.now()
+            return await jobs.read(unit, job, spec, status, run, now, self._invalid)
         except InputInvalid as error:
             return Outcome("blocked", await self.block(error.message), error.code)
 
@@ -139,7 +139,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
 
     async def report(self, snapshot: Reading, plan: Plan) -> float | None:
         """Write the resource's status: conditions at once, counters once a second, an equal one never."""
-        before, after = snapshot.job.status, jobs.status_after(snapshot, plan)
+        before, after = snapshot.status, jobs.status_after(snapshot, plan)
         wait = None
         if patch_of(before, after) is not None:
             early = self._told_at + STATUS_PAUSE - self.context.clock.mono()
@@ -161,7 +161,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
 
     async def _write_run(self, run: Run) -> None:
         """The run's counts, in one transaction with their audit record, if they changed."""
-        counts, standing = counts_of(run), self._run
+        counts, standing = counts_of(run), self._run.stored
         before = standing.record if standing is not None else Run()
         if counts == before:
             return
@@ -174,10 +174,9 @@ class KubeJobWorker(Worker[Reading, Plan]):
             before={"restarts": before.restarts, "attempt": before.attempt},
             after={"restarts": counts.restarts, "attempt": counts.attempt},
         )
-        write = Write.over(self._run_key, counts, standing)
-        self._known = False
-        index = await self.writer.commit(write, audit)
-        self._run, self._known = Stored(self._run_key, counts, index, write.value()), True
+        key = self.context.keys.record(RUNS.name, self.claim.item)
+        self._run.forget()
+        await self.writer.commit(Write.over(key, counts, standing, self._run), audit)
 
     def _account(self, snapshot: Reading, plan: Plan) -> Operation:
         """The audit record of a batch of changes outside Consul, which goes before them (R16)."""
@@ -198,11 +197,6 @@ class KubeJobWorker(Worker[Reading, Plan]):
         job = known.unit.jobs.get(known.namespace, known.name) if known is not None else None
         return (known.unit, job) if known is not None and job is not None else None
 
-    def _types(self, job: JobObject) -> list[str]:
-        """The names of the job's types, for their expectations."""
-        spec = msgspec.json.decode(job.spec)
-        return list(spec.get(self._unit().data.replica_specs) or {})
-
     async def _fetch(self) -> None:
         """Read the job from the server, because what the watch told was out of date."""
         known = self._shared.found.known.get(self.claim.item)
@@ -213,14 +207,14 @@ class KubeJobWorker(Worker[Reading, Plan]):
     def _claim(self) -> str:
         return f"{self.context.cluster}/{self.claim.index}"
 
-    async def _owned(self, job: JobObject) -> None:
+    async def _owned(self, claim: str) -> None:
         """Refuse to work on a job that another cluster's farms, or a later claim, wrote to (R16).
 
         Raises:
             ClaimLost: our lock is not ours any more. InputInvalid is told as blocked.
         """
-        cluster, _, index = job.status.claim.rpartition("/")
-        if not cluster or job.status.claim == self._claim:
+        cluster, _, index = claim.rpartition("/")
+        if not cluster or claim == self._claim:
             return
         if cluster != self.context.cluster:
             raise ApiFailed(f"farms of another cluster ({cluster}) own it", status=409, reason="Claimed")
@@ -229,17 +223,6 @@ class KubeJobWorker(Worker[Reading, Plan]):
             lock = await self.context.client.read(self.claim.key, mode="consistent")
             if lock is None or lock.session != self.claim.session or lock.modify_index != self.claim.index:
                 raise ClaimLost(f"{self.claim.item}: a later claim wrote to the job")
-
-    @property
-    def _run_key(self) -> str:
-        return self.context.keys.record("runs", self.claim.item)
-
-    async def _counts(self) -> Run:
-        """The run, by a consistent read once a claim; nobody else writes it while the claim lasts."""
-        if not self._known:
-            entry = await self.context.client.read(self._run_key, mode="consistent")
-            self._run, self._known = (codec.stored(Run, entry) if entry is not None else None), True
-        return self._run.record if self._run is not None else Run()
 
     async def _refused(self, error: Exception) -> Outcome:
         """Tell people of a refusal that waiting alone does not mend, and try again later."""

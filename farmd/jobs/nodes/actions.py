@@ -13,10 +13,11 @@ import msgspec
 from farmd.farm.writer import Write
 from farmd.jobs.members import is_closed, over
 from farmd.jobs.model import Plan, attempt_of
-from farmd.jobs.nodes.consul import Reading, RunCopy
+from farmd.jobs.nodes.consul import Reading
 from farmd.jobs.nodes.instances import instance_of, slot_of, variables
 from farmd.jobs.nodes.placing import Desk, labels_of, request_of
 from farmd.jobs.nodes.release import Release
+from farmd.jobs.run_copy import RunCopy
 from farmd.pods.changes import Change, NodeChanges, Note, grouped, removal, together
 from scheduler.model import FleetView
 from store.families import RUNS
@@ -108,14 +109,13 @@ def _booked(job: Job, reading: Reading, changes: Sequence[Change], view: FleetVi
     """The reservations after these changes."""
     desk = Desk.over(view)
     desk.free((each.node, each.instance) for each in changes if each.action in ("end", "remove"))
+    coming: dict[str, list[Place]] = {}
+    for each in changes:
+        if each.action == "place":
+            coming.setdefault(_type_of(job, each.instance), []).append((each.node, each.instance))
     for kind in job.types:
-        coming: list[Place] = [
-            (each.node, each.instance)
-            for each in changes
-            if each.action == "place" and _type_of(job, each.instance) == kind.name
-        ]
-        if coming:
-            desk.take(request_of(job, kind, reading.manifests[kind.manifest]), coming)
+        if places := coming.get(kind.name):
+            desk.take(request_of(job, kind, reading.manifests[kind.manifest]), places)
     return desk
 
 

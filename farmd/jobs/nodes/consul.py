@@ -8,59 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from farmd.jobs.description import described
 from farmd.jobs.model import CONSUL, Member, Room, Snapshot, Wanted
 from farmd.jobs.nodes import sight
 from farmd.jobs.nodes.placing import Desk, Places, places_for
+from farmd.jobs.run_copy import RunCopy
 from farmd.pods.state import PodState, observed
 from farmd.runtime.wake import earliest
 from farmd.work.context import Context
 from scheduler.model import FleetView
-from store import codec
 from store.entry import Stored
-from store.families import RUNS
 from store.jobs import Job, Run
 from store.manifests import Manifest
 from store.pods import Place
-
-
-class RunCopy:
-    """What is known of a job's run; it learns of its own worker's commits (``farmd.farm.writer.Copy``)."""
-
-    __slots__ = ("known", "stored")
-
-    def __init__(self, stored: Stored[Run] | None = None, *, known: bool = False) -> None:
-        self.stored = stored
-        self.known = known
-
-    def wrote(self, key: str, record: Any, index: int, raw: bytes = b"") -> None:
-        """The worker's own commit."""
-        self.stored, self.known = Stored(key, record, index, raw), True
-
-    def removed(self, key: str, index: int) -> None:  # noqa: ARG002
-        """The worker's own commit."""
-        self.stored, self.known = None, True
-
-    def notify(self, keys: set[str]) -> None:
-        """Nobody else waits for it."""
-
-    def forget(self) -> None:
-        """Read it again before the next plan, because nobody knows whether a write was made (R12)."""
-        self.known = False
-
-    async def read(self, context: Context, item: str) -> Run:
-        """The run; without a record nothing has happened yet.
-
-        Raises:
-            RecordInvalid: it does not decode.
-        """
-        if not self.known:
-            entry = await context.client.read(context.keys.record(RUNS.name, item), mode="consistent")
-            self.stored = None if entry is None else codec.stored(Run, entry)
-            self.known = True
-        return Run() if self.stored is None else self.stored.record
 
 
 @dataclass(frozen=True, slots=True)

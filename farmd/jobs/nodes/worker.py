@@ -16,8 +16,9 @@ from farmd.commands.remains import pods_left
 from farmd.jobs import plan as planning
 from farmd.jobs.model import Plan, Wanted
 from farmd.jobs.nodes import actions, report
-from farmd.jobs.nodes.consul import Backend, Reading, RunCopy
+from farmd.jobs.nodes.consul import Backend, Reading
 from farmd.jobs.nodes.release import release
+from farmd.jobs.run_copy import RunCopy
 from farmd.pods.placement import Subject
 from farmd.pods.spending import Spending
 from farmd.runtime.wake import Wake, earliest

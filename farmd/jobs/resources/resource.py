@@ -15,7 +15,6 @@ import msgspec
 from farmd.jobs.model import JobSpec, ReplicaType, Restart
 from farmd.jobs.names import too_long
 from farmd.jobs.objects import ObjectMeta
-from farmd.jobs.resources.conditions import ResourceStatus
 from farmd.jobs.resources.kindfile import KindFile
 from store.errors import InputInvalid, refuse
 from store.jobs import MASTERS, Action, Rule, Success
@@ -120,7 +119,6 @@ class Resource:
 
     kind: KindFile
     metadata: ObjectMeta
-    status: ResourceStatus
     job: JobSpec
     templates: Mapping[str, Mapping[str, Any]]
     scheduling: SchedulingPolicy
@@ -140,7 +138,6 @@ def read(kind: KindFile, raw: Mapping[str, Any], *, gangs: bool = False) -> Reso
         InputInvalid: one line that names the field, what was found and what is expected.
     """
     metadata = _read(ObjectMeta, raw.get("metadata") or {}, "metadata")
-    status = _read(ResourceStatus, _given(raw.get("status") or {}), "status")
     spec = raw.get("spec") or {}
     common = _read(Common, _given(spec), "spec")
     field = f"spec.{kind.replica_specs}"
@@ -151,7 +148,6 @@ def read(kind: KindFile, raw: Mapping[str, Any], *, gangs: bool = False) -> Reso
     return Resource(
         kind=kind,
         metadata=metadata,
-        status=status,
         job=_job(kind, metadata, types, common, gangs=gangs),
         templates={name: each.template for name, each in replicas.items()},
         scheduling=common.run_policy.scheduling_policy or SchedulingPolicy(),

@@ -9,7 +9,6 @@ import pytest
 
 from farmd.jobs.model import ReplicaType, Slot
 from farmd.jobs.objects import Pod, Service
-from farmd.jobs.resources.conditions import ResourceStatus
 from farmd.jobs.resources.kindfile import kinds
 from farmd.jobs.resources.resource import Resource, SchedulingPolicy
 from farmd.jobs.resources.roster import members_of, services_of
@@ -23,7 +22,6 @@ def resource(*types: ReplicaType) -> Resource:
     return Resource(
         kind=kinds()["farmjobs"],
         metadata=job().metadata,
-        status=ResourceStatus(),
         job=found,
         templates={},
         scheduling=SchedulingPolicy(),
