@@ -13,10 +13,8 @@ from typing import ClassVar, Literal
 import msgspec
 
 from store.errors import refuse
-from store.keys import Keys, valid_name
+from store.keys import valid_name
 from store.mistakes import shown
-from store.named import NamedRecords
-from store.ports import KeyReader
 from store.status import ItemStatus
 from store.times import Time
 
@@ -275,10 +273,3 @@ def _between(value: float, lowest: float, highest: float, where: str, what: str 
     if not lowest <= value <= highest:
         text = f"{shown(lowest)} to {shown(highest)}{f' {what}' if what else ''}"
         refuse(where, shown(value), text, field=where.partition(": ")[2])
-
-
-class JobStore(NamedRecords[Job]):
-    """Reads jobs and builds the operations that change them."""
-
-    def __init__(self, client: KeyReader, keys: Keys) -> None:
-        super().__init__(client, keys, KIND, Job, "job")

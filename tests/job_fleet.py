@@ -14,7 +14,7 @@ from store import codec
 from store.entry import Entry
 from store.features import JOBS
 from store.intent import Intent
-from store.jobs import Job, JobStatus, JobStore, Run
+from store.jobs import Job, JobStatus, Run
 from store.keys import is_sentinel
 from store.nodes import Agent
 from store.pods import Place, Pod
@@ -60,7 +60,7 @@ class JobFleet:
 
     # -- what is there ---------------------------------------------------------------------------
     async def job(self, name: str = "bert") -> Job:
-        return (await JobStore(self.fleet.client, KEYS).find(name)).record
+        return (await JOB.records(self.fleet.client, KEYS).find(name)).record
 
     async def state(self, job: Job) -> Run:
         return await run_of(self.call, job.id)

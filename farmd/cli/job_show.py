@@ -22,6 +22,7 @@ from store import manifests
 from store.audit import AuditReader, Filter
 from store.jobs import KIND, Job, Run
 from store.times import plain
+from store.words import listed
 
 _HISTORY = 8
 
@@ -86,8 +87,7 @@ def _progress(run: Run) -> list[tuple[str, str]]:
         for index, slot in slots.items()
     ]
     if tried:
-        more = f" and {len(tried) - 10} more" if len(tried) > 10 else ""
-        found.append(("Tried again", ", ".join(tried[:10]) + more))
+        found.append(("Tried again", listed(tried)))
     if run.outcome:
         found.append(("Outcome", ": ".join(filter(None, (run.outcome, run.reason, run.message)))))
     return found

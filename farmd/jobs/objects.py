@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from store.times import seconds_of
+
 
 class _Lean(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
     pass
@@ -136,3 +138,11 @@ class Tombstone(msgspec.Struct, frozen=True):
 
     key: str
     object: Any
+
+
+def seconds_since_epoch(text: str | None) -> float:
+    """A time of the API; 0 for none, and for what is no time."""
+    try:
+        return seconds_of(text) if text else 0.0
+    except ValueError:
+        return 0.0

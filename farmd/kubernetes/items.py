@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
 from farmd.farm.model import Item
 from farmd.jobs.objects import Owned
+from farmd.kubernetes.store import version_of
 from farmd.kubernetes.transport import KubernetesTransport
-from farmd.kubernetes.unit import JobObject, Unit
+from farmd.kubernetes.unit import Handled, JobObject, Unit, latest
 from farmd.runtime.wake import Wake
 from store.errors import InputInvalid
 
@@ -49,9 +51,11 @@ class JobItems:
         self._items: dict[str, Item] = {}
         self._subscribers: list[Callable[[set[str], bool], None]] = []
         for unit in units:
-            unit.jobs.listen(_Jobs(unit, self._seen, self._gone))
+            seen, look = partial(self._seen, unit), partial(self._look, unit)
+            # Each change of a reset is told by itself.
+            unit.jobs.listen(Handled(seen, latest(seen), self._gone, _nothing))
             if unit.groups is not None:
-                unit.groups.store.listen(_Groups(unit, self._seen))
+                unit.groups.store.listen(Handled(look, latest(look), look, _nothing))
 
     def items(self) -> Mapping[str, Item]:
         """All jobs that are work."""
@@ -74,11 +78,16 @@ class JobItems:
         self.known[meta.uid] = Known(unit, meta.namespace, meta.name)
         before = self._items.pop(meta.uid, None)
         if _is_work(job) or (unit.groups is not None and unit.groups.of(job) is not None):
-            index = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
-            self._items[meta.uid] = Item(meta.uid, index, meta.labels, self._needs)
+            self._items[meta.uid] = Item(meta.uid, version_of(job), meta.labels, self._needs)
         after = self._items.get(meta.uid)
         matters = before is None or after is None or not before.claimed_like(after)
         self._tell(meta.uid, matters)
+
+    def _look(self, unit: Unit, group: Owned) -> None:
+        """A change of a gang's object: also a job that is over has it deleted."""
+        job = unit.jobs.get(group.metadata.namespace, group.metadata.name)
+        if job is not None:
+            self._seen(unit, job)
 
     def _gone(self, job: JobObject) -> None:
         self.known.pop(job.metadata.uid, None)
@@ -90,53 +99,6 @@ class JobItems:
             callback({uid}, matters)
 
 
-class _Jobs:
-    """A listener of a unit's jobs."""
-
-    def __init__(
-        self, unit: Unit, seen: Callable[[Unit, JobObject], None], gone: Callable[[JobObject], None]
-    ) -> None:
-        self._unit, self._seen, self.deleted = unit, seen, gone
-
-    def added(self, new: JobObject) -> None:
-        """A new job."""
-        self._seen(self._unit, new)
-
-    def updated(self, old: JobObject, new: JobObject) -> None:  # noqa: ARG002
-        """A changed job."""
-        self._seen(self._unit, new)
-
-    def reset(self) -> None:
-        """Each change of a reset is told by itself."""
-
-
-class _Groups:
-    """A listener of a unit's gangs: also a job that is over has its gang's object deleted."""
-
-    def __init__(self, unit: Unit, seen: Callable[[Unit, JobObject], None]) -> None:
-        self._unit, self._seen = unit, seen
-
-    def added(self, new: Owned) -> None:
-        """A new object of a gang."""
-        self._look(new)
-
-    def updated(self, old: Owned, new: Owned) -> None:  # noqa: ARG002
-        """A changed one."""
-        self._look(new)
-
-    def deleted(self, last: Owned) -> None:
-        """One is gone."""
-        self._look(last)
-
-    def reset(self) -> None:
-        """Each change of a reset is told by itself."""
-
-    def _look(self, group: Owned) -> None:
-        job = self._unit.jobs.get(group.metadata.namespace, group.metadata.name)
-        if job is not None:
-            self._seen(self._unit, job)
-
-
 @dataclass(frozen=True, slots=True)
 class Shared:
     """What the workers of a cluster's jobs share; ``wakes`` are theirs, by item."""
@@ -144,6 +106,10 @@ class Shared:
     transport: KubernetesTransport
     found: JobItems
     wakes: dict[str, Wake] = field(default_factory=dict)
+
+
+def _nothing() -> None:
+    """What a reset calls."""
 
 
 def _is_work(job: JobObject) -> bool:

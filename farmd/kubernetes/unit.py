@@ -63,10 +63,15 @@ class Handled:
         self,
         added: Callable[[Owned], None],
         updated: Callable[[Owned, Owned], None],
-        deleted: Callable[[object], None],
+        deleted: Callable[[Any], None],
         reset: Callable[[], None],
     ) -> None:
         self.added, self.updated, self.deleted, self.reset = added, updated, deleted, reset
+
+
+def latest(seen: Callable[[Any], None]) -> Callable[[Any, Any], None]:
+    """For a listener that looks at the new state of a changed object alone."""
+    return lambda _, new: seen(new)
 
 
 class Unit:
@@ -168,17 +173,13 @@ class Unit:
         self.pods.listen(Handled(engine.add_pod, engine.update_pod, engine.delete_pod, clear))
         services = (engine.add_service, engine.update_service, engine.delete_service)
         self.services.listen(Handled(*services, clear))
-        self.jobs.listen(Handled(self._queue, lambda _, new: self._queue(new), self._forget, self._reset))
+        self.jobs.listen(Handled(self._queue, latest(self._queue), self._forget, self._reset))
 
         if self.groups is not None:
-            wake = self._queue_owner
-            self.groups.store.listen(Handled(wake, lambda _, new: wake(new), wake, clear))
+            wake = self._queue  # an object of a gang has its job's name
+            self.groups.store.listen(Handled(wake, latest(wake), wake, clear))
 
-    def _queue_owner(self, each: Any) -> None:
-        """An object of a gang has its job's name."""
-        self._queue(each)
-
-    def _queue(self, job: Owned) -> None:
+    def _queue(self, job: Any) -> None:
         self.engine.work_queue.add(job_key(job))
 
     def _forget(self, job: object) -> None:

@@ -12,9 +12,10 @@ from typing import Any, Literal
 import msgspec
 
 from farmd.jobs.model import Count, Standing
+from farmd.jobs.objects import seconds_since_epoch
 from farmd.work.model import Blocked
 from store.jobs import Run
-from store.times import rfc3339, seconds_of
+from store.times import rfc3339
 
 ConditionType = Literal["Created", "Running", "Restarting", "Suspended", "Blocked", "Succeeded", "Failed"]
 _TERMINAL = ("Succeeded", "Failed")
@@ -185,8 +186,8 @@ def run_of(status: ResourceStatus, stored: Run) -> Run:
     outcome = "succeeded" if is_succeeded(status) else "failed" if is_failed(status) else ""
     return msgspec.structs.replace(
         stored,
-        started=_seconds(status.start_time),
-        finished=_seconds(status.completion_time),
+        started=seconds_since_epoch(status.start_time),
+        finished=seconds_since_epoch(status.completion_time),
         outcome=outcome,
     )
 
@@ -194,14 +195,6 @@ def run_of(status: ResourceStatus, stored: Run) -> Run:
 def counts_of(run: Run) -> Run:
     """What of such a run stands in the store."""
     return msgspec.structs.replace(run, started=0.0, finished=0.0, outcome="", reason="", message="")
-
-
-def _seconds(text: str | None) -> float:
-    """A time of the API as seconds since the epoch; 0 for none, and for what is no time."""
-    try:
-        return seconds_of(text) if text else 0.0
-    except ValueError:
-        return 0.0
 
 
 def patch_of(before: ResourceStatus, after: ResourceStatus) -> Mapping[str, Any] | None:

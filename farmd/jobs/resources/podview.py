@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from farmd.jobs.model import Cause, Member, Phase, Slot
 from farmd.jobs.names import ATTEMPT_ANNOTATION
-from farmd.jobs.objects import ContainerStatus, Pod, PodCondition, Terminated
-from store.times import seconds_of
+from farmd.jobs.objects import ContainerStatus, Pod, PodCondition, Terminated, seconds_since_epoch
 
 _PHASES: Mapping[str, Phase] = {
     "Pending": "starting",
@@ -55,8 +54,8 @@ def member_of(pod: Pod, slot: Slot, container: str = "") -> Member:
         exit=None if ended is None else ended.exit_code,
         cause=_cause(pod, ended) if phase == "failed" else "",
         restarts=sum(each.restart_count for each in statuses),
-        at=_seconds(meta.creation_timestamp),
-        ended=_seconds(ended.finished_at) if ended is not None else 0.0,
+        at=seconds_since_epoch(meta.creation_timestamp),
+        ended=seconds_since_epoch(ended.finished_at) if ended is not None else 0.0,
         message=_message(pod, ended),
     )
 
@@ -89,11 +88,3 @@ def _disruption(condition: PodCondition) -> bool:
 def _message(pod: Pod, ended: Terminated | None) -> str:
     text = pod.status.message or (ended.message if ended is not None else "")
     return " ".join(text.split())
-
-
-def _seconds(text: str | None) -> float:
-    """A time of the API as seconds since the epoch; 0 for none, or for what is no time."""
-    try:
-        return seconds_of(text) if text else 0.0
-    except ValueError:
-        return 0.0
