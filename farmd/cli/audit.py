@@ -15,6 +15,7 @@ from store.audit import Audit, AuditReader, Filter
 from store.errors import InputInvalid
 from store.mistakes import nearest
 from store.times import plain, rfc3339
+from store.words import listed
 
 
 @click.group("audit", cls=LazyGroup)
@@ -80,10 +81,5 @@ def summary(record: Audit) -> str:
     """The change in one line."""
     words = differences(record.before, record.after)
     pods = {"placed": record.placed, "removed": record.removed, "relabelled": record.relabelled}
-    words += [f"{word} {_first(items)}" for word, items in pods.items() if items]
+    words += [f"{word} {listed(items, 4)}" for word, items in pods.items() if items]
     return "; ".join(words)
-
-
-def _first(items: list[str]) -> str:
-    more = f" and {len(items) - 4} more" if len(items) > 4 else ""
-    return ", ".join(items[:4]) + more

@@ -17,6 +17,7 @@ from farmd.cli.tables import clean
 from farmd.commands.mutation import Change, Mutation, commit
 from farmd.commands.outlook import Outlook
 from farmd.runtime.errors import Declined, Unconfirmed
+from store.words import listed
 
 _DONE = {
     "create": "created",
@@ -126,7 +127,7 @@ async def _write(
 def confirm(invocation: Invocation, destructive: Sequence[Change]) -> None:
     """Ask before a destructive change, on a terminal; elsewhere ``-y`` is needed."""
     if destructive:
-        names = _shortened(list(dict.fromkeys(title(change) for change in destructive)))
+        names = listed(list(dict.fromkeys(title(change) for change in destructive)), 5)
         ask(invocation, f"Change {names}?", f"{destructive[0].action} {names} is destructive")
 
 
@@ -156,11 +157,6 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _shortened(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more
 
 
 def _lines(mutation: Mutation) -> list[str]:

@@ -19,12 +19,12 @@ from store.errors import Conflict
 
 async def pause(call: Call, target: str) -> Mutation:
     """Stop where it is: pods neither come nor go, and nothing heals."""
-    return _said(call, await live(call, target), "pause", ask="pause")
+    return _said(call, await DEPLOYMENT.find(call, target), "pause", ask="pause")
 
 
 async def resume(call: Call, target: str) -> Mutation:
     """Go on after a pause, or try again after a failure that halted it."""
-    stored = await live(call, target)
+    stored = await DEPLOYMENT.find(call, target)
     record = stored.record
     ask = "run" if record.ask == "pause" else record.ask
     return _said(call, stored, "resume", ask=ask, resumed=record.resumed + 1)
@@ -32,16 +32,7 @@ async def resume(call: Call, target: str) -> Mutation:
 
 async def rollback(call: Call, target: str) -> Mutation:
     """Turn back: each service that has changed becomes what it was."""
-    return _said(call, await live(call, target), "rollback", ask="rollback")
-
-
-async def live(call: Call, target: str) -> Stored[Deployment]:
-    """A deployment that is under way.
-
-    Raises:
-        NotFound: there is none; says how it ended, if it did.
-    """
-    return await DEPLOYMENT.find(call, target)
+    return _said(call, await DEPLOYMENT.find(call, target), "rollback", ask="rollback")
 
 
 def _said(call: Call, stored: Stored[Deployment], word: str, **fields: Any) -> Mutation:

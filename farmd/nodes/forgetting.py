@@ -20,11 +20,11 @@ from store.keys import is_sentinel, valid_segment
 from store.nodes import Node, Reserved
 from store.operations import Operation
 from store.volumes import KIND as VOLUMES
+from store.words import listed
 from store.work import Work
 
 KIND = "nodes"
 PROVEN = ("agents", "nodes", "pods", "intent", "reserved", "work")
-NAMED_AT_MOST = 10
 
 
 async def forget(call: Call, name: str) -> Mutation:
@@ -100,7 +100,7 @@ def _delete(key: str, entry: Entry | None) -> Operation:
 async def _details(call: Call, name: str) -> tuple[str, ...]:
     page = await call.client.keys(call.keys.realities(name), mode="consistent")
     ran = sorted(call.keys.last_part(key) for key in page.items)
-    return (f"was last seen running {_shortened(ran)}",) if ran else ()
+    return (f"was last seen running {listed(ran)}",) if ran else ()
 
 
 async def _refuse_volumes(call: Call, name: str, node: Entry | None) -> None:
@@ -113,7 +113,7 @@ async def _refuse_volumes(call: Call, name: str, node: Entry | None) -> None:
     volumes = sorted({*_record(node).volumes, *there})
     if volumes:
         raise Conflict(
-            f"node {name!r} has the volumes {_shortened(volumes)}",
+            f"node {name!r} has the volumes {listed(volumes)}",
             id=name,
             hint=f"if their data are not needed any more: farmctl volume delete --node {name} NAME...",
         )
@@ -142,7 +142,7 @@ async def _refuse_used(call: Call, name: str, reserved: Entry | None) -> None:
     found = [text async for text in _references(call, name, reserved)]
     if found:
         raise Conflict(
-            f"node {name!r} is still referred to: {_shortened(found)}",
+            f"node {name!r} is still referred to: {listed(found)}",
             id=name,
             hint=f"farmctl node drain {name} takes pods off, with --force --deadline 1s --reason TEXT also"
             f" those that wait for a lost node; farmctl doctor --fix {name} removes what nobody owns",
@@ -186,8 +186,3 @@ async def _arriving(call: Call, name: str, there: set[str]) -> AsyncIterator[str
 
 async def _title(call: Call, owner: str) -> str:
     return (await leftovers.find_owner(call.client, call.keys, owner)).title
-
-
-def _shortened(texts: list[str]) -> str:
-    more = f" and {len(texts) - NAMED_AT_MOST} more" if len(texts) > NAMED_AT_MOST else ""
-    return ", ".join(texts[:NAMED_AT_MOST]) + more

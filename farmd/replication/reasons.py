@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from farmd.replication import healing, transfer
 from farmd.replication.model import Plan, Snapshot
 from farmd.work import owned
-from store.words import count_of, share
+from store.words import count_of, listed, share
 
 NAMES_AT_MOST = 3
 
@@ -47,6 +47,4 @@ def _moves(snapshot: Snapshot, plan: Plan) -> str:
 
 
 def _names(nodes: Iterable[str]) -> str:
-    names = sorted(nodes)
-    more = len(names) - NAMES_AT_MOST
-    return ", ".join(names[:NAMES_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+    return listed(sorted(nodes), NAMES_AT_MOST)
