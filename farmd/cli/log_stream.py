@@ -14,7 +14,7 @@ from farmd.cli.invocation import Invocation
 from farmd.cli.options import Duration
 from farmd.runtime.errors import AgentUnavailable
 from store import codec
-from store.consul.transport import reason
+from store.consul.http import reason
 from store.errors import InputInvalid, NotFound, RecordInvalid
 from store.nodes import NodeStore
 from store.reality import Reality

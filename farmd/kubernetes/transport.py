@@ -29,17 +29,14 @@ from farmd.kubernetes.errors import (
 )
 from farmd.kubernetes.pace import Pace, Priority
 from farmd.observe.metrics import STATUSES
-from store.consul.transport import reason
+from store.consul.http import KEEP_ALIVE_SECONDS, NEVER_LEFT, READ_BUFFER, reason, sent_once
 from store.ports import Clock, Recorder, Rng
 from store.version import USER_AGENT
 
 REQUEST_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
-KEEP_ALIVE_SECONDS = 55.0
 MAX_RETRY_AFTER_SECONDS = 30.0
 JSON = "application/json"
-_READ_BUFFER = 1024 * 1024
-_NEVER_LEFT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +61,8 @@ class Request:
         return f"{self.method} {self.path}"
 
 
-async def _send_once(
-    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-) -> aiohttp.ClientResponse:
-    """Raise ``UnknownOutcome`` for a broken connection before aiohttp sends a write a second time."""
-    if request.method == "GET":
-        return await handler(request)
-    try:
-        return await handler(request)
-    except _NEVER_LEFT:
-        raise
-    except (aiohttp.ClientError, OSError) as error:
-        what = f"{request.method} {request.url.path}"
-        raise UnknownOutcome(f"{what}: no answer: {reason(error)}") from error
+def _lost(method: str, path: str, error: BaseException) -> UnknownOutcome:
+    return UnknownOutcome(f"{method} {path}: no answer: {reason(error)}")
 
 
 class KubernetesTransport:
@@ -91,8 +77,8 @@ class KubernetesTransport:
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": USER_AGENT, "Accept": JSON, "Accept-Encoding": "identity"},
-            middlewares=(_send_once,),
-            read_bufsize=_READ_BUFFER,
+            middlewares=(sent_once(_lost),),
+            read_bufsize=READ_BUFFER,
             skip_auto_headers=("Content-Type",),
         )
 
@@ -150,7 +136,7 @@ class KubernetesTransport:
             async with self._open(request, limit) as answer:
                 await self._check(request, answer)
                 yield _lines(answer.content)
-        except _NEVER_LEFT as error:
+        except NEVER_LEFT as error:
             raise self._cannot_connect(error) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(f"{request}: {reason(error)}") from error
@@ -165,7 +151,7 @@ class KubernetesTransport:
                 code = _code(answer.status)
                 await self._check(request, answer)
                 return await answer.read()
-        except _NEVER_LEFT as error:
+        except NEVER_LEFT as error:
             raise self._cannot_connect(error) from error
         except aiohttp.ClientResponseError as error:
             raise UnexpectedAnswer(f"{request}: the answer is not HTTP: {reason(error)}") from error

@@ -8,8 +8,6 @@ connection is dead), follow a redirect, or report a request as unsent that may h
 from __future__ import annotations
 
 import base64
-import os
-import socket
 import ssl
 from collections.abc import Mapping
 from types import TracebackType
@@ -19,6 +17,7 @@ from yarl import URL
 
 from store.consul.authorities import aiohttp
 from store.consul.environment import Address
+from store.consul.http import KEEP_ALIVE_SECONDS, NEVER_LEFT, READ_BUFFER, reason, sent_once
 from store.credentials import CredentialFiles
 from store.errors import OutcomeUnknown, StoreUnavailable, UnexpectedAnswer
 from store.ports import Lane, Request, Response
@@ -27,23 +26,6 @@ from store.version import USER_AGENT
 # R23: at most 64 parked queries a process; Consul drops the 201st connection of one client.
 POOL_SIZES: Mapping[Lane, int] = {Lane.READ: 32, Lane.WATCH: 64, Lane.WRITE: 16, Lane.SESSION: 4}
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
-KEEP_ALIVE_SECONDS = 55.0
-_READ_BUFFER = 1024 * 1024
-_NEVER_LEFT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
-
-
-async def _send_once(
-    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-) -> aiohttp.ClientResponse:
-    """Raise ``OutcomeUnknown`` for a broken connection before aiohttp sends a write a second time."""
-    if request.method == "GET":
-        return await handler(request)
-    try:
-        return await handler(request)
-    except _NEVER_LEFT:
-        raise
-    except (aiohttp.ClientError, OSError) as error:
-        raise _lost(request.method, request.url.path, error) from error
 
 
 class AiohttpTransport:
@@ -65,8 +47,8 @@ class AiohttpTransport:
                 connector=self._connector(pool_sizes[lane]),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers=headers,
-                middlewares=(_send_once,),
-                read_bufsize=_READ_BUFFER,
+                middlewares=(sent_once(_lost),),
+                read_bufsize=READ_BUFFER,
                 skip_auto_headers=("Content-Type",),
             )
             for lane in Lane
@@ -107,7 +89,7 @@ class AiohttpTransport:
                 body = await self._read(answer)
                 headers = {name.lower(): value for name, value in answer.headers.items()}
                 return Response(answer.status, headers, body)
-        except _NEVER_LEFT as error:
+        except NEVER_LEFT as error:
             raise StoreUnavailable(f"{self._address}: cannot connect: {reason(error)}") from error
         except aiohttp.ClientResponseError as error:
             raise UnexpectedAnswer(f"{self._address}: the answer is not HTTP: {reason(error)}") from error
@@ -164,15 +146,3 @@ def _lost(method: str, path: str, error: BaseException) -> OutcomeUnknown:
         isinstance(error, aiohttp.ClientOSError) and not isinstance(error.__cause__, ssl.SSLError)
     )
     return OutcomeUnknown(f"{method} {path}: no answer: {reason(error)}", disconnected=hung_up)
-
-
-def reason(error: BaseException) -> str:
-    """Why no answer came, in the system's words if there are any; aiohttp wraps them in its own."""
-    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    if isinstance(cause, ConnectionError) and cause.errno:
-        return os.strerror(cause.errno)
-    if isinstance(cause, socket.gaierror) and cause.strerror:
-        return cause.strerror
-    if isinstance(error, TimeoutError):
-        return "it took too long"
-    return " ".join(str(error).split())[:160] or type(error).__name__

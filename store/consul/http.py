@@ -1,0 +1,45 @@
+"""What requests over aiohttp need besides, to Consul and to an API server: no write may be sent twice."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+
+from store.consul.authorities import aiohttp
+
+KEEP_ALIVE_SECONDS = 55.0
+READ_BUFFER = 1024 * 1024
+NEVER_LEFT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
+
+
+def sent_once(lost: Callable[[str, str, BaseException], Exception]) -> aiohttp.ClientMiddlewareType:
+    """A middleware that raises ``lost(method, path, error)`` for a broken connection, before aiohttp sends a
+    write a second time.
+    """
+
+    async def send(
+        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        if request.method == "GET":
+            return await handler(request)
+        try:
+            return await handler(request)
+        except NEVER_LEFT:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
+            raise lost(request.method, request.url.path, error) from error
+
+    return send
+
+
+def reason(error: BaseException) -> str:
+    """Why no answer came, in the system's words if there are any; aiohttp wraps them in its own."""
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, ConnectionError) and cause.errno:
+        return os.strerror(cause.errno)
+    if isinstance(cause, socket.gaierror) and cause.strerror:
+        return cause.strerror
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    return " ".join(str(error).split())[:160] or type(error).__name__
