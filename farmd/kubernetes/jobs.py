@@ -9,7 +9,7 @@ meets.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from farmd.jobs.resources.podgroups import mark
 from farmd.jobs.resources.resource import Resource
 from farmd.jobs.resources.roster import members_of, services_of
 from farmd.jobs.resources.trouble import troubles
+from farmd.kubernetes.client import Objects
 from farmd.kubernetes.unit import JobObject, Unit
 from store.jobs import Run
 
@@ -136,7 +137,8 @@ async def create(unit: Unit, reading: Reading, plan: Plan) -> None:
     """
     for key in plan.create_services:
         body = bodies.service_body(unit.engine.controller, reading.resource, key)
-        await _unless_there(unit, reading, body, key)
+        making = unit.engine.create_service(reading.job, "" if key is None else key.type, body)
+        await _unless_there(reading.job, making, unit.service_objects, "service", body["metadata"]["name"])
     run = plan.run if plan.run is not None else reading.snapshot.run
     slots, width = list(plan.create), 1
     while slots:
@@ -168,26 +170,21 @@ async def _create_pod(unit: Unit, reading: Reading, slot: Slot, attempt: int) ->
     if unit.groups is not None and (other := mark(unit.groups.flavour, reading.resource, slot, body)):
         text = f"{slot} names the scheduler {other}, which knows no gangs"
         unit.engine.controls.recorder.event(reading.job, "Warning", "SettedPodTemplateSchedulerName", text)
+    making = unit.engine.create_pod(reading.job, slot, body)
+    await _unless_there(reading.job, making, unit.pod_objects, "pod", body["metadata"]["name"])
+
+
+async def _unless_there(
+    job: JobObject, making: Awaitable[object], objects: Objects[Any], what: str, name: str
+) -> None:
+    """Wait for a creation; an object that has the name already must be the job's."""
     try:
-        await unit.engine.create_pod(reading.job, slot, body)
+        await making
     except ApiFailed as error:
         if error.reason != "AlreadyExists":
             raise
-        meta = reading.job.metadata
-        there = await unit.pod_objects.get(meta.namespace, body["metadata"]["name"], meta.uid)
-        _ours(reading.job, there, f"pod {body['metadata']['name']}")
-
-
-async def _unless_there(unit: Unit, reading: Reading, body: Mapping[str, Any], key: ServiceKey) -> None:
-    kind = "" if key is None else key.type
-    try:
-        await unit.engine.create_service(reading.job, kind, body)
-    except ApiFailed as error:
-        if error.reason != "AlreadyExists":
-            raise
-        meta = reading.job.metadata
-        there = await unit.service_objects.get(meta.namespace, body["metadata"]["name"], meta.uid)
-        _ours(reading.job, there, f"service {body['metadata']['name']}")
+        there = await objects.get(job.metadata.namespace, name, job.metadata.uid)
+        _ours(job, there, f"{what} {name}")
 
 
 def _ours(job: JobObject, there: Owned | None, what: str) -> None:

@@ -101,16 +101,22 @@ async def say(jobs: JobFleet, word: Callable[[Call, str], Awaitable[Mutation]]) 
     await commit(jobs.call, await word(jobs.call, "bert"))
 
 
+async def half_done(jobs: JobFleet) -> Job:
+    """A job of two members, the first of which ended well."""
+    job = await jobs.run()
+    await running(jobs, 2)
+    jobs.ends["bert-worker-0~0"] = 0
+
+    async def half() -> bool:
+        return (await jobs.state(job)).done == {"worker": "0"}
+
+    await jobs.until(half)
+    return job
+
+
 async def test_a_stopped_job_has_no_members_and_goes_on_with_what_is_not_done() -> None:
     async with job_fleet("n1") as jobs:
-        job = await jobs.run()
-        await running(jobs, 2)
-        jobs.ends["bert-worker-0~0"] = 0
-
-        async def half() -> bool:
-            return (await jobs.state(job)).done == {"worker": "0"}
-
-        await jobs.until(half)
+        job = await half_done(jobs)
         await say(jobs, commands.stop)
         await jobs.clock.advance(5)
         assert [name for name, pod in (await jobs.pods(job)).items() if not pod.done] == []
@@ -196,14 +202,7 @@ async def left(jobs: JobFleet, job: Job, nodes: set[str]) -> int:
 
 async def test_a_slot_that_ended_well_is_not_run_again_when_somebody_deletes_its_pod() -> None:
     async with job_fleet("n1") as jobs:
-        job = await jobs.run()
-        await running(jobs, 2)
-        jobs.ends["bert-worker-0~0"] = 0
-
-        async def half() -> bool:
-            return (await jobs.state(job)).done == {"worker": "0"}
-
-        await jobs.until(half)
+        job = await half_done(jobs)
         await jobs.fleet.client.delete(KEYS.pod(job.id, "n1", "bert-worker-0~0"))
         await jobs.fleet.client.delete(KEYS.intent("n1", "bert-worker-0~0"))
         await jobs.clock.advance(30)
