@@ -1,0 +1,1 @@
+"""Progressive rollouts of Knative Services: stages that move replicas and traffic."""

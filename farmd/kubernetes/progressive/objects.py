@@ -1,0 +1,282 @@
+"""Knative's objects with the fields that a rollout reads, and the names of what farmd writes on them.
+
+The structs are lean, because a farm keeps all of them in memory, and they are never sent back whole. A field
+that is absent, one that is 0 and one that is null mean different things where a type says ``None``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from farmd.jobs.objects import ObjectMeta, PodStatus
+from farmd.kubernetes.resources import Resource
+from farmd.rollout.revisions import TargetRevision
+
+GROUP = "serving.knative.dev"
+SERVICES = Resource(GROUP, "v1", "services", "Service")
+CONFIGURATIONS = Resource(GROUP, "v1", "configurations", "Configuration")
+ROUTES = Resource(GROUP, "v1", "routes", "Route")
+REVISIONS = Resource(GROUP, "v1", "revisions", "Revision")
+ORCHESTRATORS = Resource(GROUP, "v1", "rolloutorchestrators", "RolloutOrchestrator")
+STAGE_AUTOSCALERS = Resource(GROUP, "v1", "stagepodautoscalers", "StagePodAutoscaler")
+AUTOSCALERS = Resource("autoscaling.internal.knative.dev", "v1alpha1", "podautoscalers", "PodAutoscaler")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+
+# The name under which farmd owns fields of objects that other hands write, too.
+MANAGER = "farmd-progressive"
+
+# Knative's own labels and annotations.
+CONFIGURATION_LABEL = f"{GROUP}/configuration"
+VERSION_LABEL = "app.kubernetes.io/version"
+MIN_SCALE, MAX_SCALE = "autoscaling.knative.dev/min-scale", "autoscaling.knative.dev/max-scale"
+ALIASES = {MIN_SCALE: "autoscaling.knative.dev/minScale", MAX_SCALE: "autoscaling.knative.dev/maxScale"}
+CLASS = "autoscaling.knative.dev/class"
+HPA = "hpa.autoscaling.knative.dev"
+
+# What people write: the label of a service, and words on its orchestrator.
+ENABLED = "rollout.farmd.io/enabled"
+WORDS = "rollout.farmd.io/"
+PAUSED, RESUMED, REVERT, PROMOTE, RETRY = (
+    WORDS + word for word in ("paused", "resumed", "revert", "promote", "retry")
+)
+
+# What farmd writes: on an orchestrator, on a StagePodAutoscaler, and on both a service and a status.
+FOLLOW, REFUSED, HEARD, RELEASED, CAUSE = (
+    f"farmd.io/{word}" for word in ("follow", "refused", "heard", "released", "cause")
+)
+FINAL = "farmd.io/final"
+CLAIM = "farmd.io/claim"
+FINALIZER = "farmd.io/bounds"
+
+
+class _Lean(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
+    pass
+
+
+class ManagedFields(_Lean, frozen=True):
+    """The fields that one manager set last."""
+
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    time: str | None = None
+    fields_v1: dict[str, Any] = msgspec.field(default_factory=dict, name="fieldsV1")
+
+
+class Meta(ObjectMeta, frozen=True):
+    """Identity, generation, and who set which fields."""
+
+    generation: int = 0
+    finalizers: tuple[str, ...] = ()
+    deletion_grace_period_seconds: int | None = None
+    managed_fields: tuple[ManagedFields, ...] = ()
+
+    def managers(self, *path: str) -> tuple[str, ...]:
+        """Who owns the field at that path (``("spec", "traffic")``), of what is no subresource."""
+        return tuple(sorted({each.manager for each in self.owners(*path)}))
+
+    def owners(self, *path: str) -> list[ManagedFields]:
+        """The entries that own the field at that path, or one below it."""
+        return [each for each in self.managed_fields if not each.subresource and _holds(each, path)]
+
+
+def _holds(entry: ManagedFields, path: tuple[str, ...]) -> bool:
+    fields: Any = entry.fields_v1
+    for part in path:
+        fields = fields.get(f"f:{part}")
+        if fields is None:
+            return False
+    return True
+
+
+class Condition(_Lean, frozen=True):
+    """One condition; ``severity`` is empty where it matters to ``Ready``."""
+
+    type: str = ""
+    status: str = "Unknown"
+    severity: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+def condition(found: tuple[Condition, ...], name: str) -> Condition:
+    """The condition of that type; one of status Unknown where there is none."""
+    return next((each for each in found if each.type == name), Condition(type=name))
+
+
+class TrafficTarget(_Lean, frozen=True):
+    """A share of the traffic. A percent of 0 keeps the revision reachable; None is no share."""
+
+    revision_name: str = ""
+    configuration_name: str = ""
+    latest_revision: bool | None = None
+    percent: int | None = None
+    tag: str = ""
+    url: str | None = None
+
+
+class TemplateMeta(_Lean, frozen=True):
+    """What the template says of its revision."""
+
+    name: str = ""
+    annotations: dict[str, str] = {}
+
+
+class Template(_Lean, frozen=True):
+    """The revision that comes next."""
+
+    metadata: TemplateMeta = TemplateMeta()
+
+
+class ServiceSpec(_Lean, frozen=True):
+    """What people ask: the template of the next revision, and the traffic."""
+
+    template: Template = Template()
+    traffic: tuple[TrafficTarget, ...] = ()
+
+
+class Service(_Lean, frozen=True):
+    """A Knative Service."""
+
+    metadata: Meta = Meta()
+    spec: ServiceSpec = ServiceSpec()
+
+    @property
+    def enabled(self) -> bool:
+        """Whether its rollouts are to be progressive."""
+        return self.metadata.labels.get(ENABLED) == "true"
+
+
+class ConfigurationStatus(_Lean, frozen=True):
+    """Which revision the last template became."""
+
+    observed_generation: int = 0
+    latest_created_revision_name: str = ""
+    latest_ready_revision_name: str = ""
+
+
+class Configuration(_Lean, frozen=True):
+    """The configuration of a service, of the same name."""
+
+    metadata: Meta = Meta()
+    status: ConfigurationStatus = ConfigurationStatus()
+
+
+class RouteStatus(_Lean, frozen=True):
+    """Where the traffic goes."""
+
+    observed_generation: int = 0
+    traffic: tuple[TrafficTarget, ...] = ()
+
+
+class Route(_Lean, frozen=True):
+    """The route of a service, of the same name."""
+
+    metadata: Meta = Meta()
+    status: RouteStatus = RouteStatus()
+
+    @property
+    def observed(self) -> bool:
+        """Whether its status is that of its spec."""
+        return self.status.observed_generation == self.metadata.generation
+
+
+class Conditions(_Lean, frozen=True):
+    """A status of which only the conditions are read."""
+
+    conditions: tuple[Condition, ...] = ()
+
+
+class Revision(_Lean, frozen=True):
+    """One version of a service."""
+
+    metadata: Meta = Meta()
+    status: Conditions = Conditions()
+
+    @property
+    def ready(self) -> bool:
+        """Whether traffic may go to it."""
+        return condition(self.status.conditions, "Ready").status == "True"
+
+
+class AutoscalerStatus(_Lean, frozen=True):
+    """Pods that the autoscaler wants and has; None, and below 0, are not known."""
+
+    desired_scale: int | None = None
+    actual_scale: int | None = None
+
+
+class PodAutoscaler(_Lean, frozen=True):
+    """Knative's autoscaler of a revision, of the same name."""
+
+    metadata: Meta = Meta()
+    status: AutoscalerStatus = AutoscalerStatus()
+
+
+class Pod(_Lean, frozen=True):
+    """A pod of a revision."""
+
+    metadata: Meta = Meta()
+    status: PodStatus = PodStatus()
+
+
+class OrchestratorSpec(_Lean, frozen=True):
+    """Where a rollout began, where it ends, and the goal of its stage."""
+
+    initial_revisions: tuple[TargetRevision, ...] = ()
+    target_revisions: tuple[TargetRevision, ...] = ()
+    stage_target_revisions: tuple[TargetRevision, ...] = ()
+    target_finish_time: str | None = None
+    rollout_strategy: str = ""
+
+
+class OrchestratorStatus(_Lean, frozen=True):
+    """What the last finished stage left."""
+
+    stage_revision_status: tuple[TargetRevision, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    observed_generation: int = 0
+    annotations: dict[str, str] = {}
+
+
+class Orchestrator(_Lean, frozen=True):
+    """A RolloutOrchestrator as the API server has it; its service has the same name."""
+
+    metadata: Meta = Meta()
+    spec: OrchestratorSpec = OrchestratorSpec()
+    status: OrchestratorStatus = OrchestratorStatus()
+
+
+class StageAutoscalerSpec(_Lean, frozen=True):
+    """The bounds of a revision in a stage; None: not bounded by it."""
+
+    stage_min_scale: int | None = None
+    stage_max_scale: int | None = None
+
+
+class StageAutoscalerStatus(_Lean, frozen=True):
+    """What the revision's autoscaler says."""
+
+    desired_scale: int | None = None
+    actual_scale: int | None = None
+    replicas_terminating: int | None = None
+    conditions: tuple[Condition, ...] = ()
+    observed_generation: int = 0
+
+
+class StageAutoscaler(_Lean, frozen=True):
+    """A StagePodAutoscaler as the API server has it; its revision has the same name."""
+
+    metadata: Meta = Meta()
+    spec: StageAutoscalerSpec = StageAutoscalerSpec()
+    status: StageAutoscalerStatus = StageAutoscalerStatus()
+
+
+class ConfigMap(_Lean, frozen=True):
+    """A ConfigMap of the namespace where Knative's controllers run."""
+
+    metadata: Meta = Meta()
+    data: dict[str, str] = {}
