@@ -6,12 +6,12 @@ object is ever sent back whole, which would erase the fields that this version d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from farmd.kubernetes.errors import NotFound
+from farmd.kubernetes.errors import Conflict, Invalid, NotFound
 from farmd.kubernetes.pace import Priority
 from farmd.kubernetes.resources import Resource
 from farmd.kubernetes.store import Object, ObjectStore
@@ -19,7 +19,14 @@ from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport, Req
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
 ObjectT = TypeVar("ObjectT", bound=Object)
+
+
+def applying(manager: str, *, force: bool, dry_run: bool = False) -> list[tuple[str, str]]:
+    """The parameters of a server-side apply (``APPLY_PATCH``)."""
+    params = [("fieldManager", manager), ("force", str(force).lower())]
+    return [*params, ("dryRun", "All")] if dry_run else params
 
 
 class Objects(Generic[ObjectT]):
@@ -73,6 +80,41 @@ class Objects(Generic[ObjectT]):
         path = self._resource.path(namespace, name, subresource)
         return self._learn(await self._write("PATCH", path, patch, Priority.STATUS, key, content_type))
 
+    async def apply(
+        self,
+        namespace: str,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        manager: str,
+        force: bool = False,
+        uid: str = "",
+        version: str = "",
+        dry_run: bool = False,
+        key: str = "",
+    ) -> ObjectT:
+        """Have ``manager`` own exactly the fields of ``body``; an object that is not there is created.
+
+        With ``uid`` the object must be there and be that one; with ``version`` too, that version of it.
+        ``force`` takes fields from other managers. A dry run returns what the object would be.
+
+        Raises:
+            FieldsTaken: others own the fields. Conflict: it is another object, or another version of it.
+        """
+        meta = {**body.get("metadata", {}), "name": name}
+        meta |= {field: text for field, text in (("uid", uid), ("resourceVersion", version)) if text}
+        typed = {"apiVersion": self._resource.api_version, "kind": self._resource.kind, **body}
+        path, params = self._resource.path(namespace, name), applying(manager, force=force, dry_run=dry_run)
+        try:
+            answer = await self._write(
+                "PATCH", path, {**typed, "metadata": meta}, Priority.STATUS, key, APPLY_PATCH, params
+            )
+        except Invalid as error:
+            if uid and "metadata.uid" in error.causes:
+                raise Conflict(error.message, status=409, reason="Conflict") from error
+            raise
+        return self._decoder.decode(answer) if dry_run else self._learn(answer)
+
     async def delete(
         self, namespace: str, name: str, *, uid: str, version: str, cascade: bool = False, key: str = ""
     ) -> None:
@@ -96,10 +138,12 @@ class Objects(Generic[ObjectT]):
         priority: Priority,
         key: str,
         content_type: str = "application/json",
+        params: Sequence[tuple[str, str]] = (),
     ) -> bytes:
         request = Request(
             method,
             path,
+            params,
             body=msgspec.json.encode(body),
             content_type=content_type,
             resource=self._label,

@@ -6,6 +6,7 @@ happened: read the object before writing again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import msgspec
@@ -17,15 +18,18 @@ LONGEST_TEXT = 500
 
 
 class KubernetesError(FarmdError):
-    """Root of the errors of an API server; ``status`` is 0 where there was no answer."""
+    """Root of the errors of an API server; ``status`` is 0 without an answer, ``causes`` are by field."""
 
     code: ClassVar[str] = "kubernetes_error"
     retry: ClassVar[Retry] = Retry.NEVER
 
-    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+    def __init__(
+        self, message: str, *, status: int = 0, reason: str = "", causes: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(message, status=status, reason=reason)
         self.status = status
         self.reason = reason
+        self.causes = causes or {}
 
 
 class Unavailable(KubernetesError):
@@ -87,6 +91,13 @@ class AlreadyExists(Conflict):
     code = "kubernetes_already_exists"
 
 
+class FieldsTaken(Conflict):
+    """409 of a server-side apply without force: other managers own fields of it; ``causes`` name both."""
+
+    code = "kubernetes_fields_taken"
+    retry = Retry.NEVER
+
+
 class Gone(KubernetesError):
     """410: the version or page that the request names is forgotten; a new list is needed."""
 
@@ -106,12 +117,28 @@ class TooLarge(Invalid):
     code = "kubernetes_too_large"
 
 
+class _Cause(msgspec.Struct, frozen=True):
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class _Details(msgspec.Struct, frozen=True):
+    causes: tuple[_Cause, ...] | None = None
+
+
 class Status(msgspec.Struct, rename="camel", frozen=True):
     """The body of an answer that is no success, and the object of a watch's ERROR event."""
 
     message: str = ""
     reason: str = ""
     code: int = 0
+    details: _Details | None = None
+
+    @property
+    def causes(self) -> tuple[_Cause, ...]:
+        """What it says of single fields."""
+        return (self.details and self.details.causes) or ()
 
 
 _BY_STATUS: dict[int, type[KubernetesError]] = {
@@ -136,7 +163,12 @@ def error_of(status: int, body: bytes, what: str, *, write: bool) -> KubernetesE
     kind = _BY_STATUS.get(status)
     if told.reason == "AlreadyExists":
         kind = AlreadyExists
+    elif any(each.reason == "FieldManagerConflict" for each in told.causes):
+        kind = FieldsTaken
     elif kind is None and status >= 500:
         kind = UnknownOutcome if write else Unavailable
     text = " ".join(told.message.split()) or "no reason given"
-    return (kind or UnexpectedAnswer)(f"{what}: {status}: {text}", status=status, reason=told.reason)
+    causes = {each.field: each.message for each in told.causes}
+    return (kind or UnexpectedAnswer)(
+        f"{what}: {status}: {text}", status=status, reason=told.reason, causes=causes
+    )

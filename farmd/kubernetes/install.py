@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from farmd.kubernetes.client import APPLY_PATCH, applying
 from farmd.kubernetes.errors import NotFound
 from farmd.kubernetes.resources import CRDS, Resource
 from farmd.kubernetes.transport import KubernetesTransport, Request
@@ -21,7 +22,6 @@ from store.errors import Conflict
 from store.ports import Clock
 
 MANAGER = "farmd"
-APPLY = "application/apply-patch+yaml"
 ESTABLISHED_SECONDS = 60.0
 OURS = ("farmjobs",)
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
@@ -55,10 +55,9 @@ async def install(transport: KubernetesTransport, jobs: Sequence[str], clock: Cl
     """
     found = list(documents(jobs))
     for each in found:
-        params = (("fieldManager", MANAGER), ("force", "true"))
-        path = _path(each)
+        params = applying(MANAGER, force=True)
         body = json.dumps(each).encode()
-        await transport.send(Request("PATCH", path, params, body=body, content_type=APPLY))
+        await transport.send(Request("PATCH", _path(each), params, body=body, content_type=APPLY_PATCH))
     for each in found:
         await _served(transport, each, clock)
     return await status(transport, jobs)

@@ -12,7 +12,7 @@ import pytest
 from farmd.jobs.objects import Pod
 from farmd.kubernetes import informer as informers
 from farmd.kubernetes.informer import Informer, Source
-from farmd.kubernetes.resources import PODS
+from farmd.kubernetes.resources import PODS, Resource
 from farmd.kubernetes.store import ObjectStore
 from farmd.runtime.clock import SystemClock
 from tests.fleet import eventually
@@ -24,13 +24,15 @@ pytestmark = pytest.mark.xdist_group("kubernetes")
 
 
 @asynccontextmanager
-async def informed(transport, namespace: str, selector: str = "") -> AsyncIterator[tuple[Informer, Mirror]]:
-    """A running informer of a namespace's pods, and what its listener was told."""
-    store: ObjectStore[Pod] = ObjectStore("pods", CountingRecorder())
+async def informed(
+    transport, namespace: str, selector: str = "", *, kind: type = Pod, of: Resource = PODS
+) -> AsyncIterator[tuple[Informer, Mirror]]:
+    """A running informer of a namespace's pods, or of others, and what its listener was told."""
+    store: ObjectStore = ObjectStore("pods", CountingRecorder())
     mirror = Mirror()
     store.listen(mirror)
-    source = Source(PODS, namespace, selector, label="pods")
-    informer = Informer(transport, source, Pod, store, clock=SystemClock(), rng=random.Random(1))
+    source = Source(of, namespace, selector, label="pods")
+    informer = Informer(transport, source, kind, store, clock=SystemClock(), rng=random.Random(1))
     task = asyncio.create_task(informer.run())
     try:
         await asyncio.wait_for(informer.until_synced(), 30)
