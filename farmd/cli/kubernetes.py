@@ -1,41 +1,27 @@
-"""``farmctl kubernetes``: what farmd needs in a cluster. Only these commands import ``farmd.kubernetes``."""
+"""``farmctl kubernetes``: what farmd needs in a cluster."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from farmd.cli.changes import ask
+from farmd.cli.cluster import Place, access_options, connected
 from farmd.cli.invocation import Invocation
 from farmd.cli.lazy import LazyGroup
 from farmd.cli.options import command
 from farmd.cli.output import render
 from farmd.cli.tables import Column, Table
 from farmd.config.kubernetes import JOBS
-from farmd.runtime.clock import SystemClock, system_rng
-from store.errors import AccessDenied, Conflict, InputInvalid, NotFound, StoreError, StoreUnavailable
+from farmd.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
-    from farmd.kubernetes.errors import KubernetesError
     from farmd.kubernetes.install import Installed
-    from farmd.kubernetes.transport import KubernetesTransport
 
 F = TypeVar("F", bound=Any)
-HINT = "check --kubeconfig, --context or KUBECONFIG"
-_AS: dict[int, type[StoreError]] = {
-    400: InputInvalid,
-    401: AccessDenied,
-    403: AccessDenied,
-    404: NotFound,
-    409: Conflict,
-    422: InputInvalid,
-}
 
 
 @click.group("kubernetes", cls=LazyGroup)
@@ -45,15 +31,11 @@ def kubernetes() -> None:
 
 def where(function: F) -> F:
     """The options that name a cluster, and the kinds of jobs."""
-    for option in (
-        click.option("--kubeconfig", default="", help="Path; else KUBECONFIG, else ~/.kube/config."),
-        click.option("--context", default="", help="Its context; else the current one."),
-        click.option(
-            "--jobs", type=click.Choice(JOBS), multiple=True, default=("farmjobs",), help="Kinds of jobs."
-        ),
-    ):
-        function = option(function)
-    return function
+    option = click.option(
+        "--jobs", type=click.Choice(JOBS), multiple=True, default=("farmjobs",), help="Kinds of jobs."
+    )
+    found: F = option(access_options(function))
+    return found
 
 
 @command("install", mutates=True)
@@ -68,9 +50,9 @@ async def install(
     if printed or invocation.settings.dry_run:
         _print(jobs)
         return
-    async with _connected(kubeconfig, context) as transport:
-        invocation.say(f"installing into {transport.access.url}")
-        found = await installing.install(transport, jobs, SystemClock())
+    async with connected(Place(kubeconfig, context)) as cluster:
+        invocation.say(f"installing into {cluster.transport.access.url}")
+        found = await installing.install(cluster.transport, jobs, SystemClock())
         render(invocation, _table(found))
 
 
@@ -80,8 +62,8 @@ async def status(invocation: Invocation, kubeconfig: str, context: str, jobs: Se
     """What of it is in the cluster."""
     from farmd.kubernetes import install as installing
 
-    async with _connected(kubeconfig, context) as transport:
-        found = await installing.status(transport, jobs)
+    async with connected(Place(kubeconfig, context)) as cluster:
+        found = await installing.status(cluster.transport, jobs)
         render(invocation, _table(found))
 
 
@@ -97,38 +79,15 @@ async def uninstall(
     if printed or invocation.settings.dry_run:
         _print(jobs)
         return
-    async with _connected(kubeconfig, context) as transport:
-        url = transport.access.url
+    async with connected(Place(kubeconfig, context)) as cluster:
+        url = cluster.transport.access.url
         ask(invocation, f"Remove farmd's definitions and rights from {url}?", "uninstall is destructive")
-        found = await installing.uninstall(transport, jobs)
+        found = await installing.uninstall(cluster.transport, jobs)
         render(invocation, _table(found))
 
 
 for each in (install, status, uninstall):
     kubernetes.add_command(each)
-
-
-@asynccontextmanager
-async def _connected(kubeconfig: str, context: str) -> AsyncIterator[KubernetesTransport]:
-    """A transport to the cluster that a person means; refusals become errors of the command line."""
-    from farmd.kubernetes.access import access
-    from farmd.kubernetes.errors import KubernetesError
-    from farmd.kubernetes.transport import KubernetesTransport
-
-    home = Path.home() / ".kube" / "config"
-    if not kubeconfig and not os.environ.get("KUBECONFIG") and home.exists():
-        kubeconfig = str(home)
-    clock = SystemClock()
-    found = access(os.environ, clock, kubeconfig=kubeconfig, context=context)
-    async with KubernetesTransport(found, clock=clock, rng=system_rng()) as transport:
-        try:
-            yield transport
-        except KubernetesError as error:
-            raise _told(error) from error
-
-
-def _told(error: KubernetesError) -> StoreError:
-    return _AS.get(error.status, StoreUnavailable)(error.message, hint=HINT)
 
 
 def _table(found: list[Installed]) -> Table:

@@ -86,12 +86,29 @@ def waiting() -> list[click.Option]:
 
 
 class Command(click.Command):
-    """A command whose help shows the shared options in a section of their own."""
+    """A command that calls ``function``; its help shows the shared options in a section of their own."""
 
-    def __init__(self, *args: Any, common: Sequence[click.Option] = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        function: Callable[..., Any],
+        common: Sequence[click.Option] = (),
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self.callback, self.function = self._run, function
         self._common = list(common)
         self.params = [*self.params, *self._common]
+
+    def _run(self, /, **params: Any) -> None:
+        from farmd.cli.invocation import run
+
+        run(Settings.of(click.get_current_context()), self.function, params)
+
+    def add_own(self, params: Sequence[click.Parameter]) -> None:
+        """Give it more parameters of its own, behind those that it has."""
+        own = len(self.params) - len(self._common)
+        self.params[own:own] = params
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse a command's own option that is given twice but has one value; click would drop the first.
@@ -132,12 +149,6 @@ def command(
     """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        @click.pass_context
-        def run(ctx: click.Context, /, **params: Any) -> None:
-            from farmd.cli.invocation import run as run_connected
-
-            run_connected(Settings.of(ctx), function, params)
-
         common = shared()
         common += watching() if lists else []
         common += mutating() if mutates else []
@@ -145,7 +156,7 @@ def command(
         params = list(reversed(getattr(function, "__click_params__", [])))
         return Command(
             name,
-            callback=run,
+            function=function,
             params=params,
             help=function.__doc__,
             common=common,

@@ -18,18 +18,27 @@ LONGEST_TEXT = 500
 
 
 class KubernetesError(FarmdError):
-    """Root of the errors of an API server; ``status`` is 0 without an answer, ``causes`` are by field."""
+    """Root of the errors of an API server; ``status`` is 0 without an answer, ``causes`` are by field, ``text``
+    is what the server says without the request.
+    """
 
     code: ClassVar[str] = "kubernetes_error"
     retry: ClassVar[Retry] = Retry.NEVER
 
     def __init__(
-        self, message: str, *, status: int = 0, reason: str = "", causes: Mapping[str, str] | None = None
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        causes: Mapping[str, str] | None = None,
+        text: str = "",
     ) -> None:
         super().__init__(message, status=status, reason=reason)
         self.status = status
         self.reason = reason
         self.causes = causes or {}
+        self.text = text
 
 
 class Unavailable(KubernetesError):
@@ -170,5 +179,5 @@ def error_of(status: int, body: bytes, what: str, *, write: bool) -> KubernetesE
     text = " ".join(told.message.split()) or "no reason given"
     causes = {each.field: each.message for each in told.causes}
     return (kind or UnexpectedAnswer)(
-        f"{what}: {status}: {text}", status=status, reason=told.reason, causes=causes
+        f"{what}: {status}: {text}", status=status, reason=told.reason, causes=causes, text=text
     )

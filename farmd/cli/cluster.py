@@ -1,0 +1,174 @@
+"""The Kubernetes cluster that a person means: the options that name it, and a transport to it.
+
+A person's own kubeconfig counts here, ``~/.kube/config`` included, unlike for daemons. Nothing of
+``farmd.kubernetes`` is imported until a cluster is asked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from farmd.cli.invocation import Invocation
+from farmd.cli.options import Command
+from farmd.runtime.clock import SystemClock, system_rng
+from store.errors import (
+    AccessDenied,
+    Conflict,
+    InputInvalid,
+    NotFound,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+)
+
+if TYPE_CHECKING:
+    from farmd.kubernetes.errors import KubernetesError
+    from farmd.kubernetes.transport import KubernetesTransport
+
+F = TypeVar("F", bound=Any)
+Outside = Callable[..., Awaitable[None]]
+_UNREACHED = "check --kubeconfig, --context or KUBECONFIG"
+_AS: dict[int, tuple[type[StoreError], str]] = {
+    400: (InputInvalid, ""),
+    401: (AccessDenied, _UNREACHED),
+    403: (AccessDenied, "the user of the kubeconfig may not do this, or a quota or a policy forbids it"),
+    404: (NotFound, ""),
+    409: (Conflict, ""),
+    410: (Conflict, ""),
+    413: (InputInvalid, ""),
+    422: (InputInvalid, ""),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the options say; empty: as the kubeconfig says, and its context."""
+
+    kubeconfig: str = ""
+    context: str = ""
+    namespace: str = ""
+
+    @property
+    def named(self) -> bool:
+        """Whether a person named a cluster or a namespace on the command line."""
+        return bool(self.kubeconfig or self.context or self.namespace)
+
+    def configured(self, environ: Mapping[str, str]) -> bool:
+        """Whether there is a cluster to ask."""
+        variables = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")
+        return self.named or any(environ.get(name) for name in variables) or bool(_home())
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster that answers to a person; ``namespace`` is that of names which have none."""
+
+    transport: KubernetesTransport
+    namespace: str
+
+    def split(self, name: str) -> tuple[str, str]:
+        """Namespace and name of ``ml/bert`` or ``bert``."""
+        namespace, _, last = name.rpartition("/")
+        return namespace or self.namespace, last
+
+
+def access_options(function: F) -> F:
+    """The options that name a cluster."""
+    for option in (
+        click.option("--kubeconfig", default="", help="Path; else KUBECONFIG, else ~/.kube/config."),
+        click.option("--context", default="", help="Its context; else the current one."),
+    ):
+        function = option(function)
+    return function
+
+
+def namespace_options(function: F) -> F:
+    """The options that name a cluster and a namespace."""
+    option = click.option("-n", "--namespace", default="", help="In Kubernetes; else the context's.")
+    found: F = option(access_options(function))
+    return found
+
+
+def has_namespace(name: str) -> bool:
+    """Whether a name is that of an object in Kubernetes: ``ml/bert``."""
+    return "/" in name
+
+
+def beside(
+    made: click.Command,
+    outside: Outside,
+    *,
+    lies: Callable[[str], bool] = has_namespace,
+    argument: str = "name",
+) -> click.Command:
+    """A command for items in Consul, made one for those in Kubernetes, too.
+
+    ``outside(invocation, place, **params)`` gets the items whose name ``lies`` in Kubernetes, and all where
+    an option names a cluster or a namespace. ``argument`` is the parameter with one name, or with several.
+    """
+    assert isinstance(made, Command)
+    inside = made.function
+
+    async def run(
+        invocation: Invocation, *, kubeconfig: str, context: str, namespace: str, **params: Any
+    ) -> None:
+        place, value = Place(kubeconfig, context, namespace), params[argument]
+        several = isinstance(value, tuple)
+        names = value if several else (value,)
+        there = tuple(name for name in names if place.named or lies(name))
+        here = tuple(name for name in names if name not in there)
+        if here:
+            await inside(invocation, **params | {argument: here if several else value})
+        if there:
+            await outside(invocation, place, **params | {argument: there if several else value})
+
+    namespace_options(run)
+    made.add_own(list(reversed(run.__click_params__)))  # type: ignore[attr-defined]
+    made.function = run
+    return made
+
+
+@asynccontextmanager
+async def connected(place: Place) -> AsyncIterator[Cluster]:
+    """The cluster that a person means; what it refuses becomes an error of the command line.
+
+    Raises:
+        InputInvalid: no kubeconfig, one that is not usable, or a refused object.
+        StoreError: any other refusal, or no answer.
+    """
+    from farmd.kubernetes.access import access
+    from farmd.kubernetes.errors import KubernetesError
+    from farmd.kubernetes.transport import KubernetesTransport
+
+    kubeconfig = place.kubeconfig or os.environ.get("KUBECONFIG") or _home()
+    clock = SystemClock()
+    found = access(os.environ, clock, kubeconfig=kubeconfig, context=place.context)
+    async with KubernetesTransport(found, clock=clock, rng=system_rng()) as transport:
+        try:
+            yield Cluster(transport, place.namespace or found.namespace)
+        except KubernetesError as error:
+            raise told(error) from error
+
+
+def _home() -> str:
+    """The kubeconfig of a person's own, if there is one."""
+    path = Path.home() / ".kube" / "config"
+    return str(path) if path.exists() else ""
+
+
+def told(error: KubernetesError, where: str = "") -> StoreError:
+    """A refusal as an error of the command line; ``where`` is what it speaks of, such as a file."""
+    from farmd.kubernetes.errors import UnknownOutcome
+
+    kind, hint = _AS.get(error.status, (StoreUnavailable, _UNREACHED))
+    if isinstance(error, UnknownOutcome):
+        kind, hint = OutcomeUnknown, ""
+    text = error.text if error.reason and error.status in _AS else error.message
+    return kind(f"{where}: {text}" if where else text, **({"hint": hint} if hint else {}))
