@@ -18,8 +18,9 @@ LONGEST_TEXT = 500
 
 
 class KubernetesError(FarmdError):
-    """Root of the errors of an API server; ``status`` is 0 without an answer, ``causes`` are by field, ``text``
-    is what the server says without the request.
+    """Root of the errors of an API server; ``status`` is 0 without an answer, ``causes`` are by field.
+
+    ``text`` is what the server says without the request.
     """
 
     code: ClassVar[str] = "kubernetes_error"
