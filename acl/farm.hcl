@@ -26,6 +26,8 @@ key_prefix "farmd/jobs/" { policy = "write" }
 key_prefix "farmd/runs/" { policy = "write" }
 key_prefix "farmd/history/" { policy = "write" }
 key_prefix "farmd/services/" { policy = "write" }
+key_prefix "farmd/apps/" { policy = "write" }
+key_prefix "farmd/trackers/" { policy = "write" }
 key_prefix "farmd/names/" { policy = "write" }
 
 # The stage of a drain; the record of a node that has an agent and no record yet.

@@ -9,6 +9,8 @@ key_prefix "farmd/services/" { policy = "write" }
 key_prefix "farmd/rollouts/" { policy = "write" }
 key_prefix "farmd/deployments/" { policy = "write" }
 key_prefix "farmd/jobs/" { policy = "write" }
+key_prefix "farmd/apps/" { policy = "write" }
+key_prefix "farmd/trackers/" { policy = "write" }
 key_prefix "farmd/runs/" { policy = "write" }
 key_prefix "farmd/history/" { policy = "write" }
 key_prefix "farmd/names/" { policy = "write" }
@@ -28,8 +30,5 @@ key_prefix "farmd/work/" { policy = "write" }
 key_prefix "farmd/pods/" { policy = "write" }
 key_prefix "farmd/intent/" { policy = "write" }
 key_prefix "farmd/reserved/" { policy = "write" }
-
-# doctor --fix checks that no owner of these families exists: kinds of work to come.
-key_prefix "farmd/apps/" { policy = "write" }
 
 agent_prefix "" { policy = "read" }

@@ -1,6 +1,6 @@
 # farmctl without changes: list, describe, explain, audit, top, doctor.
 #
-# This policy allows to read manifests, and so the environment variables of pods.
+# This policy allows to read manifests, and so the environment variables of pods, and the documents of apps.
 key_prefix "farmd/" { policy = "list" }
 
 # The doctor compares the limits of the Consul agent that answers with what farmd needs.

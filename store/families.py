@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from store import codec
+from store.apps import App, AppStatus, ResourceTracker
 from store.daemonsets import DAEMON_SET_ID_LABEL, DaemonSet
 from store.deployments import DEPLOYMENT_LABEL, SERVICE_LABEL, Deployment, DeploymentStatus
 from store.entry import Entry
@@ -33,6 +34,8 @@ from store.services import Service
 from store.status import ItemStatus
 from store.work import Work
 
+APPS: Family[App] = Family(name="apps", record=App, watched="whole", younger=True, status=AppStatus)
+TRACKERS: Family[ResourceTracker] = Family(name="trackers", record=ResourceTracker, parts=2)
 DEPLOYMENTS: Family[Deployment] = Family(
     name="deployments",
     record=Deployment,
@@ -137,7 +140,7 @@ FAMILIES: dict[str, Family[Any]] = {
     for family in (
         *(DEPLOYMENTS, ROLLOUTS, SERVICES, HISTORY, RCS, DAEMONSETS, JOBS, PODS, INTENT, REALITY),
         *(NODES, AGENTS, RESERVED, FARMS, FAILSAFE, WORK),
-        RUNS,
+        *(RUNS, APPS, TRACKERS),
         Family(name="locks", watched="whole"),
         Family(name="names", record=str, parts=2),
         Family(name="status", record=ItemStatus, parts=2),

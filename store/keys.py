@@ -115,6 +115,14 @@ class Keys:
         """Resources reserved on a node."""
         return f"{self.prefix}reserved/{node}"
 
+    def trackers(self, app: str) -> str:
+        """The prefix of all revisions of an app."""
+        return f"{self.prefix}trackers/{app}/"
+
+    def tracker(self, app: str, revision: int) -> str:
+        """One revision of an app."""
+        return f"{self.trackers(app)}{revision:08}"
+
     # -- pods ----------------------------------------------------------------------------------
     def pods(self, owner: str) -> str:
         """The prefix of one owner's pods."""

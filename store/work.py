@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from store.apps import DispatchState
 from store.deployments import DeploymentState
 from store.rollouts import RolloutState
 from store.times import Time
@@ -48,7 +49,7 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``transfer_failures`` counts failed moves in a row, ``transfer_failed`` is the cause of the last one: a
     drain does not wait because the move of an unhealthy pod failed.
 
-    ``rollout`` is how far a rollout is, ``deployment`` how far a deployment is.
+    ``rollout`` is how far a rollout is, ``deployment`` how far a deployment is, ``dispatch`` an app.
 
     For a node it also holds when its agent was found missing (R21), in seconds since the epoch:
     ``absent_since`` is when the absence was first seen, ``lost_since`` when the node became lost (0: it is
@@ -68,3 +69,4 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     lost_since: Time = 0.0
     rollout: RolloutState | None = None
     deployment: DeploymentState | None = None
+    dispatch: DispatchState | None = None

@@ -1,0 +1,153 @@
+"""The snapshot of an app, its plan, and what is known of each object: values, no decisions.
+
+What an app wants is in its trackers; what is stands in the objects themselves, with the mark of their owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from farmd.dispatch.names import construct_resource_tracker_name, revision_name
+from farmd.work.model import Blocked
+from store.apps import (
+    KIND,
+    App,
+    AppStatus,
+    DispatchState,
+    Entry,
+    ObjectStatus,
+    ResourceTracker,
+    TypedReference,
+)
+
+__all__ = [
+    "Act",
+    "App",
+    "AppStatus",
+    "ApplicationRevision",
+    "DispatchState",
+    "Entry",
+    "Live",
+    "ObjectStatus",
+    "Plan",
+    "Ref",
+    "ResourceTracker",
+    "Snapshot",
+    "TypedReference",
+    "Verb",
+    "Verdict",
+    "owner_of",
+]
+
+# An object's identity, ``str`` of its reference.
+Ref = str
+Verb = Literal["create", "update", "adopt", "repair", "replace", "release", "hand", "remove", "finish"]
+Verdict = Literal["ready", "progressing", "failed", "unknown"]
+
+
+def owner_of(app: str) -> str:
+    """The mark that an app's objects bear."""
+    return f"{KIND}/{app}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationRevision:
+    """One revision of an app, as KubeVela calls it."""
+
+    app: str
+    number: int
+    namespace: str = "default"
+
+    @property
+    def name(self) -> str:
+        """The revision's name: ``shop-v3``."""
+        return revision_name(self.app, self.number)
+
+    @property
+    def tracker(self) -> str:
+        """The name of its tracker."""
+        return construct_resource_tracker_name(self.name, self.namespace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """An object as it stands.
+
+    ``owner``: ``apps/<name>``, empty, or what else has it, as text. ``differs`` are the fields that its file
+    states otherwise; without a file none. ``busy``: what changes it now, so that it must wait. ``seq`` is the
+    mark's number, ``created`` when it was made (both in Kubernetes alone), ``version`` the one that was read.
+    """
+
+    ref: TypedReference
+    owner: str = ""
+    differs: tuple[str, ...] = ()
+    verdict: Verdict = "unknown"
+    why: str = ""
+    busy: str = ""
+    seq: int = 0
+    created: float = 0.0
+    version: str | int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All that a plan rests on.
+
+    ``wanted`` are the entries of the target (``plan.target``) without those that are only ``left``, which are
+    ``left``. ``former`` are the entries of all revisions that may have left something. ``live`` has no object
+    that does not exist. ``others``: objects that another app waits for, with that app. ``newest`` is the
+    highest revision there is a tracker of. ``frozen``: the evidence that freezes removals, unless people
+    changed the app since.
+    """
+
+    name: str
+    app: App
+    state: DispatchState
+    wanted: tuple[Entry, ...] = ()
+    left: frozenset[Ref] = frozenset()
+    former: Mapping[Ref, Entry] = field(default_factory=dict)
+    live: Mapping[Ref, Live] = field(default_factory=dict)
+    others: Mapping[Ref, str] = field(default_factory=dict)
+    newest: int = 0
+    frozen: str | None = None
+    now: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One change of one object. ``to`` is the app that an object is handed to."""
+
+    verb: Verb
+    ref: TypedReference
+    entry: Entry | None = None
+    why: str = ""
+    to: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do now.
+
+    ``acts`` may be done in any order. ``note`` is the app's next state, written before them; ``action`` is
+    its name in the audit. ``refused`` are the objects that it may not take, ``waiting`` those that are not
+    ready, each with the reason. ``ends``: nothing of a deleted app is left. ``after``: seconds until time
+    alone changes the plan.
+    """
+
+    acts: tuple[Act, ...] = ()
+    note: DispatchState | None = None
+    action: str = ""
+    why: str = ""
+    refused: Mapping[Ref, str] = field(default_factory=dict)
+    waiting: Mapping[Ref, str] = field(default_factory=dict)
+    phase: str = ""
+    ends: bool = False
+    blocked: Blocked | None = None
+    after: float | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write except a status."""
+        return not (self.acts or self.note is not None or self.ends)

@@ -1,0 +1,37 @@
+"""What an app's worker asks of the two places where objects lie: records in Consul, and Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from farmd.dispatch.model import Act, Live, Ref
+from farmd.runtime.wake import Wake
+from store.apps import Entry
+
+
+class Objects(Protocol):
+    """The objects of one app in one place."""
+
+    async def read(self, entries: Mapping[Ref, Entry], steady: bool) -> Mapping[Ref, Live]:
+        """The objects that exist of these entries, and those that bear the app's mark otherwise.
+
+        What an entry without a document differs in is nothing. ``steady``: every object was as wanted at the
+        last look, so that no verdict is needed.
+
+        Raises:
+            StoreError: something is unknown, so nothing may be planned.
+        """
+
+    async def act(self, acts: Sequence[Act], seq: int) -> Mapping[Ref, str]:
+        """Do these acts, each fenced and audited; the reasons of those that must wait.
+
+        Raises:
+            StoreError: what was done is unknown, or the app is no longer this worker's.
+        """
+
+    def follow(self, refs: Collection[Ref], wake: Wake) -> None:
+        """From now on set ``wake`` when one of these objects, and no other, changes."""
+
+    def unfollow(self) -> None:
+        """The worker ended."""
