@@ -7,7 +7,7 @@ A person's own kubeconfig counts here, ``~/.kube/config`` included, unlike for d
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,34 +17,13 @@ import click
 
 from farmd.cli.invocation import Invocation
 from farmd.cli.options import Command
+from farmd.kinds import load
 from farmd.runtime.clock import SystemClock, system_rng
-from store.errors import (
-    AccessDenied,
-    Conflict,
-    InputInvalid,
-    NotFound,
-    OutcomeUnknown,
-    StoreError,
-    StoreUnavailable,
-)
 
 if TYPE_CHECKING:
-    from farmd.kubernetes.errors import KubernetesError
     from farmd.kubernetes.transport import KubernetesTransport
 
 F = TypeVar("F", bound=Any)
-Outside = Callable[..., Awaitable[None]]
-_UNREACHED = "check --kubeconfig, --context or KUBECONFIG"
-_AS: dict[int, tuple[type[StoreError], str]] = {
-    400: (InputInvalid, ""),
-    401: (AccessDenied, _UNREACHED),
-    403: (AccessDenied, "the user of the kubeconfig may not do this, or a quota or a policy forbids it"),
-    404: (NotFound, ""),
-    409: (Conflict, ""),
-    410: (Conflict, ""),
-    413: (InputInvalid, ""),
-    422: (InputInvalid, ""),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +82,16 @@ def has_namespace(name: str) -> bool:
 
 def beside(
     made: click.Command,
-    outside: Outside,
+    outside: str,
     *,
     lies: Callable[[str], bool] = has_namespace,
     argument: str = "name",
 ) -> click.Command:
     """A command for items in Consul, made one for those in Kubernetes, too.
 
-    ``outside(invocation, place, **params)`` gets the items whose name ``lies`` in Kubernetes, and all where
-    an option names a cluster or a namespace. ``argument`` is the parameter with one name, or with several.
+    ``outside`` names a function that is loaded when it is called, ``(invocation, place, **params)``: for the
+    items whose name ``lies`` in Kubernetes, and for all where an option names a cluster or a namespace.
+    ``argument`` is the parameter with one name, or with several.
     """
     assert isinstance(made, Command)
     inside = made.function
@@ -127,7 +107,7 @@ def beside(
         if here:
             await inside(invocation, **params | {argument: here if several else value})
         if there:
-            await outside(invocation, place, **params | {argument: there if several else value})
+            await load(outside)(invocation, place, **params | {argument: there if several else value})
 
     namespace_options(run)
     made.add_own(list(reversed(run.__click_params__)))  # type: ignore[attr-defined]
@@ -144,31 +124,18 @@ async def connected(place: Place) -> AsyncIterator[Cluster]:
         StoreError: any other refusal, or no answer.
     """
     from farmd.kubernetes.access import access
-    from farmd.kubernetes.errors import KubernetesError
+    from farmd.kubernetes.people.refusals import refusals
     from farmd.kubernetes.transport import KubernetesTransport
 
     kubeconfig = place.kubeconfig or os.environ.get("KUBECONFIG") or _home()
     clock = SystemClock()
     found = access(os.environ, clock, kubeconfig=kubeconfig, context=place.context)
     async with KubernetesTransport(found, clock=clock, rng=system_rng()) as transport:
-        try:
+        with refusals():
             yield Cluster(transport, place.namespace or found.namespace)
-        except KubernetesError as error:
-            raise told(error) from error
 
 
 def _home() -> str:
     """The kubeconfig of a person's own, if there is one."""
     path = Path.home() / ".kube" / "config"
     return str(path) if path.exists() else ""
-
-
-def told(error: KubernetesError, where: str = "") -> StoreError:
-    """A refusal as an error of the command line; ``where`` is what it speaks of, such as a file."""
-    from farmd.kubernetes.errors import UnknownOutcome
-
-    kind, hint = _AS.get(error.status, (StoreUnavailable, _UNREACHED))
-    if isinstance(error, UnknownOutcome):
-        kind, hint = OutcomeUnknown, ""
-    text = error.text if error.reason and error.status in _AS else error.message
-    return kind(f"{where}: {text}" if where else text, **({"hint": hint} if hint else {}))

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from farmd.cli import cluster as clusters
 from farmd.cli import invocation
-from farmd.cli.cluster import Cluster, Place, beside, told
+from farmd.cli.cluster import Cluster, Place, beside
 from farmd.cli.names import targets
 from farmd.cli.options import command
 from farmd.kubernetes.errors import error_of
+from farmd.kubernetes.people.refusals import refusal
 from store.errors import AccessDenied, Conflict, InputInvalid, OutcomeUnknown, StoreError, StoreUnavailable
 
 
@@ -28,7 +30,7 @@ def called(monkeypatch) -> list[tuple[Any, ...]]:
     return calls
 
 
-def removing(calls: list[tuple[Any, ...]]) -> Any:
+def removing(calls: list[tuple[Any, ...]], monkeypatch) -> Any:
     """Such a command."""
 
     async def inside(_, names) -> None:
@@ -38,7 +40,8 @@ def removing(calls: list[tuple[Any, ...]]) -> Any:
         calls.append((place.namespace or "kubernetes", *names))
 
     made = command("delete")(targets("job", lambda *_: [])(inside))
-    return beside(made, outside, argument="names")
+    monkeypatch.setattr(clusters, "load", {"outside": outside}.get)
+    return beside(made, "outside", argument="names")
 
 
 @pytest.mark.parametrize(
@@ -50,14 +53,16 @@ def removing(calls: list[tuple[Any, ...]]) -> Any:
         (["--context", "prod", "bert"], [("kubernetes", "bert")]),
     ],
 )
-def test_a_name_with_a_namespace_lies_in_kubernetes_and_with_an_option_each_does(called, words, expected):
-    done = CliRunner().invoke(removing(called), words, catch_exceptions=False)
+def test_a_name_with_a_namespace_lies_in_kubernetes_and_with_an_option_each_does(
+    called, monkeypatch, words, expected
+):
+    done = CliRunner().invoke(removing(called, monkeypatch), words, catch_exceptions=False)
     assert done.exit_code == 0
     assert called == expected
 
 
-def test_the_options_of_a_cluster_are_the_command_s_own(called):
-    own, common = CliRunner().invoke(removing(called), ["--help"]).output.split("Shared options")
+def test_the_options_of_a_cluster_are_the_command_s_own(called, monkeypatch):
+    own, common = CliRunner().invoke(removing(called, monkeypatch), ["--help"]).output.split("Shared options")
     assert "--namespace" in own
     assert "--namespace" not in common
 
@@ -100,6 +105,6 @@ REFUSALS = [
 @pytest.mark.parametrize(("status", "reason", "write", "kind", "text"), REFUSALS)
 def test_a_refusal_of_the_server_has_the_exit_code_of_its_meaning(status, reason, write, kind, text):
     body = f'{{"message": "no", "reason": "{reason}"}}'.encode()
-    found = told(error_of(status, body, "GET /x", write=write), "who")
+    found = refusal(error_of(status, body, "GET /x", write=write), "who")
     assert isinstance(found, kind)
     assert found.message == text

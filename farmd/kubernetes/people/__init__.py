@@ -1,0 +1,1 @@
+"""What people ask of jobs in Kubernetes through ``farmctl``: files, commands, views, waits."""
