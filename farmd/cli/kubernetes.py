@@ -30,11 +30,14 @@ def kubernetes() -> None:
 
 
 def where(function: F) -> F:
-    """The options that name a cluster, and the kinds of jobs."""
-    option = click.option(
+    """The options that name a cluster, and the kinds of work there."""
+    jobs = click.option(
         "--jobs", type=click.Choice(JOBS), multiple=True, default=("farmjobs",), help="Kinds of jobs."
     )
-    found: F = option(access_options(function))
+    progressive = click.option(
+        "--progressive", is_flag=True, help="Also progressive rollouts of Knative Services."
+    )
+    found: F = jobs(progressive(access_options(function)))
     return found
 
 
@@ -42,28 +45,35 @@ def where(function: F) -> F:
 @where
 @click.option("--print", "printed", is_flag=True, help="Print the objects as YAML; ask no server.")
 async def install(
-    invocation: Invocation, kubeconfig: str, context: str, jobs: Sequence[str], printed: bool
+    invocation: Invocation,
+    kubeconfig: str,
+    context: str,
+    jobs: Sequence[str],
+    progressive: bool,
+    printed: bool,
 ) -> None:
     """Apply the definitions of farmd's own resources and the rights of farms; twice is once."""
     from farmd.kubernetes import install as installing
 
     if printed or invocation.settings.dry_run:
-        _print(jobs)
+        _print(jobs, progressive=progressive)
         return
     async with connected(Place(kubeconfig, context)) as cluster:
         invocation.say(f"installing into {cluster.transport.access.url}")
-        found = await installing.install(cluster.transport, jobs, SystemClock())
+        found = await installing.install(cluster.transport, jobs, SystemClock(), progressive=progressive)
         render(invocation, _table(found))
 
 
 @command("status")
 @where
-async def status(invocation: Invocation, kubeconfig: str, context: str, jobs: Sequence[str]) -> None:
+async def status(
+    invocation: Invocation, kubeconfig: str, context: str, jobs: Sequence[str], progressive: bool
+) -> None:
     """What of it is in the cluster."""
     from farmd.kubernetes import install as installing
 
     async with connected(Place(kubeconfig, context)) as cluster:
-        found = await installing.status(cluster.transport, jobs)
+        found = await installing.status(cluster.transport, jobs, progressive=progressive)
         render(invocation, _table(found))
 
 
@@ -71,18 +81,23 @@ async def status(invocation: Invocation, kubeconfig: str, context: str, jobs: Se
 @where
 @click.option("--print", "printed", is_flag=True, help="Print the objects as YAML; ask no server.")
 async def uninstall(
-    invocation: Invocation, kubeconfig: str, context: str, jobs: Sequence[str], printed: bool
+    invocation: Invocation,
+    kubeconfig: str,
+    context: str,
+    jobs: Sequence[str],
+    progressive: bool,
+    printed: bool,
 ) -> None:
-    """Remove what ``install`` applied; refused while jobs exist, which would be deleted with it."""
+    """Remove what ``install`` applied; refused while jobs or rollouts exist, which would go with it."""
     from farmd.kubernetes import install as installing
 
     if printed or invocation.settings.dry_run:
-        _print(jobs)
+        _print(jobs, progressive=progressive)
         return
     async with connected(Place(kubeconfig, context)) as cluster:
         url = cluster.transport.access.url
         ask(invocation, f"Remove farmd's definitions and rights from {url}?", "uninstall is destructive")
-        found = await installing.uninstall(cluster.transport, jobs)
+        found = await installing.uninstall(cluster.transport, jobs, progressive=progressive)
         render(invocation, _table(found))
 
 
@@ -105,9 +120,9 @@ def _table(found: list[Installed]) -> Table:
     )
 
 
-def _print(jobs: Sequence[str]) -> None:
+def _print(jobs: Sequence[str], *, progressive: bool) -> None:
     import yaml
 
     from farmd.kubernetes.install import documents
 
-    click.echo(yaml.safe_dump_all(documents(jobs), sort_keys=False), nl=False)
+    click.echo(yaml.safe_dump_all(documents(jobs, progressive=progressive), sort_keys=False), nl=False)

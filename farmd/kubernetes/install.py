@@ -1,13 +1,15 @@
 """Puts what farmd needs into a cluster: the definitions of its own resources, and the rights of farms.
 
-Server-side apply under one manager's name: a second run changes nothing, and fields of others stay. Nothing
-is removed while jobs exist, because the API server would delete them all with their definition.
+Server-side apply under one manager's name: a second run changes nothing, and fields of others stay. A
+definition that another installation brought is left as it is. Nothing is removed while objects of it exist,
+because the API server would delete them all with their definition.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -23,7 +25,10 @@ from store.ports import Clock
 
 MANAGER = "farmd"
 ESTABLISHED_SECONDS = 60.0
+GROUP = "farmd.io"
 OURS = ("farmjobs",)
+PROGRESSIVE = ("rolloutorchestrators", "stagepodautoscalers", "clusterrole-progressive")
+KNATIVE = "services.serving.knative.dev"
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 _RESOURCES = {each.kind: each for each in (CRDS, ROLES)}
 
@@ -37,63 +42,80 @@ class Installed:
     state: str
 
 
-def documents(jobs: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """All objects that farms need for these kinds of jobs, as YAML would have them."""
+def documents(jobs: Sequence[str], *, progressive: bool = False) -> Iterator[dict[str, Any]]:
+    """All objects that farms need for these kinds of jobs, and for progressive rollouts."""
     folder = resources.files("farmd.kubernetes.manifests")
-    for plural in jobs:
-        if plural in OURS:
-            yield yaml.safe_load((folder / f"{plural}.yaml").read_text())
-    role: dict[str, Any] = yaml.safe_load((folder / "clusterrole.yaml").read_text())
-    yield role
+    names = [*(plural for plural in jobs if plural in OURS), "clusterrole"]
+    for name in [*names, *(PROGRESSIVE if progressive else ())]:
+        yield yaml.safe_load((folder / f"{name}.yaml").read_text())
 
 
-async def install(transport: KubernetesTransport, jobs: Sequence[str], clock: Clock) -> list[Installed]:
-    """Apply everything, and wait until the API server serves the new resources.
+async def install(
+    transport: KubernetesTransport, jobs: Sequence[str], clock: Clock, *, progressive: bool = False
+) -> list[Installed]:
+    """Apply everything but others' definitions, and wait until the API server serves the new resources.
 
     Raises:
         KubernetesError: the server refuses, or does not establish a definition in time.
     """
-    found = list(documents(jobs))
+    found = list(documents(jobs, progressive=progressive))
     for each in found:
+        if _is_anothers(await _read(transport, each)):
+            continue
         params = applying(MANAGER, force=True)
         body = json.dumps(each).encode()
         await transport.send(Request("PATCH", _path(each), params, body=body, content_type=APPLY_PATCH))
     for each in found:
         await _served(transport, each, clock)
-    return await status(transport, jobs)
+    return await status(transport, jobs, progressive=progressive)
 
 
-async def status(transport: KubernetesTransport, jobs: Sequence[str]) -> list[Installed]:
-    """What of it is there."""
+async def status(
+    transport: KubernetesTransport, jobs: Sequence[str], *, progressive: bool = False
+) -> list[Installed]:
+    """What of it is there; for progressive rollouts also the version of Knative."""
     found = []
-    for each in documents(jobs):
+    for each in documents(jobs, progressive=progressive):
         name = each["metadata"]["name"]
         there = await _read(transport, each)
         found.append(Installed(each["kind"], name, _state(each, there)))
+    if progressive:
+        services = await _read(transport, {"kind": CRDS.kind, "metadata": {"name": KNATIVE}})
+        found.append(Installed("Knative", KNATIVE, _version(services)))
     return found
 
 
-async def uninstall(transport: KubernetesTransport, jobs: Sequence[str]) -> list[Installed]:
-    """Remove everything, unless a job exists.
+async def uninstall(
+    transport: KubernetesTransport, jobs: Sequence[str], *, progressive: bool = False
+) -> list[Installed]:
+    """Remove everything but others' definitions, unless objects of a definition exist.
 
     Raises:
-        Conflict: jobs exist; nothing was removed.
+        Conflict: such objects exist; nothing was removed.
     """
-    found = list(documents(jobs))
+    states: dict[str, str] = {}
+    found = list(documents(jobs, progressive=progressive))
     for each in found:
-        if each["kind"] == CRDS.kind and await _read(transport, each) is not None:
-            await _refuse_jobs(transport, each)
-    removed = []
-    for each in reversed(found):
-        try:
-            await transport.send(Request("DELETE", _path(each)))
-            removed.append(Installed(each["kind"], each["metadata"]["name"], "removed"))
-        except NotFound:
-            removed.append(Installed(each["kind"], each["metadata"]["name"], "absent"))
-    return removed
+        there = await _read(transport, each)
+        states[_path(each)] = (
+            "absent" if there is None else "not farmd's" if _is_anothers(there) else "removed"
+        )
+        if each["kind"] == CRDS.kind and states[_path(each)] == "removed":
+            await _refuse_objects(transport, each)
+    for path, state in reversed(states.items()):
+        if state == "removed":
+            await _delete(transport, path)
+    return [
+        Installed(each["kind"], each["metadata"]["name"], states[_path(each)]) for each in reversed(found)
+    ]
 
 
-async def _refuse_jobs(transport: KubernetesTransport, definition: dict[str, Any]) -> None:
+async def _delete(transport: KubernetesTransport, path: str) -> None:
+    with suppress(NotFound):
+        await transport.send(Request("DELETE", path))
+
+
+async def _refuse_objects(transport: KubernetesTransport, definition: dict[str, Any]) -> None:
     spec = definition["spec"]
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
     try:
@@ -103,9 +125,8 @@ async def _refuse_jobs(transport: KubernetesTransport, definition: dict[str, Any
     if listed["items"]:
         meta = listed["items"][0]["metadata"]
         first = f"{meta['namespace']}/{meta['name']}"
-        raise Conflict(
-            f"{definition['metadata']['name']}: found jobs, such as {first}, expected none: delete them first"
-        )
+        name, what = definition["metadata"]["name"], "jobs" if spec["group"] == GROUP else "objects"
+        raise Conflict(f"{name}: found {what}, such as {first}, expected none: delete them first")
 
 
 async def _served(transport: KubernetesTransport, each: dict[str, Any], clock: Clock) -> None:
@@ -135,6 +156,22 @@ def _state(each: dict[str, Any], there: dict[str, Any] | None) -> str:
     conditions = there.get("status", {}).get("conditions") or []
     served = any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
     return "established" if served else "waits"
+
+
+def _is_anothers(there: dict[str, Any] | None) -> bool:
+    """Whether a definition was brought by another installation, which keeps it up to date."""
+    if there is None or there["kind"] != CRDS.kind or there["spec"]["group"] == GROUP:
+        return False
+    managers = there["metadata"].get("managedFields") or ()
+    return not any(each["manager"] == MANAGER and each["operation"] == "Apply" for each in managers)
+
+
+def _version(services: dict[str, Any] | None) -> str:
+    """The version of Knative, which its definitions bear as a label."""
+    if services is None:
+        return "absent"
+    version: str = services["metadata"].get("labels", {}).get("app.kubernetes.io/version") or "unknown"
+    return version
 
 
 def _path(each: dict[str, Any]) -> str:

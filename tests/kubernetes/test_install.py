@@ -8,6 +8,8 @@ import urllib.error
 import pytest
 import yaml
 
+from farmd.kubernetes.install import documents
+from farmd.kubernetes.progressive.objects import ORCHESTRATORS
 from farmd.kubernetes.resources import CRDS
 from tests.farmctl import Farmctl
 from tests.kubernetes.farmjobs import JOBS, SUCCEEDED, Jobs, template
@@ -104,3 +106,68 @@ def test_the_definition_refuses_what_could_never_run(api, farmctl, namespace, na
     with refused.value as error:
         assert error.code == 422
         assert expected in error.read().decode()
+
+
+def test_progressive_rollouts_have_definitions_of_their_own_and_rights_of_their_own(api, farmctl):
+    told = farmctl("install", "--progressive", "-o", "json")
+    states = {one["name"]: one["state"] for one in json.loads(told.out)["items"]}
+    assert states["rolloutorchestrators.serving.knative.dev"] == "established"
+    assert states["stagepodautoscalers.serving.knative.dev"] == "established"
+    assert states["farmd-progressive"] == "there"
+    assert states["services.serving.knative.dev"] == "absent"
+    assert "Knative" not in farmctl("status").out
+
+
+def test_a_definition_of_another_installation_is_neither_changed_nor_removed(api, farmctl, restored):
+    theirs = next(each for each in documents((), progressive=True) if each["metadata"]["name"] == restored)
+    theirs["spec"]["names"]["shortNames"] = ["theirs"]
+    api.ask("POST", CRDS.path(), theirs)
+    assert farmctl("install", "--progressive").code == 0
+    assert farmctl("uninstall", "--jobs", "tfjobs", "--progressive", "-y").code == 0
+    found = api.ask("GET", CRDS.path(name=restored))
+    assert found["spec"]["names"]["shortNames"] == ["theirs"]
+
+
+def test_uninstall_is_refused_while_rollouts_exist(api, farmctl, namespace):
+    assert farmctl("install", "--progressive").code == 0
+    api.ask("POST", ORCHESTRATORS.path(namespace), orchestrator("kept"))
+    refused = farmctl("uninstall", "--jobs", "tfjobs", "--progressive", "-y")
+    assert refused.code == 5
+    assert f"found objects, such as {namespace}/kept" in refused.err
+    api.ask("DELETE", ORCHESTRATORS.path(namespace, "kept"))
+
+
+def test_objects_of_an_upstream_installation_are_accepted_as_they_are(api, farmctl, namespace):
+    """A finish time that is not known is null; percent 0 and no percent are different; unknown fields go."""
+    assert farmctl("install", "--progressive").code == 0
+    revisions = [{"revisionName": "web-00001", "percent": 0}, {"revisionName": "web-00002", "mine": "x"}]
+    spec = {"stageTargetRevisions": revisions, "targetFinishTime": None, "mine": "x"}
+    created = api.ask("POST", ORCHESTRATORS.path(namespace), orchestrator("web") | {"spec": spec})
+    kept = [{"revisionName": "web-00001", "percent": 0}, {"revisionName": "web-00002"}]
+    assert created["spec"] == {"stageTargetRevisions": kept}
+    status = {"stageRevisionStatus": kept, "annotations": {"farmd.io/claim": "a/1"}}
+    patched = api.patch(ORCHESTRATORS.path(namespace, "web", "status"), {"status": status})
+    assert patched["status"] == status
+    assert patched["metadata"]["generation"] == 1
+    api.ask("DELETE", ORCHESTRATORS.path(namespace, "web"))
+
+
+@pytest.fixture
+def restored(api, farmctl):
+    """The name of a definition that is absent, and farmd's own again afterwards."""
+    name = "stagepodautoscalers.serving.knative.dev"
+    assert farmctl("install", "--progressive").code == 0
+    gone(api, name)
+    yield name
+    gone(api, name)
+
+
+def gone(api, name: str) -> None:
+    """Delete a definition, and wait until its name is free."""
+    api.ask("DELETE", CRDS.path(name=name))
+    while api.ask("GET", f"{CRDS.path()}?fieldSelector=metadata.name={name}")["items"]:
+        pass
+
+
+def orchestrator(name: str) -> dict[str, object]:
+    return {"apiVersion": "serving.knative.dev/v1", "kind": "RolloutOrchestrator", "metadata": {"name": name}}

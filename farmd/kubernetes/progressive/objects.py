@@ -6,11 +6,10 @@ that is absent, one that is 0 and one that is null mean different things where a
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from farmd.jobs.objects import ObjectMeta, PodStatus
+from farmd.jobs.objects import PodStatus
+from farmd.kubernetes.managed import ManagedFields, ManagedMeta, managers_of
 from farmd.kubernetes.resources import Resource
 from farmd.rollout.revisions import TargetRevision
 
@@ -55,23 +54,12 @@ class _Lean(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     pass
 
 
-class ManagedFields(_Lean, frozen=True):
-    """The fields that one manager set last."""
-
-    manager: str = ""
-    operation: str = ""
-    subresource: str = ""
-    time: str | None = None
-    fields_v1: dict[str, Any] = msgspec.field(default_factory=dict, name="fieldsV1")
-
-
-class Meta(ObjectMeta, frozen=True):
+class Meta(ManagedMeta, frozen=True):
     """Identity, generation, and who set which fields."""
 
     generation: int = 0
     finalizers: tuple[str, ...] = ()
     deletion_grace_period_seconds: int | None = None
-    managed_fields: tuple[ManagedFields, ...] = ()
 
     def managers(self, *path: str) -> tuple[str, ...]:
         """Who owns the field at that path (``("spec", "traffic")``), of what is no subresource."""
@@ -79,16 +67,7 @@ class Meta(ObjectMeta, frozen=True):
 
     def owners(self, *path: str) -> list[ManagedFields]:
         """The entries that own the field at that path, or one below it."""
-        return [each for each in self.managed_fields if not each.subresource and _holds(each, path)]
-
-
-def _holds(entry: ManagedFields, path: tuple[str, ...]) -> bool:
-    fields: Any = entry.fields_v1
-    for part in path:
-        fields = fields.get(f"f:{part}")
-        if fields is None:
-            return False
-    return True
+        return [each for each in managers_of(self, *path) if not each.subresource]
 
 
 class Condition(_Lean, frozen=True):
