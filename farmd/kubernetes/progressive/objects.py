@@ -9,9 +9,10 @@ from __future__ import annotations
 import msgspec
 
 from farmd.jobs.objects import PodStatus
-from farmd.kubernetes.managed import ManagedFields, ManagedMeta, managers_of
+from farmd.kubernetes.managed import ManagedMeta
 from farmd.kubernetes.resources import Resource
 from farmd.rollout.revisions import TargetRevision
+from store.version import USER_AGENT
 
 GROUP = "serving.knative.dev"
 SERVICES = Resource(GROUP, "v1", "services", "Service")
@@ -23,8 +24,8 @@ STAGE_AUTOSCALERS = Resource(GROUP, "v1", "stagepodautoscalers", "StagePodAutosc
 AUTOSCALERS = Resource("autoscaling.internal.knative.dev", "v1alpha1", "podautoscalers", "PodAutoscaler")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 
-# The name under which farmd owns fields of objects that other hands write, too.
-MANAGER = "farmd-progressive"
+# The names under which farmd owns fields: of objects that other hands write, too, and of its own.
+MANAGER, WRITER = "farmd-progressive", USER_AGENT.partition("/")[0]
 
 # Knative's own labels and annotations.
 CONFIGURATION_LABEL = f"{GROUP}/configuration"
@@ -60,14 +61,6 @@ class Meta(ManagedMeta, frozen=True):
     generation: int = 0
     finalizers: tuple[str, ...] = ()
     deletion_grace_period_seconds: int | None = None
-
-    def managers(self, *path: str) -> tuple[str, ...]:
-        """Who owns the field at that path (``("spec", "traffic")``), of what is no subresource."""
-        return tuple(sorted({each.manager for each in self.owners(*path)}))
-
-    def owners(self, *path: str) -> list[ManagedFields]:
-        """The entries that own the field at that path, or one below it."""
-        return [each for each in managers_of(self, *path) if not each.subresource]
 
 
 class Condition(_Lean, frozen=True):

@@ -1,0 +1,144 @@
+"""Bounds of a revision: those that people gave it, and those of a stage within them: pure (Knative's
+``pkg/reconciler/autoscaling``).
+
+What must never break: bounds of a stage only narrow the final ones, and no final bound is lost. A bound that
+farmd owns by ``managedFields`` is a stage's, and its final value stands on the StagePodAutoscaler; a bound
+that another manager owns is final, whoever wrote it and when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from farmd.kubernetes.managed import managers_of
+from farmd.kubernetes.progressive.model import Bounds, Knative
+from farmd.kubernetes.progressive.objects import (
+    ALIASES,
+    CLASS,
+    FINAL,
+    HPA,
+    MANAGER,
+    MAX_SCALE,
+    MIN_SCALE,
+    PodAutoscaler,
+    Revision,
+    Service,
+)
+from farmd.rollout.revisions import TargetRevision
+from store.mistakes import shown
+
+# A marker of Knative's extension: the revision is to get no pods before those of the others are gone.
+MARKER = Bounds(0, 0)
+DRAINED = Bounds(0, 1)
+_LARGEST = 2**31 - 1
+
+
+def read_int_annotation(annotations: Mapping[str, str], key: str) -> int | None:
+    """A bound among annotations, by its name or its older one; None: there is none, or it is no number."""
+    text = annotations.get(key, annotations.get(ALIASES[key], ""))
+    return int(text) if text.isascii() and text.isdecimal() and int(text) <= _LARGEST else None
+
+
+def read_bounds(annotations: Mapping[str, str]) -> Bounds:
+    """Both bounds among annotations."""
+    return Bounds(read_int_annotation(annotations, MIN_SCALE), read_int_annotation(annotations, MAX_SCALE))
+
+
+def read_service_bounds(service: Service) -> Bounds:
+    """The bounds that the next revision of a service gets."""
+    return read_bounds(service.spec.template.metadata.annotations)
+
+
+def merge(final: Bounds, stage: Bounds) -> Bounds:
+    """The narrower of both (seed ``GetScaleBounds``): a stage never raises a bound.
+
+    A most of 0 is no bound. A stage of 0 to 0 means none at all, and Knative knows no less than 0 to 1.
+    """
+    stage = DRAINED if stage == MARKER else stage
+    least, most = final
+    if stage.least is not None and least is not None and stage.least < least:
+        least = stage.least
+    if stage.most and (not most or stage.most < most):
+        most = stage.most
+    return Bounds(least, most)
+
+
+def bearer(knative: Knative, name: str) -> Revision | PodAutoscaler | None:
+    """The object on which the bounds of a revision are written."""
+    if knative.bounds_on_revisions:
+        return knative.revisions.get(name)
+    return knative.autoscalers.get(name)
+
+
+def standing(knative: Knative, name: str) -> Bounds:
+    """The bounds that a revision has now."""
+    found = bearer(knative, name)
+    return read_bounds(found.metadata.annotations) if found is not None else Bounds()
+
+
+def wanted(knative: Knative, name: str, stage: Bounds) -> Bounds:
+    """The bounds that a revision is to have in a stage. An autoscaler of the class HPA knows no 0."""
+    found = merge(final(knative, name), stage)
+    revision = knative.revisions.get(name)
+    if revision is not None and revision.metadata.annotations.get(CLASS) == HPA and found.least == 0:
+        return Bounds(1, found.most)
+    return found
+
+
+def final(knative: Knative, name: str) -> Bounds:
+    """The bounds that a revision has at rest."""
+    found = standing(knative, name)
+    least = found.least if not _ours(knative, name, MIN_SCALE) else _recorded(knative, name).least
+    most = found.most if not _ours(knative, name, MAX_SCALE) else _recorded(knative, name).most
+    return Bounds(least, most)
+
+
+def _ours(knative: Knative, name: str, key: str) -> bool:
+    found = bearer(knative, name)
+    if found is None:
+        return False
+    owners = managers_of(found.metadata, "metadata", "annotations", key)
+    return any(each.manager == MANAGER for each in owners)
+
+
+def _recorded(knative: Knative, name: str) -> Bounds:
+    """The final bounds on record: of the StagePodAutoscaler, or, if somebody deleted that, of the lists."""
+    spa = knative.spas.get(name)
+    if spa is not None and (text := spa.metadata.annotations.get(FINAL)) is not None:
+        return parsed(text)
+    if (record := knative.orchestrator) is not None:
+        spec = record.spec
+        for each in (*spec.target_revisions, *spec.initial_revisions, *spec.stage_target_revisions):
+            if each.revision_name == name:
+                return Bounds(each.min_scale, each.max_scale)
+    return standing(knative, name)
+
+
+def written(bounds: Bounds) -> str:
+    """Bounds as one text: ``10/30``; nothing stands for no bound."""
+    return "/".join("" if each is None else str(each) for each in bounds)
+
+
+def parsed(text: str) -> Bounds:
+    """Bounds out of such a text."""
+    least, _, most = text.partition("/")
+    return Bounds(*(int(each) if each.isdecimal() else None for each in (least, most)))
+
+
+def of_target(revision: TargetRevision) -> Bounds:
+    """The final bounds that a target revision names."""
+    return Bounds(revision.min_scale, revision.max_scale)
+
+
+def misspelt(knative: Knative) -> str:
+    """A bound of one of the revisions that is no number, or bounds that exclude one another; empty: none."""
+    for name, revision in sorted(knative.revisions.items()):
+        annotations = revision.metadata.annotations
+        for key in (MIN_SCALE, MAX_SCALE):
+            text = annotations.get(key, annotations.get(ALIASES[key]))
+            if text is not None and read_int_annotation(annotations, key) is None:
+                return f"revision {name}: {key}: found {shown(text)}, expected a whole number"
+        least, most = final(knative, name)
+        if least is not None and most and least > most:
+            return f"revision {name}: {MIN_SCALE}: found {least}, expected at most {most}, its {MAX_SCALE}"
+    return ""

@@ -1,0 +1,278 @@
+"""What the rollout of a Knative Service does next: pure.
+
+hold → create → stage under way → stage done → next stage … → end, and back. A turn changes the record alone;
+everything else is what the record still lacks, so a farm that takes over plans the same from the objects.
+What must never break: a stage begins only once the one before it is observed, done and on record; a rollout
+that goes back never turns forward again; under a freeze no bounds fall and no traffic moves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from farmd.kubernetes.progressive import bounds, reading, record, sync, target
+from farmd.kubernetes.progressive.conditions import (
+    FAILED,
+    LAST_STAGE_READY,
+    ORCHESTRATOR,
+    ROLLING,
+    STAGE_DOWN_READY,
+    STAGE_FAILED,
+    STAGE_READY,
+    STAGE_UP_READY,
+    START,
+    Mark,
+    marked,
+)
+from farmd.kubernetes.progressive.model import Knative, Plan, RevisionBounds, StageBounds, Sync, Turn
+from farmd.kubernetes.progressive.objects import FINALIZER, RELEASED, RESUMED, OrchestratorStatus, condition
+from farmd.rollout.progressive import overdue_shift
+from farmd.rollout.revisions import RolloutOrchestrator
+from farmd.rollout.steps import concluded
+from farmd.work.model import Blocked, frozen
+from store.times import rfc3339
+
+HALTED = "farmd.io/halted"
+
+
+def decide(knative: Knative) -> Plan:
+    """Plan one cycle."""
+    if (wrong := bounds.misspelt(knative)) and knative.service.enabled:
+        return Plan(blocked=Blocked("invalid", wrong))
+    if knative.orchestrator is not None and (held := target.holds(knative)):
+        return Plan(writes=held)
+    found = sync.sync(knative)
+    if found.action == "blocked":
+        return Plan(blocked=Blocked("foreign", found.reason))
+    if found.action == "release":
+        return _released(knative, found.reason)
+    if found.action != "none":
+        return _turned(knative, found)
+    if knative.orchestrator is None or RELEASED in knative.record.metadata.annotations:
+        return Plan(waiting="Knative has not made its revision yet" if knative.service.enabled else "")
+    return _frozen(knative) if knative.frozen is not None else _staged(knative)
+
+
+def _turned(knative: Knative, found: Sync) -> Plan:
+    """The record changes, by what people or Knative said."""
+    if knative.frozen is not None:
+        return Plan(blocked=frozen(knative.frozen))
+    return Plan(turn=_turn(found), fault=found.reason if found.action == "back" else "")
+
+
+def _turn(found: Sync) -> Turn:
+    begins = True if found.spec is not None else None
+    return Turn(
+        action=found.action,
+        reason=found.reason,
+        spec=found.spec,
+        annotations=found.annotations,
+        finalizer=begins,
+    )
+
+
+def _released(knative: Knative, reason: str) -> Plan:
+    """Leave everything as people asked; the traffic stays."""
+    if writes := target.released(knative):
+        return Plan(writes=writes)
+    return Plan(turn=Turn("release", reason, annotations={RELEASED: "true"}, finalizer=False))
+
+
+# -- a stage ------------------------------------------------------------------------------------
+def _staged(knative: Knative) -> Plan:
+    """Where the stage stands: over, done, halted, or under way."""
+    rollout = reading.rollout(knative)
+    if record.paused(knative):
+        return _paused(knative)
+    if rollout.ready is True:
+        return _over(knative)
+    if rollout.stage_ready is True:
+        return _next(knative, rollout)
+    if rollout.stage_ready is False:
+        return _halted(knative)
+    if condition(knative.record.status.conditions, STAGE_READY).status != "Unknown" or not _observed(knative):
+        return Plan(turn=Turn("begin", status=_under_way(knative)))
+    return _pushed(knative)
+
+
+def _observed(knative: Knative) -> bool:
+    return knative.record.status.observed_generation == knative.record.metadata.generation
+
+
+def _pushed(knative: Knative) -> Plan:
+    """Write what the stage lacks; with nothing left it is done, fails, is overdue, or is waited for."""
+    rollout, done, writes = target.reconciled(knative)
+    kept = {each.revision_name for each in rollout.stage_target_revisions}
+    if writes := (*writes, *target.drained(knative, kept | reading.names(rollout.initial_revisions))):
+        return Plan(writes=writes)
+    if done:
+        return Plan(turn=Turn("stage-done", _told(rollout), status=_concluded(knative, rollout)))
+    return _failed(knative) or _overdue(knative) or _waits(knative, rollout)
+
+
+def _waits(knative: Knative, rollout: RolloutOrchestrator) -> Plan:
+    times = [
+        deadline(knative),
+        reading.seconds(knative.record.spec.target_finish_time),
+        target.reaps_at(knative),
+    ]
+    due = [at - knative.now for at in times if at is not None and at > knative.now]
+    fault = record.back(knative) and knative.now >= deadline(knative)
+    return Plan(
+        waiting=_told(rollout),
+        after=min(due, default=None),
+        fault="it goes back, and makes no progress" if fault else "",
+    )
+
+
+def _told(rollout: RolloutOrchestrator) -> str:
+    """The shares of the stage, for people."""
+    stage = rollout.stage_target_revisions
+    return ", ".join(f"{each.revision_name} {each.percent or 0} %" for each in stage)
+
+
+def _next(knative: Knative, rollout: RolloutOrchestrator) -> Plan:
+    """The stage after the one that is done."""
+    spec = knative.record.spec
+    found = record.staged(knative, spec, rollout.stage_revision_status)
+    if found is None:
+        return Plan(waiting="how many pods a revision has is not known yet")
+    if found.stage_target_revisions == spec.stage_target_revisions:
+        return Plan(blocked=Blocked("stuck", "no stage leads on from where the rollout stands"))
+    return Plan(turn=Turn("stage", spec=found, finalizer=True))
+
+
+def _over(knative: Knative) -> Plan:
+    """The end: final bounds, and nothing of the stage is left."""
+    if writes := target.settled(knative):
+        return Plan(writes=writes)
+    if FINALIZER in knative.record.metadata.finalizers and not _draining(knative):
+        return Plan(turn=Turn("done", "all stages are over", finalizer=False))
+    return Plan()
+
+
+def _draining(knative: Knative) -> bool:
+    return any(bounds.final(knative, name) != bounds.standing(knative, name) for name in knative.revisions)
+
+
+# -- what holds it ------------------------------------------------------------------------------
+def _paused(knative: Knative) -> Plan:
+    """What stands is repaired, and nothing moves."""
+    text = f"paused; farmctl rollout resume ksvc/{_name(knative)} goes on"
+    return Plan(blocked=Blocked("paused", text, wanted=True))
+
+
+def _name(knative: Knative) -> str:
+    meta = knative.service.metadata
+    return f"{meta.namespace}/{meta.name}"
+
+
+def _frozen(knative: Knative) -> Plan:
+    """Nothing falls and no traffic moves; a newcomer that fails is left, and the former bounds rise."""
+    held = frozen(knative.frozen or "")
+    rollout = reading.rollout(knative)
+    if record.paused(knative) or rollout.stage_ready is not None or not _observed(knative):
+        return Plan(blocked=held)
+    _, _, wanted = target.reconciled(knative)
+    bounded = [each for each in wanted if isinstance(each, StageBounds | RevisionBounds)]
+    falling = {each.revision for each in bounded if target.falls(knative, each)}
+    writes = tuple(each for each in bounded if each.revision not in falling)
+    if writes:
+        return Plan(writes=writes, blocked=held)
+    found = _failed(knative)
+    return (
+        found
+        if found is not None and found.turn is not None and found.turn.action == "back"
+        else Plan(blocked=held, after=max(0.0, deadline(knative) - knative.now) or None)
+    )
+
+
+def _halted(knative: Knative) -> Plan:
+    """A fault stopped it, and a person says when it goes on."""
+    status, says = knative.record.status, knative.record.metadata.annotations
+    if says.get(RESUMED, "") != status.annotations.get(HALTED, ""):
+        return Plan(turn=Turn("resume", "a person resumed it", status=_under_way(knative)))
+    cause = condition(status.conditions, STAGE_READY).message
+    hint = f"farmctl rollout resume | revert ksvc/{_name(knative)}"
+    return Plan(blocked=Blocked("failed", f"{cause}; {hint}"), fault=cause)
+
+
+# -- time ---------------------------------------------------------------------------------------
+def deadline(knative: Knative) -> float:
+    """When a stage that makes no progress has failed, if its newcomer is at fault."""
+    return max(reading.since(knative), knative.risen) + knative.settings.progress_deadline
+
+
+def _failed(knative: Knative) -> Plan | None:
+    """The newcomer is at fault, and its time is over: back, or a halt."""
+    if knative.now < deadline(knative) or record.back(knative):
+        return None
+    grows = [each.revision_name for each in knative.record.spec.target_revisions]
+    cause = next(filter(None, (reading.failing(knative, name) for name in grows)), "")
+    if not cause:
+        return None
+    cause = f"{knative.settings.progress_deadline:g} s without progress: {cause}"
+    turned = record.turned_back(knative, cause) if knative.settings.on_failure == "revert" else None
+    if turned is not None:
+        return Plan(turn=_turn(turned), fault=cause)
+    return Plan(turn=Turn("halt", cause, status=_stopped(knative, cause)), fault=cause)
+
+
+def _overdue(knative: Knative) -> Plan | None:
+    """A stage that is overdue with all its pods: more traffic makes the newcomer grow."""
+    spec, now = knative.record.spec, knative.now
+    finish = reading.seconds(spec.target_finish_time)
+    stage = spec.stage_target_revisions
+    if finish is None or now < finish or record.back(knative) or any(each.percent is None for each in stage):
+        return None
+    up = [each for each in stage if each.direction in ("", "up")]
+    down = [each for each in stage if each.direction == "down"]
+    known = reading.scales(knative, stage)
+    if known is None or not down or not all(_complete(knative, each.revision_name) for each in (*up, *down)):
+        return None
+    shifted = overdue_shift(stage, knative.settings.ratio, known)
+    later = replace(
+        spec, stage_target_revisions=shifted, target_finish_time=rfc3339(now + knative.settings.timeout)
+    )
+    return Plan(turn=Turn("overdue", "the stage is overdue, and all of its pods are there", spec=later))
+
+
+def _complete(knative: Knative, name: str) -> bool:
+    """Whether a revision has all the pods that its autoscaler wants, and there are some."""
+    spa = reading.autoscaler(knative, name)
+    ready = name in knative.revisions and knative.revisions[name].ready
+    return ready and spa is not None and bool(spa.actual) and spa.actual == spa.desired
+
+
+# -- statuses -----------------------------------------------------------------------------------
+def _status(knative: Knative, marks: dict[str, Mark], **changes: Any) -> OrchestratorStatus:
+    before = knative.record.status
+    return replace(
+        before,
+        conditions=marked(before.conditions, marks, ORCHESTRATOR, knative.now),
+        observed_generation=knative.record.metadata.generation,
+        **changes,
+    )
+
+
+def _under_way(knative: Knative) -> OrchestratorStatus:
+    start, rolling = Mark(None, START), Mark(None, ROLLING)
+    marks = {STAGE_UP_READY: start, STAGE_DOWN_READY: start, STAGE_READY: start, LAST_STAGE_READY: rolling}
+    return _status(knative, marks)
+
+
+def _concluded(knative: Knative, rollout: RolloutOrchestrator) -> OrchestratorStatus:
+    found = concluded(rollout)
+    last = Mark(True) if found.last_stage_ready else Mark(None, ROLLING)
+    done = dict.fromkeys((STAGE_UP_READY, STAGE_DOWN_READY, STAGE_READY), Mark(True))
+    return _status(
+        knative, {**done, LAST_STAGE_READY: last}, stage_revision_status=found.stage_revision_status
+    )
+
+
+def _stopped(knative: Knative, cause: str) -> OrchestratorStatus:
+    marks = {STAGE_READY: Mark(False, STAGE_FAILED, cause), LAST_STAGE_READY: Mark(False, FAILED, cause)}
+    says = knative.record.metadata.annotations.get(RESUMED, "")
+    return _status(knative, marks, annotations={**knative.record.status.annotations, HALTED: says})

@@ -1,0 +1,135 @@
+"""What a decision asks of the facts: scales, pods that end, a newcomer that fails: pure.
+
+A scale that is missing or below 0 is not known, and whoever asks waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from farmd.jobs.objects import seconds_since_epoch
+from farmd.kubernetes.progressive.conditions import (
+    LAST_STAGE_READY,
+    STAGE_DOWN_READY,
+    STAGE_READY,
+    STAGE_UP_READY,
+    known,
+)
+from farmd.kubernetes.progressive.model import Knative
+from farmd.kubernetes.progressive.objects import Pod, condition
+from farmd.kubernetes.progressive.traffic import actual
+from farmd.rollout.progressive import Scales
+from farmd.rollout.revisions import RolloutOrchestrator, StagePodAutoscaler, TargetRevision
+from farmd.rollout.steps import AVAILABILITY_STRATEGY, RESOURCE_UTIL_STRATEGY
+from store.times import seconds_of
+
+OVER = ("Succeeded", "Failed")
+
+
+def rollout(knative: Knative) -> RolloutOrchestrator:
+    """The record as the steps of ``farmd.rollout`` see it. A stage that nobody observed yet is under way."""
+    record = knative.record
+    observed = record.status.observed_generation == record.metadata.generation
+    found = record.status.conditions
+    strategy = record.spec.rollout_strategy
+    return RolloutOrchestrator(
+        name=record.metadata.name,
+        namespace=record.metadata.namespace,
+        initial_revisions=record.spec.initial_revisions,
+        target_revisions=record.spec.target_revisions,
+        stage_target_revisions=record.spec.stage_target_revisions,
+        stage_revision_status=record.status.stage_revision_status,
+        target_finish_time=seconds_since_epoch(record.spec.target_finish_time),
+        rollout_strategy=strategy if strategy == RESOURCE_UTIL_STRATEGY else AVAILABILITY_STRATEGY,
+        stage_scale_up_ready=known(found, STAGE_UP_READY) if observed else None,
+        stage_scale_down_ready=known(found, STAGE_DOWN_READY) if observed else None,
+        stage_ready=known(found, STAGE_READY) if observed else None,
+        last_stage_ready=known(found, LAST_STAGE_READY) if observed else None,
+    )
+
+
+def autoscaler(knative: Knative, name: str) -> StagePodAutoscaler | None:
+    """A revision's bounds of its stage and its scale. A revision that is gone has no pods."""
+    spa, found = knative.spas.get(name), knative.autoscalers.get(name)
+    if spa is None:
+        return None
+    wanted = found.status.desired_scale if found is not None else None
+    gone = name not in knative.revisions and found is None
+    return StagePodAutoscaler(
+        name=name,
+        namespace=spa.metadata.namespace,
+        owner=knative.service.metadata.name,
+        labels=dict(spa.metadata.labels),
+        stage_min=spa.spec.stage_min_scale,
+        stage_max=spa.spec.stage_max_scale,
+        desired=0 if gone else wanted if wanted is None or wanted >= 0 else None,
+        actual=0 if gone else actual(knative, name),
+        terminating=len(terminating(knative, name)),
+    )
+
+
+def terminating(knative: Knative, name: str) -> list[Pod]:
+    """The pods of a revision that are about to end, and hold their room still."""
+    found = knative.pods.get(name, ())
+    return [pod for pod in found if pod.metadata.terminating and pod.status.phase not in OVER]
+
+
+def scales(knative: Knative, revisions: Iterable[TargetRevision]) -> Scales | None:
+    """How many pods these revisions have; None: of one it is not known."""
+    replicas = {}
+    for each in revisions:
+        name = each.revision_name
+        found = actual(knative, name) if name in knative.revisions else 0
+        if found is None:
+            return None
+        replicas[name] = found
+    return Scales(replicas, frozenset(knative.spas))
+
+
+def failing(knative: Knative, name: str) -> str:
+    """Why a revision does not get its pods; empty: nothing says that it is at fault.
+
+    Want of room is no fault of its own; where pods must fit in the room of others, it is a reason to give
+    that room back.
+    """
+    revision = knative.revisions.get(name)
+    found = revision.status.conditions if revision is not None else ()
+    container, resources = condition(found, "ContainerHealthy"), condition(found, "ResourcesAvailable")
+    if container.status == "False":
+        return f"{name}: {container.reason}: {container.message}"
+    room = _no_room(knative, name)
+    if room and knative.record.spec.rollout_strategy == RESOURCE_UTIL_STRATEGY:
+        return f"{name}: {room}"
+    if resources.status == "False" and not room:
+        return f"{name}: {resources.reason}: {resources.message}"
+    return ""
+
+
+def _no_room(knative: Knative, name: str) -> str:
+    """A pod that no node has room for; empty: there is none."""
+    for pod in knative.pods.get(name, ()):
+        for each in pod.status.conditions:
+            if (each.type, each.status, each.reason) == ("PodScheduled", "False", "Unschedulable"):
+                return f"{pod.metadata.name}: {each.message or each.reason}"
+    return ""
+
+
+def since(knative: Knative) -> float:
+    """When the present stage began (seconds since the epoch)."""
+    found = condition(knative.record.status.conditions, STAGE_READY).last_transition_time
+    return seconds_of(found) if found else knative.now
+
+
+def ends_at(pod: Pod) -> float:
+    """When a pod that ends is killed (seconds since the epoch)."""
+    return seconds_since_epoch(pod.metadata.deletion_timestamp)
+
+
+def names(revisions: Iterable[TargetRevision]) -> set[str]:
+    """The names of revisions."""
+    return {each.revision_name for each in revisions}
+
+
+def seconds(text: str | None) -> float | None:
+    """A time of the record in seconds since the epoch; None for none."""
+    return seconds_since_epoch(text) or None

@@ -1,0 +1,161 @@
+"""The record of a rollout: its words, and the stages and ends that follow from where it stands: pure.
+
+What must never break: a revision that was reverted is no target until somebody asks for it by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from farmd.jobs.objects import seconds_since_epoch
+from farmd.kubernetes.progressive import reading, targets
+from farmd.kubernetes.progressive.bounds import final
+from farmd.kubernetes.progressive.model import Heard, Knative, Sync
+from farmd.kubernetes.progressive.objects import (
+    CAUSE,
+    HEARD,
+    PAUSED,
+    REFUSED,
+    OrchestratorSpec,
+)
+from farmd.rollout.progressive import Scales, next_stage
+from farmd.rollout.revisions import RolloutOrchestrator, TargetRevision
+from store.times import rfc3339
+
+MOST_REFUSED = 10
+# So often another manager may write the same traffic in this time: then it is a controller and no person.
+MOST_WORDS, WORDS_SECONDS = 3, 600.0
+ALL = 100
+
+
+def paused(knative: Knative) -> bool:
+    """Whether a person holds the rollout."""
+    return knative.record.metadata.annotations.get(PAUSED, "false") not in ("", "false")
+
+
+def refused(knative: Knative) -> tuple[str, ...]:
+    """Revisions that were reverted, oldest first."""
+    record = knative.orchestrator
+    text = record.metadata.annotations.get(REFUSED, "") if record is not None else ""
+    return tuple(filter(None, text.split(",")))
+
+
+def back(knative: Knative) -> bool:
+    """Whether the rollout goes back from a revision that was reverted."""
+    spec, gone = knative.record.spec, set(refused(knative))
+    named = {each.revision_name for each in (*spec.stage_target_revisions, *spec.initial_revisions)}
+    return bool(named & gone)
+
+
+def heard(knative: Knative) -> Heard:
+    """What was said last; nothing, where it does not decode."""
+    text = knative.record.metadata.annotations.get(HEARD, "{}") if knative.orchestrator is not None else "{}"
+    try:
+        return msgspec.json.decode(text, type=Heard)
+    except msgspec.DecodeError:
+        return Heard()
+
+
+def newcomers(knative: Knative) -> tuple[str, ...]:
+    """Revisions that no record names yet, and that are not older than where the rollout goes."""
+    record = knative.orchestrator
+    if record is None:
+        return ()
+    spec, status = record.spec, record.status
+    lists = (spec.initial_revisions, spec.target_revisions, spec.stage_target_revisions)
+    named = {
+        each.revision_name
+        for each in (*(one for many in lists for one in many), *status.stage_revision_status)
+    }
+    known = [knative.revisions[name] for name in named if name in knative.revisions]
+    born = max((_born(each.metadata.creation_timestamp) for each in known), default=0.0)
+    unknown = knative.revisions.keys() - named - set(refused(knative))
+    return tuple(
+        name for name in sorted(unknown) if _born(knative.revisions[name].metadata.creation_timestamp) >= born
+    )
+
+
+def _born(text: str | None) -> float:
+    return seconds_since_epoch(text)
+
+
+def staged(
+    knative: Knative, spec: OrchestratorSpec, finished: Sequence[TargetRevision], ratio: int = 0
+) -> OrchestratorSpec | None:
+    """The record with the stage that is due after ``finished``; None: a scale is not known yet."""
+    settings = knative.settings
+    spec = _bounded(knative, spec)
+    rollout = RolloutOrchestrator(
+        name=knative.service.metadata.name,
+        initial_revisions=spec.initial_revisions,
+        target_revisions=spec.target_revisions,
+        stage_target_revisions=spec.stage_target_revisions,
+        stage_revision_status=tuple(finished),
+        stage_ready=True if finished else None,
+    )
+    steps = len(spec.target_revisions) == 1 and settings.enabled
+    start = [each for each in (finished or spec.initial_revisions) if each.percent]
+    known = reading.scales(knative, start)
+    if known is None and steps and reading.names(start) != reading.names(spec.target_revisions):
+        return None
+    finish = knative.now + settings.timeout
+    found = next_stage(
+        rollout, ratio or settings.ratio, known or _nothing(start), finish, staged=settings.enabled
+    )
+    return replace(
+        spec,
+        stage_target_revisions=found.stage_target_revisions or spec.target_revisions,
+        target_finish_time=rfc3339(found.target_finish_time) if found.target_finish_time else None,
+        rollout_strategy=settings.strategy,
+    )
+
+
+def _nothing(start: Sequence[TargetRevision]) -> Scales:
+    return Scales({each.revision_name: 0 for each in start})
+
+
+def _bounded(knative: Knative, spec: OrchestratorSpec) -> OrchestratorSpec:
+    """The record with the final bounds as they are now: somebody may have changed them since."""
+
+    def fresh(revisions: Sequence[TargetRevision]) -> targets.Revisions:
+        return tuple(
+            targets.bounded(each, final(knative, each.revision_name))
+            if each.revision_name in knative.revisions
+            else each
+            for each in revisions
+        )
+
+    return replace(
+        spec, initial_revisions=fresh(spec.initial_revisions), target_revisions=fresh(spec.target_revisions)
+    )
+
+
+def turned_back(knative: Knative, cause: str) -> Sync | None:
+    """Back to where the rollout began, for good; None: there is no such place, or it goes there already."""
+    spec, before = knative.record.spec, refused(knative)
+    leaving = [each.revision_name for each in spec.target_revisions]
+    shares = [
+        each
+        for each in spec.initial_revisions
+        if each.percent
+        and each.revision_name not in (*leaving, *before)
+        and _ready(knative, each.revision_name)
+    ]
+    if not shares:
+        return None
+    start = max(shares, key=lambda each: each.percent or 0)
+    target = replace(start, percent=100, latest_revision=False, direction="", target_replicas=None)
+    found = staged(knative, targets.update_initial_final_target_rev(knative, (target,)), ())
+    if found is None:
+        return None
+    kept = [name for name in before if name not in leaving] + leaving
+    annotations = {REFUSED: ",".join(kept[-MOST_REFUSED:]), CAUSE: cause}
+    return Sync(action="back", spec=found, annotations=annotations, reason=cause)
+
+
+def _ready(knative: Knative, name: str) -> bool:
+    revision = knative.revisions.get(name)
+    return revision is not None and revision.ready

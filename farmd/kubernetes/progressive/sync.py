@@ -1,0 +1,227 @@
+"""What people, Knative and other tools changed since the record was written: pure.
+
+What must never break: a word is on record before the field that said it is taken back; a revision that was
+reverted is no target until somebody asks for it by name; what another controller writes is never fought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from farmd.jobs.objects import seconds_since_epoch
+from farmd.kubernetes.managed import ManagedFields, managers_of
+from farmd.kubernetes.progressive import reading, record, targets, traffic
+from farmd.kubernetes.progressive.model import Heard, Knative, Sync
+from farmd.kubernetes.progressive.objects import (
+    CAUSE,
+    FOLLOW,
+    HEARD,
+    MANAGER,
+    PROMOTE,
+    REFUSED,
+    RELEASED,
+    RETRY,
+    REVERT,
+    WRITER,
+    OrchestratorSpec,
+)
+
+MOST_REFUSED = 10
+# So often another manager may write the same traffic in this time: then it is a controller and no person.
+MOST_WORDS, WORDS_SECONDS = 3, 600.0
+ALL = 100
+
+
+def sync(knative: Knative) -> Sync:
+    """What changed, and the record that follows; ``none`` where nothing did, or it waits for a fact."""
+    there = knative.orchestrator
+    if there is None:
+        return _created(knative) if knative.service.enabled else Sync()
+    annotations = there.metadata.annotations
+    if there.metadata.terminating or not knative.service.enabled:
+        return (
+            Sync() if RELEASED in annotations else Sync(action="release", reason="it is not enabled any more")
+        )
+    if RELEASED in annotations:
+        return _created(knative)
+    if (hand := _other_hand(knative)) is not None:
+        told = (
+            f"{hand} writes {there.metadata.name}'s RolloutOrchestrator, too: restore Knative's own images,"
+        )
+        return Sync(action="blocked", reason=f"{told} or take the label away")
+    if record.paused(knative):
+        return Sync()
+    return _act(knative) or _word(knative) or _retargeted(knative)
+
+
+def _created(knative: Knative) -> Sync:
+    """The record of a service that has none, or whose former one was released.
+
+    Where the traffic is farmd's already, somebody deleted the record: what came meanwhile and does not serve
+    is refused, so that no rollout starts unasked.
+    """
+    newest = targets.latest(knative)
+    if not newest:
+        return Sync()
+    start = targets.initial_target_revisions(knative, newest)
+    serves = {each.revision_name for each in start}
+    own = traffic.ours(knative)
+    follow = targets.LATEST if own else targets.spelt(knative.service.spec.traffic)
+    bad = (newest,) if own and newest not in serves and start else ()
+    wanted = targets.final_target_revisions(knative, newest, targets.entries(follow))
+    if {each.revision_name for each in wanted} & set(bad):
+        wanted = start
+    made = OrchestratorSpec(initial_revisions=start, target_revisions=wanted)
+    if (spec := record.staged(knative, made, ())) is None:
+        return Sync()
+    said = record.heard(knative)
+    owner = _writer(knative)
+    if owner is not None and not own:
+        said = Heard(
+            said.revert, said.promote, said.retry, _told(knative, owner), newest, (owner.time or "",)
+        )
+    annotations = {
+        FOLLOW: follow,
+        REFUSED: ",".join(bad) or None,
+        HEARD: _spelt(said),
+        RELEASED: None,
+        CAUSE: None,
+    }
+    return Sync(action="create", spec=spec, annotations=annotations, reason=f"it follows {follow}")
+
+
+def _act(knative: Knative) -> Sync | None:
+    """An annotation that a person changed: an act is a changed value."""
+    says, said = knative.record.metadata.annotations, record.heard(knative)
+    if says.get(RETRY, "") != said.retry:
+        return _retried(knative, says.get(RETRY, ""))
+    if says.get(REVERT, "") != said.revert:
+        after = replace(said, revert=says.get(REVERT, ""))
+        found = record.turned_back(knative, "a person reverted it") if after.revert else None
+        return _heard(found or Sync(action="word", reason="there is nothing to go back to"), after)
+    if says.get(PROMOTE, "") != said.promote:
+        return _promoted(knative, replace(said, promote=says.get(PROMOTE, "")))
+    return None
+
+
+def _heard(found: Sync, said: Heard) -> Sync:
+    annotations = {**found.annotations, HEARD: _spelt(said)}
+    return Sync(action=found.action, spec=found.spec, annotations=annotations, reason=found.reason)
+
+
+def _retried(knative: Knative, value: str) -> Sync:
+    """Take a revision out of those that were reverted: the one that the value names, or else the newest."""
+    before = record.refused(knative)
+    word = (value.split() or [""])[0]
+    chosen = word if word in before else (before[-1] if before else "")
+    left = [name for name in before if name != chosen] if value else before
+    annotations = {REFUSED: ",".join(left) or None}
+    said = replace(record.heard(knative), retry=value)
+    return _heard(
+        Sync(action="word", annotations=annotations, reason=f"{chosen or 'nothing'} is tried again"), said
+    )
+
+
+def _promoted(knative: Knative, said: Heard) -> Sync:
+    """Reach the end in one stage."""
+    spec = knative.record.spec
+    ended = reading.rollout(knative).ready is True
+    if ended or not said.promote or len(spec.target_revisions) != 1:
+        return _heard(Sync(action="word", reason="there is nothing to promote"), said)
+    begun = replace(
+        targets.update_initial_final_target_rev(knative, ()), target_revisions=spec.target_revisions
+    )
+    found = record.staged(knative, begun, (), ratio=ALL)
+    if found is None:
+        return Sync()
+    return _heard(Sync(action="retarget", spec=found, reason="a person promoted it"), said)
+
+
+def _writer(knative: Knative) -> ManagedFields | None:
+    """The other manager that wrote the service's traffic last; None: nobody did."""
+    owners = list(managers_of(knative.service.metadata, "spec", "traffic"))
+    others = [each for each in owners if each.manager != MANAGER]
+    return max(others, key=lambda each: each.time or "", default=None)
+
+
+def _told(knative: Knative, owner: ManagedFields) -> str:
+    return f"{targets.spelt(knative.service.spec.traffic)} by {owner.manager}"
+
+
+def _word(knative: Knative) -> Sync | None:
+    """Traffic that somebody else wrote: what the rollout follows from now on."""
+    owner = _writer(knative)
+    asked = knative.service.spec.traffic
+    if owner is None or traffic.ours(knative) or traffic.equal(asked, traffic.pinned(knative)):
+        return None
+    said, at = record.heard(knative), owner.time or ""
+    told, newest = _told(knative, owner), targets.latest(knative)
+    repeated = said.word == told and said.revision == newest
+    times = said.times if repeated else ()
+    if len(times) >= MOST_WORDS and knative.now - seconds_since_epoch(times[0]) < WORDS_SECONDS:
+        return Sync(action="blocked", reason=f"spec.traffic is written by {owner.manager}, too")
+    if repeated and at in times:
+        return None
+    if (wrong := _unknown(knative)) is not None:
+        return Sync(action="blocked", reason=wrong)
+    recent = [each for each in times if seconds_since_epoch(at) - seconds_since_epoch(each) < WORDS_SECONDS]
+    follow = targets.spelt(asked)
+    named = {each.revision_name for each in asked}
+    annotations = {
+        FOLLOW: follow,
+        REFUSED: ",".join(name for name in record.refused(knative) if name not in named) or None,
+    }
+    now = replace(said, word=told, revision=newest, times=(*recent, at))
+    return _heard(
+        Sync(action="word", annotations=annotations, reason=f"{owner.manager} asks for {follow}"), now
+    )
+
+
+def _unknown(knative: Knative) -> str | None:
+    """An entry of the traffic that names no revision that could bear it."""
+    usable = sorted(name for name, each in knative.revisions.items() if each.ready)
+    for number, each in enumerate(knative.service.spec.traffic):
+        if each.revision_name and each.revision_name not in usable:
+            expected = ", ".join(usable) or "one that is ready"
+            return (
+                f"spec.traffic[{number}].revisionName: found {each.revision_name}, expected one of {expected}"
+            )
+    return None
+
+
+def _retargeted(knative: Knative) -> Sync:
+    """Another end, because of a new revision or another word."""
+    there, newest = knative.record, targets.latest(knative)
+    follow = there.metadata.annotations.get(FOLLOW, targets.LATEST)
+    if not newest:
+        return Sync()
+    wanted = targets.final_target_revisions(knative, newest, targets.entries(follow))
+    names = {each.revision_name for each in wanted}
+    same = not targets.differs(there.spec.target_revisions, wanted)
+    if same or names & set(record.refused(knative)):
+        return Sync()
+    spec = record.staged(knative, targets.update_initial_final_target_rev(knative, wanted), ())
+    if spec is None:
+        return Sync()
+    annotations: Mapping[str, str | None] = {CAUSE: None}
+    told = ", ".join(sorted(names))
+    return Sync(action="retarget", spec=spec, annotations=annotations, reason=f"its target is {told} now")
+
+
+def _other_hand(knative: Knative) -> str | None:
+    """Another manager that wrote the spec of the record after farmd did."""
+    owners = list(managers_of(knative.record.metadata, "spec"))
+    own = max((each.time or "" for each in owners if each.manager == WRITER), default=None)
+    later = [
+        each.manager
+        for each in owners
+        if own is not None and (each.time or "") > own and each.manager != WRITER
+    ]
+    return later[0] if later else None
+
+
+def _spelt(said: Heard) -> str:
+    return msgspec.json.encode(said).decode()

@@ -1,0 +1,215 @@
+"""A Knative Service as what the steps of ``farmd.rollout`` scale: which writes a stage still lacks: pure.
+
+A step's bounds go on the StagePodAutoscaler, the record of them, and then on what Knative's autoscaler reads.
+What must never break: final bounds are on record before the first change of them; bounds of what shrinks fall
+only once the route shows the shares of the stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from farmd.kubernetes.progressive import bounds, reading, record, traffic
+from farmd.kubernetes.progressive.bounds import DRAINED, MARKER, written
+from farmd.kubernetes.progressive.model import (
+    Bounds,
+    Drop,
+    Knative,
+    Reap,
+    RevisionBounds,
+    StageBounds,
+    Traffic,
+    Write,
+)
+from farmd.kubernetes.progressive.objects import FINAL, Pod
+from farmd.rollout.revisions import (
+    Revisions,
+    RolloutOrchestrator,
+    StagePodAutoscaler,
+    retrieve_revs_up_down,
+)
+from farmd.rollout.steps import (
+    RESOURCE_UTIL_STRATEGY,
+    Rollout,
+    RolloutStep,
+    ScaleDownStep,
+    ScaleUpStep,
+)
+
+BOUNDS = (StageBounds, RevisionBounds)
+
+
+@dataclass(slots=True)
+class KnativeTarget:
+    """``farmd.rollout.ports.ScaleTarget``: what it ``planned`` is what is missing until bounds stand."""
+
+    knative: Knative
+    planned: list[Write] = field(default_factory=list)
+
+    def autoscaler(self, revision: str) -> StagePodAutoscaler | None:
+        """Its bounds and scale; None where there are none yet, or a planned change makes them uncertain."""
+        if any(isinstance(each, BOUNDS) and each.revision == revision for each in self.planned):
+            return None
+        return reading.autoscaler(self.knative, revision)
+
+    def scale(self, wanted: StagePodAutoscaler) -> None:
+        """Plan the bounds of a stage. A revision that is gone needs none."""
+        if wanted.name not in self.knative.revisions:
+            return
+        lacks = lacking(self.knative, wanted.name, Bounds(wanted.stage_min, wanted.stage_max))
+        self.planned += [each for each in lacks if each not in self.planned]
+
+
+def lacking(knative: Knative, name: str, stage: Bounds) -> list[Write]:
+    """The writes until a revision has the bounds of a stage: the record of them first."""
+    spa, final = knative.spas.get(name), bounds.final(knative, name)
+    found: list[Write] = []
+    known = spa is not None and (
+        Bounds(spa.spec.stage_min_scale, spa.spec.stage_max_scale),
+        spa.metadata.annotations.get(FINAL),
+    ) == (stage, written(final))
+    if not known:
+        found.append(StageBounds(name, stage, final))
+    wanted = bounds.wanted(knative, name, stage)
+    if bounds.bearer(knative, name) is not None and bounds.standing(knative, name) != wanted:
+        found.append(RevisionBounds(name, wanted))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftTrafficStep(RolloutStep):
+    """The route shows the shares of the stage, and what grows is ready to bear its share."""
+
+    knative: Knative
+
+    def execute(self, rollout: RolloutOrchestrator, up: Revisions, down: Revisions) -> None:
+        """Nothing: traffic that is due is written whatever step is under way."""
+
+    def verify(self, rollout: RolloutOrchestrator, up: Revisions, down: Revisions) -> bool:
+        """Whether nobody stands in for a revision that is not ready, and the route has settled."""
+        del rollout, down
+        revisions = self.knative.revisions
+        ready = all(name in revisions and revisions[name].ready for name, each in up.items() if each.percent)
+        return ready and traffic.shown(self.knative)
+
+    def modify_status(self, rollout: RolloutOrchestrator, ready: bool) -> RolloutOrchestrator:
+        """The scale alone has conditions of its own."""
+        del ready
+        return rollout
+
+
+def reconciled(knative: Knative) -> tuple[RolloutOrchestrator, bool, tuple[Write, ...]]:
+    """The rollout with its conditions, whether the stage is done, and the writes that it lacks.
+
+    On the way back the former revision gets its bounds first, also where all must fit in today's room.
+    """
+    target = KnativeTarget(knative)
+    found = reading.rollout(knative)
+    up, down = retrieve_revs_up_down(found.stage_target_revisions)
+    grow, shift, shrink = ScaleUpStep(target), ShiftTrafficStep(knative), ScaleDownStep(target)
+    tight = found.rollout_strategy == RESOURCE_UTIL_STRATEGY and not record.back(knative)
+    strategy = Rollout((shrink, grow, shift) if tight else (grow, shift, shrink))
+    found, done = strategy.reconcile(found, up, down)
+    writes = [*_shifted(knative), *target.planned]
+    if not done:
+        writes += [Reap(pod) for name in down for pod in _reaped(knative, name, up)]
+    return found, done and not writes, tuple(writes)
+
+
+def _shifted(knative: Knative) -> list[Write]:
+    """The traffic, where it is not as it is due."""
+    due = traffic.pinned(knative)
+    if not due or (traffic.ours(knative) and traffic.equal(due, knative.service.spec.traffic)):
+        return []
+    return [Traffic(due)]
+
+
+def _reaped(knative: Knative, name: str, up: Revisions) -> list[Pod]:
+    """Pods of what shrinks that are over their time, or whose room the newcomer's first pod needs."""
+    marked = knative.record.spec.rollout_strategy == RESOURCE_UTIL_STRATEGY and any(
+        (spa := reading.autoscaler(knative, each)) is not None
+        and Bounds(spa.stage_min, spa.stage_max) == MARKER
+        for each in up
+    )
+    found = reading.terminating(knative, name)
+    return [pod for pod in found if marked or reading.ends_at(pod) < knative.now]
+
+
+def reaps_at(knative: Knative) -> float | None:
+    """When a pod that ends is to be deleted (seconds since the epoch)."""
+    names = [each.revision_name for each in knative.record.spec.stage_target_revisions]
+    times = [reading.ends_at(pod) for name in names for pod in reading.terminating(knative, name)]
+    return min(times, default=None)
+
+
+def holds(knative: Knative) -> tuple[Write, ...]:
+    """Bounds of a revision that came beside one that serves: one pod at most, until the record names it."""
+    if knative.route is None or not knative.route.status.traffic:
+        return ()
+    found: list[Write] = []
+    for name in record.newcomers(knative):
+        least, most = bounds.final(knative, name)
+        tight = knative.settings.strategy == RESOURCE_UTIL_STRATEGY
+        if tight or (least or 0) > 1:
+            found += lacking(knative, name, MARKER if tight else Bounds(1, most))
+    return tuple(found)
+
+
+def settled(knative: Knative) -> tuple[Write, ...]:
+    """What is left to do at the end: final bounds of what stays and of what is drained, and the traffic."""
+    stays = {each.revision_name for each in knative.record.spec.target_revisions}
+    found: list[Write] = [*_shifted(knative)]
+    for name in sorted(stays & knative.revisions.keys() & knative.spas.keys()):
+        found += lacking(knative, name, bounds.final(knative, name))
+    return (*found, *drained(knative, stays))
+
+
+def drained(knative: Knative, kept: set[str]) -> tuple[Write, ...]:
+    """What the revisions lack that have bounds of a stage, and are none of its own any more."""
+    found: list[Write] = []
+    held = set(record.newcomers(knative))
+    for name in sorted(knative.spas.keys() - kept - held):
+        if name not in knative.revisions:
+            found.append(Drop(name))
+        elif _empty(knative, name):
+            final = bounds.final(knative, name)
+            if bounds.standing(knative, name) != final:
+                found.append(RevisionBounds(name, final))
+        else:
+            found += lacking(knative, name, DRAINED)
+    return tuple(found)
+
+
+def _empty(knative: Knative, name: str) -> bool:
+    """Whether a revision has no pods, and gets none by bounds of its own, because no route reaches it."""
+    routed = knative.route is not None and name in traffic.routed(knative.route.status.traffic)
+    scale = knative.autoscalers.get(name)
+    if routed or scale is None:
+        return not routed
+    return not (scale.status.desired_scale or 0) > 0 and not traffic.actual(knative, name)
+
+
+def released(knative: Knative) -> tuple[Write, ...]:
+    """What it takes to leave a service as people asked: the final bounds of all revisions."""
+    return tuple(
+        RevisionBounds(name, final)
+        for name in sorted(knative.revisions)
+        if (final := bounds.final(knative, name)) != bounds.standing(knative, name)
+    )
+
+
+def falls(knative: Knative, write: Write) -> bool:
+    """Whether a write takes pods or traffic away, which nobody does under a freeze (R18)."""
+    if isinstance(write, RevisionBounds):
+        return _below(write.bounds, bounds.standing(knative, write.revision))
+    if isinstance(write, StageBounds):
+        return _below(
+            bounds.wanted(knative, write.revision, write.bounds), bounds.standing(knative, write.revision)
+        )
+    return isinstance(write, Traffic | Reap)
+
+
+def _below(after: Bounds, before: Bounds) -> bool:
+    unlimited = float("inf")
+    most = [each.most or unlimited for each in (after, before)]
+    return (after.least or 0) < (before.least or 0) or most[0] < most[1]

@@ -1,0 +1,180 @@
+"""The traffic of a stage: which shares, and as which entries of the service: pure (Knative's
+``pkg/reconciler/service`` ``TransformService``).
+
+What must never break: the shares of what is written sum to 100 and name revisions that are ready, because one
+entry that is not ready stops the whole route; and no entry with a share says "latest", because the next push
+would take the traffic unasked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from farmd.kubernetes.managed import managers_of
+from farmd.kubernetes.progressive.conditions import LAST_STAGE_READY, known
+from farmd.kubernetes.progressive.model import Knative
+from farmd.kubernetes.progressive.objects import MANAGER, TrafficTarget
+from farmd.kubernetes.progressive.settings import NO_DURATION
+from farmd.rollout.revisions import TargetRevision
+from farmd.rollout.steps import RESOURCE_UTIL_STRATEGY
+
+# To whom the share of a revision goes that is not ready.
+_HEIRS = ("down", "stay", "up", "")
+
+
+def actual(knative: Knative, name: str) -> int | None:
+    """How many pods a revision has; None: not known."""
+    found = knative.autoscalers.get(name)
+    scale = found.status.actual_scale if found is not None else None
+    return scale if scale is None or scale >= 0 else None
+
+
+def transform_service(knative: Knative) -> tuple[TrafficTarget, ...]:
+    """The traffic of the present stage as Knative's extension writes it on a route (seed)."""
+    name, found = knative.service.metadata.name, []
+    for each in _shares(knative):
+        entry = _entry(each)
+        if each.latest_revision:
+            configuration = each.configuration_name or name
+            entry = replace(entry, revision_name="", configuration_name=configuration)
+        found.append(entry)
+    return tuple(found)
+
+
+def _entry(revision: TargetRevision) -> TrafficTarget:
+    return TrafficTarget(
+        revision_name=revision.revision_name,
+        latest_revision=revision.latest_revision,
+        percent=revision.percent,
+        tag=revision.tag,
+        url=revision.url,
+    )
+
+
+def _shares(knative: Knative) -> tuple[TargetRevision, ...]:
+    """The shares that are due. What is drained keeps a share of 0 until the rollout is over."""
+    record = knative.record
+    over = known(record.status.conditions, LAST_STAGE_READY) is True and _observed(knative)
+    omitted = over or knative.settings.duration != NO_DURATION
+    shares = _held(knative) or record.spec.stage_target_revisions
+    return tuple(
+        each if each.percent is not None else replace(each, percent=0)
+        for each in shares
+        if each.percent is not None or not omitted
+    )
+
+
+def _observed(knative: Knative) -> bool:
+    record = knative.record
+    return record.status.observed_generation == record.metadata.generation
+
+
+def _held(knative: Knative) -> tuple[TargetRevision, ...]:
+    """The shares before this stage, while the newcomer does not have its pods yet; empty: nothing holds.
+
+    The newcomer has a share of 0 meanwhile, because Knative ends pods of what no route reaches.
+    """
+    record, settings = knative.record, knative.settings
+    before = record.status.stage_revision_status or record.spec.initial_revisions
+    if len(record.spec.target_revisions) != 1 or not settings.enabled or not before:
+        return ()
+    if record.spec.rollout_strategy == RESOURCE_UTIL_STRATEGY or settings.duration != NO_DURATION:
+        return ()
+    target, stage = record.spec.target_revisions[0], record.spec.stage_target_revisions
+    name = target.revision_name
+    if not stage or not _behind(knative, target):
+        return ()
+    held = tuple(
+        replace(each, latest_revision=each.latest_revision if each.revision_name == name else False)
+        for each in before
+        if each.percent is not None
+    )
+    if name in {each.revision_name for each in held}:
+        return held
+    return (*held, replace(stage[-1], percent=0))
+
+
+def _behind(knative: Knative, target: TargetRevision) -> bool:
+    """Whether the newcomer lacks pods that this stage gives it whatever the traffic is."""
+    name, least = target.revision_name, target.min_scale
+    have = actual(knative, name)
+    if name not in knative.spas or have is None:
+        return True
+    goals = (
+        each.target_replicas
+        for each in knative.record.spec.stage_target_revisions
+        if each.revision_name == name
+    )
+    goal = next((each for each in goals if each is not None), least)
+    return goal is not None and least is not None and goal <= least and have < goal
+
+
+def pinned(knative: Knative) -> tuple[TrafficTarget, ...]:
+    """The traffic that the service is to have: by names; empty where nothing is ready to bear it.
+
+    The share of a revision that is not ready goes to the one that shrinks. Entries that people made for a tag
+    alone stay.
+    """
+    shares = _shares(knative)
+    ready = [each for each in shares if _ready(knative, each.revision_name)]
+    if not ready:
+        return ()
+    merged: dict[str, TargetRevision] = {}
+    for each in ready:
+        had = merged.get(each.revision_name)
+        merged[each.revision_name] = (
+            each if had is None else replace(had, percent=_percent(had) + _percent(each))
+        )
+    missing = 100 - sum(map(_percent, merged.values()))
+    if missing:
+        heir = min(merged.values(), key=lambda each: _HEIRS.index(each.direction))
+        merged[heir.revision_name] = replace(heir, percent=_percent(heir) + missing)
+    entries = (replace(_entry(each), latest_revision=False, url=None) for each in merged.values())
+    return (*entries, *_tagged(knative))
+
+
+def _ready(knative: Knative, name: str) -> bool:
+    found = knative.revisions.get(name)
+    return found is not None and found.ready
+
+
+def _percent(revision: TargetRevision) -> int:
+    return revision.percent or 0
+
+
+def _tagged(knative: Knative) -> Iterable[TrafficTarget]:
+    return (
+        replace(each, url=None) for each in knative.service.spec.traffic if each.tag and each.percent is None
+    )
+
+
+def ours(knative: Knative) -> bool:
+    """Whether the service's traffic is as farmd wrote it."""
+    owners = managers_of(knative.service.metadata, "spec", "traffic")
+    return any(each.manager == MANAGER for each in owners)
+
+
+def equal(left: Sequence[TrafficTarget], right: Sequence[TrafficTarget]) -> bool:
+    """Whether two lists say the same, in whatever order."""
+    return _comparable(left) == _comparable(right)
+
+
+def _comparable(entries: Sequence[TrafficTarget]) -> set[TrafficTarget]:
+    return {replace(each, url=None, configuration_name="") for each in entries}
+
+
+def routed(entries: Iterable[TrafficTarget]) -> Mapping[str, int]:
+    """The share of each revision that a route reaches."""
+    found: dict[str, int] = {}
+    for each in entries:
+        if each.percent is not None or not each.tag:
+            found[each.revision_name] = found.get(each.revision_name, 0) + (each.percent or 0)
+    return found
+
+
+def shown(knative: Knative) -> bool:
+    """Whether the route shows the traffic that is due."""
+    route = knative.route
+    return route is not None and route.observed and routed(route.status.traffic) == routed(pinned(knative))
