@@ -40,9 +40,11 @@ class Jobs(NamedKind):
         self._runs: dict[str, RunCopy] = {}
 
     async def barrier(self, items: Sequence[str]) -> None:
-        """Read the records, their members, and the small trees that their plans rest on (R15)."""
-        caches, keys = self.context.caches, self.context.keys
-        await caches.pods.barrier([keys.pods(item) for item in items])
+        """Read the records, their members with the intents, and the small trees that their plans rest on
+        (R15).
+        """
+        caches = self.context.caches
+        await self.context.read_pods(items)
         for tree in (caches.nodes, caches.agents, caches.reserved, caches.work):
             await tree.barrier()
         await super().barrier(items)

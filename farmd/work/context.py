@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,3 +70,13 @@ class Context:
     def actor(self) -> str:
         """The name of this farm in audit records."""
         return f"farm/{self.settings.name}"
+
+    async def read_pods(self, owners: Collection[str]) -> None:
+        """Read these owners' pods anew, then the intents at their places (R15).
+
+        The copies of the two trees are read seldom, and not at the same time: an intent that is older than
+        its pod would look like another owner's.
+        """
+        await self.caches.pods.barrier([self.keys.pods(owner) for owner in owners])
+        places = [place for owner in owners for place in self.fleet.pods(owner)]
+        await self.placement.reread_intents(places)

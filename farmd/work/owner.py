@@ -72,14 +72,14 @@ class OwnerKind(NamedKind):
         self.spending = Spending(context.fleet, self.name, context.budget(), self.guard)
 
     async def barrier(self, items: Sequence[str]) -> None:
-        """Read the records, their pods, and the small trees that their plans rest on (R15).
+        """Read the records, their pods with the intents, and the small trees that their plans rest on (R15).
 
         ``hands`` are those of the records that were known before, so the pods are at least as new (R14).
         """
         caches, keys = self.context.caches, self.context.keys
         known = [self.tree.get(keys.record(self.name, item)) for item in items]
         self.hands.update({stored.record.id: stored.record.hands for stored in known if stored is not None})
-        await caches.pods.barrier([keys.pods(item) for item in items])
+        await self.context.read_pods(items)
         for tree in (caches.nodes, caches.agents, caches.reserved, caches.work):
             await tree.barrier()
         await super().barrier(items)
@@ -142,10 +142,8 @@ class OwnerWorker(NamedWorker[R, P]):
 
         Farms hear of a changed record at once, and of the pods that others changed some seconds later.
         """
-        context, item = self.context, self.claim.item
         if record.hands != self._hands:
-            await context.caches.pods.barrier([context.keys.pods(item)])
-            await context.placement.reread_intents(context.fleet.pods(item).keys())
+            await self.context.read_pods([self.claim.item])
             self._hands = record.hands
 
     async def look(self, stored: Stored[Any]) -> R:

@@ -11,12 +11,11 @@ async def moving(context: Context, family: str, owners: Sequence[str]) -> str:
     """The move that an owner's own worker has to end first, as text; if empty, the owners' pods and intents
     were read after it was known that there is none.
     """
-    caches, keys, fleet = context.caches, context.keys, context.fleet
+    caches, keys = context.caches, context.keys
     await caches.work.barrier()
     for owner in owners:
         work = caches.work.get(keys.work(family, owner))
         if work is not None and work.record.transfer is not None:
             return f"waiting until a move of {'/'.join(work.record.transfer.old)} is ended"
-    await caches.pods.barrier([keys.pods(owner) for owner in owners])
-    await context.placement.reread_intents([place for owner in owners for place in fleet.pods(owner)])
+    await context.read_pods(owners)
     return ""

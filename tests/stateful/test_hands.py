@@ -105,6 +105,25 @@ def test_r14_r15_its_worker_reads_the_pods_that_its_manager_placed_before_it_pla
     assert scene.audits("pods.place") == 0
 
 
+@KINDS
+def test_r15_a_farm_that_claims_it_reads_the_intents_of_its_pods_before_it_plans(
+    scene: Scene, kind: str
+) -> None:
+    """The farm hears of a new claim at once, and of the intents that the manager took over much later."""
+    managed, birch = Managed(scene, kind), scene.farms["birch"]
+    for number in range(NODES):
+        scene.put(KEYS.intent(f"n{number}", "hello~1"), codec.encode(Intent(managed.manifest, "former")))
+    birch.own_trees_pause = 3600.0
+    scene.farm("birch")
+    for number in range(NODES):
+        managed.place(f"n{number}")
+    scene.run(scene.farms["ash"].stop())
+    managed.release()
+    scene.advance(30.0)
+    assert scene.status(managed.id, kind).farm == "birch"
+    assert (scene.status(managed.id, kind).state, scene.status(managed.id, kind).reason) == ("converged", "")
+
+
 def test_r14_of_two_pods_on_a_node_a_daemon_set_keeps_the_one_that_serves(scene: Scene) -> None:
     managed = Managed(scene, "daemonsets")
     managed.place("n0", "hello~0")
