@@ -69,7 +69,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     and never touched again in that revision. ``ignore`` are fields that count for the creation alone.
     ``replace``: a change that the object cannot take deletes it and makes it anew. ``document`` is the
     person's file below what all objects have; None of what is only ``left``: it is in no file any more, and
-    stays until it is pruned.
+    stays until it is pruned. ``release``: what is left stays, and is the app's no more.
     """
 
     ref: TypedReference
@@ -81,6 +81,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     replace: bool = False
     document: dict[str, Any] | None = None
     left: bool = False
+    release: bool = False
 
 
 class App(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -76,13 +76,15 @@ class Live:
     """An object as it stands.
 
     ``owner``: ``apps/<name>``, empty, or what else has it, as text. ``differs`` are the fields that its file
-    states otherwise; without a file none. ``busy``: what changes it now, so that it must wait. ``seq`` is the
-    mark's number, ``created`` when it was made (both in Kubernetes alone), ``version`` the one that was read.
+    states otherwise; without a file none. ``fixed``: it takes no such change, and is made anew for it.
+    ``busy``: what changes it now, so that it must wait. ``seq`` is the mark's number and ``created`` when the
+    object was made, in Kubernetes alone; ``version`` is the one that was read.
     """
 
     ref: TypedReference
     owner: str = ""
     differs: tuple[str, ...] = ()
+    fixed: bool = False
     verdict: Verdict = "unknown"
     why: str = ""
     busy: str = ""
@@ -96,21 +98,19 @@ class Snapshot:
     """All that a plan rests on.
 
     ``wanted`` are the entries of the target (``plan.target``) without those that are only ``left``, which are
-    ``left``. ``former`` are the entries of all revisions that may have left something. ``live`` has no object
-    that does not exist. ``others``: objects that another app waits for, with that app. ``newest`` is the
-    highest revision there is a tracker of. ``frozen``: the evidence that freezes removals, unless people
-    changed the app since.
+    ``left``. ``former`` are the entries of all revisions that may have left something, each as the newest one
+    has it. ``live`` has no object that does not exist. ``others``: objects that another app waits for, with
+    that app. ``frozen``: the evidence that freezes removals, unless people changed the app since.
     """
 
     name: str
     app: App
     state: DispatchState
     wanted: tuple[Entry, ...] = ()
-    left: frozenset[Ref] = frozenset()
+    left: Mapping[Ref, Entry] = field(default_factory=dict)
     former: Mapping[Ref, Entry] = field(default_factory=dict)
     live: Mapping[Ref, Live] = field(default_factory=dict)
     others: Mapping[Ref, str] = field(default_factory=dict)
-    newest: int = 0
     frozen: str | None = None
     now: float = 0.0
 

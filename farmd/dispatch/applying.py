@@ -1,0 +1,134 @@
+"""What each wanted object needs: pure. Its owner decides whether the app may touch it at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from farmd.dispatch.model import Act, Live, Ref, Snapshot, owner_of
+from store.apps import KIND, MAX_WAITS, Entry
+from store.times import Time
+from store.words import listed
+
+# Whoever writes a field again as often as this in this time is another writer, whom repairs would only fight.
+REPAIRS = 3
+REPAIR_SECONDS = 600.0
+
+
+@dataclass(slots=True)
+class Applied:
+    """What some entries need.
+
+    ``waits`` are objects of other apps that shall be handed over, ``failed`` why one will not become ready,
+    ``contended`` who else writes what was repaired too often, and ``repairs`` when fields were repaired,
+    these repairs included.
+    """
+
+    acts: list[Act] = field(default_factory=list)
+    refused: dict[Ref, str] = field(default_factory=dict)
+    waiting: dict[Ref, str] = field(default_factory=dict)
+    waits: list[Ref] = field(default_factory=list)
+    failed: str = ""
+    contended: dict[Ref, str] = field(default_factory=dict)
+    repairs: dict[str, list[Time]] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> bool:
+        """Whether all of them stand as wanted."""
+        return not (self.acts or self.refused or self.waiting or self.failed)
+
+
+def bring(shot: Snapshot, entries: Iterable[Entry]) -> Applied:
+    """What the entries of the present step need to stand as their files say."""
+    found = Applied()
+    for entry in entries:
+        live = shot.live.get(str(entry.ref))
+        if live is None:
+            found.acts.append(Act("create", entry.ref, entry))
+        elif live.owner == owner_of(shot.name):
+            _change(shot, entry, live, found)
+        else:
+            _take(shot, entry, live, found)
+    found.waits = sorted(found.waits)[:MAX_WAITS]
+    return found
+
+
+def keep(shot: Snapshot, entries: Iterable[Entry]) -> Applied:
+    """What the entries of earlier steps need to be again as their files say."""
+    found = Applied(repairs=_lately(shot))
+    for entry in entries:
+        ref, live = str(entry.ref), shot.live.get(str(entry.ref))
+        if entry.apply == "once":
+            continue
+        if live is None:
+            _repair(shot, Act("create", entry.ref, entry, "it was gone"), ("object",), found)
+        elif live.owner != owner_of(shot.name):
+            _take(shot, entry, live, found)
+        elif live.busy:
+            found.waiting[ref] = live.busy
+        elif live.differs and live.fixed and shot.frozen is not None:
+            found.waiting[ref] = f"frozen: {shot.frozen}"
+        elif live.differs:
+            act = Act("replace" if live.fixed else "repair", entry.ref, entry, listed(live.differs))
+            _repair(shot, act, live.differs, found)
+    return found
+
+
+def _change(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
+    """An object of the app's own: as its file says, and ready."""
+    ref = str(entry.ref)
+    if live.busy:
+        found.waiting[ref] = live.busy
+    elif live.verdict == "failed":
+        found.failed = found.failed or f"{ref}: {live.why}"
+    elif live.differs and live.fixed and shot.frozen is not None:
+        found.waiting[ref] = f"frozen: {shot.frozen}"
+    elif live.differs:
+        found.acts.append(Act("replace" if live.fixed else "update", entry.ref, entry, listed(live.differs)))
+    elif live.verdict != "ready":
+        found.waiting[ref] = live.why or live.verdict
+
+
+def _take(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
+    """An object that is not the app's: nobody's equal one is adopted, any other by a person's word alone."""
+    ref, allowed = str(entry.ref), shot.app.adopts(entry.ref)
+    if live.owner.startswith(f"{KIND}/"):
+        text = f"belongs to app {live.owner.partition('/')[2]}"
+        if allowed:
+            found.waits.append(ref)
+            found.waiting[ref] = f"{text}: waiting until that app has it no more"
+        else:
+            found.refused[ref] = text
+    elif live.busy:
+        found.waiting[ref] = live.busy
+    elif allowed or not (live.owner or live.differs):
+        found.acts.append(Act("adopt", entry.ref, entry, live.owner or "nobody's"))
+    elif live.owner:
+        found.refused[ref] = f"belongs to {live.owner}"
+    else:
+        found.refused[ref] = f"exists and differs: {listed(live.differs)}; --adopt {ref} takes it"
+
+
+def _repair(shot: Snapshot, act: Act, fields: Sequence[str], found: Applied) -> None:
+    """Repair what differs, unless it was repaired too often lately."""
+    ref = str(act.ref)
+    if not shot.app.repair:
+        found.waiting[ref] = f"differs: {listed(fields)}, and repairs are off"
+        return
+    often = [name for name in fields if len(found.repairs.get(f"{ref} {name}", ())) >= REPAIRS]
+    if often:
+        live = shot.live.get(ref)
+        by = f", by {live.why}" if live is not None and live.why else ""
+        text = f"{listed(often)} was repaired {REPAIRS} times in {REPAIR_SECONDS / 60:g} minutes"
+        found.contended[ref] = f"{text}, and is written otherwise again{by}"
+        return
+    for name in fields:
+        found.repairs.setdefault(f"{ref} {name}", []).append(shot.now)
+    found.acts.append(act)
+
+
+def _lately(shot: Snapshot) -> dict[str, list[Time]]:
+    """When fields were repaired, as far as that counts still."""
+    least = shot.now - REPAIR_SECONDS
+    kept = {name: [at for at in times if at > least] for name, times in shot.state.repairs.items()}
+    return {name: times for name, times in kept.items() if times}

@@ -1,0 +1,198 @@
+"""What an app needs next: pure. ``farmctl`` previews with this plan, and a farm carries it out.
+
+What must never break: no step is touched before the former one is ready, and nothing is removed before all
+steps are; a revision that failed is not tried again, and the way back leads to the last one that was reached.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from farmd.dispatch.applying import REPAIR_SECONDS, Applied, bring, keep
+from farmd.dispatch.model import Act, Plan, Ref, Snapshot, owner_of
+from farmd.dispatch.order import steps
+from farmd.dispatch.sweep import sweep
+from farmd.work.model import Blocked, frozen
+from store.apps import App, DispatchState, Entry
+from store.words import listed
+
+
+def target(app: App, state: DispatchState) -> int:
+    """The revision whose objects shall stand; 0: none, because the app ends."""
+    if app.deleting:
+        return 0
+    return state.reached if falls_back(app, state) else app.revision
+
+
+def falls_back(app: App, state: DispatchState) -> bool:
+    """Whether the wanted revision failed, and the last one that was reached stands in for it."""
+    return bool(app.on_failure == "rollback" and app.revision == state.refused and state.reached)
+
+
+def revisions(app: App, state: DispatchState) -> set[int]:
+    """The revisions that may have left something behind, whether they came to their end or not."""
+    return {state.effective, state.reached, *range(state.swept + 1, app.revision + 1)} - {0}
+
+
+def decide(shot: Snapshot) -> Plan:
+    """The next plan, from what stands and what people want."""
+    app, state = shot.app, shot.state
+    if why := _restored(shot):
+        return Plan(blocked=Blocked("restored", why), phase="blocked")
+    if app.deleting:
+        return _ending(shot)
+    if app.paused:
+        note = None if state.paused else replace(state, paused=True)
+        text = Blocked("paused", "paused: farmctl app resume goes on", wanted=True)
+        return Plan(note=note, action="app.pause", blocked=text, phase="paused")
+    if state.paused:
+        return Plan(note=replace(state, paused=False, since=shot.now), action="app.resume", phase="applying")
+    if target(app, state) != state.effective:
+        return _begin(shot)
+    if app.resumed >= state.seq:
+        return Plan(note=replace(state, seq=app.resumed + 1), action="app.resume", phase="applying")
+    if state.refused == state.effective:
+        return Plan(blocked=_failure(state), phase="failed")
+    return _go_on(shot)
+
+
+def _restored(shot: Snapshot) -> str:
+    """Why nothing may be done: a mark of a later target than is recorded, so Consul was restored."""
+    own, known = owner_of(shot.name), max(shot.state.seq, shot.app.resumed)
+    later = {ref: live.seq for ref, live in shot.live.items() if live.owner == own and live.seq > known}
+    if not later:
+        return ""
+    text = f"{min(later)} bears the mark {later[min(later)]}, and Consul knows none above {known}"
+    return f"{text}: was it restored? farmctl app resume --reason TEXT goes on above that mark"
+
+
+def _failure(state: DispatchState) -> Blocked:
+    return Blocked("failed", f"revision {state.refused} failed: {state.failure}")
+
+
+def _begin(shot: Snapshot) -> Plan:
+    """A new target, with the changes of its first step, which may share its transaction."""
+    back = falls_back(shot.app, shot.state)
+    if back and shot.frozen is not None:
+        return Plan(blocked=frozen(shot.frozen), phase="blocked")
+    state = _aimed(shot, target(shot.app, shot.state))
+    if not back:
+        state = replace(state, refused=0, failure="")
+    found = bring(dataclasses.replace(shot, state=state), _step(shot, 0))
+    acts = () if found.refused else tuple(found.acts)
+    return Plan(note=replace(state, waits=found.waits), acts=acts, action="app.begin", phase="applying")
+
+
+def _aimed(shot: Snapshot, revision: int) -> DispatchState:
+    """The state at the beginning of a target."""
+    seq = max(shot.state.seq, shot.app.resumed) + 1
+    aimed = replace(shot.state, seq=seq, effective=revision, wave=0, since=shot.now, began=shot.now)
+    return replace(aimed, waits=[], repairs={})
+
+
+def _step(shot: Snapshot, number: int) -> tuple[Entry, ...]:
+    """The entries of one step, from 0; none behind the last one."""
+    found = steps(shot.wanted)
+    return found[number] if number < len(found) else ()
+
+
+def _go_on(shot: Snapshot) -> Plan:
+    """The present step, or what follows the last one."""
+    found = steps(shot.wanted)
+    done = [entry for step in found[: shot.state.wave] for entry in step]
+    kept = keep(shot, done)
+    if shot.state.wave >= len(found):
+        return _collect(shot, kept)
+    now = bring(shot, found[shot.state.wave])
+    if now.waits != shot.state.waits:
+        return Plan(note=replace(shot.state, waits=now.waits), action="app.wait", phase="applying")
+    if now.ready and not kept.acts:
+        note = replace(shot.state, wave=shot.state.wave + 1, since=shot.now)
+        return Plan(note=note, action="app.wave", phase="applying")
+    overdue = shot.state.since + shot.app.deadline - shot.now
+    if now.failed or overdue <= 0:
+        return _fail(shot, now, now.failed or f"not ready in time: {_named(now)}")
+    acts = [] if now.refused else now.acts
+    return _repaired(shot, kept, acts, now, overdue)
+
+
+def _named(found: Applied) -> str:
+    """What a step waits for, as text."""
+    why = {**found.refused, **found.waiting}
+    return listed([f"{ref} ({text})" for ref, text in sorted(why.items())]) or "its changes"
+
+
+def _repaired(shot: Snapshot, kept: Applied, acts: list[Act], now: Applied, after: float | None) -> Plan:
+    """The acts of the present step, and the repairs of what was ready before."""
+    refused = {**kept.refused, **now.refused}
+    trouble = {**refused, **kept.contended}
+    text = listed([f"{ref}: {why}" for ref, why in sorted(trouble.items())])
+    repairs = kept.repairs if kept.acts else shot.state.repairs
+    due = [at for at in (after, REPAIR_SECONDS if kept.contended else None) if at is not None]
+    return Plan(
+        acts=(*kept.acts, *acts),
+        note=replace(shot.state, repairs=repairs) if kept.acts else None,
+        action="app.repair" if kept.acts else "app.apply",
+        refused=refused,
+        waiting={**kept.waiting, **now.waiting},
+        phase="applying" if shot.state.wave < len(steps(shot.wanted)) else "reached",
+        blocked=Blocked("contended" if kept.contended else "refused", text) if trouble else None,
+        after=min(due, default=None),
+    )
+
+
+def _fail(shot: Snapshot, now: Applied, why: str) -> Plan:
+    """The revision failed: from then on it is refused, and the last one that was reached comes back."""
+    app, state = shot.app, shot.state
+    if state.refused == app.revision:
+        text = f"{_failure(state).text}; the way back to revision {state.reached} failed: {why}"
+        return Plan(blocked=Blocked("failed", text), refused=now.refused, waiting=now.waiting, phase="failed")
+    note = replace(state, refused=app.revision, failure=why, waits=[])
+    if falls_back(app, note):
+        if shot.frozen is not None:
+            return Plan(blocked=frozen(shot.frozen), waiting=now.waiting, phase="blocked")
+        note = _aimed(dataclasses.replace(shot, state=note), state.reached)
+    return Plan(note=note, action="app.fail", why=why, phase="failed")
+
+
+def _collect(shot: Snapshot, kept: Applied) -> Plan:
+    """All that is wanted is ready: what is not goes, and then the revision is reached."""
+    back = falls_back(shot.app, shot.state)
+    found = sweep(shot, back=back)
+    if found.acts:
+        return Plan(acts=tuple(found.acts), waiting=found.waiting, action="app.sweep", phase="sweeping")
+    if kept.acts:
+        return _repaired(shot, kept, [], Applied(), None)
+    if not found.over:
+        return Plan(blocked=found.blocked, waiting=found.waiting, phase="sweeping")
+    state = shot.state
+    if (state.reached, state.swept) != (state.effective, shot.app.revision):
+        note = replace(state, reached=state.effective, swept=shot.app.revision)
+        return Plan(note=note, action="app.reach", phase="reached")
+    plan = _repaired(shot, kept, [], Applied(), None)
+    return dataclasses.replace(plan, blocked=plan.blocked or _failure(state)) if back else plan
+
+
+def _ending(shot: Snapshot) -> Plan:
+    """Nothing is wanted any more."""
+    found = sweep(shot, back=False)
+    return Plan(
+        acts=tuple(found.acts),
+        waiting=found.waiting,
+        blocked=found.blocked,
+        ends=found.over,
+        action="app.sweep" if found.acts else "",
+        phase="deleting",
+    )
+
+
+def carried(documents: Sequence[Entry], former: Mapping[Ref, Entry], *, prune: bool) -> tuple[Entry, ...]:
+    """The entries of a new revision: its documents, and without ``prune`` what former revisions may have
+    left."""
+    named = {str(entry.ref) for entry in documents}
+    kept = [] if prune else [each for ref, each in sorted(former.items()) if ref not in named]
+    left = (Entry(ref=each.ref, wave=each.wave, on_remove=each.on_remove, left=True) for each in kept)
+    return (*documents, *left)

@@ -1,0 +1,114 @@
+"""What an app collects once all that it wants stands: pure.
+
+What must never break: only what bears the app's mark is touched, and of that only what no wanted revision
+names; nothing goes while something changes it, while removals are frozen, or by mistake en masse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from farmd.dispatch.model import Act, Live, Ref, Snapshot, owner_of
+from farmd.dispatch.order import steps
+from farmd.work.model import Blocked, frozen
+from store.apps import Entry
+from store.words import count_of, listed
+
+
+@dataclass(slots=True)
+class Sweep:
+    """What leaves the app: ``acts`` now, ``waiting`` later; ``removed`` counts all objects that shall go."""
+
+    acts: list[Act] = field(default_factory=list)
+    waiting: dict[Ref, str] = field(default_factory=dict)
+    removed: int = 0
+    blocked: Blocked | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to collect."""
+        return not (self.acts or self.waiting or self.blocked)
+
+
+def sweep(shot: Snapshot, *, back: bool) -> Sweep:
+    """What to collect now; ``back``: what a failed revision alone has made goes, too."""
+    found, going = Sweep(), list[Entry]()
+    wanted = {str(entry.ref) for entry in shot.wanted}
+    for entry in _leftovers(shot, wanted):
+        ref = str(entry.ref)
+        left = shot.left.get(ref)
+        if shot.app.deleting == "keep" or (entry.on_remove == "keep" and _goes(shot, ref, back)):
+            found.acts.append(Act("release", entry.ref, entry, "it stays, by on_remove"))
+        elif left is not None and left.release:
+            found.acts.append(Act("release", entry.ref, entry, "a person released it"))
+        elif ref in shot.others and (_goes(shot, ref, back) or left is not None):
+            found.acts.append(Act("hand", entry.ref, entry, "that app waits for it", shot.others[ref]))
+        elif _goes(shot, ref, back):
+            going.append(entry)
+    found.removed = len(going)
+    if going and (why := _mass(shot, going, back)):
+        found.blocked = Blocked("mass", why)
+    elif going and shot.frozen is not None:
+        found.blocked = frozen(shot.frozen)
+    elif going:
+        _remove(shot, going, found)
+    return found
+
+
+def _leftovers(shot: Snapshot, wanted: set[Ref]) -> Iterator[Entry]:
+    """What bears the mark and is not wanted: of former revisions, and what a stopped owner made too late."""
+    for ref, live in sorted(shot.live.items()):
+        if live.owner != owner_of(shot.name) or ref in wanted:
+            continue
+        entry = shot.former.get(ref) or shot.left.get(ref)
+        if entry is not None:
+            yield entry
+        elif ghost(shot, live):
+            yield Entry(ref=live.ref)
+
+
+def ghost(shot: Snapshot, live: Live) -> bool:
+    """Whether it was made since this target began by an owner that was stopped before."""
+    return 0 < live.seq < shot.state.seq and live.created >= shot.state.began
+
+
+def _goes(shot: Snapshot, ref: Ref, back: bool) -> bool:
+    """Whether an object that is not wanted is to be removed."""
+    if shot.app.deleting or (back and ref not in shot.left):
+        return True
+    if ref not in shot.former and ref not in shot.left:
+        return True  # a ghost
+    return shot.app.prune and not back
+
+
+def _mass(shot: Snapshot, going: list[Entry], back: bool) -> str:
+    """Why so many objects do not go without a person's word; empty: they may."""
+    if shot.app.mass or shot.app.deleting or back:
+        return ""
+    own = owner_of(shot.name)
+    standing = sum(live.owner == own for live in shot.live.values())
+    if shot.wanted and 2 * len(going) <= standing:
+        return ""
+    names = listed([str(entry.ref) for entry in going])
+    text = f"would remove {count_of(len(going), 'object')} of {standing}: {names}"
+    return f"{text}; farmctl apply --mass-removal does it"
+
+
+def _remove(shot: Snapshot, going: list[Entry], found: Sweep) -> None:
+    """Remove the last step of what goes; the steps before wait until it is gone."""
+    *_, last = steps(going)
+    for entry in going:
+        live = shot.live[str(entry.ref)]
+        if entry not in last:
+            found.waiting[str(entry.ref)] = f"waiting until {last[0].ref} is gone"
+        elif live.busy:
+            found.waiting[str(entry.ref)] = live.busy
+        else:
+            found.acts.append(Act("remove", entry.ref, entry, "in no file any more"))
+
+
+def unwanted(shot: Snapshot) -> Mapping[Ref, Live]:
+    """What bears the mark, is in no file, and stays until a person prunes it."""
+    own, wanted = owner_of(shot.name), {str(entry.ref) for entry in shot.wanted}
+    return {ref: live for ref, live in shot.live.items() if live.owner == own and ref not in wanted}
