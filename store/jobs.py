@@ -143,7 +143,8 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``slots``, by type and index, are those whose attempt is above the job's; ``done`` are ranges of indexes
     that ended well, ``given_up`` those that are tried no more. ``outcome`` is for ever; ``reason`` and
     ``message`` say why it failed. ``started`` is its start or last resumption, ``finished`` its end, and
-    ``failed_at`` the failure after which the job was restarted as a whole.
+    ``failed_at`` the failure after which the job was restarted as a whole. ``source`` is where a job in
+    Kubernetes is: its cluster's name, plural, namespace and name, with slashes between.
     """
 
     attempt: int = 0
@@ -157,6 +158,7 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
     message: str = ""
     failed_at: Time = 0.0
+    source: str = ""
 
 
 class JobStatus(ItemStatus, frozen=True, omit_defaults=True, kw_only=True):

@@ -33,6 +33,9 @@ from farmd.jobs.ports import (
 from farmd.workqueue import WorkQueue
 from store.ports import Clock
 
+SHARED = ""
+"""The type, in expectations, of the service that all members of a job share."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobControllerConfiguration:
@@ -74,7 +77,7 @@ class JobController:
         self.work_queue: WorkQueue[str] = WorkQueue(clock)
         shared = (controller, self.expectations, self.work_queue)
         pods = Handlers(*shared, gen_expectation_pods_key)
-        services = Handlers(*shared, gen_expectation_services_key)
+        services = Handlers(*shared, gen_expectation_services_key, shared=SHARED)
         self.add_pod, self.update_pod, self.delete_pod = pods.add, pods.update, pods.delete
         self.add_service, self.update_service = services.add, services.update
         self.delete_service = services.delete
@@ -135,7 +138,8 @@ class JobController:
         """Whether the effects of all writes to a job were seen, so that it may be looked at."""
         key = names.job_key(job)
         makers = (gen_expectation_pods_key, gen_expectation_services_key)
-        return all(self.expectations.satisfied(make(key, kind)) for kind in types for make in makers)
+        keys = (make(key, kind) for kind in (SHARED, *types) for make in makers)
+        return all(map(self.expectations.satisfied, keys))
 
     async def create_pod(self, job: Owned, slot: Slot, body: Mapping[str, Any]) -> Pod:
         """Create the pod of a slot.
@@ -154,7 +158,7 @@ class JobController:
             raise
 
     async def create_service(self, job: Owned, replica_type: str, body: Mapping[str, Any]) -> Service:
-        """Create a service of a type's slot; the type is empty for the one that all members share.
+        """Create a service of a type's slot, or of ``SHARED``.
 
         Raises:
             ApiFailed: as ``create_pod``.

@@ -22,12 +22,15 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """The handlers of one resource; ``expectation`` makes the key of a job's type."""
+    """The handlers of one resource; ``expectation`` makes the key of a job's type. ``shared``: the type of an
+    object without the label of one; None: such an object is no member.
+    """
 
     controller: ControllerInterface
     expectations: ControllerExpectations
     queue: WorkQueue[str]
     expectation: Callable[[str, str], str]
+    shared: str | None = None
 
     def add(self, each: Owned) -> None:
         """An object appeared. One that leaves already, as after a restart of ours, is no creation."""
@@ -61,7 +64,7 @@ class Handlers:
     def _member(self, each: Owned) -> tuple[str, str] | None:
         """The key of its job and its type; None: it is no member of a job of this kind."""
         key = self._resolve(each, each.metadata.controller)
-        kind = each.metadata.labels.get(self.controller.get_replica_type_label_key())
+        kind = each.metadata.labels.get(self.controller.get_replica_type_label_key(), self.shared)
         return None if key is None or kind is None else (key, kind)
 
     def _resolve(self, each: Owned, owner: OwnerReference | None) -> str | None:

@@ -6,25 +6,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farmd.jobs.commands import JOB
-from farmd.jobs.run_copy import RunCopy
+from farmd.jobs.run_copy import Takeover
 from farmd.observe.metrics import JOB_STATES
 from farmd.pods.spending import Spending
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.named import NamedKind
 from farmd.work.phases import Phases
-from store import codec
-from store.entry import Entry
-from store.errors import RecordInvalid
-from store.families import RUNS
-from store.jobs import KIND, Run
+from store.jobs import KIND
 from store.locks import Claim
 from store.sessions import Session
 
 if TYPE_CHECKING:
     from farmd.jobs.nodes.worker import JobWorker
-
-READ_ONE_BY_ONE = 16
 
 
 class Jobs(NamedKind):
@@ -37,7 +31,7 @@ class Jobs(NamedKind):
         super().__init__(context)
         self.phases = Phases(context.recorder, "farmd_jobs", "state", JOB_STATES)
         self.spending = Spending(context.fleet, self.name, context.budget(), self.guard)
-        self._runs: dict[str, RunCopy] = {}
+        self.runs = Takeover(context)
 
     async def barrier(self, items: Sequence[str]) -> None:
         """Read the records, their members with the intents, and the small trees that their plans rest on
@@ -48,27 +42,11 @@ class Jobs(NamedKind):
         for tree in (caches.nodes, caches.agents, caches.reserved, caches.work):
             await tree.barrier()
         await super().barrier(items)
-        await self._read_runs(items)
-
-    async def _read_runs(self, items: Sequence[str]) -> None:
-        """Read many runs at once; a worker reads a single one, or one that does not decode, by itself."""
-        for item in items:
-            self._runs.pop(item, None)
-        if len(items) <= READ_ONE_BY_ONE:
-            return
-        context = self.context
-        page = await context.client.list(context.keys.tree(RUNS.name), mode="consistent")
-        found = {context.keys.last_part(raw.key): raw for raw in page.items}
-        for item in items:
-            try:
-                stored = codec.stored(Run, Entry.of(found[item])) if item in found else None
-            except RecordInvalid:
-                continue
-            self._runs[item] = RunCopy(stored, known=True)
+        await self.runs.read(items)
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> JobWorker:
         """A worker for one job."""
         from farmd.jobs.nodes.worker import JobWorker  # a farm without jobs starts without it
 
-        run = self._runs.pop(claim.item, RunCopy())
+        run = self.runs.take(claim.item)
         return JobWorker(self, claim, session, wake, run, phases=self.phases, spending=self.spending)

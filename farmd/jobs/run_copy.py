@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from farmd.work.context import Context
 from store import codec
-from store.entry import Stored
+from store.entry import Entry, Stored
+from store.errors import RecordInvalid
 from store.families import RUNS
 from store.jobs import Run
+
+READ_ONE_BY_ONE = 16
 
 
 class RunCopy:
@@ -48,3 +52,39 @@ class RunCopy:
             self.stored = None if entry is None else codec.stored(Run, entry)
             self.known = True
         return Run() if self.stored is None else self.stored.record
+
+
+async def all_runs(context: Context) -> dict[str, Stored[Run] | None]:
+    """Every run, by its job; None: it does not decode, which the job's worker says."""
+    page = await context.client.list(context.keys.tree(RUNS.name), mode="consistent")
+    return {context.keys.last_part(raw.key): _decoded(Entry.of(raw)) for raw in page.items}
+
+
+def _decoded(entry: Entry) -> Stored[Run] | None:
+    try:
+        return codec.stored(Run, entry)
+    except RecordInvalid:
+        return None
+
+
+class Takeover:
+    """The runs of jobs that a farm took over, read at once until their workers take them."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._copies: dict[str, RunCopy] = {}
+
+    async def read(self, items: Sequence[str]) -> None:
+        """Read many runs by one request; the worker of a few, or of one that does not decode, reads it."""
+        for item in items:
+            self._copies.pop(item, None)
+        if len(items) <= READ_ONE_BY_ONE:
+            return
+        found = await all_runs(self._context)
+        for item in items:
+            if (stored := found.get(item)) is not None or item not in found:
+                self._copies[item] = RunCopy(stored, known=True)
+
+    def take(self, item: str) -> RunCopy:
+        """The run of a job, which is read when it is needed if it was not."""
+        return self._copies.pop(item, None) or RunCopy()

@@ -54,7 +54,8 @@ class Objects(Generic[ObjectT]):
         request = Request("GET", path, resource=self._label, priority=Priority.STATUS, key=key)
         try:
             return self._learn(await self._transport.send(request))
-        except NotFound:
+        except NotFound as error:
+            _object_is_missing(error)
             return None
 
     async def create(self, namespace: str, body: Mapping[str, Any], key: str = "") -> ObjectT:
@@ -127,8 +128,7 @@ class Objects(Generic[ObjectT]):
         try:
             await self._write("DELETE", path, options, Priority.DELETE, key)
         except NotFound as error:
-            if not error.reason:
-                raise  # the resource itself is not there, which says nothing of the object
+            _object_is_missing(error)
 
     async def _write(
         self,
@@ -157,3 +157,9 @@ class Objects(Generic[ObjectT]):
         if self._store is not None:
             self._store.own(found)
         return found
+
+
+def _object_is_missing(error: NotFound) -> None:
+    """Raise an answer that says nothing of an object, because the resource itself is not there."""
+    if not error.reason:
+        raise error

@@ -65,6 +65,19 @@ class JobItems:
         """Whether every job is known: a list that failed proves nothing."""
         return all(unit.synced and not unit.doubt for unit in self._units)
 
+    def leave(self, uid: str, where: Known) -> None:
+        """Have whoever claims it look at a job that was there and is not known any more."""
+        if uid not in self.known:
+            self.known[uid] = where
+            self._items[uid] = Item(uid, 0, {}, self._needs)
+            self._tell(uid, True)
+
+    def forget(self, uid: str) -> None:
+        """The API server has the job no more."""
+        self.known.pop(uid, None)
+        self._items.pop(uid, None)
+        self._tell(uid, True)
+
     def subscribe(self, changed: Callable[[set[str], bool], None]) -> None:
         """Call back with the changed items, and with whether the change can affect claiming."""
         self._subscribers.append(changed)
@@ -90,9 +103,7 @@ class JobItems:
             self._seen(unit, job)
 
     def _gone(self, job: JobObject) -> None:
-        self.known.pop(job.metadata.uid, None)
-        self._items.pop(job.metadata.uid, None)
-        self._tell(job.metadata.uid, True)
+        self.forget(job.metadata.uid)
 
     def _tell(self, uid: str, matters: bool) -> None:
         for callback in self._subscribers:
@@ -101,8 +112,9 @@ class JobItems:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the workers of a cluster's jobs share; ``wakes`` are theirs, by item."""
+    """What the workers of a cluster's jobs share: its name among them; ``wakes`` are theirs, by item."""
 
+    cluster: str
     transport: KubernetesTransport
     found: JobItems
     wakes: dict[str, Wake] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from farmd.jobs.expectations import gen_expectation_pods_key
+from farmd.jobs.controller import SHARED
 from farmd.jobs.model import ANYWHERE, KUBERNETES, Plan, ServiceKey, Slot, Snapshot, attempt_of
 from farmd.jobs.names import gen_general_name, job_key
 from farmd.jobs.objects import Owned, Pod, Service
@@ -137,7 +137,7 @@ async def create(unit: Unit, reading: Reading, plan: Plan) -> None:
     """
     for key in plan.create_services:
         body = bodies.service_body(unit.engine.controller, reading.resource, key)
-        making = unit.engine.create_service(reading.job, "" if key is None else key.type, body)
+        making = unit.engine.create_service(reading.job, SHARED if key is None else key.type, body)
         await _unless_there(reading.job, making, unit.service_objects, "service", body["metadata"]["name"])
     run = plan.run if plan.run is not None else reading.snapshot.run
     slots, width = list(plan.create), 1
@@ -156,13 +156,18 @@ async def delete_job(unit: Unit, job: JobObject) -> None:
     )
 
 
-async def settle(unit: Unit, job: JobObject, slots: Sequence[Slot]) -> None:
-    """Ask the server what became of creations that it did not answer."""
-    for slot in slots:
-        name = gen_general_name(job.metadata.name, slot.type, str(slot.index))
-        if await unit.pod_objects.get(job.metadata.namespace, name, job.metadata.uid) is None:
-            key = gen_expectation_pods_key(job_key(job), slot.type)
-            unit.engine.expectations.creation_observed(key)
+async def settle(unit: Unit, reading: Reading, plan: Plan) -> None:
+    """Read what became of a plan's writes of which one was not answered, and expect nothing any more.
+
+    An object that is there enters the store of its watch by this; what was not done is done again.
+    """
+    meta, slots = reading.job.metadata, (*plan.create, *(each.slot for each in plan.remove))
+    for name in {gen_general_name(meta.name, slot.type, str(slot.index)) for slot in slots}:
+        await unit.pod_objects.get(meta.namespace, name, meta.uid)
+    for key in plan.create_services:
+        body = bodies.service_body(unit.engine.controller, reading.resource, key)
+        await unit.service_objects.get(meta.namespace, body["metadata"]["name"], meta.uid)
+    unit.engine.expectations.forget_job(job_key(reading.job))
 
 
 async def _create_pod(unit: Unit, reading: Reading, slot: Slot, attempt: int) -> None:

@@ -13,8 +13,9 @@ import structlog
 
 from farmd.jobs.resources.kindfile import kinds
 from farmd.jobs.resources.podgroups import flavours
+from farmd.jobs.run_copy import Takeover, all_runs
 from farmd.kubernetes.errors import KubernetesError
-from farmd.kubernetes.items import JobItems, Shared
+from farmd.kubernetes.items import JobItems, Known, Shared
 from farmd.kubernetes.settings import KubernetesSettings
 from farmd.kubernetes.transport import Request
 from farmd.kubernetes.unit import Unit
@@ -22,7 +23,7 @@ from farmd.kubernetes.worker import KubeJobWorker
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.kind import Kind
-from store.errors import CredentialInvalid, SessionSuspended
+from store.errors import CredentialInvalid, SessionSuspended, StoreError
 from store.locks import Claim
 from store.sessions import Session
 
@@ -30,6 +31,7 @@ log = structlog.get_logger()
 
 KIND = "kubejobs"
 SWEEP_SECONDS = 600.0
+COLLECT_SECONDS = 3600.0
 REACH_SECONDS = 5.0
 UNREACHED_SECONDS = 30.0
 
@@ -59,7 +61,8 @@ class KubeJobs(Kind):
             if plural in settings.jobs
             for namespace in settings.namespaces or ("",)
         ]
-        self.shared = Shared(self.transport, JobItems(self.units, (settings.feature,)))
+        self.shared = Shared(settings.name, self.transport, JobItems(self.units, (settings.feature,)))
+        self.runs = Takeover(context)
         super().__init__(context)
 
     def records(self) -> Any:
@@ -67,15 +70,16 @@ class KubeJobs(Kind):
         return self.shared.found
 
     async def barrier(self, items: Sequence[str]) -> None:
-        """Read the last statuses. What jobs are planned from may lag: a claim's first write is conditional on
-        the very version of the job (R15, R16), and its run is read after the claim.
+        """Read the last statuses and the runs. What jobs are planned from besides may lag: a claim's first
+        write is conditional on the very version of the job (R15, R16).
         """
         await self.recollection.read(items)
+        await self.runs.read(items)
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> KubeJobWorker:
         """A worker for one job."""
         self.session = session
-        return KubeJobWorker(self, self.shared, claim, session, wake)
+        return KubeJobWorker(self, self.shared, self.runs.take(claim.item), claim, session, wake)
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
         """The informers, and the queues of due jobs."""
@@ -85,6 +89,7 @@ class KubeJobs(Kind):
             *watching,
             *map(self._dispatch, self.units),
             self._sweep(),
+            self._collect(),
             self._reach(),
         )
 
@@ -104,6 +109,29 @@ class KubeJobs(Kind):
             await self.context.clock.sleep(SWEEP_SECONDS * self.context.rng.uniform(0.9, 1.1))
             for wake in self.shared.wakes.values():
                 wake.set()
+
+    async def _collect(self) -> None:
+        """Find runs of jobs that vanished while nobody watched them; whoever claims these deletes them."""
+        while True:
+            await self.context.clock.sleep(COLLECT_SECONDS * self.context.rng.uniform(0.9, 1.1))
+            try:
+                runs = await all_runs(self.context)
+            except StoreError as error:
+                log.debug("kubernetes.runs_not_read", code=error.code)
+                continue
+            for uid, stored in runs.items():
+                if stored is not None and (where := self._where(stored.record.source)) is not None:
+                    self.shared.found.leave(uid, where)
+
+    def _where(self, source: str) -> Known | None:
+        """Where the job of a run is; None: it is not for this farm to say whether it is there."""
+        cluster, _, rest = source.partition("/")
+        plural, _, path = rest.partition("/")
+        namespace, _, name = path.partition("/")
+        units = (unit for unit in self.units if unit.data.plural == plural)
+        unit = next((unit for unit in units if unit.namespace in ("", namespace)), None)
+        ours = unit is not None and cluster == self.settings.name and name
+        return Known(unit, namespace, name) if ours and unit is not None else None
 
     async def _reach(self) -> None:
         """Know the cluster's feature while it answers."""

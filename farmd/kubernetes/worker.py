@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 
 import msgspec
+import structlog
 
 from farmd.farm.errors import ClaimLost
 from farmd.farm.writer import Write
 from farmd.jobs import plan as planning
 from farmd.jobs.adoption import CannotAdopt, ClaimFailed
-from farmd.jobs.model import Plan, Slot, Wanted
+from farmd.jobs.model import Plan, Wanted
 from farmd.jobs.ports import ApiFailed
 from farmd.jobs.resources.conditions import ResourceStatus, counts_of, patch_of
 from farmd.jobs.run_copy import RunCopy
@@ -27,12 +28,15 @@ from farmd.runtime.wake import Wake, earliest
 from farmd.work.kind import Kind
 from farmd.work.model import Ask, Outcome
 from farmd.work.worker import Worker
-from store.errors import CredentialInvalid, InputInvalid
+from store import operations
+from store.errors import CredentialInvalid, InputInvalid, StoreError
 from store.families import RUNS
 from store.jobs import JobStatus, Run
 from store.locks import Claim
 from store.operations import Operation
 from store.sessions import Session
+
+log = structlog.get_logger()
 
 STATUS_PAUSE = 1.0
 SETTLE_SECONDS = 30.0
@@ -43,16 +47,18 @@ FAILURES = (KubernetesError, ApiFailed, ClaimFailed, CannotAdopt, CredentialInva
 class KubeJobWorker(Worker[Reading, Plan]):
     """Runs one job while its claim lasts."""
 
-    __slots__ = ("_fenced", "_invalid", "_run", "_shared", "_told_at", "_unknown")
+    __slots__ = ("_fenced", "_invalid", "_run", "_shared", "_told_at", "_unanswered")
 
-    def __init__(self, kind: Kind, shared: Shared, claim: Claim, session: Session, wake: Wake) -> None:
+    def __init__(
+        self, kind: Kind, shared: Shared, run: RunCopy, claim: Claim, session: Session, wake: Wake
+    ) -> None:
         super().__init__(kind, claim, session, wake)
         self._shared = shared
         self._fenced = -1
         self._invalid = ""
-        self._run = RunCopy()
+        self._run = run
         self._told_at = -math.inf
-        self._unknown: list[Slot] = []
+        self._unanswered: tuple[Reading, Plan, float] | None = None
 
     # -- the frame's hooks -----------------------------------------------------------------------
     def attach(self) -> None:
@@ -66,6 +72,19 @@ class KubeJobWorker(Worker[Reading, Plan]):
     def stands(self) -> tuple[Operation, ...]:
         """No checks: the job's record is the API server's."""
         return ()
+
+    async def gone(self) -> Outcome:
+        """Resolve the job's alerts; if the API server has the job no more, delete all that the store has."""
+        outcome = await super().gone()
+        keys, kind, item = self.context.keys, self.kind.name, self.claim.item
+        if item in self._shared.found.known:
+            return outcome  # the job is over, and there for people to read
+        left = keys.record(RUNS.name, item), keys.status(kind, item), keys.work(kind, item)
+        try:
+            await self.writer.commit(*map(operations.delete, left), self.audit("job.forget", outcome.reason))
+        except (StoreError, ClaimLost) as error:
+            log.info("job.not_forgotten", item=item, error=str(error))  # the run is found again later
+        return outcome
 
     async def reread(self) -> None:
         """Read the outcome of a transaction that nobody answered (R12)."""
@@ -84,16 +103,15 @@ class KubeJobWorker(Worker[Reading, Plan]):
     async def read(self) -> Reading | Outcome:
         """The job, once every own write to it was seen."""
         if (found := self._job()) is None:
-            return await self.gone()
+            return await self._missing()
         unit, job = found
         status = job.status
         await self._owned(status.claim)
-        if self._unknown:
-            slots, self._unknown = self._unknown, []
-            await jobs.settle(unit, job, slots)
         spec = msgspec.json.decode(job.spec)
-        if not unit.engine.satisfied(job, list((spec or {}).get(unit.data.replica_specs) or {})):
-            return Outcome("after", SETTLE_SECONDS)
+        seen = unit.engine.satisfied(job, list((spec or {}).get(unit.data.replica_specs) or {}))
+        if not seen and (wait := await self._settled(unit)) > 0:
+            return Outcome("after", wait)
+        self._unanswered = None
         try:
             run, now = await self._run.read(self.context, self.claim.item), self._shared.transport.now()
             return await jobs.read(unit, job, spec, status, run, now, self._invalid)
@@ -117,17 +135,14 @@ class KubeJobWorker(Worker[Reading, Plan]):
             await jobs.delete_job(unit, job)
             return Outcome("after", SETTLE_SECONDS)
         await jobs.sync_gang(unit, snapshot, plan)
-        await jobs.remove(unit, snapshot, plan)
         try:
-            await jobs.create(unit, snapshot, plan)
+            await jobs.remove(unit, snapshot, plan)
+            await self._create(unit, snapshot, plan)
         except ApiFailed as error:
-            if error.status in INVALID:
-                self._invalid = str(error)
-            elif error.unknown:
-                self._unknown = list(plan.create)
-                return Outcome("after", SETTLE_SECONDS, str(error))
-            else:
+            if not error.unknown:
                 raise
+            self._unanswered = snapshot, plan, self.context.clock.mono() + SETTLE_SECONDS
+            return Outcome("after", SETTLE_SECONDS, str(error))
         return Outcome("after", 0.0)
 
     def describe(self, snapshot: Reading, plan: Plan) -> JobStatus | None:
@@ -150,6 +165,27 @@ class KubeJobWorker(Worker[Reading, Plan]):
         return earliest(wait, await super().report(snapshot, plan))
 
     # -- writing ---------------------------------------------------------------------------------
+    async def _create(self, unit: Unit, snapshot: Reading, plan: Plan) -> None:
+        """Create a plan's objects; one that the API server does not take ends the job in the next cycle."""
+        try:
+            await jobs.create(unit, snapshot, plan)
+        except ApiFailed as error:
+            if error.status not in INVALID:
+                raise
+            self._invalid = str(error)
+
+    async def _settled(self, unit: Unit) -> float:
+        """Settle writes that were not answered once the server can carry out none of them any more; seconds
+        to wait before the next look.
+        """
+        if self._unanswered is None:
+            return SETTLE_SECONDS
+        snapshot, plan, due = self._unanswered
+        if (left := due - self.context.clock.mono()) > 0:
+            return left
+        await jobs.settle(unit, snapshot, plan)
+        return 0.0
+
     async def _write_status(self, job: JobObject, after: ResourceStatus) -> JobObject:
         unit = self._unit()
         claimed = msgspec.structs.replace(after, claim=self._claim)
@@ -176,6 +212,9 @@ class KubeJobWorker(Worker[Reading, Plan]):
         )
         key = self.context.keys.record(RUNS.name, self.claim.item)
         self._run.forget()
+        known = self._shared.found.known[self.claim.item]
+        where = f"{self._shared.cluster}/{known.unit.data.plural}/{known.namespace}/{known.name}"
+        counts = msgspec.structs.replace(counts, source=where)
         await self.writer.commit(Write.over(key, counts, standing, self._run), audit)
 
     def _account(self, snapshot: Reading, plan: Plan) -> Operation:
@@ -189,13 +228,24 @@ class KubeJobWorker(Worker[Reading, Plan]):
         )
 
     # -- reading ---------------------------------------------------------------------------------
+    async def _missing(self) -> Outcome:
+        """Ask the server for a job that no watch knows; without it this is no item any more."""
+        known = self._shared.found.known.get(self.claim.item)
+        if known is None:
+            return await self.gone()
+        job = await known.unit.objects.get(known.namespace, known.name, self.claim.item)
+        if job is None or job.metadata.uid != self.claim.item:
+            self._shared.found.forget(self.claim.item)
+        return Outcome("after", SETTLE_SECONDS, "the job is not known")
+
     def _unit(self) -> Unit:
         return self._shared.found.known[self.claim.item].unit
 
     def _job(self) -> tuple[Unit, JobObject] | None:
         known = self._shared.found.known.get(self.claim.item)
         job = known.unit.jobs.get(known.namespace, known.name) if known is not None else None
-        return (known.unit, job) if known is not None and job is not None else None
+        ours = job is not None and job.metadata.uid == self.claim.item
+        return (known.unit, job) if known is not None and job is not None and ours else None
 
     async def _fetch(self) -> None:
         """Read the job from the server, because what the watch told was out of date."""

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 from farmd.kubernetes.resources import PODS, Resource
 from farmd.kubernetes.settings import KubernetesSettings
 from farmd.kubernetes.transport import KubernetesTransport
+from store import codec
 from store.entry import Entry
+from store.jobs import Run
 from tests.fleet import Cluster, RunningFarm, client_of, eventually, start_farm
 from tests.kubernetes_server import ApiServer
 
@@ -75,6 +77,16 @@ class Jobs:
     def owned(self, name: str) -> set[str]:
         """The items that a farm holds."""
         return self._running[name].owned
+
+    async def runs(self) -> dict[str, Run]:
+        """How far jobs are, by uid."""
+        keys = self._cluster.keys
+        found = await self._cluster.entries(keys.tree("runs"))
+        return {keys.last_part(key): codec.decode(Run, each.value, key) for key, each in found.items()}
+
+    async def write_run(self, uid: str, run: Run) -> None:
+        """Write a run as a farm would have left it."""
+        await self._cluster.put(self._cluster.keys.record("runs", uid), run)
 
     async def status(self) -> str:
         """The statuses in Consul, as text; those of blocked jobs alone are there."""

@@ -212,6 +212,21 @@ async def test_services_are_handled_like_pods() -> None:
     assert await queued(engine) == ["default/bert"]
 
 
+async def test_the_service_that_members_share_is_expected_until_it_is_seen_and_missed_when_it_goes() -> None:
+    engine = controller(TestKind().knows(job()), Recorder())
+    shared = Service(meta("bert", owner_references=OURS))
+
+    await engine.create_service(job(), "", {"metadata": {"name": "bert"}})
+    assert not engine.satisfied(job(), ["Worker"])
+    engine.add_service(shared)
+    assert engine.satisfied(job(), ["Worker"])
+    assert await queued(engine) == ["default/bert"]
+
+    engine.work_queue.done("default/bert")
+    engine.delete_service(shared)
+    assert await queued(engine) == ["default/bert"]
+
+
 BODY = {"metadata": {"name": "bert-worker-0"}}
 SLOT = Slot("Worker", 0)
 
