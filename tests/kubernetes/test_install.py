@@ -8,11 +8,12 @@ import urllib.error
 import pytest
 import yaml
 
-from farmd.kubernetes.install import documents
+from farmd.kubernetes.install import KNATIVE, documents
 from farmd.kubernetes.progressive.objects import ORCHESTRATORS
 from farmd.kubernetes.resources import CRDS
 from tests.farmctl import Farmctl
 from tests.kubernetes.farmjobs import JOBS, SUCCEEDED, Jobs, template
+from tests.kubernetes.knative_rules import definitions
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 
@@ -109,12 +110,17 @@ def test_the_definition_refuses_what_could_never_run(api, farmctl, namespace, na
 
 
 def test_progressive_rollouts_have_definitions_of_their_own_and_rights_of_their_own(api, farmctl):
+    if KNATIVE in {each["metadata"]["name"] for each in api.ask("GET", CRDS.path())["items"]}:
+        gone(api, KNATIVE)
     told = farmctl("install", "--progressive", "-o", "json")
     states = {one["name"]: one["state"] for one in json.loads(told.out)["items"]}
     assert states["rolloutorchestrators.serving.knative.dev"] == "established"
     assert states["stagepodautoscalers.serving.knative.dev"] == "established"
     assert states["farmd-progressive"] == "there"
-    assert states["services.serving.knative.dev"] == "absent"
+    assert states[KNATIVE] == "absent"
+    services = next(each for each in definitions("1.20.1") if each["metadata"]["name"] == KNATIVE)
+    api.ask("POST", CRDS.path(), services)
+    assert f"{KNATIVE} 1.20.1" in " ".join(farmctl("status", "--progressive").out.split())
     assert "Knative" not in farmctl("status").out
 
 
