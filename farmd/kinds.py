@@ -33,6 +33,7 @@ class KindOfWork:
         guarded: whether doubt freezes it (R18), and ``health_matters`` whether mass ill health is such doubt.
         gradual: the kind that brings a new manifest to its items step by step; empty: it comes at once.
         begins: what begins an item of a kind that does so.
+        bundled: how bundles hold its items (``farmd.commands.bundled``); empty: they hold none.
         ended: what waits for the end of one, where an item is something that ends by itself.
         features: what farms of this version know of this kind, and records may need of their owner (R11).
         names: trees whose keys end in its items' names, for completion; for a family of named records none.
@@ -58,6 +59,7 @@ class KindOfWork:
     health_matters: bool = True
     gradual: str = ""
     begins: str = ""
+    bundled: str = ""
     ended: str = ""
     features: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -72,6 +74,7 @@ KINDS: dict[str, KindOfWork] = {
         KindOfWork(
             family="rcs",
             runs="farmd.replication.kind:Replication",
+            bundled="farmd.replication.bundled:BUNDLED",
             one="controller",
             many="controllers",
             label="rc",
@@ -119,6 +122,7 @@ KINDS: dict[str, KindOfWork] = {
         KindOfWork(
             family="nodes",
             runs="farmd.nodes.kind:Nodes",
+            bundled="farmd.nodes.bundled:BUNDLED",
             one="node",
             many="nodes",
             noun="node",
@@ -131,6 +135,7 @@ KINDS: dict[str, KindOfWork] = {
         KindOfWork(
             family="daemonsets",
             runs="farmd.daemonset.kind:DaemonSets",
+            bundled="farmd.daemonset.bundled:BUNDLED",
             one="daemon set",
             many="daemon sets",
             noun="daemonset",
@@ -144,6 +149,7 @@ KINDS: dict[str, KindOfWork] = {
         KindOfWork(
             family="jobs",
             runs="farmd.jobs.kind:Jobs",
+            bundled="farmd.jobs.bundled:BUNDLED",
             one="job",
             many="jobs",
             noun="job",
@@ -175,6 +181,7 @@ KINDS: dict[str, KindOfWork] = {
 
 # Nouns of records that are nobody's work by themselves.
 OTHER_NOUNS = {"pods": "pod", "services": "service"}
+_OTHERS_BUNDLED = {"service": "farmd.deploy.bundled:BUNDLED"}
 
 
 # How people change a record of such a family, whose parts they must leave alone.
@@ -190,6 +197,11 @@ def load(path: str) -> Any:
     """Import what an entry names."""
     module, _, attribute = path.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def bundled() -> dict[str, str]:
+    """What bundles may hold, by noun, with the path of how they do (``farmd.commands.bundled``)."""
+    return {kind.noun: kind.bundled for kind in KINDS.values() if kind.bundled} | _OTHERS_BUNDLED
 
 
 def features() -> tuple[str, ...]:

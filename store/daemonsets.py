@@ -32,7 +32,8 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     a farm must know to claim the daemon set (R11). ``deleting`` is set when a cascading delete is asked
     for; the daemon set wants no pods then. ``min_healthy_time``: seconds that a pod must be healthy without
     a break before it is available (R22). ``restart`` counts the restarts of all pods that were asked for
-    (R28). ``managed_by``, ``taken``, ``hands``, ``numbered`` and ``part_of`` are as a controller's.
+    (R28). ``managed_by``, ``taken``, ``hands``, ``numbered``, ``part_of`` and ``open`` are as a
+    controller's.
     ``created``: 0 in records of earlier versions.
     """
 
@@ -57,6 +58,7 @@ class DaemonSet(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     hands: int = 0
     numbered: bool = False
     part_of: str = ""
+    open: list[str] = []
 
     @property
     def manifests(self) -> tuple[str, ...]:

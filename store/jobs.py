@@ -104,13 +104,14 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     needs: list[str] = []
     deleting: bool = False
     created: Time = 0.0
+    part_of: str = ""
+    open: list[str] = []
 
     # What other owners of pods have, and a job has not.
     count: ClassVar[None] = None
     disabled: ClassVar[bool] = False
     taken: ClassVar[bool] = False
     restart: ClassVar[int] = 0
-    part_of: ClassVar[str] = ""
     stays: ClassVar[str] = ""
     min_healthy_time: ClassVar[float] = 0.0
 

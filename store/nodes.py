@@ -85,7 +85,8 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A node's record, which people write; its labels and capacity override the agent's facts.
 
     ``volumes`` are those whose data lie on the node, by name: known also while its agent is absent, so that
-    none is made anew, empty, on another node.
+    none is made anew, empty, on another node. ``parts``: the apps that state some of it, such as
+    ``{"labels.rack": "apps/shop"}``; others do not change that.
     """
 
     labels: dict[str, str] = {}
@@ -95,6 +96,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     drain: Drain | None = None
     capacity: dict[str, float] = {}
     volumes: dict[str, NodeVolume] = {}
+    parts: dict[str, str] = {}
 
 
 class Agent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

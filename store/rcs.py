@@ -54,7 +54,8 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     ``rollout`` is how a new version comes to its pods; None: by the defaults. ``reverted`` is the last
     version that failed, until another one is rolled out. ``left_open``: alerts that the last rollout left
     open although they are over, by incident key, with their urgency; the RC's worker ends them.
-    ``part_of``: what it is the owner of pods for, as ``services/<id>``; then other edits are refused.
+    ``part_of``: what it belongs to, as ``services/<id>``; then other edits are refused, save those of the
+    fields that are ``open``.
     ``deleting`` is set when a cascading delete is asked for; the count is 0 then.
     ``max_unavailable_percent``: 1 to 100 where ``max_unavailable`` is a share of the count, else 0.
     ``created``: 0 in records of earlier versions.
@@ -89,6 +90,7 @@ class ReplicationController(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     max_unavailable_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     restart: Annotated[int, msgspec.Meta(ge=0)] = 0
     part_of: str = ""
+    open: list[str] = []
 
     @property
     def manifests(self) -> tuple[str, ...]:
@@ -141,6 +143,7 @@ def small(rc: ReplicationController) -> ReplicationController:
         labels=rc.labels or _NOTHING,
         pod_labels=rc.pod_labels or _NOTHING,
         needs=rc.needs or _NEEDS,
+        open=rc.open or _NEEDS,
     )
 
 

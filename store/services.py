@@ -95,6 +95,7 @@ class Service(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     Of a service that was deployed ``mode`` never changes and ``project`` is what it was deployed with;
     ``version`` is the last one that was released, as ``revision``, and ``history`` has the newest first.
     ``deployment`` is the id of the one that changes it now: nobody else may while that one exists.
+    ``part_of`` is the app that it belongs to, and ``open`` are the fields of its file that others may change.
     """
 
     id: str
@@ -109,6 +110,8 @@ class Service(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     revision: Annotated[int, msgspec.Meta(ge=0)] = 0
     history: list[Revision] = []
     deployment: str = ""
+    part_of: str = ""
+    open: list[str] = []
 
 
 def reference(family: str, owner: str) -> str:

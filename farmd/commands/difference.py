@@ -12,7 +12,7 @@ from store.manifests import Manifest
 
 # Fields that no file contains.
 _IDENTITY = {"id", "name", "created", "deleting", "restart", "managed_by", "taken", "hands", "numbered"}
-_IDENTITY |= {"part_of"}
+_IDENTITY |= {"part_of", "open"}
 _SECRET = {"env"}
 _SHORT = 80
 

@@ -8,7 +8,7 @@ in YAML 1.2 (``farmd.commands.scalars``).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -38,22 +38,35 @@ def parse(
     Raises:
         InputInvalid: too large, not YAML or JSON, a duplicate key, too many aliases, or no document.
     """
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if size > MAX_BYTES:
-        raise InputInvalid(f"{source}: found {size} bytes, expected at most {MAX_BYTES}", source=source)
-    values = (
-        [_json(text, source)] if source.endswith(".json") else _yaml(text, source, loader or Loader, nodes)
-    )
-    values = [value for value in values if value is not None]
+    values = [value for _, value in _values(text, source, loader or Loader, nodes)]
     if not values:
         raise InputInvalid(f"{source}: found no document, expected at least one", source=source)
-    if len(values) > MAX_DOCUMENTS:
-        raise InputInvalid(
-            f"{source}: found {len(values)} documents, expected at most {MAX_DOCUMENTS}", source=source
-        )
     if len(values) == 1:
         return [(source, values[0])]
     return [(f"{source} (document {number})", value) for number, value in enumerate(values, 1)]
+
+
+def located(text: str, source: str) -> list[tuple[str, Any]]:
+    """All documents of one file, each with the line where it begins: (``<source>:<line>``, parsed value).
+
+    Raises:
+        InputInvalid: as ``parse``, but a file without a document has none.
+    """
+    return [(f"{source}:{line}", value) for line, value in _values(text, source, Loader, MAX_NODES)]
+
+
+def _values(text: str, source: str, loader: type[Loader], nodes: int) -> list[tuple[int, Any]]:
+    """The documents of one file that are not empty, each with the number of its first line."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_BYTES:
+        raise InputInvalid(f"{source}: found {size} bytes, expected at most {MAX_BYTES}", source=source)
+    found = [(1, _json(text, source))] if source.endswith(".json") else _yaml(text, source, loader, nodes)
+    found = [(line, value) for line, value in found if value is not None]
+    if len(found) > MAX_DOCUMENTS:
+        raise InputInvalid(
+            f"{source}: found {len(found)} documents, expected at most {MAX_DOCUMENTS}", source=source
+        )
+    return found
 
 
 def _json(text: str, source: str) -> Any:
@@ -71,10 +84,10 @@ def _json(text: str, source: str) -> Any:
         raise InputInvalid(f"{source}: not JSON: {_one_line(error)}", source=source) from error
 
 
-def _yaml(text: str, source: str, loader: type[Loader], nodes: int) -> list[Any]:
+def _yaml(text: str, source: str, loader: type[Loader], nodes: int) -> list[tuple[int, Any]]:
     try:
         _check_size(text, nodes)
-        return list(yaml.load_all(text, loader))
+        return list(_loaded(loader(text)))
     except InputInvalid as error:
         raise InputInvalid(f"{source}: {error.message}", source=source) from error
     except yaml.MarkedYAMLError as error:
@@ -86,6 +99,16 @@ def _yaml(text: str, source: str, loader: type[Loader], nodes: int) -> list[Any]
         raise InputInvalid(f"{source}: not YAML: {problem}{where}", source=source) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InputInvalid(f"{source}: not YAML: {_one_line(error)}", source=source) from error
+
+
+def _loaded(loader: Loader) -> Iterator[tuple[int, Any]]:
+    """The documents of a stream, each with the number of its first line."""
+    try:
+        while loader.check_node():
+            if (node := loader.get_node()) is not None:
+                yield node.start_mark.line + 1, loader.construct_document(node)
+    finally:
+        loader.dispose()
 
 
 def _check_size(text: str, most: int) -> None:

@@ -40,6 +40,9 @@ MUTATION_LOCK = "mutation_lock"
 class Call:
     """The caller of a command, with a reason and the means. ``actor`` is ``user/<name>@<host>``; ``force``
     breaks a lock.
+
+    ``part_of`` is what the caller acts for, such as ``apps/shop``: records that it makes or changes become
+    parts of that, and ``open`` are the fields of theirs that stay to others (R14).
     """
 
     client: ConsulClient
@@ -49,6 +52,8 @@ class Call:
     actor: str
     reason: str = ""
     force: bool = False
+    part_of: str = ""
+    open: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ again (R24), and no command deletes a record that may still have pods.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from farmd import overview
@@ -39,7 +40,8 @@ class Noun(Edits[S, T]):
             NotRegistered: there is no cluster.
         """
         sha, ensured = bodies.ensured(call, spec)
-        wanted = changed(self.file.build(spec, call.ids.new(), sha), created=call.clock.now())
+        built = self.file.build(spec, call.ids.new(), sha)
+        wanted = changed(built, created=call.clock.now(), part_of=call.part_of, open=list(call.open))
         cluster = await registered(call)
         records = self.records(call.client, call.keys)
         existing, name_index = await records.named(wanted.name)
@@ -65,8 +67,16 @@ class Noun(Edits[S, T]):
             return repeated
         return mutation
 
-    async def update(self, call: Call, spec: S, *, now: bool, retry: bool = False) -> Mutation:
-        """Change an existing record to what its file says.
+    async def update(
+        self,
+        call: Call,
+        spec: S,
+        *,
+        now: bool,
+        retry: bool = False,
+        stated: Collection[str] | None = None,
+    ) -> Mutation:
+        """Change an existing record to what its file says, or to what it says of ``stated`` fields alone.
 
         A new manifest of an owner of pods comes step by step, where its kind knows how, unless ``now``: then
         its worker replaces pods in place. ``retry``: also a version that was reverted before.
@@ -84,6 +94,10 @@ class Noun(Edits[S, T]):
         sha, ensured = bodies.ensured(call, spec)
         before = stored.record
         wanted = self.file.build(spec, before.id, sha, before)
+        if stated is not None:
+            wanted = self.file.stated(before, wanted, stated)
+        if call.part_of:
+            wanted = changed(wanted, part_of=call.part_of, open=list(call.open))
         if any(getattr(wanted, name) != getattr(before, name) for name in self.membership):
             await refuse_managed(call, self.kind, before)
         bodies.refuse_other_pod(before, wanted)

@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
 
 async def refuse_part(call: Call, kind: str, record: Any, fields: Collection[str] | None = None) -> None:
-    """Refuse an edit of a part. ``fields`` are those that it changes; None: any.
+    """Refuse an edit of a part, except by what it is a part of. ``fields`` are those that it changes; None:
+    any.
 
     Raises:
         Conflict: the record is part of another one, which does not leave these fields to others.
     """
-    family, _, item = getattr(record, "part_of", "").partition("/")
+    part_of = getattr(record, "part_of", "")
+    if part_of == call.part_of:
+        return
+    family, _, item = part_of.partition("/")
     left = FAMILIES[family].leaves if family in FAMILIES else frozenset()
     if not family or (fields is not None and left.issuperset(fields)):
         return

@@ -124,6 +124,16 @@ class File(Generic[S, T]):
         values = {self.names.get(name, name): value for name, value in values.items()} | {"id": record_id}
         return self.record(**values) if existing is None else changed(existing, **values)
 
+    def stated(self, existing: T, wanted: T, fields: Collection[str]) -> T:
+        """A wanted record, which has of a file only these fields; the others are as they exist."""
+        kept: dict[str, Any] = {}
+        for own in msgspec.structs.fields(self._type(self.spec)):
+            if own.name not in fields:
+                names = (self.names.get(own.name, own.name), self.shares.get(own.name, ""))
+                names = ("manifest", "pod_id") if own.name == "pod" else names
+                kept |= {name: getattr(existing, name) for name in names if name}
+        return changed(wanted, **kept)
+
     def as_file(self, record: T, manifest: Manifest | None = None) -> dict[str, Any]:
         """A record as the document that a person would write; parsing it gives the same record."""
         defaults = {each.name: each.default for each in msgspec.structs.fields(self._type(self.record))}

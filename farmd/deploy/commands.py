@@ -92,6 +92,12 @@ def prepared(
     )
 
 
+async def at_once(call: Call, submission: Submission) -> Mutation:
+    """The deployment and all its joins as one mutation, which begins with the check of the cluster."""
+    own = DEPLOYMENT.records(call.client, call.keys).create(submission.deployment)
+    return Mutation(submission.change, (await registered(call), *own, *submission.whole()))
+
+
 async def submit(call: Call, submission: Submission) -> Mutation:
     """Write a deployment; at once, or as a draft that joins its services in batches.
 
@@ -99,17 +105,12 @@ async def submit(call: Call, submission: Submission) -> Mutation:
         Locked: another deployment joined one of the services first. Conflict: one of them was changed.
         TooLarge: the deployments from which it takes services over do not fit into one transaction with it.
     """
-    cluster = await registered(call)
-    records = DEPLOYMENT.records(call.client, call.keys)
-    joins = submission.whole()
-    own = records.create(submission.deployment)
-    audit = audited(call, submission.change)
-    mutation = Mutation(submission.change, (cluster, *own, *joins))
+    mutation = await at_once(call, submission)
     try:
-        if _fit([*mutation.operations, audit]):
+        if _fit([*mutation.operations, audited(call, submission.change)]):
             await commit(call, mutation)
         else:
-            await _Draft(call, submission).write(cluster)
+            await _Draft(call, submission).write(mutation.operations[0])
     except Conflict:
         await _refuse_held(call, submission)
         raise
@@ -215,6 +216,8 @@ def _join(call: Call, deployment: Deployment, aim: Aim, scene: Scene) -> tuple[O
     stored = scene.records.get(goal.name)
     record = stored.record if stored is not None else Service(id=goal.service, name=goal.name)
     wanted = joined(record, deployment, goal, aim.manifest, call.clock.now())
+    if call.part_of:
+        wanted = replace(wanted, part_of=call.part_of, open=list(call.open))
     if stored is None:
         return (*body, *store.create(wanted))
     ended = record.deployment and record.deployment not in scene.holding

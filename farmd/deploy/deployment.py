@@ -84,8 +84,16 @@ class Deployment:
         """
         if self.submitted is not None:
             raise FarmdError(f"deployment {self._id!r} was submitted already, expected a new one")
-        self.submitted = commands.prepared(self.call, self._record(), self.aims, self.scene)
+        self.submitted = self._prepared()
         return await commands.submit(self.call, self.submitted)
+
+    async def mutation(self) -> Mutation:
+        """What was planned last as one mutation, for whoever commits it with others.
+
+        Raises:
+            Locked: another deployment changes one of the services.
+        """
+        return await commands.at_once(self.call, self._prepared())
 
     async def run(self, timeout: float, report: Report) -> ProjectPlan:
         """Submit what was planned last, if nobody did, and wait for the end; the plan that was carried out.
@@ -122,6 +130,9 @@ class Deployment:
         """Plan also that these services go."""
         self.wanted = replace(self.wanted, removed=names)
         return self._planned()
+
+    def _prepared(self) -> commands.Submission:
+        return commands.prepared(self.call, self._record(), self.aims, self.scene)
 
     def _record(self) -> deployments.Deployment:
         return deployments.Deployment(

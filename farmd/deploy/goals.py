@@ -40,7 +40,7 @@ def aims(plan: ProjectPlan, wanted: Wanted, scene: Scene, ids: Ids, *, recreate:
         version, manifest = None, None
         if name not in wanted.removed:
             spec = plan.specs[name]
-            version, manifest = _version(spec, scene.released.get(name), before)
+            version, manifest = version_of(spec, scene.released.get(name), before)
             mounts = made.intersection(volume.volume_name for volume in spec.mounted())
             if version == before and not each.operations and not each.short and not mounts:
                 continue
@@ -88,7 +88,7 @@ def _settings(before: Version | None, after: Version | None) -> list[str]:
     return [name for name in names if getattr(before, name) != getattr(after, name)]
 
 
-def _version(
+def version_of(
     spec: ServiceSpec, released: ServiceSpec | None, before: Version | None
 ) -> tuple[Version, Manifest | None]:
     """What a service is to be: the manifest of its pods stays where they fit, so that none is outdated."""

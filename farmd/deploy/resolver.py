@@ -35,7 +35,7 @@ class ServiceSpecResolver:
             InputInvalid: naming the first field that cannot be.
         """
         validate(spec)
-        return _resolved(
+        return resolved(
             replace(spec, name=spec.name or generate_service_name(spec.container.image, self.rng))
         )
 
@@ -47,19 +47,24 @@ def check(spec: ServiceSpec) -> None:
         InputInvalid: naming the first field that cannot be.
     """
     validate(spec)
-    _resolved(spec)
+    resolved(spec)
 
 
-def _resolved(spec: ServiceSpec) -> ServiceSpec:
+def resolved(spec: ServiceSpec) -> ServiceSpec:
+    """A valid, named spec with the defaults of what it leaves open.
+
+    Raises:
+        InputInvalid: naming what agents or the scheduler would refuse.
+    """
     found = _by_content(spec)
-    resolved = replace(
+    full = replace(
         found,
         replicas=spec.replicas if spec.mode == "replicated" else 1,
         ports=sorted(spec.ports, key=port_spec.text),
         container=replace(found.container, log=found.container.log or LogDriver()),
     )
-    _check_manifest(resolved)
-    return resolved
+    _check_manifest(full)
+    return full
 
 
 def _check_manifest(spec: ServiceSpec) -> None:

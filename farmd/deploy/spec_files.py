@@ -40,7 +40,7 @@ def services_of(files: Sequence[tuple[str, str]]) -> dict[str, ServiceSpec] | No
             if not isinstance(data, dict) or data.get("kind") != KIND:
                 kind = data.get("kind") if isinstance(data, dict) else data
                 raise InputInvalid(f"{where}: kind: found {shown(kind)}, expected {KIND!r}", field="kind")
-            spec = _service(data, where)
+            spec = service({key: value for key, value in data.items() if key != "kind"}, where)
             if spec.name in found:
                 raise InputInvalid(f"{where}: name: found {spec.name!r} again, expected each name once")
             found[spec.name] = spec
@@ -49,8 +49,13 @@ def services_of(files: Sequence[tuple[str, str]]) -> dict[str, ServiceSpec] | No
     return found or None
 
 
-def _service(data: dict[str, Any], where: str) -> ServiceSpec:
-    fields = {key: value for key, value in data.items() if key != "kind"}
+def service(data: dict[str, Any], where: str) -> ServiceSpec:
+    """The service of one document.
+
+    Raises:
+        InputInvalid: naming the place and the field.
+    """
+    fields = dict(data)
     if not fields.get("name"):
         raise InputInvalid(f"{where}: name: missing, expected the name of the service", field="name")
     if isinstance(fields.get("ports"), list):

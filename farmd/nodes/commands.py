@@ -202,7 +202,7 @@ async def edit(call: Call, view: NodeRecords, record: Node, action: str) -> Muta
     Raises:
         Locked: somebody holds its mutation lock.
     """
-    before, after = _difference(view.record, record)
+    before, after = difference(view.record, record)
     if not before and not after:
         return Mutation(Change(KIND, view.name, view.name, action))
     held = await guard(call, KIND, view.name, f"node {view.name!r}")
@@ -219,7 +219,8 @@ async def edit(call: Call, view: NodeRecords, record: Node, action: str) -> Muta
     return Mutation(change, (await registered(call), *held.operations, write))
 
 
-def _difference(old: Node, new: Node) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
+def difference(old: Node, new: Node) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
+    """What people say of a node that differs, before and after."""
     before: dict[str, Scalar] = {}
     after: dict[str, Scalar] = {}
     was, becomes = _told(old), _told(new)
@@ -240,6 +241,7 @@ def _told(record: Node) -> dict[str, Scalar]:
     told |= {f"taints.{taint.key}:{taint.effect}": taint.value for taint in record.taints}
     told |= {f"volumes.{name}": volume.driver or LOCAL for name, volume in sorted(record.volumes.items())}
     told |= {f"capacity.{name}": f"{amount:.12g}" for name, amount in sorted(record.capacity.items())}
+    told |= {f"parts.{name}": owner for name, owner in sorted(record.parts.items())}
     if (drain := record.drain) is None:
         return told
     deadline = rfc3339(drain.deadline)

@@ -184,7 +184,8 @@ def end(
 
     ``known`` is the history of its controller, ``services`` are what it changes of those, ``left_open``
     the alerts that the controller which stays ends.
-    Where the old controller goes, the new one that was made for the rollout takes its name.
+    Where the old controller goes, the new one that was made for the rollout takes its name, and is part of
+    what the old one was part of.
     """
     rollout, records = reading.stored.record, reading.records
     own = ROLLOUT.records(context.client, context.keys)
@@ -204,6 +205,9 @@ def end(
             name = rollout.name
             writes.append(operations.create(context.keys.name(RCS.name, name), codec.encode(rc)))
         fields = freed(stored.record) | {"reverted": _failed(reading, change, stored.record, context)}
+        if name != stored.record.name:
+            leaves = records[going].record
+            fields |= {"part_of": leaves.part_of, "open": leaves.open}
         if rc == staying[0]:
             fields["left_open"] = dict(left_open)
         writes.append(rewritten(stored, context, name=name, **fields))

@@ -60,7 +60,11 @@ async def begin(
         replicas_desired=0,
         reverted=None,
         created=call.clock.now(),
+        part_of="",  # the end hands on what the old one is a part of, with the name
+        open=[],
     )
+    if call.part_of:
+        before = msgspec.structs.replace(before, part_of=call.part_of, open=list(call.open))
     if chosen.beside:
         new = named(new, pod or await manifests.read(call.client, call.keys, new.manifest))
     rollout = _rollout(call, ident, before, new, wanted.replicas_desired, chosen)

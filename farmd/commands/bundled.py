@@ -1,0 +1,180 @@
+"""How bundles of objects hold the records of one noun: read, find, compare, make, change and take away.
+
+The registry of kinds names a ``Bundled`` for each noun that bundles may hold. What must never break: a bundle
+speaks of nothing but the fields that its document states, so all others stay as people or farms set them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, NamedTuple, Protocol
+
+from farmd.commands import bodies, difference, waiting
+from farmd.commands.edits import S
+from farmd.commands.mutation import Call, Change, Mutation, Scalar, holder_told
+from farmd.commands.noun import Noun
+from farmd.commands.placing import T
+from farmd.commands.specs import changed
+from farmd.commands.waiting import Spells
+from farmd.kinds import title
+from store.entry import Stored
+from store.errors import NotFound
+from store.locks import Holder
+
+State = Literal["ready", "progressing", "failed", "unknown"]
+
+
+class Verdict(NamedTuple):
+    """How far an object is on its way to what was asked of it, and why, in one line."""
+
+    state: State
+    why: str = ""
+
+
+class Wish(NamedTuple):
+    """What a document asks of a record; of one that exists it speaks of the ``stated`` fields alone."""
+
+    name: str
+    spec: Any
+    stated: frozenset[str]
+
+
+class Found(NamedTuple):
+    """A record as it stands: what it is part of, and what holds it so that it cannot be changed now."""
+
+    stored: Stored[Any]
+    part_of: str = ""
+    busy: str = ""
+
+
+class Bundled(Protocol):
+    """One noun in bundles; ``order`` is its place among the nouns of one wave.
+
+    Mutations bear ``call.part_of``. ``replaces``: a record that differs is deleted and made anew.
+    """
+
+    @property
+    def noun(self) -> str: ...
+
+    @property
+    def order(self) -> int: ...
+
+    @property
+    def replaces(self) -> bool: ...
+
+    def parse(self, document: Any, where: str) -> Any:
+        """Check a document; its spec, which has a ``name``.
+
+        Raises:
+            InputInvalid: naming the place and the field.
+        """
+
+    def wish(self, document: Mapping[str, Any], ignore: Collection[str] = ()) -> Wish:
+        """What a document that was checked asks for, save fields that count for the creation alone."""
+
+    async def find(self, call: Call, name: str) -> Found | None:
+        """The record of a name; None: there is none."""
+
+    async def differs(
+        self, call: Call, found: Found, wish: Wish
+    ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
+        """The stated fields that differ, before and after."""
+
+    async def create(self, call: Call, wish: Wish) -> Mutation:
+        """Make the record."""
+
+    async def update(self, call: Call, wish: Wish) -> Mutation:
+        """Bring the stated fields to what is asked for."""
+
+    async def delete(self, call: Call, name: str) -> Mutation:
+        """Take the record away with all that is below it, at once or by its worker."""
+
+    async def mark(self, call: Call, name: str, to: str, wish: Wish | None = None) -> Mutation:
+        """Make a record of ``call.part_of``, or of nobody's that is as its ``wish`` asks, a part of ``to``;
+        empty: of nothing. Nothing else changes.
+        """
+
+    async def verdict(self, call: Call, found: Found, spells: Spells) -> Verdict:
+        """How far it is, by the world and not by a status."""
+
+
+def marked(change: Change, before: str, after: str) -> Change:
+    """A change of what a record is a part of, for the audit."""
+    return replace(change, before={"part_of": before}, after={"part_of": after})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundledNoun(Generic[S, T]):
+    """The records of a noun that has the commands of all nouns; see ``Bundled``."""
+
+    of: Noun[S, T]
+    order: int
+    judge: Callable[[Call, Found, Spells], Awaitable[Verdict]] | None = None
+    replaces: bool = False
+
+    @property
+    def noun(self) -> str:
+        return self.of.words.noun
+
+    def parse(self, document: Any, where: str) -> S:
+        return self.of.file.parse(document, where)
+
+    def wish(self, document: Mapping[str, Any], ignore: Collection[str] = ()) -> Wish:
+        spec = self.parse(document, "document")
+        return Wish(spec.name, spec, frozenset(document.keys() - {"name", *ignore}))
+
+    async def find(self, call: Call, name: str) -> Found | None:
+        stored, _ = await self.of.records(call.client, call.keys).named(name)
+        if stored is None:
+            return None
+        return Found(stored, getattr(stored.record, "part_of", ""), await self._busy(call, stored))
+
+    async def _busy(self, call: Call, stored: Stored[T]) -> str:
+        record = stored.record
+        if record.deleting:
+            return f"{title(self.of.kind, record.name)} is being deleted"
+        if manager := getattr(record, "managed_by", ""):
+            return f"managed by {manager}"
+        lock = await call.client.read(call.keys.mutation_lock(self.of.kind, record.id))
+        return "" if lock is None else f"locked by {holder_told(Holder.parse(lock.value))}"
+
+    async def differs(
+        self, call: Call, found: Found, wish: Wish
+    ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
+        file, existing = self.of.file, found.stored.record
+        sha, _ = bodies.ensured(call, wish.spec)
+        built = file.build(wish.spec, existing.id, sha, existing)
+        return difference.fields(existing, file.stated(existing, built, wish.stated), file.names)
+
+    async def create(self, call: Call, wish: Wish) -> Mutation:
+        return await self.of.create(call, wish.spec)
+
+    async def update(self, call: Call, wish: Wish) -> Mutation:
+        now = not self.of.words.gradual
+        return await self.of.update(call, wish.spec, now=now, stated=wish.stated)
+
+    async def delete(self, call: Call, name: str) -> Mutation:
+        return await self.of.delete(call, name, cascade=True)
+
+    async def mark(self, call: Call, name: str, to: str, wish: Wish | None = None) -> Mutation:  # noqa: ARG002
+        found = await self.of.find(call, name, by_name=True)
+        held = await self.of.guard(call, found.record)
+        wanted = changed(found.record, part_of=to, open=list(call.open))
+        verb = "adopt" if to else "release"
+        made = self.of.edit(call, found, wanted, held, verb)
+        return replace(made, change=marked(made.change, getattr(found.record, "part_of", ""), to))
+
+    async def verdict(self, call: Call, found: Found, spells: Spells) -> Verdict:
+        if self.judge is not None:
+            return await self.judge(call, found, spells)
+        if failed := getattr(found.stored.record, "failed", ""):
+            return Verdict("failed", failed)
+        try:
+            now = await waiting.look(call, self.of, found.stored.record.id, spells)
+        except NotFound:
+            return Verdict("unknown", "it is gone")
+        if now.state == "disabled":
+            return Verdict("unknown", now.reason)
+        ready = now.converged and not found.busy
+        return Verdict("ready" if ready else "progressing", waiting.describe(now))

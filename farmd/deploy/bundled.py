@@ -1,0 +1,139 @@
+"""Services in bundles: each change is a deployment of one goal, which the verdict follows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from farmd.commands import difference, waiting
+from farmd.commands.bundled import Found, Verdict, Wish, marked
+from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, holder_told
+from farmd.commands.waiting import Spells
+from farmd.deploy import resolver, spec_files
+from farmd.deploy.deployment import Deployment
+from farmd.deploy.goals import version_of
+from farmd.deploy.manifest import spec_of
+from farmd.deploy.model import ServiceSpec
+from farmd.deploy.noun import owner_noun
+from farmd.deploy.project import Wanted
+from farmd.deploy.reader import holding
+from store import manifests
+from store.deployments import halted
+from store.errors import NotFound
+from store.locks import Holder
+from store.services import KIND, NOUN, Service, ServiceStore, Version
+
+
+class BundledService:
+    """Services that deployments make; see ``farmd.commands.bundled.Bundled``."""
+
+    noun = NOUN
+    order = 1
+    replaces = False
+
+    def parse(self, document: Any, where: str) -> ServiceSpec:
+        spec = spec_files.service(document, where)
+        resolver.check(spec)
+        return spec
+
+    def wish(self, document: Mapping[str, Any], ignore: Collection[str] = ()) -> Wish:
+        spec = resolver.resolved(self.parse(document, "document"))
+        return Wish(spec.name, spec, frozenset(document.keys() - {"name", *ignore}))
+
+    async def find(self, call: Call, name: str) -> Found | None:
+        stored, _ = await ServiceStore(call.client, call.keys).named(name)
+        if stored is None:
+            return None
+        service: Service = stored.record
+        if not service.mode:
+            return Found(stored, "services of owners that people named")
+        held = await holding(call, {service.deployment})
+        if held:
+            return Found(stored, service.part_of, f"changed by deployment/{service.deployment[:8]}")
+        lock = await call.client.read(call.keys.mutation_lock(KIND, service.id))
+        busy = "" if lock is None else f"locked by {holder_told(Holder.parse(lock.value))}"
+        return Found(stored, service.part_of, busy)
+
+    async def differs(
+        self, call: Call, found: Found, wish: Wish
+    ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
+        service: Service = found.stored.record
+        before = service.version
+        if before is None:
+            return {"exists": False}, {"exists": True}
+        released = await _released(call, before)
+        if released is None:
+            return {"pod": "unreadable"}, {"pod": wish.spec.container.image}
+        after, _ = version_of(_stated(wish, released), released, before)
+        names = {"manifest": "container"}
+        return difference.fields(_flat(before), _flat(after), names)
+
+    async def create(self, call: Call, wish: Wish) -> Mutation:
+        return await _deployed(call, Wanted(services={wish.name: wish.spec}))
+
+    async def update(self, call: Call, wish: Wish) -> Mutation:
+        found = await self.find(call, wish.name)
+        if found is None:
+            raise NotFound(f"{NOUN} {wish.name!r} does not exist", kind=KIND, id=wish.name)
+        version = found.stored.record.version
+        released = None if version is None else await _released(call, version)
+        spec = wish.spec if released is None else _stated(wish, released)
+        return await _deployed(call, Wanted(services={wish.name: spec}))
+
+    async def delete(self, call: Call, name: str) -> Mutation:
+        return await _deployed(call, Wanted(services={}, removed=[name]))
+
+    async def mark(self, call: Call, name: str, to: str, wish: Wish | None = None) -> Mutation:  # noqa: ARG002
+        store = ServiceStore(call.client, call.keys)
+        stored = await store.find(name)
+        service = stored.record
+        held = await guard(call, KIND, service.id, f"{NOUN} {name!r}")
+        wanted = replace(service, part_of=to, open=list(call.open))
+        verb = "adopt" if to else "release"
+        change = marked(Change(KIND, service.id, name, f"{NOUN}.{verb}"), service.part_of, to)
+        return Mutation(change, (*held.operations, store.replace(stored, wanted)))
+
+    async def verdict(self, call: Call, found: Found, spells: Spells) -> Verdict:
+        service: Service = found.stored.record
+        for held in (await holding(call, {service.deployment})).values():
+            if why := halted(held.stored.record, held.state):
+                return Verdict("failed", why)
+            told = held.status.progress if held.status is not None else "waits for a farm"
+            return Verdict("progressing", f"deployment/{held.stored.record.name}: {told}")
+        last = service.history[0] if service.history else None
+        if last is not None and last.result == "reverted":
+            return Verdict("failed", last.reason or "rolled back")
+        if not service.active:
+            return Verdict("progressing", "no pods yet")
+        family, _, owner = service.active[0].partition("/")
+        now = await waiting.look(call, owner_noun(family), owner, spells)
+        return Verdict("ready" if now.converged else "progressing", waiting.describe(now))
+
+
+def _stated(wish: Wish, released: ServiceSpec) -> ServiceSpec:
+    """What stands, with the stated fields as they are asked for."""
+    return replace(released, **{name: getattr(wish.spec, name) for name in wish.stated})
+
+
+def _flat(version: Version) -> Version:
+    """A version without what only the pods' image says, which its manifest says, too."""
+    return replace(version, image="")
+
+
+async def _released(call: Call, version: Version) -> ServiceSpec | None:
+    """What a service was released as; None: its manifest is gone."""
+    try:
+        return spec_of(await manifests.read(call.client, call.keys, version.manifest), version)
+    except NotFound:
+        return None
+
+
+async def _deployed(call: Call, wanted: Wanted) -> Mutation:
+    made = Deployment(call=call, wanted=wanted)
+    await made.plan()
+    return await made.mutation()
+
+
+BUNDLED = BundledService()

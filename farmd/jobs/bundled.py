@@ -1,0 +1,20 @@
+"""Jobs in bundles: ready once all slots ended well; a job that differs is deleted and made anew."""
+
+from __future__ import annotations
+
+from farmd.commands.bundled import BundledNoun, Found, Verdict
+from farmd.commands.mutation import Call
+from farmd.commands.waiting import Spells
+from farmd.jobs.commands import JOB, run_of
+from farmd.jobs.spec import JobSpec
+from store.jobs import Job
+
+
+async def _verdict(call: Call, found: Found, spells: Spells) -> Verdict:  # noqa: ARG001 - a job has no spell
+    run = await run_of(call, found.stored.record.id)
+    if run.outcome == "succeeded":
+        return Verdict("ready")
+    return Verdict("failed" if run.outcome else "progressing", run.reason)
+
+
+BUNDLED: BundledNoun[JobSpec, Job] = BundledNoun(of=JOB, order=3, judge=_verdict, replaces=True)
