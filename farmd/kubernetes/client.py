@@ -117,11 +117,23 @@ class Objects(Generic[ObjectT]):
         return self._decoder.decode(answer) if dry_run else self._learn(answer)
 
     async def delete(
-        self, namespace: str, name: str, *, uid: str, version: str, cascade: bool = False, key: str = ""
+        self,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        version: str,
+        cascade: bool = False,
+        at_once: bool = False,
+        key: str = "",
     ) -> None:
-        """Delete the object of that uid in that version; ``cascade``: what it owns follows later."""
+        """Delete the object of that uid in that version. ``cascade``: what it owns follows later;
+        ``at_once``: a pod gets no time to end.
+        """
         options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
         options["preconditions"] = {"uid": uid, "resourceVersion": version}
+        if at_once:
+            options["gracePeriodSeconds"] = 0
         if cascade:
             options["propagationPolicy"] = "Background"
         path = self._resource.path(namespace, name)

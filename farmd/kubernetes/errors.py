@@ -108,6 +108,13 @@ class FieldsTaken(Conflict):
     retry = Retry.NEVER
 
 
+class Claimed(KubernetesError):
+    """Not the server's: the object bears the claim of another cluster's farms, and is left alone."""
+
+    code = "kubernetes_claimed"
+    retry = Retry.BACKOFF
+
+
 class Gone(KubernetesError):
     """410: the version or page that the request names is forgotten; a new list is needed."""
 

@@ -1,11 +1,10 @@
 """Jobs in Kubernetes as a kind of work: items are the uids of custom resources that farms share by locks.
 
-The farm's feature for the cluster is there while the cluster answers, so items go to farms that reach it.
+Runs of jobs that vanished while nobody watched them are found now and then, and deleted.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -14,44 +13,36 @@ import structlog
 from farmd.jobs.resources.kindfile import kinds
 from farmd.jobs.resources.podgroups import flavours
 from farmd.jobs.run_copy import Takeover, all_runs
-from farmd.kubernetes.errors import KubernetesError
+from farmd.kubernetes.base import KubernetesKind
 from farmd.kubernetes.items import JobItems, Known, Shared
 from farmd.kubernetes.settings import KubernetesSettings
-from farmd.kubernetes.transport import Request
 from farmd.kubernetes.unit import Unit
 from farmd.kubernetes.worker import KubeJobWorker
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
-from farmd.work.kind import Kind
-from store.errors import CredentialInvalid, SessionSuspended, StoreError
+from store.errors import StoreError
 from store.locks import Claim
 from store.sessions import Session
 
 log = structlog.get_logger()
 
 KIND = "kubejobs"
-SWEEP_SECONDS = 600.0
 COLLECT_SECONDS = 3600.0
-REACH_SECONDS = 5.0
-UNREACHED_SECONDS = 30.0
 
 
-class KubeJobs(Kind):
+class KubeJobs(KubernetesKind):
     """The kind ``kubejobs``."""
 
     name = KIND
 
     def __init__(self, context: Context) -> None:
         settings: KubernetesSettings = context.sections["kubernetes"]
-        self.settings = settings
-        self.session: Session | None = None
-        self.transport = settings.transport
         self.units = [
             Unit(
                 data,
                 namespace,
-                self.transport,
-                self._validity,
+                settings.transport,
+                self.validity,
                 clock=context.clock,
                 rng=context.rng,
                 metrics=context.recorder,
@@ -61,9 +52,14 @@ class KubeJobs(Kind):
             if plural in settings.jobs
             for namespace in settings.namespaces or ("",)
         ]
-        self.shared = Shared(settings.name, self.transport, JobItems(self.units, (settings.feature,)))
+        self.shared = Shared(settings.name, settings.transport, JobItems(self.units, (settings.feature,)))
         self.runs = Takeover(context)
         super().__init__(context)
+
+    @property
+    def wakes(self) -> dict[str, Wake]:
+        """Those of the jobs' workers."""
+        return self.shared.wakes
 
     def records(self) -> Any:
         """The jobs that the API server has."""
@@ -73,7 +69,7 @@ class KubeJobs(Kind):
         """Read the last statuses and the runs. What jobs are planned from besides may lag: a claim's first
         write is conditional on the very version of the job (R15, R16).
         """
-        await self.recollection.read(items)
+        await super().barrier(items)
         await self.runs.read(items)
 
     def worker(self, claim: Claim, session: Session, wake: Wake) -> KubeJobWorker:
@@ -88,9 +84,7 @@ class KubeJobs(Kind):
             *super().background(),
             *watching,
             *map(self._dispatch, self.units),
-            self._sweep(),
             self._collect(),
-            self._reach(),
         )
 
     async def _dispatch(self, unit: Unit) -> None:
@@ -102,13 +96,6 @@ class KubeJobs(Kind):
                 wake = self.shared.wakes.get(job.metadata.uid) if job is not None else None
                 if wake is not None:
                     wake.set()
-
-    async def _sweep(self) -> None:
-        """Look at each job now and then, whatever events told."""
-        while True:
-            await self.context.clock.sleep(SWEEP_SECONDS * self.context.rng.uniform(0.9, 1.1))
-            for wake in self.shared.wakes.values():
-                wake.set()
 
     async def _collect(self) -> None:
         """Find runs of jobs that vanished while nobody watched them; whoever claims these deletes them."""
@@ -132,26 +119,3 @@ class KubeJobs(Kind):
         unit = next((unit for unit in units if unit.namespace in ("", namespace)), None)
         ours = unit is not None and cluster == self.settings.name and name
         return Known(unit, namespace, name) if ours and unit is not None else None
-
-    async def _reach(self) -> None:
-        """Know the cluster's feature while it answers."""
-        clock, features = self.context.clock, self.context.features
-        reached = -math.inf
-        while True:
-            try:
-                await self.transport.send(Request("GET", "/readyz"), REACH_SECONDS)
-                reached = clock.mono()
-            except (KubernetesError, CredentialInvalid) as error:
-                log.debug("kubernetes.unreached", error=error.message)
-            if clock.mono() - reached > UNREACHED_SECONDS:
-                features.withdraw(self.settings.feature)
-            else:
-                features.add(self.settings.feature)
-            await clock.sleep(REACH_SECONDS)
-
-    def _validity(self) -> float:
-        """Seconds that a write may take (R16)."""
-        if self.session is None:
-            raise SessionSuspended("no session yet")
-        self.session.require()
-        return self.session.remaining()

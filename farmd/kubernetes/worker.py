@@ -19,7 +19,7 @@ from farmd.jobs.model import Plan, Wanted
 from farmd.jobs.ports import ApiFailed
 from farmd.jobs.resources.conditions import ResourceStatus, counts_of, patch_of
 from farmd.jobs.run_copy import RunCopy
-from farmd.kubernetes import jobs
+from farmd.kubernetes import fence, jobs
 from farmd.kubernetes.errors import Conflict, KubernetesError
 from farmd.kubernetes.items import Shared
 from farmd.kubernetes.jobs import Reading
@@ -106,7 +106,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
             return await self._missing()
         unit, job = found
         status = job.status
-        await self._owned(status.claim)
+        await fence.check(self.context, self.claim, status.claim, fenced=self._fenced >= 0)
         spec = msgspec.json.decode(job.spec)
         seen = unit.engine.satisfied(job, list((spec or {}).get(unit.data.replica_specs) or {}))
         if not seen and (wait := await self._settled(unit)) > 0:
@@ -188,7 +188,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
 
     async def _write_status(self, job: JobObject, after: ResourceStatus) -> JobObject:
         unit = self._unit()
-        claimed = msgspec.structs.replace(after, claim=self._claim)
+        claimed = msgspec.structs.replace(after, claim=fence.text(self.context, self.claim))
         self._told_at = self.context.clock.mono()
         generation = unit.generation
         written = await jobs.write_status(unit, job, claimed)
@@ -252,27 +252,6 @@ class KubeJobWorker(Worker[Reading, Plan]):
         known = self._shared.found.known.get(self.claim.item)
         if known is not None:
             await known.unit.objects.get(known.namespace, known.name, self.claim.item)
-
-    @property
-    def _claim(self) -> str:
-        return f"{self.context.cluster}/{self.claim.index}"
-
-    async def _owned(self, claim: str) -> None:
-        """Refuse to work on a job that another cluster's farms, or a later claim, wrote to (R16).
-
-        Raises:
-            ClaimLost: our lock is not ours any more. InputInvalid is told as blocked.
-        """
-        cluster, _, index = claim.rpartition("/")
-        if not cluster or claim == self._claim:
-            return
-        if cluster != self.context.cluster:
-            raise ApiFailed(f"farms of another cluster ({cluster}) own it", status=409, reason="Claimed")
-        if index.isdecimal() and int(index) > self.claim.index and self._fenced < 0:
-            # A restored Consul gives lower indexes: only our lock itself tells.
-            lock = await self.context.client.read(self.claim.key, mode="consistent")
-            if lock is None or lock.session != self.claim.session or lock.modify_index != self.claim.index:
-                raise ClaimLost(f"{self.claim.item}: a later claim wrote to the job")
 
     async def _refused(self, error: Exception) -> Outcome:
         """Tell people of a refusal that waiting alone does not mend, and try again later."""
