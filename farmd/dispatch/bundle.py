@@ -1,0 +1,167 @@
+"""Bundle files: the documents of an app → its settings and the entries of its next tracker.
+
+A document is a record of farmd (``apiVersion: farmd/v1``; below it the file of ``farmctl rc create`` as it
+is), the app's own settings (``kind: app``), or a Kubernetes object as kubectl, kustomize and Helm print it.
+What must never break: a bundle is checked as a whole before anything is written, each refusal names the
+file, the line where the document begins and the field; and an entry that is printed and read again is the
+same entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from farmd.commands import documents
+from farmd.dispatch import native, objects
+from farmd.dispatch.treatment import check_order
+from store import codec, selectors
+from store.apps import API_VERSION, MAX_ENTRIES, Entry
+from store.errors import InputInvalid, refuse
+from store.keys import valid_name
+from store.mistakes import shown
+from store.quantities import Seconds
+
+
+class AppSpec(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """The settings of an app, as its document or the command line says them; None: not said."""
+
+    name: str = ""
+    namespace: str | None = None
+    labels: dict[str, str] | None = None
+    prune: bool | None = None
+    atomic: bool | None = None
+    repair: bool | None = None
+    allow_secrets: bool | None = None
+    on_failure: Literal["stop", "rollback"] | None = None
+    deadline: Seconds | None = None
+    history: int | None = None
+
+    def over(self, other: AppSpec) -> AppSpec:
+        """These settings, and what they do not say from other ones."""
+        said = {
+            name: value for name, value in msgspec.structs.asdict(self).items() if value not in (None, "")
+        }
+        return msgspec.structs.replace(other, **said)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What some files say: the app's settings, the entries in the order of the files, and where each stands.
+
+    ``places`` are by the entries' references.
+    """
+
+    app: AppSpec
+    entries: tuple[Entry, ...]
+    places: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What was read of the files so far."""
+
+    default: AppSpec
+    cluster_scoped: Mapping[tuple[str, str], bool]
+    app: AppSpec
+    app_at: str = ""
+    entries: dict[str, Entry] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+
+
+def parse(
+    files: Sequence[tuple[str, str]],
+    settings: AppSpec | None = None,
+    scopes: Mapping[tuple[str, str], bool] | None = None,
+) -> Bundle:
+    """The bundle of some files, (text, source). ``settings`` are those of the command line; they win.
+
+    ``scopes`` says of (group, kind) whether objects have a namespace, as the API server knows it.
+
+    Raises:
+        InputInvalid: naming the file, the line and the field.
+    """
+    found = [pair for text, source in files for pair in documents.located(text, source)]
+    found = [pair for where, data in found for pair in _items(data, where)]
+    settings = settings or AppSpec()
+    known = {**(scopes or {}), **objects.defined(data for _, data in found)}
+    reading = _Reading(settings, known, AppSpec())
+    for where, data in found:
+        if data.get("apiVersion") == API_VERSION and data.get("kind") == "app":
+            _app(reading, data, where)
+    app = settings.over(reading.app)
+    reading.default = app
+    for where, data in found:
+        if not (data.get("apiVersion") == API_VERSION and data.get("kind") == "app"):
+            _entry(reading, data, where)
+    entries = tuple(reading.entries.values())
+    if len(entries) > MAX_ENTRIES:
+        raise InputInvalid(f"bundle: found {len(entries)} objects, expected at most {MAX_ENTRIES}")
+    check_order(entries, reading.places)
+    return Bundle(app, entries, reading.places)
+
+
+def render(entry: Entry) -> dict[str, Any]:
+    """An entry as the document that a person would write; parsing it gives the same entry."""
+    return native.render(entry) if entry.ref.own else objects.render(entry)
+
+
+def _items(data: Any, where: str) -> list[tuple[str, dict[str, Any]]]:
+    """One document, or the items of a List as ``kubectl get -o yaml`` prints it."""
+    if not isinstance(data, dict):
+        refuse(f"{where}: document", shown(data), "a mapping with apiVersion and kind")
+    api, kind = data.get("apiVersion"), data.get("kind")
+    if not isinstance(api, str) or not api:
+        expected = f"{API_VERSION}, or that of a Kubernetes object"
+        if api is None:
+            raise InputInvalid(f"{where}: apiVersion: missing, expected {expected}", field="apiVersion")
+        refuse(f"{where}: apiVersion", shown(api), expected, field="apiVersion")
+    if not isinstance(kind, str) or not kind:
+        refuse(f"{where}: kind", shown(kind), "the kind of the object", field="kind")
+    if api == "v1" and kind == "List":
+        items = data.get("items") or []
+        if not isinstance(items, list):
+            refuse(f"{where}: items", shown(items), "a list", field="items")
+        return [pair for at, each in enumerate(items) for pair in _items(each, f"{where}: items[{at}]")]
+    return [(where, data)]
+
+
+def _app(reading: _Reading, data: dict[str, Any], where: str) -> None:
+    if reading.app_at:
+        refuse(f"{where}: kind", "a second app", f"one app; {reading.app_at} has one, too", field="kind")
+    spec = codec.parse_input(
+        AppSpec, {k: v for k, v in data.items() if k not in ("apiVersion", "kind")}, where
+    )
+    if spec.name:
+        valid_name(spec.name, f"{where}: name")
+    given = reading.default.name
+    if spec.name and given and spec.name != given:
+        refuse(f"{where}: name", shown(spec.name), f"{given!r}, which --app says, or none", field="name")
+    if spec.labels is not None:
+        selectors.valid_labels(spec.labels, f"{where}: labels")
+    reading.app, reading.app_at = spec, where
+
+
+def _entry(reading: _Reading, data: dict[str, Any], where: str) -> None:
+    if data["apiVersion"] == API_VERSION or data["apiVersion"].startswith("farmd/"):
+        entry = native.parse(data, where)
+    else:
+        entry = objects.parse(
+            data,
+            where,
+            namespace=reading.default.namespace or "",
+            scopes=reading.cluster_scoped,
+            secrets=bool(reading.default.allow_secrets),
+        )
+    named = str(entry.ref)
+    if named in reading.entries:
+        refuse(
+            f"{where}: {'name' if entry.ref.own else 'metadata.name'}",
+            f"{named} again",
+            f"each object once; {reading.places[named]} has it, too",
+            field="name",
+        )
+    reading.entries[named], reading.places[named] = entry, where

@@ -1,0 +1,239 @@
+"""Kubernetes objects in a bundle, as kubectl, kustomize and ``helm template`` print them.
+
+Annotations ``farmd.io/…`` say how the app treats an object; those of Helm, Argo CD and KubeVela mean what
+they mean there. What a server wrote into an object, such as its status, is left out, because no person said
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from farmd.dispatch.treatment import Treatment, checked
+from store import codec
+from store.apps import Entry, TypedReference
+from store.errors import InputInvalid, refuse
+from store.mistakes import nearest, shown
+
+OURS = "farmd.io/"
+HELM_KEEP = "helm.sh/resource-policy"
+ARGO_WAVE = "argocd.argoproj.io/sync-wave"
+ARGO_OPTIONS = "argocd.argoproj.io/sync-options"
+SKIP_GC = "app.oam.dev/skipGC"
+_HOOKS = {
+    "helm.sh/hook": "none: render it with helm template --no-hooks",
+    "argocd.argoproj.io/hook": "none: hooks are Argo CD's",
+}
+_ANNOTATIONS = {"farmd.io/" + name.replace("_", "-"): name for name in Treatment.__struct_fields__}
+# What a server writes into the metadata of an object.
+_SERVERS = frozenset(
+    {
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "managedFields",
+        "selfLink",
+        "deletionTimestamp",
+    }
+)
+_WORDS = {"true": True, "false": False}
+CRD = ("apiextensions.k8s.io", "CustomResourceDefinition")
+# Kinds whose loss takes other objects or data along: they stay unless the file says otherwise.
+_KEPT = {("", "Namespace"), ("", "PersistentVolumeClaim"), CRD}
+# Kinds of Kubernetes itself whose objects have no namespace.
+_CLUSTER_SCOPED = {
+    *(("", kind) for kind in ("Namespace", "Node", "PersistentVolume")),
+    *(("rbac.authorization.k8s.io", kind) for kind in ("ClusterRole", "ClusterRoleBinding")),
+    *(("storage.k8s.io", kind) for kind in ("StorageClass", "CSIDriver", "CSINode", "VolumeAttachment")),
+    *(
+        ("admissionregistration.k8s.io", kind)
+        for kind in (
+            "ValidatingWebhookConfiguration",
+            "MutatingWebhookConfiguration",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+        )
+    ),
+    *(("flowcontrol.apiserver.k8s.io", kind) for kind in ("FlowSchema", "PriorityLevelConfiguration")),
+    ("scheduling.k8s.io", "PriorityClass"),
+    ("networking.k8s.io", "IngressClass"),
+    ("node.k8s.io", "RuntimeClass"),
+    ("apiregistration.k8s.io", "APIService"),
+    ("certificates.k8s.io", "CertificateSigningRequest"),
+    CRD,
+}
+
+
+def group_of(api_version: str) -> str:
+    """The group of an apiVersion; empty for the first API."""
+    return api_version.rpartition("/")[0]
+
+
+def defined(documents: Iterable[dict[str, Any]]) -> dict[tuple[str, str], bool]:
+    """Of the kinds that these documents define: whether their objects have a namespace."""
+    found = {}
+    for each in documents:
+        if (group_of(each["apiVersion"]), each["kind"]) != CRD:
+            continue
+        spec = each.get("spec")
+        names = spec.get("names") if isinstance(spec, dict) else None
+        if isinstance(spec, dict) and isinstance(names, dict):
+            found[(str(spec.get("group")), str(names.get("kind")))] = spec.get("scope") == "Namespaced"
+    return found
+
+
+def parse(
+    data: dict[str, Any],
+    where: str,
+    *,
+    namespace: str,
+    scopes: Mapping[tuple[str, str], bool],
+    secrets: bool,
+) -> Entry:
+    """The entry of one object; ``namespace`` is that of objects that name none.
+
+    Raises:
+        InputInvalid: naming the place, the field, what was found and what was expected.
+    """
+    _refuse_foreign(data, where, secrets=secrets)
+    metadata = _mapping(data.get("metadata"), f"{where}: metadata")
+    name = metadata.get("name")
+    if not isinstance(name, str) or not name:
+        found = "generateName" if metadata.get("generateName") else shown(name)
+        refuse(f"{where}: metadata.name", found, "a fixed name", field="metadata.name")
+    annotations = _annotations(metadata, where)
+    for key, expected in _HOOKS.items():
+        if key in annotations:
+            refuse(f"{where}: metadata.annotations.{key}", shown(annotations[key]), expected, field=key)
+    identity = (group_of(data["apiVersion"]), data["kind"])
+    ref = TypedReference(
+        api_version=data["apiVersion"],
+        kind=data["kind"],
+        namespace=_namespace(metadata, identity, namespace, scopes, where),
+        name=name,
+    )
+    left = {key: value for key, value in annotations.items() if key not in _ANNOTATIONS}
+    document = _stated(data, metadata, left, ref.namespace)
+    said = {key: value for key, value in annotations.items() if key in _ANNOTATIONS}
+    treatment = _said(said, _implied(left, identity, where), where)
+    return Entry(ref=ref, document=document, **checked(treatment, where, OURS))
+
+
+def render(entry: Entry) -> dict[str, Any]:
+    """An entry as the object that a person would write; an annotation only where it says something new."""
+    document = entry.document or {}
+    metadata = document["metadata"]
+    annotations = metadata.get("annotations", {})
+    implied = _implied(annotations, (group_of(entry.ref.api_version), entry.ref.kind), "")
+    said = {}
+    for key, name in _ANNOTATIONS.items():
+        if (value := getattr(entry, name)) != getattr(implied, name):
+            said[key] = _text(value)
+    if not said:
+        return document
+    return {**document, "metadata": {**metadata, "annotations": {**annotations, **said}}}
+
+
+def _text(value: Any) -> str:
+    """A value of a treatment as an annotation says it."""
+    return ",".join(value) if isinstance(value, list) else str(value).lower()
+
+
+def _refuse_foreign(data: dict[str, Any], where: str, *, secrets: bool) -> None:
+    group = group_of(data["apiVersion"])
+    if group.endswith("kustomize.config.k8s.io") or data["kind"] == "Kustomization":
+        refuse(f"{where}: kind", "a kustomization", "what kustomize build prints of it", field="kind")
+    if (group, data["kind"]) == ("", "Secret") and not secrets:
+        expected = "none, or allow_secrets: true in the app's document: trackers are no place for secrets"
+        refuse(f"{where}: kind", "a Secret", expected, field="kind")
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        refuse(where, shown(value), "a mapping")
+    return value
+
+
+def _annotations(metadata: dict[str, Any], where: str) -> dict[str, str]:
+    found = _mapping(metadata.get("annotations") or {}, f"{where}: metadata.annotations")
+    for key, value in found.items():
+        place = f"{where}: metadata.annotations.{key}"
+        if not isinstance(value, str):
+            refuse(place, shown(value), "text", field=key)
+        if key.startswith(OURS) and key not in _ANNOTATIONS:
+            near = nearest(key, sorted(_ANNOTATIONS))
+            raise InputInvalid(f"{place}: no such annotation{near}", field=key)
+    return found
+
+
+def _namespace(
+    metadata: dict[str, Any],
+    identity: tuple[str, str],
+    default: str,
+    scopes: Mapping[tuple[str, str], bool],
+    where: str,
+) -> str:
+    given = metadata.get("namespace") or ""
+    if not isinstance(given, str):
+        refuse(f"{where}: metadata.namespace", shown(given), "text", field="metadata.namespace")
+    if not scopes.get(identity, identity not in _CLUSTER_SCOPED):
+        return ""
+    if not (given or default):
+        expected = "one, or -n NAMESPACE, or namespace: in the app's document"
+        refuse(f"{where}: metadata.namespace", "none", expected, field="metadata.namespace")
+    return given or default
+
+
+def _stated(
+    data: dict[str, Any], metadata: dict[str, Any], annotations: dict[str, str], namespace: str
+) -> dict[str, Any]:
+    """The object without what a server wrote into it, and with its namespace."""
+    kept = {
+        key: value for key, value in metadata.items() if key not in {*_SERVERS, "annotations", "namespace"}
+    }
+    kept |= {"namespace": namespace} if namespace else {}
+    kept |= {"annotations": annotations} if annotations else {}
+    return {**{key: value for key, value in data.items() if key != "status"}, "metadata": kept}
+
+
+def _implied(annotations: Mapping[str, str], identity: tuple[str, str], where: str) -> Treatment:
+    """What an object's kind and the annotations of other tools say."""
+    wave = _number(annotations.get(ARGO_WAVE, "0"), ARGO_WAVE, where)
+    options = {option.strip() for option in annotations.get(ARGO_OPTIONS, "").split(",")}
+    kept = (
+        identity in _KEPT
+        or annotations.get(HELM_KEEP) == "keep"
+        or "Prune=false" in options
+        or SKIP_GC in annotations
+    )
+    return Treatment(wave=wave, on_remove="keep" if kept else "delete")
+
+
+def _number(text: str, key: str, where: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        refuse(f"{where}: metadata.annotations.{key}", shown(text), "a whole number", field=key)
+
+
+def _said(annotations: dict[str, str], implied: Treatment, where: str) -> Treatment:
+    """What annotations of ours say, over what is implied."""
+    values: dict[str, Any] = msgspec.structs.asdict(implied)
+    for key, text in annotations.items():
+        name = _ANNOTATIONS[key]
+        if isinstance(values[name], list):
+            values[name] = [part.strip() for part in text.split(",") if part.strip()]
+        else:
+            values[name] = _WORDS.get(text, text) if isinstance(values[name], bool) else text
+            if name == "wave":
+                values[name] = _number(text, key, where)
+    try:
+        return codec.parse_input(Treatment, values, "")
+    except InputInvalid as error:
+        key = OURS + error.fields["field"].replace("_", "-")
+        rest = error.message.partition(": ")[2]
+        raise InputInvalid(f"{where}: metadata.annotations.{key}: {rest}", field=key) from error
