@@ -167,6 +167,8 @@ KINDS: dict[str, KindOfWork] = {
             runs="farmd.kubernetes.kind:KubeJobs",
             one="job in Kubernetes",
             many="jobs in Kubernetes",
+            guarded=True,
+            health_matters=False,  # of pods on nodes; it says nothing of those in Kubernetes
             outside="kubernetes",
         ),
         KindOfWork(

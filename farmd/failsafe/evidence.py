@@ -19,10 +19,14 @@ FAILING_AT_LEAST = 20
 
 
 def evidence(caches: Caches, keys: Keys, kind: str) -> list[Callable[[], str | None]]:
-    """The checks whose findings freeze removals of a kind (R19)."""
+    """The checks whose findings freeze removals of a kind (R19).
+
+    Of a kind whose items lie outside of Consul, only Consul itself is checked here; the kind adds the rest.
+    """
     records: list[PrefixCache[Any]] = [*caches.owners(), caches.nodes, caches.agents]
-    own = caches.tree(FAMILIES[kind])
-    records += [own] if own not in records else []
+    outside = not FAMILIES[kind].cached
+    if not outside and (own := caches.tree(FAMILIES[kind])) not in records:
+        records.append(own)
 
     def doubtful() -> str | None:
         trees = [*records, caches.pods, caches.intent]
@@ -52,15 +56,19 @@ def evidence(caches: Caches, keys: Keys, kind: str) -> list[Callable[[], str | N
         )
         return mass_loss(len(nodes.entries) - retired, present)
 
-    return [doubtful, leaderless, broken, lost]
+    return [doubtful, leaderless] if outside else [doubtful, leaderless, broken, lost]
 
 
 def undecodable(tree: PrefixCache[Any]) -> str | None:
     """Evidence: too large a share of a tree's records does not decode."""
-    broken, whole = len(tree.broken), len(tree.broken) + len(tree.entries)
-    if broken and broken > UNDECODABLE_SHARE * whole and broken > 1:
+    if too_many_broken(len(tree.broken), len(tree.broken) + len(tree.entries)):
         return f"{tree.family}: more than {UNDECODABLE_SHARE:.0%} of the records do not decode"
     return None
+
+
+def too_many_broken(broken: int, whole: int) -> bool:
+    """Whether too large a share does not decode; a single record proves nothing."""
+    return broken > 1 and broken > UNDECODABLE_SHARE * whole
 
 
 def mass_loss(registered: int, present: int) -> str | None:

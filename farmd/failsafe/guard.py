@@ -8,6 +8,7 @@ two waits, or while a person's acknowledgement names this very evidence and has 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -35,12 +36,13 @@ THAW_AFTER = 2 * WAIT_SECONDS
 class FailsafeGuard:
     """Watches the evidence of one kind and tells workers whether removals are frozen.
 
-    ``present``: whether a farm is present; a present farm clears its own freeze.
+    A kind may add checks of its own to ``evidence`` before the guard runs. ``present``: whether a farm is
+    present; a present farm clears its own freeze.
     """
 
     kind: str
     farm: str
-    evidence: Sequence[Callable[[], str | None]]
+    evidence: list[Callable[[], str | None]]
     cache: PrefixCache[failsafe.Failsafe]
     client: ConsulClient
     keys: Keys
@@ -80,6 +82,11 @@ class FailsafeGuard:
         """ModifyIndex of the freeze; a record that changed later carries a person's explicit command."""
         stored = self.cache.get(self._key)
         return stored.create_index if stored else 0
+
+    def frozen_since(self) -> float:
+        """When the freeze was recorded, by the clock of who recorded it; infinity: it is not recorded."""
+        stored = self.cache.get(self._key)
+        return stored.record.since if stored else math.inf
 
     def commanded(self, index: int) -> bool:
         """Whether a record of that ModifyIndex changed after the present freeze (R18)."""

@@ -13,6 +13,8 @@ from typing import Any
 import structlog
 
 from farmd.kubernetes.errors import KubernetesError
+from farmd.kubernetes.evidence import evidence
+from farmd.kubernetes.informer import Informer
 from farmd.kubernetes.settings import KubernetesSettings
 from farmd.kubernetes.transport import Request
 from farmd.runtime.wake import Wake
@@ -36,6 +38,13 @@ class KubernetesKind(Kind):
         self.transport = self.settings.transport
         self.session: Session | None = None
         super().__init__(context)
+        if self.name in context.guards:
+            self.guard.evidence += evidence(self.settings.name, self.informers, context.clock)
+
+    @property
+    @abstractmethod
+    def informers(self) -> Sequence[Informer[Any]]:
+        """All that it watches in the cluster."""
 
     @property
     @abstractmethod

@@ -9,6 +9,7 @@ doubt. A watch has a deadline, so a connection that died in silence is noticed.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
@@ -42,6 +43,8 @@ DEADLINE_AFTER_SECONDS = 10.0
 DOUBT_SECONDS = 30.0
 MOST_PAUSE_SECONDS = 30.0
 SHORT_WATCH_SECONDS = 1.0
+VANISHED_SHARE = 0.5
+VANISHED_AT_LEAST = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,12 @@ class _Broken(NamedTuple):
 
 
 class Informer(Generic[ObjectT]):
-    """One list and watch; ``kind`` is the struct that objects are decoded to."""
+    """One list and watch; ``kind`` is the struct that objects are decoded to.
+
+    ``doubt`` says why the resource cannot be read, ``denied`` whether for want of rights. ``heard`` is when
+    the server answered last, ``shrank`` when a list last lacked most of what was known, by the clock's
+    monotonic time.
+    """
 
     def __init__(
         self,
@@ -100,8 +108,10 @@ class Informer(Generic[ObjectT]):
     ) -> None:
         self.store = store
         self.doubt = ""
+        self.denied = False
         self.heard = clock.mono()
-        self._transport, self._source = transport, source
+        self.shrank = -math.inf
+        self._transport, self.source = transport, source
         self._decoder = msgspec.json.Decoder(kind)
         self._clock, self._rng = clock, rng
         self._path = source.resource.path(source.namespace)
@@ -127,7 +137,7 @@ class Informer(Generic[ObjectT]):
                 await self._watch()
             except Gone as error:
                 self._stale = True
-                log.info("informer.gone", resource=str(self._source.resource), error=error.message)
+                log.info("informer.gone", resource=str(self.source.resource), error=error.message)
             except (NotFound, Forbidden) as error:
                 await self._doubt(error)
             except (KubernetesError, CredentialInvalid) as error:
@@ -137,8 +147,8 @@ class Informer(Generic[ObjectT]):
         """The resource cannot be read now, which says nothing about its objects."""
         self._stale = True
         if self.doubt != error.message:
-            log.warning("informer.doubt", resource=str(self._source.resource), error=error.message)
-        self.doubt = error.message
+            log.warning("informer.doubt", resource=str(self.source.resource), error=error.message)
+        self.doubt, self.denied = error.message, isinstance(error, Forbidden)
         await self._clock.sleep(DOUBT_SECONDS * self._rng.uniform(0.9, 1.1))
 
     async def _pause(self, error: KubernetesError | CredentialInvalid) -> None:
@@ -151,7 +161,7 @@ class Informer(Generic[ObjectT]):
         if not isinstance(error, TooManyRequests | Unauthorized | CredentialInvalid):
             self._stale = self._stale or bool(error.status) or self._failures > 0
         if self._failures == 0:
-            log.warning("informer.failed", resource=str(self._source.resource), error=error.message)
+            log.warning("informer.failed", resource=str(self.source.resource), error=error.message)
         most = min(MOST_PAUSE_SECONDS, 0.5 * 2.0 ** min(self._failures, 10))
         self._failures += 1
         await self._clock.sleep(self._rng.uniform(most / 2, most))
@@ -160,7 +170,7 @@ class Informer(Generic[ObjectT]):
         """The server answered with what was asked for."""
         self.heard = self._clock.mono()
         if self._failures or self.doubt:
-            log.info("informer.recovered", resource=str(self._source.resource))
+            log.info("informer.recovered", resource=str(self.source.resource))
         self._failures, self.doubt = 0, ""
 
     async def _list(self) -> None:
@@ -170,8 +180,13 @@ class Informer(Generic[ObjectT]):
             listed = await self._pages(PAGE)
         except Gone:
             listed = await self._pages(0)
+        known = {key_of(each) for each in self.store}
+        gone = len(known - listed[0].keys() - listed[2].keys())
+        if gone >= VANISHED_AT_LEAST and gone > VANISHED_SHARE * len(known):
+            log.warning("informer.shrank", resource=str(self.source.resource), gone=gone, known=len(known))
+            self.shrank = self._clock.mono()
         if self.store.replace(*listed, floor):
-            log.warning("informer.restored", resource=str(self._source.resource), known=floor)
+            log.warning("informer.restored", resource=str(self.source.resource), known=floor)
         self._stale = False
         self._ready.set()
 
@@ -179,10 +194,10 @@ class Informer(Generic[ObjectT]):
         objects, broken = dict[Key, ObjectT](), dict[Key, str]()
         following = ""
         while True:
-            params = [("labelSelector", self._source.selector)] if self._source.selector else []
+            params = [("labelSelector", self.source.selector)] if self.source.selector else []
             params += [("limit", str(size))] if size else []
             params += [("continue", following)] if following else []
-            request = Request("GET", self._path, params, resource=self._source.label)
+            request = Request("GET", self._path, params, resource=self.source.label)
             body = await self._transport.send(request, LIST_SECONDS)
             page = _decoded(body, _Page, self._path)
             self._hear()
@@ -200,14 +215,14 @@ class Informer(Generic[ObjectT]):
     async def _watch(self) -> None:
         """One watch, from the store's version until the server ends it."""
         seconds = int(self._rng.uniform(*WATCH_SECONDS))
-        params = [("labelSelector", self._source.selector)] if self._source.selector else []
+        params = [("labelSelector", self.source.selector)] if self.source.selector else []
         params += [
             ("watch", "1"),
             ("resourceVersion", str(self.store.version)),
             ("allowWatchBookmarks", "true"),
             ("timeoutSeconds", str(seconds)),
         ]
-        request = Request("GET", self._path, params, resource=self._source.label)
+        request = Request("GET", self._path, params, resource=self.source.label)
         begun, before = self._clock.mono(), self.store.version
         try:
             async with self._transport.watch(request, seconds + DEADLINE_AFTER_SECONDS) as lines:
@@ -259,7 +274,7 @@ class Informer(Generic[ObjectT]):
             meta = _decoded(raw, _Named, self._path).metadata
             log.warning(
                 "informer.broken",
-                resource=str(self._source.resource),
+                resource=str(self.source.resource),
                 namespace=meta.namespace,
                 name=meta.name,
                 error=str(error),

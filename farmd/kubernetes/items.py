@@ -62,8 +62,10 @@ class JobItems:
         return self._items
 
     def trusted(self) -> bool:
-        """Whether every job is known: a list that failed proves nothing."""
-        return all(unit.synced and not unit.doubt for unit in self._units)
+        """Whether every job was known once: from then on none leaves but by its deletion, or by a whole list
+        that lacks it.
+        """
+        return all(unit.synced for unit in self._units)
 
     def leave(self, uid: str, where: Known) -> None:
         """Have whoever claims it look at a job that was there and is not known any more."""

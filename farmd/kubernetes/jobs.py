@@ -45,8 +45,23 @@ class Reading:
     services: Mapping[ServiceKey, Service]
 
 
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """What freezes removals (R18): the evidence, empty without a freeze; ``commanded``: see ``Snapshot``."""
+
+    evidence: str = ""
+    commanded: bool = False
+
+
 async def read(
-    unit: Unit, job: JobObject, spec: Any, status: ResourceStatus, run: Run, now: float, invalid: str
+    unit: Unit,
+    job: JobObject,
+    spec: Any,
+    status: ResourceStatus,
+    run: Run,
+    now: float,
+    invalid: str,
+    freeze: Freeze,
 ) -> Reading:
     """The job with its members; ``spec`` and ``status`` are its own, decoded. ``invalid``: why the API server
     takes none of its members.
@@ -71,6 +86,8 @@ async def read(
         gang="none" if unit.groups is None else unit.groups.state(unit.engine, found),
         services=frozenset(services),
         now=now,
+        frozen=freeze.evidence,
+        commanded=freeze.commanded,
     )
     return Reading(job, status, found, snapshot, {pod.metadata.uid: pod for pod in pods}, services)
 

@@ -14,6 +14,7 @@ from farmd.jobs.resources.kindfile import kinds
 from farmd.jobs.resources.podgroups import flavours
 from farmd.jobs.run_copy import Takeover, all_runs
 from farmd.kubernetes.base import KubernetesKind
+from farmd.kubernetes.informer import Informer
 from farmd.kubernetes.items import JobItems, Known, Shared
 from farmd.kubernetes.settings import KubernetesSettings
 from farmd.kubernetes.unit import Unit
@@ -55,6 +56,11 @@ class KubeJobs(KubernetesKind):
         self.shared = Shared(settings.name, settings.transport, JobItems(self.units, (settings.feature,)))
         self.runs = Takeover(context)
         super().__init__(context)
+
+    @property
+    def informers(self) -> Sequence[Informer[Any]]:
+        """The watches of all units."""
+        return [informer for unit in self.units for informer in unit.informers]
 
     @property
     def wakes(self) -> dict[str, Wake]:

@@ -13,7 +13,7 @@ import msgspec
 
 from farmd.jobs.controller import Controls, JobController, JobControllerConfiguration
 from farmd.jobs.names import job_key
-from farmd.jobs.objects import Budget, ObjectMeta, Owned, Pod, Service
+from farmd.jobs.objects import Budget, ObjectMeta, Owned, Pod, Service, seconds_since_epoch
 from farmd.jobs.resources.conditions import ResourceStatus
 from farmd.jobs.resources.kindfile import JobKind, KindFile
 from farmd.jobs.resources.podgroups import Flavour
@@ -29,12 +29,29 @@ from store.errors import InputInvalid
 from store.ports import Clock, Recorder, Rng
 
 
+class _Writing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    subresource: str = ""
+    time: str | None = None
+
+
+class JobMeta(ObjectMeta, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
+    """A job's metadata, with when it was written, and not what."""
+
+    managed_fields: tuple[_Writing, ...] = ()
+
+
 class JobObject(msgspec.Struct, frozen=True, kw_only=True):
     """A job as the API server has it; all but its metadata is decoded only when the job is looked at."""
 
-    metadata: ObjectMeta
+    metadata: JobMeta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status_text: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="status")
+
+    @property
+    def asked_at(self) -> float:
+        """When somebody changed it last, by the API server's clock; farms write its status alone."""
+        writings = self.metadata.managed_fields
+        return max((seconds_since_epoch(each.time) for each in writings if not each.subresource), default=0.0)
 
     @property
     def status(self) -> ResourceStatus:

@@ -22,7 +22,7 @@ from farmd.jobs.run_copy import RunCopy
 from farmd.kubernetes import fence, jobs
 from farmd.kubernetes.errors import Conflict, KubernetesError
 from farmd.kubernetes.items import Shared
-from farmd.kubernetes.jobs import Reading
+from farmd.kubernetes.jobs import Freeze, Reading
 from farmd.kubernetes.unit import JobObject, Unit
 from farmd.runtime.wake import Wake, earliest
 from farmd.work.kind import Kind
@@ -79,6 +79,8 @@ class KubeJobWorker(Worker[Reading, Plan]):
         keys, kind, item = self.context.keys, self.kind.name, self.claim.item
         if item in self._shared.found.known:
             return outcome  # the job is over, and there for people to read
+        if self.kind.guard.frozen() is not None:
+            return outcome  # the run is found again later
         left = keys.record(RUNS.name, item), keys.status(kind, item), keys.work(kind, item)
         try:
             await self.writer.commit(*map(operations.delete, left), self.audit("job.forget", outcome.reason))
@@ -114,7 +116,7 @@ class KubeJobWorker(Worker[Reading, Plan]):
         self._unanswered = None
         try:
             run, now = await self._run.read(self.context, self.claim.item), self._shared.transport.now()
-            return await jobs.read(unit, job, spec, status, run, now, self._invalid)
+            return await jobs.read(unit, job, spec, status, run, now, self._invalid, self._freeze(job))
         except InputInvalid as error:
             return Outcome("blocked", await self.block(error.message), error.code)
 
@@ -246,6 +248,14 @@ class KubeJobWorker(Worker[Reading, Plan]):
         job = known.unit.jobs.get(known.namespace, known.name) if known is not None else None
         ours = job is not None and job.metadata.uid == self.claim.item
         return (known.unit, job) if known is not None and job is not None and ours else None
+
+    def _freeze(self, job: JobObject) -> Freeze:
+        """What freezes removals. A person's command is a change of the job after the freeze (R18); the times
+        are compared by the API server's clock.
+        """
+        guard, clock = self.kind.guard, self.context.clock
+        since = guard.frozen_since() + self._shared.transport.now() - clock.now()
+        return Freeze(guard.frozen() or "", commanded=job.asked_at > since)
 
     async def _fetch(self) -> None:
         """Read the job from the server, because what the watch told was out of date."""

@@ -11,8 +11,10 @@ from farmd.kubernetes.resources import PODS, Resource
 from farmd.kubernetes.settings import KubernetesSettings
 from farmd.kubernetes.transport import KubernetesTransport
 from store import codec
+from store.consul.client import ConsulClient
 from store.entry import Entry
 from store.jobs import Run
+from store.keys import Keys
 from tests.fleet import Cluster, RunningFarm, client_of, eventually, start_farm
 from tests.kubernetes_server import ApiServer
 
@@ -54,6 +56,33 @@ class Jobs:
     def prefix(self) -> str:
         """The prefix of the cluster's keys."""
         return self._cluster.keys.prefix
+
+    @property
+    def keys(self) -> Keys:
+        """The keys of the cluster."""
+        return self._cluster.keys
+
+    @property
+    def client(self) -> ConsulClient:
+        """A client of Consul."""
+        return self._cluster.client
+
+    async def until_status(self, text: str) -> None:
+        """Wait until a status in Consul says that."""
+
+        async def told() -> bool:
+            return text in await self.status()
+
+        await eventually(told, what=f"a status with {text!r}")
+
+    async def until_frozen(self, farm: str) -> None:
+        """Wait until a farm knows that removals are frozen."""
+        guard = self._running[farm].farm.guards["kubejobs"]
+
+        async def frozen() -> bool:
+            return guard.frozen() is not None
+
+        await eventually(frozen, what="a freeze")
 
     async def farm(self, name: str, user: str = "admin") -> None:
         """One more farm."""
