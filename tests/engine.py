@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -25,7 +26,13 @@ from tests import reaper
 from tests.containers import answers
 
 IMAGE = "localhost/busybox:test"
-PARTS = {"podman": "podman", "runc": "runc", "iptables": "iptables", "busybox": "busybox-static"}
+PARTS = {
+    "podman": "podman",
+    "runc": "runc",
+    "iptables": "iptables",
+    "ip": "iproute2",
+    "busybox": "busybox-static",
+}
 START_SECONDS = 30.0
 
 _CONFIG = """\
@@ -71,11 +78,12 @@ class PodmanEngine:
         self._folder = Path(tempfile.mkdtemp(prefix="farmd-engine-"))
         (self._folder / "names").mkdir()
         number = int.from_bytes(os.urandom(2))
+        self._bridge, self._addresses = f"t{number}", f" 10.{128 + number % 127}."
         own = {
             "folder": self._folder,
             "helpers": _HELPERS,
             "range": 128 + number % 127,
-            "bridge": f"t{number}",
+            "bridge": self._bridge,
         }
         (self._folder / "containers.conf").write_text(_CONFIG.format_map(own))
         (self._folder / "netavark").write_text(_NETAVARK.format_map(own))
@@ -108,10 +116,9 @@ class PodmanEngine:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
-        self.run("rm", "--all", "--force", "--time", "0")
-        subprocess.run(
-            ["umount", "-l", str(self._folder / "root/vfs")], check=False, capture_output=True, timeout=30
-        )
+        self.clear()
+        self._forget_network()
+        _system("umount", "-l", str(self._folder / "root/vfs"))
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self) -> None:
@@ -137,6 +144,15 @@ class PodmanEngine:
             reaper.reaped(self._service.pid)
             self._service = None
 
+    def clear(self) -> None:
+        """Remove all containers, and every port that one of them left published, as one killed amid its end.
+
+        A rule that stays leads a port of this machine to an address where nobody is: whoever gets that port
+        later listens on it, and is never reached.
+        """
+        self.run("rm", "--all", "--force", "--time", "0")
+        self._forget_rules("nat", "--dport")
+
     def lose_power(self) -> None:
         """What a loss of the machine's power does: all processes are gone, and all that lies in memory."""
         self.kill()
@@ -145,13 +161,27 @@ class PodmanEngine:
             for pid in self.run("inspect", "--format", f"{{{{.State.{name}}}}}", *ids).split() if ids else []:
                 os.kill(int(pid), signal.SIGKILL)
         for each in ids:
-            subprocess.run(["runc", "delete", "--force", each], check=False, capture_output=True, timeout=30)
+            _system("runc", "delete", "--force", each)
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
         for mount in mounts:
             if mount.startswith(f"{self._folder}/") and mount.endswith("/shm"):
-                subprocess.run(["umount", "-l", mount], check=False, capture_output=True, timeout=30)
+                _system("umount", "-l", mount)
+        self._forget_network()
         for name in ("run", "tmp"):
             shutil.rmtree(self._folder / name, ignore_errors=True)
+
+    def _forget_network(self) -> None:
+        """Remove what the machine's next start would not have."""
+        self._forget_rules("nat")
+        self._forget_rules("filter")
+        for line in _system("ip", "-brief", "link").splitlines():
+            if line.startswith(f"{self._bridge}-"):
+                _system("ip", "link", "delete", line.split()[0])
+
+    def _forget_rules(self, table: str, about: str = "") -> None:
+        for rule in _system("iptables-save", "-t", table).splitlines():
+            if rule.startswith("-A ") and self._addresses in rule and about in rule:
+                _system("iptables", "--wait", "-t", table, "-D", *shlex.split(rule)[1:])
 
     def pause(self) -> None:
         """Stop answering, as an engine that hangs."""
@@ -179,6 +209,14 @@ class PodmanEngine:
     def names(self) -> list[str]:
         """The names of all containers."""
         return sorted(self.run("ps", "--all", "--format", "{{.Names}}").split())
+
+
+def _system(*words: str) -> str:
+    """Run a program that may find nothing to do; its output."""
+    done = subprocess.run(
+        words, env={"PATH": _path()}, check=False, capture_output=True, text=True, timeout=30
+    )
+    return done.stdout
 
 
 def _path() -> str:

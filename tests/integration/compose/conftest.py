@@ -30,7 +30,7 @@ def shared_engine() -> Iterator[PodmanEngine]:
 @pytest.fixture
 def engine(shared_engine: PodmanEngine) -> Iterator[PodmanEngine]:
     yield shared_engine
-    shared_engine.run("rm", "--all", "--force", "--time", "0")
+    shared_engine.clear()
     shared_engine.run("volume", "prune", "--force")
 
 

@@ -73,7 +73,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[PodmanEngine | UnitsHere]
         return
     shared: PodmanEngine = request.getfixturevalue("shared_engine")
     yield shared
-    shared.run("rm", "--all", "--force", "--time", "0")
+    shared.clear()
 
 
 @pytest.fixture
