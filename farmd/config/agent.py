@@ -3,114 +3,129 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
-from pydantic import Field, field_validator
+from msgspec import field
 
-from farmd.config.fields import Labels, Seconds, Section, Texts, as_value_error, formed, this_host
+from farmd.config.fields import Section, key, this_host
 from store.features import ALLOWABLE
 from store.keys import valid_segment
 from store.selectors import valid_labels
 
 
-class AgentSection(Section):
+def _node(value: str) -> None:
+    valid_segment(value, "node")
+
+
+def _labels(value: dict[str, str]) -> None:
+    valid_labels(value, "labels")
+
+
+def _engine(value: str) -> None:
+    if value and not re.fullmatch(r"unix:///[^\0]+|https?://[^\s/]+/?", value):
+        raise ValueError("expected unix:///PATH, http://HOST:PORT or https://HOST:PORT")
+
+
+def _systemd(value: str) -> None:
+    if value and not re.fullmatch(r"unix:path=/[^\0;,]+", value):
+        raise ValueError("expected unix:path=/PATH, as unix:path=/run/dbus/system_bus_socket")
+
+
+def _absolute(value: str) -> None:
+    if value and not value.startswith("/"):
+        raise ValueError("expected an absolute path")
+
+
+def _state_dir(value: str) -> None:
+    if not value.startswith("/"):
+        raise ValueError("expected an absolute path, because processes with other folders use it")
+
+
+def _allow(value: list[str]) -> None:
+    for each in value:
+        if each not in ALLOWABLE and (not each.startswith("/") or ".." in each.split("/")):
+            raise ValueError(f"found {each!r}, expected {', '.join(ALLOWABLE)} or an absolute path")
+
+
+def _range(value: str) -> None:
+    found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", value)
+    if found is None or not 1024 <= int(found[1]) <= int(found[2]) <= 65535:
+        raise ValueError("expected FIRST-LAST with 1024 <= FIRST <= LAST <= 65535")
+
+
+class AgentSection(Section, frozen=True):
     """A node agent: `farmd agent`."""
 
-    node: str = Field(default_factory=this_host, description="Name of this node, unique among live agents.")
-    state_dir: str = Field(
-        "/var/lib/farmd-agent",
-        description="Folder for workloads, logs and the session's id.",
-        json_schema_extra=formed("an absolute path"),
-    )
-    labels: Labels = Field({}, description="Facts about this node; labels set by people win.")
-    port_range: str = Field(
-        "20000-29999",
-        description="Range that dynamic ports of pods come from.",
-        json_schema_extra=formed("FIRST-LAST with 1024 <= FIRST <= LAST <= 65535"),
-    )
-    stop_workloads_on_exit: bool = Field(
-        False, description="Stop all pods when the agent stops (for trials)."
-    )
-    ttl: Seconds = Field(15.0, ge=10, le=60, description="Time to live of the session, in seconds.")
-    engine: str = Field(
-        "",
-        description="Docker-compatible API for containers; empty: this node runs none.",
-        json_schema_extra=formed("unix:///PATH, or http(s)://HOST:PORT"),
-    )
-    systemd: str = Field(
-        "",
-        description="D-Bus address of the systemd that runs units; empty: this node runs none.",
-        json_schema_extra=formed("unix:path=/PATH, as unix:path=/run/dbus/system_bus_socket"),
-    )
-    registry_auth: str = Field(
-        "", description="File with credentials of registries, as `~/.docker/config.json`; read at each pull."
-    )
-    image_retention: Seconds = Field(
-        604_800.0,
-        ge=0,
-        description="How long an image that the agent pulled stays once no pod needs it; 0: for ever.",
-    )
-    secrets_dir: str = Field(
-        "/etc/farmd/secrets", description="Folder with the files that `secrets` in manifests name."
-    )
-    allow: Texts = Field(
-        default_factory=list,
-        description="What containers and units may have besides the usual; a folder allows binds below it.",
-        json_schema_extra=formed(f"a list of {', '.join(ALLOWABLE)} and absolute paths"),
-    )
-
-    @field_validator("engine")
-    @classmethod
-    def _engine(cls, value: str) -> str:
-        if value and not re.fullmatch(r"unix:///[^\0]+|https?://[^\s/]+/?", value):
-            raise ValueError("expected unix:///PATH, http://HOST:PORT or https://HOST:PORT")
-        return value
-
-    @field_validator("systemd")
-    @classmethod
-    def _systemd(cls, value: str) -> str:
-        if value and not re.fullmatch(r"unix:path=/[^\0;,]+", value):
-            raise ValueError("expected unix:path=/PATH, as unix:path=/run/dbus/system_bus_socket")
-        return value
-
-    @field_validator("registry_auth", "secrets_dir")
-    @classmethod
-    def _absolute(cls, value: str) -> str:
-        if value and not value.startswith("/"):
-            raise ValueError("expected an absolute path")
-        return value
-
-    @field_validator("allow")
-    @classmethod
-    def _allow(cls, value: list[str]) -> list[str]:
-        for each in value:
-            if each not in ALLOWABLE and (not each.startswith("/") or ".." in each.split("/")):
-                raise ValueError(f"found {each!r}, expected {', '.join(ALLOWABLE)} or an absolute path")
-        return value
-
-    @field_validator("node")
-    @classmethod
-    def _node(cls, value: str) -> str:
-        return as_value_error(lambda text: valid_segment(text, "node"), value)
-
-    @field_validator("state_dir")
-    @classmethod
-    def _state_dir(cls, value: str) -> str:
-        if not value.startswith("/"):
-            raise ValueError("expected an absolute path, because processes with other folders use it")
-        return value
-
-    @field_validator("labels")
-    @classmethod
-    def _labels(cls, value: dict[str, str]) -> dict[str, str]:
-        return dict(as_value_error(lambda labels: valid_labels(labels, "labels"), value))
-
-    @field_validator("port_range")
-    @classmethod
-    def _range(cls, value: str) -> str:
-        found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", value)
-        if found is None or not 1024 <= int(found[1]) <= int(found[2]) <= 65535:
-            raise ValueError("expected FIRST-LAST with 1024 <= FIRST <= LAST <= 65535")
-        return value
+    node: Annotated[
+        str,
+        key(
+            "Name of this node, unique among live agents.",
+            check=_node,
+        ),
+    ] = field(default_factory=this_host)
+    state_dir: Annotated[
+        str,
+        key(
+            "Folder for workloads, logs and the session's id.",
+            form="an absolute path",
+            check=_state_dir,
+        ),
+    ] = "/var/lib/farmd-agent"
+    labels: Annotated[
+        dict[str, str],
+        key(
+            "Facts about this node; labels set by people win.",
+            check=_labels,
+        ),
+    ] = field(default_factory=dict)
+    port_range: Annotated[
+        str,
+        key(
+            "Range that dynamic ports of pods come from.",
+            form="FIRST-LAST with 1024 <= FIRST <= LAST <= 65535",
+            check=_range,
+        ),
+    ] = "20000-29999"
+    stop_workloads_on_exit: Annotated[bool, key("Stop all pods when the agent stops (for trials).")] = False
+    ttl: Annotated[float, key("Time to live of the session, in seconds.", ge=10, le=60)] = 15.0
+    engine: Annotated[
+        str,
+        key(
+            "Docker-compatible API for containers; empty: this node runs none.",
+            form="unix:///PATH, or http(s)://HOST:PORT",
+            check=_engine,
+        ),
+    ] = ""
+    systemd: Annotated[
+        str,
+        key(
+            "D-Bus address of the systemd that runs units; empty: this node runs none.",
+            form="unix:path=/PATH, as unix:path=/run/dbus/system_bus_socket",
+            check=_systemd,
+        ),
+    ] = ""
+    registry_auth: Annotated[
+        str,
+        key(
+            "File with credentials of registries, as `~/.docker/config.json`; read at each pull.",
+            check=_absolute,
+        ),
+    ] = ""
+    image_retention: Annotated[
+        float,
+        key("How long an image that the agent pulled stays once no pod needs it; 0: for ever.", ge=0),
+    ] = 604_800.0
+    secrets_dir: Annotated[
+        str, key("Folder with the files that `secrets` in manifests name.", check=_absolute)
+    ] = "/etc/farmd/secrets"
+    allow: Annotated[
+        list[str],
+        key(
+            "What containers and units may have besides the usual; a folder allows binds below it.",
+            form=f"a list of {', '.join(ALLOWABLE)} and absolute paths",
+            check=_allow,
+        ),
+    ] = field(default_factory=list)
 
     def ports(self) -> tuple[int, int]:
         """First and last port of the range."""

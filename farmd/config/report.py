@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pydantic.fields import FieldInfo
-
-from farmd.config.fields import form, this_host
-from farmd.config.sections import fields, sections, shown
+from farmd.config.fields import Key, form, keys, shown, this_host
+from farmd.config.sections import every_key, sections
 from farmd.config.sources import ConfigInvalid, Loaded
 from store.mistakes import nearest
 
@@ -20,8 +18,8 @@ def printed(loaded: Loaded) -> Iterator[str]:
     for section, model in sections().items():
         yield f"[{section}]"
         found = getattr(loaded.config, section)
-        for key in model.model_fields:
-            yield f"{key} = {shown(getattr(found, key))}  # {loaded.origin(f'{section}.{key}')}"
+        for name, key in keys(model).items():
+            yield f"{name} = {shown(key.of(found))}  # {loaded.origin(f'{section}.{name}')}"
         yield ""
 
 
@@ -31,19 +29,19 @@ def explained(loaded: Loaded, dotted: str) -> Iterator[str]:
     Raises:
         ConfigInvalid: there is no such key.
     """
-    known = {f"{section}.{key}": field for section, _, key, field in fields()}
+    known = {f"{section}.{key.name}": key for section, key in every_key()}
     if dotted not in known:
         raise ConfigInvalid([f"{dotted}: unknown key{nearest(dotted, list(known))}"])
-    section, _, key = dotted.partition(".")
-    field = known[dotted]
-    yield f"{dotted}: {field.description}"
-    yield f"  type     {form(field)}"
-    yield f"  value    {shown(getattr(getattr(loaded.config, section), key))}"
+    section, _, name = dotted.partition(".")
+    key = known[dotted]
+    yield f"{dotted}: {key.description}"
+    yield f"  type     {form(key)}"
+    yield f"  value    {shown(key.of(getattr(loaded.config, section)))}"
     yield f"  origin   {loaded.origin(dotted)}"
-    yield f"  default  {_default(field)}"
-    yield f"  file     [{section}] {key} = …"
-    yield f"  variable FARMD_{section.upper()}__{key.upper()}"
-    yield f"  reload   {_reload(field)}"
+    yield f"  default  {_default(key)}"
+    yield f"  file     [{section}] {name} = …"
+    yield f"  variable FARMD_{section.upper()}__{name.upper()}"
+    yield f"  reload   {_reload(key)}"
 
 
 def markdown() -> str:
@@ -52,20 +50,16 @@ def markdown() -> str:
     for section, model in sections().items():
         lines += [f"### `[{section}]`", "", (model.__doc__ or "").strip(), ""]
         lines += ["| key | type | default | meaning | reload |", "|---|---|---|---|---|"]
-        for name, _, key, field in fields():
-            if name == section:
-                cells = (f"`{key}`", form(field), f"`{_default(field)}`", field.description, _reload(field))
-                lines.append(f"| {' | '.join(map(str, cells))} |")
+        for name, key in keys(model).items():
+            cells = (f"`{name}`", form(key), f"`{_default(key)}`", key.description, _reload(key))
+            lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     return "\n".join(lines)
 
 
-def _default(field: FieldInfo) -> str:
-    if field.default_factory is this_host:
-        return "this host's name"
-    return shown(field.get_default(call_default_factory=True))
+def _default(key: Key) -> str:
+    return "this host's name" if key.field.default_factory is this_host else shown(key.default)
 
 
-def _reload(field: FieldInfo) -> str:
-    extra = field.json_schema_extra
-    return "yes" if isinstance(extra, dict) and extra.get("reloadable") else "restart"
+def _reload(key: Key) -> str:
+    return "yes" if key.extra["reloadable"] else "restart"

@@ -1,34 +1,22 @@
-"""The configuration: one frozen model for each section; every field states its meaning and unit.
+"""The configuration: one frozen record for each section; every field states its meaning and unit.
 
 An unknown key must be refused with the nearest known one, never ignored. An invalid value is reported in one
 line with the key, what was found and what was expected. ``sources`` reads the values;
-``docs/configuration.md`` is rendered from these models. ``reloadable`` fields may change while the process
-runs (SIGHUP); the others need a restart.
+``docs/configuration.md`` is rendered from these records. ``reloadable`` fields may change while the process
+runs (SIGHUP); the others need a restart. A farm's start waits for this module, so it uses msgspec, which the
+farm needs anyway.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
-from pydantic.fields import FieldInfo
+from msgspec import field, structs
 
 from farmd.config.agent import AgentSection
-from farmd.config.fields import (
-    Seconds,
-    Section,
-    Texts,
-    as_value_error,
-    extended_url,
-    formed,
-    http_url,
-    tabled,
-    this_host,
-)
+from farmd.config.fields import Key, Secret, Section, extended_url, http_url, key, keys, shown, this_host
 from farmd.config.kubernetes import KubernetesSection
 from farmd.kinds import KINDS
 from store.consul.environment import FORMS, Address
@@ -39,242 +27,211 @@ from store.selectors import parse as parse_selector
 FARM_PORT = 7520
 AGENT_PORT = 7521
 _SELECTABLE = " and ".join(kind.many for kind in KINDS.values() if kind.selectable)
-RELOADABLE: dict[str, Any] = {"reloadable": True}
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*(?=@)|(?<=\?)\S+")
 
 
-class FarmSection(Section):
+def _kinds(value: list[str]) -> None:
+    for kind in value:
+        if kind not in KINDS:
+            raise ValueError(f"found {kind!r}{nearest(kind, list(KINDS))}")
+    if not value or len(set(value)) < len(value):
+        raise ValueError(f"found {value}, expected at least one kind, and each once")
+
+
+def _selector(value: str) -> None:
+    if value:
+        parse_selector(value)
+
+
+def _address(value: str) -> None:
+    Address.from_environment({}, value)
+
+
+def _prefix(value: str) -> None:
+    if not re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9_.-]*/)+", value) or ".." in value:
+        raise ValueError("expected names that each end in '/', for example 'farmd/'")
+
+
+def _advertised(value: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9._-]*|[0-9A-Fa-f:.]+(%\w+)?", value):
+        raise ValueError("expected a host name or an IP address, without a scheme or a port")
+
+
+class FarmSection(Section, frozen=True):
     """A farm process: `farmd run`."""
 
-    name: str = Field(default_factory=this_host, description="Name of this farm, unique among live farms.")
-    kinds: Texts = Field(
-        default_factory=lambda: list(KINDS),
-        description="Kinds of work that the farm claims.",
-        json_schema_extra=formed(f"a list of some of {', '.join(KINDS)}"),
+    name: Annotated[str, key("Name of this farm, unique among live farms.", check=valid_name)] = field(
+        default_factory=this_host
     )
-    selector: str = Field(
-        "",
-        description=f"Claim only {_SELECTABLE} whose labels match (Kubernetes grammar); other work has"
-        " no labels.",
-        json_schema_extra=formed("a selector, such as team=web,tier!=test"),
-    )
-    ttl: Seconds = Field(10.0, ge=10, le=60, description="Time to live of the session, in seconds.")
-    lost_after: Seconds = Field(
-        60.0, ge=1, le=86400, description="Seconds that a node's agent may be absent before the node is lost."
-    )
-    max_transfers: int = Field(
-        50, ge=1, description="Pods of the whole fleet that may move between nodes at once."
-    )
-    drain: Seconds = Field(
-        0.0,
-        ge=0,
-        le=3600,
-        description="Seconds that a farm may take to hand its work over when it is stopped, less than"
-        " systemd's `TimeoutStopSec`; 0: it frees all locks at once, and others claim them within a second.",
-    )
-
-    @field_validator("name")
-    @classmethod
-    def _name(cls, value: str) -> str:
-        return as_value_error(valid_name, value)
-
-    @field_validator("kinds")
-    @classmethod
-    def _kinds(cls, value: list[str]) -> list[str]:
-        for kind in value:
-            if kind not in KINDS:
-                raise ValueError(f"found {kind!r}{nearest(kind, list(KINDS))}")
-        if not value or len(set(value)) < len(value):
-            raise ValueError(f"found {value}, expected at least one kind, and each once")
-        return value
-
-    @field_validator("selector")
-    @classmethod
-    def _selector(cls, value: str) -> str:
-        if value:
-            as_value_error(parse_selector, value)
-        return value
+    kinds: Annotated[
+        list[str],
+        key(
+            "Kinds of work that the farm claims.",
+            form=f"a list of some of {', '.join(KINDS)}",
+            check=_kinds,
+        ),
+    ] = field(default_factory=lambda: list(KINDS))
+    selector: Annotated[
+        str,
+        key(
+            f"Claim only {_SELECTABLE} whose labels match (Kubernetes grammar); other work has no labels.",
+            form="a selector, such as team=web,tier!=test",
+            check=_selector,
+        ),
+    ] = ""
+    ttl: Annotated[float, key("Time to live of the session, in seconds.", ge=10, le=60)] = 10.0
+    lost_after: Annotated[
+        float,
+        key("Seconds that a node's agent may be absent before the node is lost.", ge=1, le=86400),
+    ] = 60.0
+    max_transfers: Annotated[
+        int, key("Pods of the whole fleet that may move between nodes at once.", ge=1)
+    ] = 50
+    drain: Annotated[
+        float,
+        key(
+            "Seconds that a farm may take to hand its work over when it is stopped, less than"
+            " systemd's `TimeoutStopSec`; 0: it frees all locks at once, and others claim them within a"
+            " second.",
+            ge=0,
+            le=3600,
+        ),
+    ] = 0.0
 
 
-class HousekeepingSection(Section):
+class HousekeepingSection(Section, frozen=True):
     """Removal of unused manifests and old audit records, by one farm at a time. Times are seconds."""
 
-    interval: Seconds = Field(3600.0, ge=1, description="Time between two rounds.")
-    manifest_age: Seconds = Field(
-        24 * 3600.0, ge=0, description="How long a manifest without a reference is kept."
+    interval: Annotated[float, key("Time between two rounds.", ge=1)] = 3600.0
+    manifest_age: Annotated[float, key("How long a manifest without a reference is kept.", ge=0)] = (
+        24 * 3600.0
     )
-    audit_retention: Seconds = Field(
-        7 * 24 * 3600.0, ge=3600, description="How long audit records are kept; whole hours are deleted."
-    )
+    audit_retention: Annotated[
+        float, key("How long audit records are kept; whole hours are deleted.", ge=3600)
+    ] = 7 * 24 * 3600.0
 
 
-class SchedulerSection(Section):
+class SchedulerSection(Section, frozen=True):
     """The scheduler that chooses nodes: the built-in one, or a remote one over HTTP."""
 
-    url: str = Field("", description="Address of a remote scheduler; empty: the built-in one chooses.")
-    timeout: Seconds = Field(5.0, gt=0, le=60, description="How long an answer may take, in seconds.")
-    pause: Seconds = Field(
-        30.0, ge=0, description="Seconds until a remote scheduler that failed is asked again."
-    )
-    fallback: Literal["built-in", "block"] = Field(
-        "built-in",
-        description="Without a usable answer: use the built-in scheduler, or block with the reason.",
-    )
-    token_file: str = Field("", description="File with its bearer token, read again for each request.")
-
-    @field_validator("url")
-    @classmethod
-    def _url(cls, value: str) -> str:
-        return extended_url(value)
+    url: Annotated[
+        str, key("Address of a remote scheduler; empty: the built-in one chooses.", check=extended_url)
+    ] = ""
+    timeout: Annotated[float, key("How long an answer may take, in seconds.", gt=0, le=60)] = 5.0
+    pause: Annotated[float, key("Seconds until a remote scheduler that failed is asked again.", ge=0)] = 30.0
+    fallback: Annotated[
+        Literal["built-in", "block"],
+        key("Without a usable answer: use the built-in scheduler, or block with the reason."),
+    ] = "built-in"
+    token_file: Annotated[str, key("File with its bearer token, read again for each request.")] = ""
 
 
-class RolloutsSection(Section):
+class RolloutsSection(Section, frozen=True):
     """The Prometheus that gates of rollouts query."""
 
-    prometheus_url: str = Field("", description="Its address; empty: queries of gates have no data.")
-    prometheus_token_file: str = Field(
-        "", description="File with its bearer token, read again when it changes."
-    )
-
-    @field_validator("prometheus_url")
-    @classmethod
-    def _url(cls, value: str) -> str:
-        return extended_url(value)
+    prometheus_url: Annotated[
+        str, key("Its address; empty: queries of gates have no data.", check=extended_url)
+    ] = ""
+    prometheus_token_file: Annotated[str, key("File with its bearer token, read again when it changes.")] = ""
 
 
-class StoreSection(Section):
+class StoreSection(Section, frozen=True):
     """The connection to Consul; TLS and the rest come from the `CONSUL_*` variables."""
 
-    address: str = Field(
-        "",
-        description="Address of Consul; CONSUL_HTTP_ADDR wins over a file's value.",
-        json_schema_extra=formed(FORMS),
-    )
-    prefix: str = Field(
-        "farmd/",
-        description="All keys live under it; it ends in a slash.",
-        json_schema_extra=formed("names that each end in '/', for example 'farmd/'"),
-    )
-    token_file: str = Field("", description="File with the ACL token, read again when it changes.")
-
-    @field_validator("address")
-    @classmethod
-    def _address(cls, value: str) -> str:
-        as_value_error(lambda text: Address.from_environment({}, text), value)
-        return value
-
-    @field_validator("prefix")
-    @classmethod
-    def _prefix(cls, value: str) -> str:
-        if not re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9_.-]*/)+", value) or ".." in value:
-            raise ValueError("expected names that each end in '/', for example 'farmd/'")
-        return value
+    address: Annotated[
+        str,
+        key(
+            "Address of Consul; CONSUL_HTTP_ADDR wins over a file's value.",
+            form=FORMS,
+            check=_address,
+        ),
+    ] = ""
+    prefix: Annotated[
+        str,
+        key(
+            "All keys live under it; it ends in a slash.",
+            form="names that each end in '/', for example 'farmd/'",
+            check=_prefix,
+        ),
+    ] = "farmd/"
+    token_file: Annotated[str, key("File with the ACL token, read again when it changes.")] = ""
 
 
-class LogSection(Section):
+class LogSection(Section, frozen=True):
     """Logs, which go to stdout."""
 
-    level: Literal["debug", "info", "warning", "error", "critical"] = Field(
-        "info", description="Lowest level that is logged.", json_schema_extra=RELOADABLE
-    )
-    format: Literal["auto", "json", "pretty"] = Field("auto", description="auto: pretty on a terminal only.")
+    level: Annotated[
+        Literal["debug", "info", "warning", "error", "critical"],
+        key("Lowest level that is logged.", reloadable=True),
+    ] = "info"
+    format: Annotated[Literal["auto", "json", "pretty"], key("auto: pretty on a terminal only.")] = "auto"
 
 
-class WebSection(Section):
+class WebSection(Section, frozen=True):
     """HTTP of the farm and the agent: metrics, health, status."""
 
-    bind: str = Field("127.0.0.1", description="Address to listen on.", min_length=1)
-    farm_port: int = Field(FARM_PORT, ge=0, le=65535, description="Port of `farmd run`; 0 takes a free one.")
-    agent_port: int = Field(
-        AGENT_PORT, ge=0, le=65535, description="Port of `farmd agent`; 0 takes a free one."
-    )
-    advertise: str = Field(
-        "", description="Host name of this process for other machines; empty: the bind address."
-    )
-    port_file: str = Field("", description="File that gets the chosen port once the process listens.")
-
-    @field_validator("advertise")
-    @classmethod
-    def _advertise(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9._-]*|[0-9A-Fa-f:.]+(%\w+)?", value):
-            raise ValueError("expected a host name or an IP address, without a scheme or a port")
-        return value
+    bind: Annotated[str, key("Address to listen on.", min_length=1)] = "127.0.0.1"
+    farm_port: Annotated[int, key("Port of `farmd run`; 0 takes a free one.", ge=0, le=65535)] = FARM_PORT
+    agent_port: Annotated[int, key("Port of `farmd agent`; 0 takes a free one.", ge=0, le=65535)] = AGENT_PORT
+    advertise: Annotated[
+        str,
+        key(
+            "Host name of this process for other machines; empty: the bind address.",
+            check=_advertised,
+        ),
+    ] = ""
+    port_file: Annotated[str, key("File that gets the chosen port once the process listens.")] = ""
 
 
-class SinkSection(Section):
+class SinkSection(Section, frozen=True):
     """One receiver of alerts."""
 
-    type: Literal["log", "webhook"]
-    url: str = Field("", description="Address that a webhook posts to.")
-    secret: SecretStr = Field(SecretStr(""), description="Key that signs a webhook's messages.")
-    secret_file: str = Field("", description="File with that key.")
-    timeout: Seconds = Field(10.0, gt=0, le=120, description="Seconds for one delivery.")
+    type: Annotated[Literal["log", "webhook"], key("")]
+    url: Annotated[str, key("Address that a webhook posts to.")] = ""
+    secret: Annotated[Secret, key("Key that signs a webhook's messages.")] = Secret()
+    secret_file: Annotated[str, key("File with that key.")] = ""
+    timeout: Annotated[float, key("Seconds for one delivery.", gt=0, le=120)] = 10.0
 
 
-class AlertsSection(Section):
+def _complete(value: list[SinkSection]) -> None:
+    for place, sink in enumerate(value):
+        try:
+            if sink.type == "webhook":
+                http_url(sink.url)
+        except ValueError as error:
+            raise ValueError(f"sinks[{place}].url: found {shown(sink.url)}, {error}") from error
+
+
+class AlertsSection(Section, frozen=True):
     """The receivers of alerts."""
 
-    sinks: Annotated[list[SinkSection], BeforeValidator(tabled)] = Field(
-        [SinkSection(type="log")],
-        description="Receivers of alerts.",
-        json_schema_extra=RELOADABLE | formed("a list of tables"),
-    )
-
-    @field_validator("sinks")
-    @classmethod
-    def _complete(cls, value: list[SinkSection]) -> list[SinkSection]:
-        for place, sink in enumerate(value):
-            try:
-                _ = sink.type == "webhook" and http_url(sink.url)
-            except ValueError as error:
-                raise ValueError(f"sinks[{place}].url: found {shown(sink.url)}, {error}") from error
-        return value
+    sinks: Annotated[
+        list[SinkSection],
+        key("Receivers of alerts.", form="a list of tables", reloadable=True, check=_complete),
+    ] = field(default_factory=lambda: [SinkSection(type="log")])
 
 
-class Config(Section):
+class Config(Section, frozen=True):
     """The whole valid configuration. Built only by ``sources.load``."""
 
-    farm: FarmSection = Field(default_factory=FarmSection)
-    scheduler: SchedulerSection = Field(default_factory=SchedulerSection)
-    rollouts: RolloutsSection = Field(default_factory=RolloutsSection)
-    kubernetes: KubernetesSection = Field(default_factory=KubernetesSection)
-    housekeeping: HousekeepingSection = Field(default_factory=HousekeepingSection)
-    agent: AgentSection = Field(default_factory=AgentSection)
-    store: StoreSection = Field(default_factory=StoreSection)
-    log: LogSection = Field(default_factory=LogSection)
-    web: WebSection = Field(default_factory=WebSection)
-    alerts: AlertsSection = Field(default_factory=AlertsSection)
+    farm: FarmSection = FarmSection()
+    scheduler: SchedulerSection = SchedulerSection()
+    rollouts: RolloutsSection = RolloutsSection()
+    kubernetes: KubernetesSection = KubernetesSection()
+    housekeeping: HousekeepingSection = HousekeepingSection()
+    agent: AgentSection = AgentSection()
+    store: StoreSection = StoreSection()
+    log: LogSection = LogSection()
+    web: WebSection = WebSection()
+    alerts: AlertsSection = AlertsSection()
 
 
 def sections() -> dict[str, type[Section]]:
-    """Name → model of each section, in order."""
-    return {name: field.annotation for name, field in Config.model_fields.items()}  # type: ignore[misc]
+    """Name → record of each section, in order."""
+    return {one.name: one.type for one in structs.fields(Config)}
 
 
-def fields() -> Iterator[tuple[str, type[Section], str, FieldInfo]]:
-    """(section, its model, key, field) of all keys, in order."""
+def every_key() -> Iterator[tuple[str, Key]]:
+    """(section, key) of all keys, in order."""
     for section, model in sections().items():
-        for key, field in model.model_fields.items():
-            yield section, model, key, field
-
-
-def shown(value: object) -> str:
-    """A value for people: secrets and the credentials of addresses hidden, text in TOML's form."""
-    if isinstance(value, str):
-        return json.dumps(_CREDENTIALS.sub("[hidden]", value), ensure_ascii=False)
-    if isinstance(value, SecretStr):
-        return '"[hidden]"' if value.get_secret_value() else '""'
-    if isinstance(value, BaseModel):
-        return "{" + ", ".join(f"{name} = {shown(item)}" for name, item in value) + "}"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_bare(name)} = {shown(item)}" for name, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(shown(item) for item in value) + "]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # as TOML writes it
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _bare(name: str) -> str:
-    """A TOML key, quoted if necessary."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+        for one in keys(model).values():
+            yield section, one

@@ -8,18 +8,15 @@ All mistakes are reported at once; a partly valid configuration is never returne
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin
 
-from pydantic import ValidationError
-from pydantic.fields import FieldInfo
-
-from farmd.config.fields import form
-from farmd.config.sections import Config, SinkSection, fields, sections, shown
+from farmd.config.fields import Key, keys, shown
+from farmd.config.sections import Config, every_key, sections
+from farmd.config.values import Mistake, read, unknown
 from store.mistakes import nearest
 from store.variables import of_workloads
 
@@ -107,24 +104,24 @@ def load(path: Path | None, env: Mapping[str, str], flags: Values | None = None)
                 origins[f"{section}.{key}"] = layer.name_of(section, key)
     if mistakes:
         raise ConfigInvalid(mistakes)
-    try:
-        return Loaded(Config(**merged), origins)
-    except ValidationError as error:
-        raise ConfigInvalid([_line(one, origins) for one in error.errors()]) from error
+    made = dict[str, Any]()
+    for name, model in sections().items():
+        wrong = list[Mistake]()
+        values = read(model, merged.get(name, {}), wrong)
+        mistakes += [one.line(name, origins[f"{name}.{one.key}"]) for one in wrong]
+        made[name] = model(**values) if not wrong else None
+    if mistakes:
+        raise ConfigInvalid(mistakes)
+    return Loaded(Config(**made), origins)
 
 
 def changes(before: Config, after: Config) -> list[Change]:
     """The differences, key by key."""
     return [
-        Change(f"{name}.{key}", shown(old), shown(new), _reloadable(model.model_fields[key]))
-        for name, model in sections().items()
-        for key in model.model_fields
-        if (old := getattr(getattr(before, name), key)) != (new := getattr(getattr(after, name), key))
+        Change(f"{section}.{key.name}", shown(old), shown(new), key.extra["reloadable"])
+        for section, key in every_key()
+        if (old := key.of(getattr(before, section))) != (new := key.of(getattr(after, section)))
     ]
-
-
-def _reloadable(field: Any) -> bool:
-    return bool((field.json_schema_extra or {}).get("reloadable"))
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,7 +178,7 @@ def _environment_layers(env: Mapping[str, str], mistakes: list[str]) -> Iterator
     if env.get("CONSUL_HTTP_ADDR"):
         yield Layer("environment CONSUL_HTTP_ADDR", {"store": {"address": env["CONSUL_HTTP_ADDR"]}})
     given = {name for name in env if name.startswith("FARMD_") and not of_workloads(name)}
-    known = {f"FARMD_{section}__{key}".upper(): (section, key, field) for section, _, key, field in fields()}
+    known = {f"FARMD_{section}__{key.name}".upper(): (section, key) for section, key in every_key()}
     names = sorted([*known, "FARMD_CONFIG"])
     mistakes += [
         f"environment {name}: unknown variable{nearest(name, names, 'FARMD_SECTION__KEY')}"
@@ -189,14 +186,14 @@ def _environment_layers(env: Mapping[str, str], mistakes: list[str]) -> Iterator
     ]
     found: Values = {}
     for name in given & known.keys():
-        section, key, field = known[name]
-        found.setdefault(section, {})[key] = _of_variable(env[name], field)
+        section, key = known[name]
+        found.setdefault(section, {})[key.name] = _of_variable(env[name], key)
     yield Layer("environment", found)
 
 
-def _of_variable(text: str, field: FieldInfo) -> Any:
-    """A variable's text, for the field's own check; a list or a table may also be JSON."""
-    if get_origin(field.annotation) in (list, dict):
+def _of_variable(text: str, key: Key) -> Any:
+    """A variable's text, for the key's own check; a list or a table may also be JSON."""
+    if get_origin(key.kind) in (list, dict):
         try:
             return json.loads(text)
         except ValueError:
@@ -213,47 +210,6 @@ def _unknown(layer: Layer) -> Iterator[str]:
             yield f"{layer.origin}: [{section}]: unknown section{nearest(section, list(known))}"
             continue
         for key in values:
-            if key not in known[section].model_fields:
-                hint = nearest(key, list(known[section].model_fields))
-                yield f"{layer.name_of(section, key)}: {section}.{key}: unknown key{hint}"
-
-
-def _line(error: Any, origins: Mapping[str, str]) -> str:
-    """One mistake that pydantic found, as a line for people."""
-    where = [str(part) for part in error["loc"]]
-    dotted = ".".join(where[:2])
-    inner = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in where[2:])
-    what = _what(error, where)
-    if re.match(rf"{where[-1]}[.:[]", what):  # the check names the key, perhaps with a part of the value
-        return f"{origins.get(dotted, 'default')}: {where[0]}.{what}"
-    return f"{origins.get(dotted, 'default')}: {dotted}{inner}: {what}"
-
-
-def _what(error: Any, where: list[str]) -> str:
-    if error["type"] == "missing":
-        return "found nothing, expected a value"
-    if error["type"] == "extra_forbidden":
-        return "unknown key" + nearest(where[-1], list(SinkSection.model_fields))
-    if error["type"] == "value_error":
-        said = str(error["msg"]).removeprefix("Value error, ")
-        return said if "found" in said else f"found {_found(error['input'], where)}, {said}"
-    return f"found {_found(error['input'], where)}, expected {_expected(where)}"
-
-
-def _expected(where: list[str]) -> str:
-    """What a key accepts; ``where`` is its path."""
-    if where[:2] == ["alerts", "sinks"]:
-        return form(SinkSection.model_fields[where[3]]) if len(where) > 3 else "a list of tables"
-    return form(sections()[where[0]].model_fields[where[1]]) if len(where) == 2 else "text"
-
-
-def _found(value: Any, where: list[str]) -> str:
-    """The value that was found, unless it may contain a secret."""
-    if where[-1] == "secret" or where == ["alerts", "sinks"]:
-        return "[hidden]"
-    if isinstance(value, dict | list):
-        return "a table" if isinstance(value, dict) else "a list"
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    text = shown(value if isinstance(value, str | int | float | None) else str(value))
-    return text if len(text) <= 80 else text[:80] + "…"
+            if key not in keys(known[section]):
+                hint = unknown(known[section], key)
+                yield f"{layer.name_of(section, key)}: {section}.{key}: {hint}"

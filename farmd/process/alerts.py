@@ -106,7 +106,7 @@ def _secret_of(section: SinkSection) -> Callable[[], bytes]:
     """The signing key of a webhook; while its file is invalid, each delivery fails and is retried."""
     path = section.secret_file
     if not path:
-        return section.secret.get_secret_value().encode
+        return section.secret.text.encode
     files = CredentialFiles([path], lambda: content("alerts.sinks.secret_file", path))
 
     def read() -> bytes:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import aiohttp
+import msgspec
 import structlog
 
 from farmd.config.sections import RolloutsSection, SchedulerSection
@@ -126,7 +127,9 @@ class FarmService:
                     scheduler=scheduler,
                     address=dependencies.address,
                     kinds=section.kinds,
-                    housekeeping=HousekeepingSettings(**dict(dependencies.config.housekeeping)),
+                    housekeeping=HousekeepingSettings(
+                        **msgspec.structs.asdict(dependencies.config.housekeeping)
+                    ),
                     ask=ask,
                     outside=outside,
                 )

@@ -15,12 +15,12 @@ from tests.farmctl import Farmctl
 
 KEPT_OUT = {
     "run": {
-        *("consul", "dbus_fast", "aiodocker", "pydantic_settings", "rich.console", "yaml"),
+        *("consul", "dbus_fast", "aiodocker", "pydantic", "rich.console", "yaml"),
         *("farmd.agent", "farmd.cli", "farmd.compose", "farmd.dev", "farmd.doctor", "store.embedded"),
         *("farmd.commands.documents", "farmd.deploy.decide", "farmd.jobs.plan", "farmd.rollout.plan"),
     },
     "agent": {
-        *("consul", "dbus_fast", "aiodocker", "pydantic_settings", "rich.console", "yaml"),
+        *("consul", "dbus_fast", "aiodocker", "pydantic", "rich.console", "yaml"),
         *("farmd.cli", "farmd.compose", "farmd.dev", "farmd.doctor", "store.embedded"),
         *("farmd.farm", "farmd.work", "farmd.cache", "farmd.services", "farmd.replication", "scheduler"),
     },

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from alerting.alert import Alert
 from alerting.signature import SIGNATURE_HEADER
-from farmd.config.sections import Config, SinkSection
+from farmd.config.sections import AlertsSection, Config, SinkSection
 from farmd.process.alerts import Alerting
 from tests.credentials import mend, spoil
 from tests.fleet import eventually
@@ -104,7 +104,7 @@ async def test_an_alert_that_is_open_during_a_reload_ends_wherever_it_was_told()
 
     def config(team: str, **more: float) -> Config:
         url = str(server.make_url(f"/{team}"))
-        return Config.model_validate({"alerts": {"sinks": [{"type": "webhook", "url": url, **more}]}})
+        return Config(alerts=AlertsSection([SinkSection(type="webhook", url=url, **more)]))
 
     async def until(*told: tuple[str, str, str]) -> None:
         async def so() -> bool:

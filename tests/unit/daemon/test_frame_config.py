@@ -97,6 +97,13 @@ def test_text_of_the_environment_stands_for_lists_and_tables():
     assert load(None, {"FARMD_AGENT__LABELS": '{"a":"b"}'}).config.agent.labels == {"a": "b"}
 
 
+@pytest.mark.parametrize(("text", "meant"), [("yes", True), ("ON", True), ("1", True), ("off", False)])
+def test_text_of_the_environment_stands_for_a_truth(text, meant):
+    assert (
+        load(None, {"FARMD_AGENT__STOP_WORKLOADS_ON_EXIT": text}).config.agent.stop_workloads_on_exit is meant
+    )
+
+
 def test_farmd_may_be_a_workload_of_an_agent():
     manifest = Manifest(id="farmd", command=["farmd"], ports={"http-admin": Port()})
     variables = environment(manifest, {}, "n1", "farmd", {"http-admin": 7})
@@ -114,6 +121,7 @@ def test_farmd_may_be_a_workload_of_an_agent():
         ("[farm]\nttl = 5\n", "farm.ttl: found 5, expected a time from 10 to 60 s"),
         ("[farm]\nttl = nan\n", "farm.ttl: found nan, expected a time from 10 to 60 s"),
         ("[farm]\nmax_transfers = 1.5\n", "farm.max_transfers: found 1.5, expected a whole number from 1"),
+        ("[farm]\ndrain = true\n", "farm.drain: found true, expected a time from 0 to 3600 s"),
         ("[farm]\nname = 'a/b'\n", "farm.name: found 'a/b', expected 1 to 63 of a-z"),
         ("[farm]\nname = 7\n", "farm.name: found 7, expected text"),
         ("[farm]\nselector = 'a in'\n", "farm.selector: "),
@@ -155,6 +163,7 @@ def test_farmd_may_be_a_workload_of_an_agent():
             "[[alerts.sinks]]\ntype = 'log'\nurll = ''\n",
             "alerts.sinks[0].urll: unknown key, did you mean 'url'?",
         ),
+        ("[alerts]\nsinks = ['x']\n", "alerts.sinks[0]: found [hidden], expected a table"),
         ("[[alerts.sinks]]\n", "alerts.sinks[0].type: found nothing, expected a value"),
         ("[farm\n", "at line 1"),
     ],

@@ -4,6 +4,7 @@ import aiohttp
 import pytest
 
 from farmd.config.sections import SchedulerSection
+from farmd.config.sources import ConfigInvalid, load
 from farmd.process.farm_service import choose_scheduler
 from farmd.runtime.clock import SystemClock
 from scheduler.errors import SchedulerError
@@ -45,5 +46,5 @@ async def test_a_token_file_that_is_not_good_counts_as_no_answer(tmp_path, how):
 
 @pytest.mark.parametrize("url", ["scheduler", "ftp://host", "http://", "http://host?query=1"])
 def test_an_address_that_is_none_is_refused(url: str):
-    with pytest.raises(ValueError, match="expected http"):
-        SchedulerSection(url=url)
+    with pytest.raises(ConfigInvalid, match="expected http"):
+        load(None, {}, {"scheduler": {"url": url}})

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+from farmd.config.fields import keys
 from farmd.config.kubernetes import JOBS, KubernetesSection
 from farmd.jobs.model import Slot
 from farmd.jobs.ports import ControllerInterface
@@ -117,7 +118,7 @@ def test_every_kind_is_a_file_that_decodes() -> None:
 
 
 def test_the_configuration_offers_every_kind_and_every_scheduler() -> None:
-    offered = KubernetesSection.model_fields["gang"].annotation
+    offered = keys(KubernetesSection)["gang"].kind
 
     assert set(JOBS) == set(kinds())
     assert set(get_args(offered)) == {"", *flavours()}
