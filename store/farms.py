@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+from store.clusters import ClusterReport
 from store.times import Time
 
 
 class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One farm and what it can claim. A ``draining`` farm hands its items over and takes none.
 
-    ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) identify the process.
+    ``boot``, ``pid`` and ``ticks`` (its start, in clock ticks since boot) identify the process. ``clusters``:
+    what it says of those of other systems that it works in, by name, for people.
     """
 
     id: str
@@ -26,3 +28,4 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     pid: int = 0
     ticks: int = 0
     since: Time = 0.0
+    clusters: dict[str, ClusterReport] = {}

@@ -86,6 +86,10 @@ class Keys:
         """Schema version written, and the oldest version allowed."""
         return f"{self.prefix}meta/schema"
 
+    def other_cluster(self, name: str) -> str:
+        """Which cluster of Kubernetes a name stands for."""
+        return f"{self.prefix}meta/kubernetes/{name}"
+
     def tree(self, family: str) -> str:
         """The prefix of a whole family, with its slash."""
         return f"{self.prefix}{family}/"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def count_of(count: int, noun: str) -> str:
@@ -31,3 +34,8 @@ def lasting(seconds: float) -> str:
             rest = left % size // less
             return f"{left // size}{unit}{f'{rest}{smaller}' if rest else ''}"
     return f"{left}s"
+
+
+def alike(left: str, right: str) -> bool:
+    """Whether two messages differ in numbers alone."""
+    return _NUMBER.sub("0", left) == _NUMBER.sub("0", right)

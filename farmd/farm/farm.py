@@ -104,12 +104,12 @@ class Farm:
             loop.wake()
 
     def publish(self) -> None:
-        """Write the metrics that only a scrape needs: the age of each tree, owned and blocked items."""
+        """Write the metrics that only a scrape needs: ages of trees, owned items, and those of kinds."""
         self.caches.publish(self.recorder)
         for kind in self.kinds:
             owned = sum(len(loop.supervisor) for loop in self.loops if loop.kind is kind)
             self.recorder.set("farmd_owned", owned, kind=kind.name)
-            self.recorder.set("farmd_blocked", kind.blocked(), kind=kind.name)
+            kind.publish(self.recorder)
 
     async def start(self, stop: asyncio.Event) -> None:
         """The seed's name for ``run``."""

@@ -1,4 +1,4 @@
-"""The features that a farm knows now, which items may need of it (R11).
+"""The features that a farm knows now, which items may need of it (R11), and what it reports beside them.
 
 Those of its version and of its settings stay. A kind of work adds one while it can do what that means, such
 as reach another system, and withdraws it when it cannot: then the farm gives up the items that need it, and
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from store.clusters import ClusterReport
+
 
 class Features:
     """A function that returns them; one for each farm."""
@@ -16,6 +18,7 @@ class Features:
     def __init__(self, lasting: Iterable[str] = ()) -> None:
         self._lasting = frozenset(lasting)
         self._added: frozenset[str] = frozenset()
+        self.reports: dict[str, ClusterReport] = {}
         self._watchers: list[Callable[[], None]] = []
 
     def __call__(self) -> frozenset[str]:
@@ -34,8 +37,17 @@ class Features:
         """The farm does not know it any more, unless its version or its settings say so."""
         self._change(self._added - {feature})
 
+    def report(self, name: str, report: ClusterReport) -> None:
+        """What the farm says of a cluster that it works in from now on."""
+        if self.reports.get(name) != report:
+            self.reports[name] = report
+            self._tell()
+
     def _change(self, added: frozenset[str]) -> None:
         if added != self._added:
             self._added = added
-            for changed in self._watchers:
-                changed()
+            self._tell()
+
+    def _tell(self) -> None:
+        for changed in self._watchers:
+            changed()

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from farmd.farm.model import Item
 from farmd.runtime.wake import Wake
 from store.locks import Claim
+from store.ports import Recorder
 from store.sessions import Session
 
 
@@ -48,11 +49,11 @@ class Kind(Protocol):
     async def barrier(self, items: Sequence[str]) -> None:
         """Return once the input of these items' workers was read after this call (R15)."""
 
-    def blocked(self) -> int:
-        """How many of its workers in this farm are blocked."""
-
     def worker(self, claim: Claim, session: Session, wake: Wake) -> Worker:
         """A worker for a claim, built only after ``barrier``. ``wake`` is set when the record changes."""
+
+    def publish(self, recorder: Recorder) -> None:
+        """Write the metrics that only a scrape needs."""
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Tasks that run beside the workers for as long as the farm does."""

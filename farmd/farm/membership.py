@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec.structs
 import structlog
@@ -54,19 +55,19 @@ class Membership:
             session=session.id,
             since=self._clock.now(),
             draining=draining,
-            features=sorted(self._features()),
+            **self._says(),
         )
         self._announced_at = await presence.announce(
             self._client, self._key, self._announced, session.id, clock=self._clock
         )
 
     async def stay(self, session: Session) -> None:
-        """Write the presence again where it was deleted or overwritten, or the features changed."""
+        """Write the presence again where it was deleted or overwritten, or what it says has changed."""
         while True:
             await wait(self._changed, self._clock, presence.LOOK_SECONDS)
             self._changed.clear()
             seen = self._caches.farms.entries.get(self._key)
-            alike = self._announced.features == sorted(self._features())
+            alike = msgspec.structs.replace(self._announced, **self._says()) == self._announced
             if alike and seen is not None and seen.index == self._announced_at:
                 continue
             try:
@@ -77,3 +78,7 @@ class Membership:
                     await self.announce(session, draining=self._announced.draining)
             except TRANSIENT as error:
                 log.warning("farm.not_present", code=error.code, error=error.message)
+
+    def _says(self) -> dict[str, Any]:
+        """What changes in the record while the farm runs."""
+        return {"features": sorted(self._features()), "clusters": dict(self._features.reports)}

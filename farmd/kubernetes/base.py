@@ -5,22 +5,20 @@ The farm's feature for the cluster is there while the cluster answers, so items 
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 import structlog
 
-from farmd.kubernetes.errors import KubernetesError
 from farmd.kubernetes.evidence import evidence
 from farmd.kubernetes.informer import Informer
 from farmd.kubernetes.settings import KubernetesSettings
-from farmd.kubernetes.transport import Request
 from farmd.runtime.wake import Wake
 from farmd.work.context import Context
 from farmd.work.kind import Kind
-from store.errors import CredentialInvalid, SessionSuspended
+from store.errors import SessionSuspended
+from store.ports import Recorder
 from store.sessions import Session
 
 log = structlog.get_logger()
@@ -36,10 +34,13 @@ class KubernetesKind(Kind):
     def __init__(self, context: Context) -> None:
         self.settings: KubernetesSettings = context.sections["kubernetes"]
         self.transport = self.settings.transport
+        self.contact = self.settings.contact
         self.session: Session | None = None
         super().__init__(context)
         if self.name in context.guards:
             self.guard.evidence += evidence(self.settings.name, self.informers, context.clock)
+            self.guard.evidence.append(self.contact.stranger)
+        self.contact.informers += self.informers
 
     @property
     @abstractmethod
@@ -58,8 +59,13 @@ class KubernetesKind(Kind):
         await self.recollection.read(items)
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
-        """What keeps the feature, and wakes each worker now and then."""
-        return (*super().background(), self._sweep(), self._reach())
+        """The contact with the cluster, and what wakes each worker now and then."""
+        return (*super().background(), self._sweep(), self.contact.run(self.context))
+
+    def publish(self, recorder: Recorder) -> None:
+        """Write what a scrape needs of the cluster, too."""
+        super().publish(recorder)
+        self.contact.publish(recorder)
 
     def validity(self) -> float:
         """Seconds that a write may take (R16).
@@ -78,19 +84,3 @@ class KubernetesKind(Kind):
             await self.context.clock.sleep(SWEEP_SECONDS * self.context.rng.uniform(0.9, 1.1))
             for wake in self.wakes.values():
                 wake.set()
-
-    async def _reach(self) -> None:
-        """Know the cluster's feature while it answers."""
-        clock, features = self.context.clock, self.context.features
-        reached = -math.inf
-        while True:
-            try:
-                await self.transport.send(Request("GET", "/readyz"), REACH_SECONDS)
-                reached = clock.mono()
-            except (KubernetesError, CredentialInvalid) as error:
-                log.debug("kubernetes.unreached", error=error.message)
-            if clock.mono() - reached > UNREACHED_SECONDS:
-                features.withdraw(self.settings.feature)
-            else:
-                features.add(self.settings.feature)
-            await clock.sleep(REACH_SECONDS)

@@ -22,7 +22,7 @@ from farmd.kubernetes.informer import Informer, Source
 from farmd.kubernetes.resources import Resource as Kind
 from farmd.kubernetes.store import ObjectStore
 from farmd.kubernetes.transport import KubernetesTransport
-from store.ports import Clock, Recorder, Rng
+from store.ports import Clock, Rng
 
 BUDGETS = "policy"
 
@@ -48,11 +48,10 @@ class Groups:
         *,
         clock: Clock,
         rng: Rng,
-        metrics: Recorder,
     ) -> None:
         self.flavour = flavour
         kind = Kind(flavour.group, flavour.version, flavour.plural, flavour.kind)
-        self.store: ObjectStore[GroupObject] = ObjectStore("other", metrics)
+        self.store: ObjectStore[GroupObject] = ObjectStore()
         self._objects = Objects(transport, kind, GroupObject, "other", validity, self.store)
         source = Source(kind, namespace, chosen, "other")
         self.informer = Informer(transport, source, GroupObject, self.store, clock=clock, rng=rng)

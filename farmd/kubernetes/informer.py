@@ -124,6 +124,10 @@ class Informer(Generic[ObjectT]):
         """Whether a whole list was read since the start."""
         return self._ready.is_set()
 
+    def staleness(self) -> float:
+        """Seconds since the server's last answer."""
+        return self._clock.mono() - self.heard
+
     async def until_synced(self) -> None:
         """Return when the first list is in the store."""
         await self._ready.wait()

@@ -46,7 +46,6 @@ class KubeJobs(KubernetesKind):
                 self.validity,
                 clock=context.clock,
                 rng=context.rng,
-                metrics=context.recorder,
                 gang=flavours()[settings.gang] if settings.gang else None,
             )
             for plural, data in kinds().items()

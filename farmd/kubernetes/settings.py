@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from farmd.config.kubernetes import KubernetesSection
 from farmd.kubernetes.access import access
+from farmd.kubernetes.contact import Contact
 from farmd.kubernetes.transport import KubernetesTransport
 from store.ports import Clock, Recorder, Rng
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class KubernetesSettings:
     """``name`` stands for the cluster and the ``namespaces`` (none: all); farms that share it share both.
     ``jobs`` are the kinds of jobs that farms run there, by plural, and ``gang`` is the flavour of the
     scheduler that admits their members together; empty: none does. The caller closes ``transport`` after
-    the farm has ended.
+    the farm has ended. ``contact`` is the farm's, for all its kinds of work there.
     """
 
     transport: KubernetesTransport
@@ -25,6 +26,11 @@ class KubernetesSettings:
     namespaces: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ("farmjobs",)
     gang: str = ""
+
+    contact: Contact = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.contact = Contact(self.transport, self.name, self.namespaces)
 
     @property
     def feature(self) -> str:

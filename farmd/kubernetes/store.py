@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
-from store.ports import Recorder
-
 Key = tuple[str, str]
 """Namespace and name."""
 
@@ -70,11 +68,10 @@ class Listener(Protocol[Object_contra]):
 class ObjectStore(Generic[ObjectT]):
     """Objects by namespace and name; ``version`` is the one up to which the server told everything."""
 
-    def __init__(self, resource: str, metrics: Recorder) -> None:
+    def __init__(self) -> None:
         self.version = 0
         self._own = 0
         self.broken: dict[Key, str] = {}
-        self._resource, self._metrics = resource, metrics
         self._objects: dict[Key, ObjectT] = {}
         self._by_owner: dict[str, dict[Key, ObjectT]] = {}
         self._listeners: list[Listener[ObjectT]] = []
@@ -168,7 +165,6 @@ class ObjectStore(Generic[ObjectT]):
             self._own = 0
             for listener in self._listeners:
                 listener.reset()
-        self._measure()
         return restored
 
     def _enter(self, new: ObjectT, *, force: bool = False) -> None:
@@ -193,18 +189,12 @@ class ObjectStore(Generic[ObjectT]):
                 listener.added(new)
             else:
                 listener.updated(old, new)
-        if old is None:
-            self._measure()
-
-    def _measure(self) -> None:
-        self._metrics.set("farmd_informer_objects", len(self._objects), resource=self._resource)
 
     def _remove(self, known: ObjectT) -> None:
         del self._objects[key_of(known)]
         self._unindex(known)
         for listener in self._listeners:
             listener.deleted(known)
-        self._measure()
 
     def _unindex(self, known: ObjectT) -> None:
         owned = self._by_owner[_owner(known)]

@@ -18,6 +18,7 @@ import aiohttp
 from yarl import URL
 
 from farmd.kubernetes.access import Access
+from farmd.kubernetes.denials import Denials
 from farmd.kubernetes.errors import (
     KubernetesError,
     TooManyRequests,
@@ -71,6 +72,7 @@ class KubernetesTransport:
     def __init__(self, access: Access, *, clock: Clock, rng: Rng, metrics: Recorder | None = None) -> None:
         self.access = access
         self.pace = Pace(clock)
+        self.denials = Denials(clock)
         self._clock, self._rng, self._metrics = clock, rng, metrics
         self._ahead: float | None = None
         self._session = aiohttp.ClientSession(
@@ -197,6 +199,8 @@ class KubernetesTransport:
         if 200 <= answer.status < 300:
             return
         error = error_of(answer.status, await answer.read(), str(request), write=request.write)
+        if answer.status == 403:
+            self.denials.note(error)
         error.fields["retry_after"] = answer.headers.get("Retry-After", "")
         raise error
 

@@ -26,7 +26,7 @@ from farmd.kubernetes.resources import BUDGETS, PODS, SERVICES, Resource
 from farmd.kubernetes.store import ObjectStore
 from farmd.kubernetes.transport import KubernetesTransport
 from store.errors import InputInvalid
-from store.ports import Clock, Recorder, Rng
+from store.ports import Clock, Rng
 
 
 class _Writing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -103,14 +103,13 @@ class Unit:
         *,
         clock: Clock,
         rng: Rng,
-        metrics: Recorder,
         gang: Flavour | None = None,
     ) -> None:
         self.data, self.namespace = data, namespace
         self.resource = Resource(data.group, data.version, data.plural, data.kind)
-        self.jobs: ObjectStore[JobObject] = ObjectStore("jobs", metrics)
-        self.pods: ObjectStore[Pod] = ObjectStore("pods", metrics)
-        self.services: ObjectStore[Service] = ObjectStore("services", metrics)
+        self.jobs: ObjectStore[JobObject] = ObjectStore()
+        self.pods: ObjectStore[Pod] = ObjectStore()
+        self.services: ObjectStore[Service] = ObjectStore()
         self.objects = Objects(transport, self.resource, JobObject, "jobs", validity, self.jobs)
         self.pod_objects = Objects(transport, PODS, Pod, "pods", validity, self.pods)
         self.service_objects = Objects(transport, SERVICES, Service, "services", validity, self.services)
@@ -133,9 +132,7 @@ class Unit:
         chosen = f"{data.labels.group}={data.labels.group_value}"
         self.groups: Groups | None = None
         if gang is not None:
-            self.groups = Groups(
-                gang, namespace, chosen, transport, validity, clock=clock, rng=rng, metrics=metrics
-            )
+            self.groups = Groups(gang, namespace, chosen, transport, validity, clock=clock, rng=rng)
         self._listen()
         self.informers: Sequence[Informer[Any]] = (
             Informer(

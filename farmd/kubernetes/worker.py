@@ -20,12 +20,12 @@ from farmd.jobs.ports import ApiFailed
 from farmd.jobs.resources.conditions import ResourceStatus, counts_of, patch_of
 from farmd.jobs.run_copy import RunCopy
 from farmd.kubernetes import fence, jobs
+from farmd.kubernetes.base import KubernetesKind
 from farmd.kubernetes.errors import Conflict, KubernetesError
 from farmd.kubernetes.items import Shared
 from farmd.kubernetes.jobs import Freeze, Reading
 from farmd.kubernetes.unit import JobObject, Unit
 from farmd.runtime.wake import Wake, earliest
-from farmd.work.kind import Kind
 from farmd.work.model import Ask, Outcome
 from farmd.work.worker import Worker
 from store import operations
@@ -49,8 +49,10 @@ class KubeJobWorker(Worker[Reading, Plan]):
 
     __slots__ = ("_fenced", "_invalid", "_run", "_shared", "_told_at", "_unanswered")
 
+    kind: KubernetesKind
+
     def __init__(
-        self, kind: Kind, shared: Shared, run: RunCopy, claim: Claim, session: Session, wake: Wake
+        self, kind: KubernetesKind, shared: Shared, run: RunCopy, claim: Claim, session: Session, wake: Wake
     ) -> None:
         super().__init__(kind, claim, session, wake)
         self._shared = shared
@@ -83,8 +85,9 @@ class KubeJobWorker(Worker[Reading, Plan]):
             return outcome  # the run is found again later
         left = keys.record(RUNS.name, item), keys.status(kind, item), keys.work(kind, item)
         try:
+            await self.kind.contact.confirm(self.context)
             await self.writer.commit(*map(operations.delete, left), self.audit("job.forget", outcome.reason))
-        except (StoreError, ClaimLost) as error:
+        except (StoreError, KubernetesError, ClaimLost) as error:
             log.info("job.not_forgotten", item=item, error=str(error))  # the run is found again later
         return outcome
 

@@ -165,7 +165,7 @@ def table() -> tuple[Metric, ...]:
             "farmd_watch_staleness_seconds",
             "gauge",
             "Age of a watch's last proven answer.",
-            {"watch": watches},
+            {"watch": (*watches, *(f"kubernetes_{resource}" for resource in KUBERNETES_RESOURCES))},
         ),
         Metric("farmd_txn_ops", "histogram", "Operations in one transaction.", {}, OPERATIONS),
         Metric(

@@ -19,6 +19,7 @@ from farmd.work.status import Recollection
 from farmd.work.sweep import StatusSweep
 from store.families import FAMILIES
 from store.locks import Claim
+from store.ports import Recorder
 from store.sessions import Session
 from store.status import ItemStatus
 
@@ -55,6 +56,10 @@ class Kind(ABC):
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Tasks that run beside the workers for as long as the farm does; a kind adds its own."""
         return (self.sweep.run(self.context.clock),)
+
+    def publish(self, recorder: Recorder) -> None:
+        """Write the metrics that only a scrape needs; a kind adds its own."""
+        recorder.set("farmd_blocked", self.blocked(), kind=self.name)
 
     @property
     def guard(self) -> FailsafeGuard:

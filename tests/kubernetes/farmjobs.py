@@ -15,7 +15,7 @@ from store.consul.client import ConsulClient
 from store.entry import Entry
 from store.jobs import Run
 from store.keys import Keys
-from tests.fleet import Cluster, RunningFarm, client_of, eventually, start_farm
+from tests.fleet import Cluster, Inbox, RunningFarm, client_of, eventually, start_farm
 from tests.kubernetes_server import ApiServer
 
 T = TypeVar("T")
@@ -66,6 +66,14 @@ class Jobs:
     def client(self) -> ConsulClient:
         """A client of Consul."""
         return self._cluster.client
+
+    def running(self, farm: str) -> RunningFarm:
+        """One of the farms."""
+        return self._running[farm]
+
+    def alerts(self, farm: str) -> Inbox:
+        """What a farm told people."""
+        return self._running[farm].alerts
 
     async def until_status(self, text: str) -> None:
         """Wait until a status in Consul says that."""

@@ -29,7 +29,6 @@ from farmd.kubernetes.transport import KubernetesTransport, Request
 from farmd.rollout.revisions import REVISION_LABEL
 from farmd.runtime.clock import SystemClock
 from tests.kubernetes import knative_rules as rules
-from tests.recorders import CountingRecorder
 
 WATCHED = (*rules.KINDS, ORCHESTRATORS, STAGE_AUTOSCALERS, PODS)
 GENERATION_LABEL = "serving.knative.dev/configurationGeneration"
@@ -74,13 +73,12 @@ class World:
         self.broken: set[str] = set()
         self.room, self.stubborn = 10_000, False
         self.restarts: Counter[str] = Counter()
-        recorder = CountingRecorder()
         self.stores: dict[Resource, ObjectStore[Thing]] = {}
         self.objects: dict[Resource, Objects[Thing]] = {}
         self.informers: list[Informer[Thing]] = []
         self.changed = asyncio.Event()
         for kind in WATCHED:
-            store = self.stores[kind] = ObjectStore("other", recorder)
+            store = self.stores[kind] = ObjectStore()
             store.listen(self)
             self.objects[kind] = Objects(transport, kind, Thing, "other", lambda: 60.0, store)
             source = Source(kind, namespace)

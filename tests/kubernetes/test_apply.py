@@ -13,7 +13,6 @@ from farmd.kubernetes.managed import ManagedMeta, managers_of
 from farmd.kubernetes.resources import Resource
 from farmd.kubernetes.store import ObjectStore
 from tests.kubernetes.test_watches import informed
-from tests.recorders import CountingRecorder
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 MAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -29,7 +28,7 @@ class ConfigMap(msgspec.Struct, frozen=True):
 async def maps(api, connect):
     """Config maps, and the store that learns of own writes."""
     async with connect(api) as admin:
-        yield Objects(admin, MAPS, ConfigMap, "other", lambda: 30.0, ObjectStore("other", CountingRecorder()))
+        yield Objects(admin, MAPS, ConfigMap, "other", lambda: 30.0, ObjectStore())
 
 
 def made(api, namespace: str, **data: str) -> dict[str, Any]:

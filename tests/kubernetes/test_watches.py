@@ -18,7 +18,6 @@ from farmd.runtime.clock import SystemClock
 from tests.fleet import eventually
 from tests.kubernetes_server import ApiServer, Etcd, pod
 from tests.mirror import Mirror
-from tests.recorders import CountingRecorder
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 
@@ -28,7 +27,7 @@ async def informed(
     transport, namespace: str, selector: str = "", *, kind: type = Pod, of: Resource = PODS
 ) -> AsyncIterator[tuple[Informer, Mirror]]:
     """A running informer of a namespace's pods, or of others, and what its listener was told."""
-    store: ObjectStore = ObjectStore("pods", CountingRecorder())
+    store: ObjectStore = ObjectStore()
     mirror = Mirror()
     store.listen(mirror)
     source = Source(of, namespace, selector, label="pods")

@@ -17,7 +17,6 @@ from farmd.kubernetes.resources import SERVICES
 from farmd.kubernetes.store import ObjectStore
 from tests.mirror import Mirror
 from tests.model_apiserver import ModelApiServer
-from tests.recorders import CountingRecorder
 from tests.virtual import VirtualClock
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -29,7 +28,7 @@ class World:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.server = ModelApiServer(self.clock)
-        self.store: ObjectStore[Service] = ObjectStore("services", CountingRecorder())
+        self.store: ObjectStore[Service] = ObjectStore()
         self.mirror = Mirror()
         self.store.listen(self.mirror)
         self.informer = Informer(

@@ -1,0 +1,30 @@
+"""Clusters of another system that farms work in: which one a name stands for, and what a farm says of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from store.times import Time
+
+
+class PinnedCluster(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """``meta/kubernetes/<name>``: the cluster that a name stands for, since when and by whose word.
+
+    ``uid`` is that of its namespace kube-system; empty: nobody could read it yet. ``alerts`` are the open
+    incidents about it, whichever farm told of them.
+    """
+
+    uid: str = ""
+    by: str = ""
+    since: Time = 0.0
+    alerts: list[str] = []
+
+
+class ClusterReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a farm says of a cluster: the uid that answers it, the namespaces that it works in (none: all),
+    and its troubles in words, by code.
+    """
+
+    uid: str = ""
+    namespaces: list[str] = []
+    troubles: dict[str, str] = {}
