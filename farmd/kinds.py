@@ -182,7 +182,7 @@ KINDS: dict[str, KindOfWork] = {
 }
 
 # Nouns of records that are nobody's work by themselves.
-OTHER_NOUNS = {"pods": "pod", "services": "service"}
+OTHER_NOUNS = {"pods": "pod", "services": "service", "apps": "app"}
 _OTHERS_BUNDLED = {"service": "farmd.deploy.bundled:BUNDLED"}
 
 

@@ -1,0 +1,25 @@
+"""``farmctl app``: the group; its commands live in ``app_show`` and ``app_words``."""
+
+from __future__ import annotations
+
+import click
+
+from farmd.cli.lazy import LazyGroup
+
+_COMMANDS = {
+    "list": ("farmd.cli.app_show:list_", "All apps."),
+    "get": ("farmd.cli.app_get:get", "The documents of an app's revision, as a file."),
+    "describe": ("farmd.cli.app_show:describe", "One app with its objects."),
+    "history": ("farmd.cli.app_get:history", "The revisions that are kept, newest first."),
+    "explain": ("farmd.cli.app_show:explain", "Whose an object is, and what is said of it."),
+    "rollback": ("farmd.cli.app_words:rollback", "Go back to an earlier revision."),
+    "pause": ("farmd.cli.app_words:pause", "Keep the farms from touching an app's objects."),
+    "resume": ("farmd.cli.app_words:resume", "Let the farms go on."),
+    "release": ("farmd.cli.app_words:release", "Let objects that left the files stay, as nobody's."),
+    "delete": ("farmd.cli.app_words:delete", "Delete an app with its objects."),
+}
+
+
+@click.group("app", cls=LazyGroup, lazy=_COMMANDS)
+def app() -> None:
+    """Apps: bundles of objects that farms apply, keep and collect as one."""

@@ -1,0 +1,230 @@
+"""``farmctl app list | describe | explain``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import objects, target
+from farmd.cli.options import command
+from farmd.cli.output import ago, document, emit, show, text_table
+from farmd.cli.tables import Column, Table, clean
+from farmd.dispatch.model import Live, Ref, owner_of
+from farmd.dispatch.revision import found
+from farmd.dispatch.standing import Standing, former, lives, standing
+from farmd.dispatch.waiting import told
+from store import selectors
+from store.apps import KIND, AppStore, Entry, ResourceTracker
+from store.errors import NotFound
+from store.times import plain
+
+APP = target("app", objects(KIND))
+
+
+@command("list", lists=True)
+@click.option("-l", "--selector", default="", help="Only apps whose labels match.")
+async def list_(invocation: Invocation, selector: str) -> None:
+    """All apps: revision, state, how many objects are ready or left."""
+    wanted = selectors.parse(selector)
+
+    async def read() -> Table:
+        apps, broken = await AppStore(invocation.client, invocation.keys).list()
+        names = [name for name, stored in apps.items() if wanted.matches(stored.record.labels)]
+        rows = [await standing(invocation.call, name) for name in names]
+        return _table([row for row in rows if row.stored is not None], [error.message for error in broken])
+
+    await show(invocation, read)
+
+
+def _table(rows: Sequence[Standing], broken: Sequence[str]) -> Table:
+    return Table(
+        kind="App",
+        rows=rows,
+        columns=(
+            Column("NAME", lambda row: row.name),
+            Column("STATE", _state),
+            Column("REVISION", lambda row: str(row.stored.record.revision)),
+            Column("REACHED", lambda row: str(row.state.reached or "-")),
+            Column("READY", lambda row: f"{row.status.ready}/{row.status.objects}" if row.status else "-"),
+            Column("LEFT", lambda row: str(row.status.left) if row.status else "-"),
+            Column("REASON", lambda row: row.status.reason if row.status and row.reported else ""),
+        ),
+        name=lambda row: f"app/{row.name}",
+        plain=_plain,
+        broken=broken,
+        empty="no apps",
+    )
+
+
+def _state(now: Standing) -> str:
+    assert now.stored is not None
+    if now.stored.record.deleting:
+        return "deleting"
+    return now.status.state if now.status is not None and now.reported else "pending"
+
+
+def _plain(now: Standing) -> dict[str, Any]:
+    assert now.stored is not None
+    return {
+        "name": now.name,
+        "state": _state(now),
+        "record": plain(now.stored.record),
+        "progress": plain(now.state),
+        "status": plain(now.status) if now.status is not None else None,
+        "status_outdated": now.status is not None and not now.reported,
+    }
+
+
+class _Object(NamedTuple):
+    """One object of an app: its entry, and how it stands; None: it is not there."""
+
+    entry: Entry
+    live: Live | None
+    state: str
+
+
+@command("describe")
+@APP
+async def describe(invocation: Invocation, name: str) -> None:
+    """One app: what people want, how far it is, and each of its objects as it stands."""
+    now = await found(invocation.call, name)
+    assert now.stored is not None
+    record, store = now.stored.record, AppStore(invocation.client, invocation.keys)
+    tracker = await store.tracker(name, record.revision)
+    rows = await _objects(invocation, now)
+    if invocation.settings.output in {"json", "yaml"}:
+        items = [_plain_object(row) for row in rows]
+        emit(invocation, document("App", {**_plain(now), "objects": items}))
+        return
+    if invocation.settings.output == "name":
+        click.echo(f"app/{name}")
+        return
+    for title, text in _facts(now, tracker, invocation.call.clock.now()):
+        click.echo(f"{title + ':':<12}{clean(text)}".rstrip())
+    click.echo(f"\nObjects ({len(rows)})")
+    for line in text_table(invocation, _objects_table(rows), indent=2):
+        click.echo(f"  {line}")
+
+
+def _facts(now: Standing, tracker: ResourceTracker, at: float) -> list[tuple[str, str]]:
+    assert now.stored is not None
+    record, state = now.stored.record, now.state
+    told_of = f"{record.revision}, by {tracker.by} {ago(at, tracker.at)} ago"
+    facts = [
+        ("Name", now.name),
+        ("State", _state(now)),
+        ("Progress", told(now)),
+        ("Revision", told_of + (f", as revision {tracker.of}" if tracker.of else "")),
+        ("Reached", str(state.reached or "none")),
+        ("On failure", f"{record.on_failure}, a wave has {record.deadline:g} s"),
+        ("Prune", "what left the files goes" if record.prune else "what left the files stays"),
+    ]
+    facts += [("Reason", tracker.reason)] if tracker.reason else []
+    facts += [("Failed", f"revision {state.refused}: {state.failure}")] if state.refused else []
+    facts += [("Paused", f"farmctl app resume {now.name} goes on")] if record.paused else []
+    return facts
+
+
+async def _objects(invocation: Invocation, now: Standing) -> list[_Object]:
+    """The objects of the wanted revision, then what is left, each as it stands."""
+    assert now.stored is not None
+    store = AppStore(invocation.client, invocation.keys)
+    entries: dict[Ref, Entry] = dict(await former(invocation.call, now))
+    entries |= {str(each.ref): each for each in await store.entries(now.name, now.stored.record.revision)}
+    live = await lives(_asking(invocation, now), entries, judged=True)
+    shown = [_Object(entry, live.get(ref), _of(now, entry, live.get(ref))) for ref, entry in entries.items()]
+    return sorted(
+        (row for row in shown if row.live is not None or not row.entry.left),
+        key=lambda row: (row.entry.left, row.entry.wave, str(row.entry.ref)),
+    )
+
+
+def _asking(invocation: Invocation, now: Standing) -> Any:
+    from dataclasses import replace
+
+    return replace(invocation.call, part_of=owner_of(now.name))
+
+
+def _of(now: Standing, entry: Entry, live: Live | None) -> str:
+    """One word for an object: what keeps it from being as its file says, else its verdict."""
+    if not entry.ref.own:
+        return "unknown"
+    if live is None:
+        return "missing"
+    if live.owner != owner_of(now.name):
+        return "nobody's" if not live.owner else "foreign"
+    if entry.left:
+        return "left"
+    return "differs" if live.differs else live.verdict
+
+
+def _objects_table(rows: Sequence[_Object]) -> Table:
+    return Table(
+        kind="AppObject",
+        rows=rows,
+        columns=(
+            Column("OBJECT", lambda row: str(row.entry.ref)),
+            Column("STATE", lambda row: row.state),
+            Column("WAVE", lambda row: str(row.entry.wave)),
+            Column("REASON", _reason),
+        ),
+        name=lambda row: str(row.entry.ref),
+        plain=_plain_object,
+        empty="none",
+    )
+
+
+def _reason(row: _Object) -> str:
+    if row.live is None:
+        return ""
+    if row.state == "differs":
+        return ", ".join(row.live.differs)
+    return row.live.busy or (row.live.owner if row.state == "foreign" else row.live.why)
+
+
+def _plain_object(row: _Object) -> dict[str, Any]:
+    live: Mapping[str, Any] = {}
+    if row.live is not None:
+        live = {name: getattr(row.live, name) for name in ("owner", "differs", "verdict", "why", "busy")}
+    return {"object": str(row.entry.ref), "state": row.state, "wave": row.entry.wave, **live}
+
+
+@command("explain")
+@click.argument("ref", metavar="REF")
+async def explain(invocation: Invocation, ref: str) -> None:
+    """Whose an object is, how it stands, and what its app says of it; REF is such as rc/web."""
+    store = AppStore(invocation.client, invocation.keys)
+    apps, _ = await store.list()
+    shown = 0
+    for name, stored in apps.items():
+        entries = {str(each.ref): each for each in await store.entries(name, stored.record.revision)}
+        if (entry := entries.get(ref)) is None:
+            continue
+        shown += 1
+        now = await standing(invocation.call, name)
+        live = (await lives(_asking(invocation, now), {ref: entry}, judged=True)).get(ref)
+        row = _Object(entry, live, _of(now, entry, live))
+        if invocation.settings.output in {"json", "yaml"}:
+            emit(invocation, document("AppObject", {"app": name, **_plain_object(row)}))
+            continue
+        click.echo(f"{ref}: {row.state} in app/{name}, revision {stored.record.revision}")
+        for line in _said(row):
+            click.echo(f"  {clean(line)}")
+    if not shown:
+        raise NotFound(f"{ref!r} is in no app's files", id=ref, hint="farmctl app list")
+
+
+def _said(row: _Object) -> list[str]:
+    entry, live = row.entry, row.live
+    told = [f"wave {entry.wave}" + (f", after {', '.join(entry.after)}" if entry.after else "")]
+    told += ["stays when it leaves the files"] if entry.on_remove == "keep" else []
+    told += ["applied once in each revision"] if entry.apply == "once" else []
+    told += [f"ignored: {', '.join(entry.ignore)}"] if entry.ignore else []
+    told += ["in no file; --prune removes it"] if entry.left else []
+    if live is not None:
+        told += [f"differs in {', '.join(live.differs)}"] if live.differs else []
+        told += [text for text in (live.busy, live.why) if text]
+    return told

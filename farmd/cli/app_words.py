@@ -1,0 +1,74 @@
+"""``farmctl app rollback | pause | resume | release | delete``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import click
+
+from farmd.cli import apply_lines, changes
+from farmd.cli.apply_flow import carry_out
+from farmd.cli.invocation import Invocation
+from farmd.cli.names import objects, target
+from farmd.cli.options import command
+from farmd.cli.progress import progress
+from farmd.cli.tables import clean
+from farmd.commands.mutation import Call, Mutation
+from farmd.dispatch import commands, waiting, words
+from store.apps import KIND
+
+APP = target("app", objects(KIND))
+
+
+@command("rollback", mutates=True, waits=True)
+@click.option("--to", "revision", type=click.IntRange(min=1), metavar="N", help="Else the last one reached.")
+@APP
+async def rollback(invocation: Invocation, name: str, revision: int | None) -> None:
+    """Go back to an earlier revision of an app: a new one with that one's documents."""
+    await carry_out(invocation, lambda: commands.rollback(invocation.call, name, revision))
+
+
+def _saying(word: str, say: Callable[[Call, str], Awaitable[Mutation]]) -> click.Command:
+    async def run(invocation: Invocation, name: str) -> None:
+        await changes.apply(invocation, [await say(invocation.call, name)])
+
+    run.__doc__ = say.__doc__
+    return command(word, mutates=True)(APP(run))
+
+
+pause = _saying("pause", words.pause)
+resume = _saying("resume", words.resume)
+
+
+@command("release", mutates=True)
+@APP
+@click.argument("refs", nargs=-1, required=True, metavar="REF...")
+async def release(invocation: Invocation, name: str, refs: tuple[str, ...]) -> None:
+    """Let objects that left the files stay, and be nobody's."""
+    await changes.apply(invocation, [await words.release(invocation.call, name, refs)])
+
+
+@command("delete", mutates=True, waits=True)
+@click.option("--keep-objects", is_flag=True, help="Only the app goes; its objects stay, as nobody's.")
+@APP
+async def delete(invocation: Invocation, name: str, keep_objects: bool) -> None:
+    """Delete an app with its objects; waits until a farm has done it, unless --no-wait."""
+    mutation, preview = await words.delete(invocation.call, name, keep=keep_objects)
+    for line in apply_lines.acts(preview, {}):
+        invocation.say(clean(line))
+    await changes.apply(invocation, [mutation])
+    settings = invocation.settings
+    if settings.dry_run:
+        return
+    if settings.wait is False:
+        invocation.say(f"app/{name}: marked; a farm takes its objects down, then itself")
+        return
+    try:
+        with progress(invocation) as report:
+            await waiting.gone(invocation.call, name, settings.timeout, report)
+    except asyncio.CancelledError:
+        invocation.say(f"app/{name}: goes on without this wait; farmctl app describe {name}")
+        raise
+    if not settings.quiet and settings.output in {"table", "wide"}:
+        click.echo(f"app/{name} deleted")

@@ -1,0 +1,111 @@
+"""From a prepared revision of an app to its end: show it, ask, write it, wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import click
+
+from farmd.cli.apply_lines import lines, plain
+from farmd.cli.changes import ask
+from farmd.cli.invocation import Invocation
+from farmd.cli.output import document, emit
+from farmd.cli.progress import progress
+from farmd.cli.tables import clean
+from farmd.commands.mutation import commit
+from farmd.dispatch import waiting
+from farmd.dispatch.commands import Application
+from farmd.dispatch.standing import Standing
+from store.errors import Conflict, Locked
+
+TRIES = 3
+CHANGES_ARE_DUE = 3
+
+
+async def carry_out(
+    invocation: Invocation, make: Callable[[], Awaitable[Application]], *, detailed: bool = False
+) -> None:
+    """Show a revision, ask, write it, and wait until it is reached; where the app changed meanwhile it is
+    prepared anew, thrice at most. ``detailed``: exit 3 where a dry run finds changes.
+
+    Raises:
+        Conflict: objects that the app may not take. Unconfirmed, Declined: nobody agreed.
+        EndedOtherwise: the revision failed. WaitTimeout: it is not reached in time.
+    """
+    for left in reversed(range(TRIES)):
+        found = await make()
+        if invocation.settings.dry_run:
+            rehearse(invocation, found, detailed=detailed)
+            return
+        for line in lines(found):
+            invocation.say(clean(line))
+        found.refuse()
+        if not found.mutation.needed:
+            _result(invocation, found, "unchanged")
+            return
+        ask(invocation, "Apply?", "to apply a revision changes what runs")
+        try:
+            await commit(invocation.call, found.mutation)
+        except Conflict as error:
+            if not left or isinstance(error, Locked):
+                raise
+            invocation.say(f"{clean(error.message)}: planned anew")
+        else:
+            await _follow(invocation, found)
+            return
+
+
+def rehearse(invocation: Invocation, found: Application, *, detailed: bool) -> None:
+    """Show what a revision would do.
+
+    Raises:
+        Conflict: objects that the app may not take.
+    """
+    if invocation.settings.output in {"json", "yaml"}:
+        emit(invocation, document("AppPlan", plain(found)))
+    elif invocation.settings.output == "name":
+        for ref in dict.fromkeys(str(act.ref) for _, act in found.preview.acts):
+            click.echo(ref)
+    else:
+        for line in lines(found):
+            click.echo(clean(line))
+    found.refuse()
+    if detailed and found.due:
+        raise click.exceptions.Exit(CHANGES_ARE_DUE)
+
+
+async def _follow(invocation: Invocation, found: Application) -> None:
+    """Wait for the end of what was written."""
+    name, settings, clock = found.now.name, invocation.settings, invocation.call.clock
+    if found.app.paused:
+        _result(
+            invocation, found, f"revision {found.app.revision} recorded; paused: farmctl app resume {name}"
+        )
+        return
+    if settings.wait is False:
+        _result(invocation, found, f"revision {found.app.revision} recorded")
+        return
+    began = clock.mono()
+    try:
+        with progress(invocation) as report:
+            now = await waiting.reached(invocation.call, name, found.app.revision, settings.timeout, report)
+    except asyncio.CancelledError:
+        invocation.say(f"app/{name}: goes on without this wait; farmctl app describe {name}")
+        raise
+    _result(invocation, found, _reached(now, clock.mono() - began))
+
+
+def _reached(now: Standing, seconds: float) -> str:
+    count = f": {now.status.ready} of {now.status.objects} objects ready" if now.status is not None else ""
+    return f"reached revision {now.state.reached} in {seconds:.0f} s{count}"
+
+
+def _result(invocation: Invocation, found: Application, outcome: str) -> None:
+    output, name = invocation.settings.output, found.now.name
+    if output in {"json", "yaml"}:
+        emit(invocation, document("AppApply", {"outcome": outcome, **plain(found)}))
+    elif output == "name":
+        click.echo(f"app/{name}")
+    elif not invocation.settings.quiet:
+        click.echo(f"app/{name} {outcome}")

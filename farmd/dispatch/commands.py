@@ -1,0 +1,182 @@
+"""New revisions of an app: from a bundle, or from an earlier revision; both with what they will do.
+
+What must never break: what is refused is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import asdict, replace
+
+from farmd.commands.mutation import Call, Mutation
+from farmd.dispatch import changes
+from farmd.dispatch.bundle import AppSpec, Bundle
+from farmd.dispatch.model import Ref
+from farmd.dispatch.plan import carried
+from farmd.dispatch.preview import Preview, play
+from farmd.dispatch.revision import existing, recorded, refuse_deleting, wanted
+from farmd.dispatch.standing import Look, Standing, former, snapshot, standing
+from store.apps import ALL, App, AppStore, Entry
+from store.errors import Conflict, InputInvalid, refuse
+from store.keys import valid_name
+from store.mistakes import nearest
+from store.operations import MAX_OPERATIONS
+from store.words import count_of, listed
+
+# What a farm writes beside the objects: the fence, its work and the audit.
+OWN_OPERATIONS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """A revision that is ready to be written. ``changes`` are those of single records, by reference."""
+
+    now: Standing
+    app: App
+    entries: tuple[Entry, ...]
+    preview: Preview
+    changes: Mapping[Ref, Mutation]
+    mutation: Mutation
+
+    @property
+    def due(self) -> bool:
+        """Whether anything is to be written, by whoever asks or by a farm."""
+        return self.mutation.needed or not self.preview.empty
+
+    def refuse(self) -> None:
+        """Refuse to write a revision that would come to nothing.
+
+        Raises:
+            Conflict: objects that the app may not take, or that cannot be changed so: all of them.
+        """
+        if self.preview.refused:
+            told = "; ".join(f"{ref}: {why}" for ref, why in sorted(self.preview.refused.items()))
+            raise Conflict(f"app {self.now.name!r}: {told}", id=self.now.name)
+
+
+async def apply(
+    call: Call,
+    bundle: Bundle,
+    *,
+    adopt: Sequence[str] = (),
+    mass: bool = False,
+    elsewhere: Look | None = None,
+) -> Application:
+    """The next revision of an app from a bundle; nothing is written.
+
+    ``adopt`` are objects that it may take although they differ or belong to others, ``mass`` lets more than
+    half of the objects go.
+
+    Raises:
+        InputInvalid: nothing in the bundle, too much would go, or a setting that cannot be.
+        Conflict: the app is being deleted; or it does not fit into one transaction, where it must.
+    """
+    if not bundle.app.name:
+        raise InputInvalid("app: missing, expected --app NAME, or a document with kind: app", field="app")
+    now = await standing(call, valid_name(bundle.app.name, "--app"))
+    refuse_deleting(now)
+    app = replace(_settings(bundle.app, now), adopt=_adopted(adopt, bundle), mass=mass)
+    known = await former(call, now)
+    if not (bundle.entries or (mass and known)):
+        gone = f"; the app has {listed(sorted(known))}" if known else ""
+        raise InputInvalid(f"app {now.name!r}: found no object in the files{gone}", field="file")
+    entries = carried(bundle.entries, known, prune=app.prune)
+    return await _prepared(call, now, app, entries, known, bundle.places, elsewhere)
+
+
+async def rollback(
+    call: Call, name: str, revision: int | None = None, elsewhere: Look | None = None
+) -> Application:
+    """A new revision with the documents of an earlier one; None: the last one that was reached before.
+
+    Raises:
+        NotFound: no such app or revision. Conflict: it is being deleted, or has none to go back to.
+    """
+    now, store = await existing(call, name), AppStore(call.client, call.keys)
+    was = wanted(now)
+    number = revision or await _before(store, now)
+    documents = [entry for entry in await store.entries(name, number) if not entry.left]
+    known = await former(call, now)
+    app = replace(was, revision=was.revision + 1, mass=True, adopt=[])
+    entries = carried(documents, known, prune=app.prune)
+    return await _prepared(call, now, app, entries, known, {}, elsewhere, of=number)
+
+
+async def _prepared(
+    call: Call,
+    now: Standing,
+    app: App,
+    entries: tuple[Entry, ...],
+    known: Mapping[Ref, Entry],
+    places: Mapping[Ref, str],
+    elsewhere: Look | None,
+    of: int = 0,
+) -> Application:
+    shot = await snapshot(call, now, replace(app, paused=False), entries, known, elsewhere)
+    preview = play(shot)
+    if preview.blocked is not None and preview.blocked.code == "mass":
+        raise InputInvalid(f"app {now.name!r}: {preview.blocked.text}", field="mass")
+    made = await changes.prepared(call, now.name, preview, places)
+    if app.atomic:
+        _check_atomic(preview, made)
+    return Application(
+        now=now,
+        app=app,
+        entries=entries,
+        preview=preview,
+        changes=made,
+        mutation=await recorded(call, now, app, entries, of, "rollback" if of else "apply"),
+    )
+
+
+def _settings(spec: AppSpec, now: Standing) -> App:
+    """What the files and the command line say of the app; what people said by other words stays."""
+    told = {name: value for name, value in asdict(spec).items() if name != "name" and value is not None}
+    if (history := told.get("history")) is not None and not 1 <= history <= 100:
+        refuse("history", str(history), "1 to 100 revisions", field="history")
+    if (deadline := told.get("deadline")) is not None and not deadline > 0:
+        refuse("deadline", f"{deadline:g} s", "a time above 0", field="deadline")
+    if now.stored is None:
+        return App(revision=1, **told)
+    was = now.stored.record
+    return App(revision=was.revision + 1, paused=was.paused, resumed=was.resumed, needs=was.needs, **told)
+
+
+def _adopted(refs: Sequence[str], bundle: Bundle) -> list[str]:
+    known = sorted(bundle.places)
+    for ref in refs:
+        if ref not in (ALL, "all") and ref not in bundle.places:
+            near = nearest(ref, known, "all, or an object of the files")
+            raise InputInvalid(f"--adopt: found {ref!r}{near}", field="adopt")
+    return [ALL] if {ALL, "all"} & set(refs) else list(dict.fromkeys(refs))
+
+
+def _check_atomic(preview: Preview, made: Mapping[Ref, Mutation]) -> None:
+    """Refuse what farms cannot write in one transaction."""
+    outside = sorted({str(act.ref) for _, act in preview.acts if not act.ref.own})
+    if outside:
+        refuse("--atomic", listed(outside), "farmd's own objects alone: Kubernetes has no transactions")
+    if len({step for step, _ in preview.acts}) > 1:
+        found = f"changes in {len({step for step, _ in preview.acts})} steps"
+        refuse("--atomic", found, "one step, and no removal after it: a gate waits between steps")
+    size = OWN_OPERATIONS + sum(len(each.operations) - 1 for each in made.values())
+    if size > MAX_OPERATIONS:
+        refuse(
+            "--atomic",
+            count_of(size, "operation"),
+            f"at most {MAX_OPERATIONS}, which fit into one transaction",
+        )
+
+
+async def _before(store: AppStore, now: Standing) -> int:
+    """The revision that a rollback without a number means: the last reached one before the wanted."""
+    revision = wanted(now).revision
+    if now.state.reached and now.state.reached != revision:
+        return now.state.reached
+    last = await store.tracker(now.name, revision)
+    older = [number for number in await store.revisions(now.name) if number < (last.of or revision)]
+    if not older:
+        raise Conflict(f"app {now.name!r} has no revision before {revision}", id=now.name)
+    return older[-1]

@@ -1,0 +1,48 @@
+"""One object of farmd's own as an app sees it: whose it is, what differs from its file, how far it is."""
+
+from __future__ import annotations
+
+from farmd.commands.bundled import Bundled
+from farmd.commands.mutation import Call
+from farmd.commands.waiting import Spells
+from farmd.dispatch.model import Live, Verdict
+from farmd.kinds import bundled, load
+from store.apps import Entry
+
+
+def noun_of(entry: Entry) -> Bundled:
+    """How bundles hold the records of an entry's noun."""
+    found: Bundled = load(bundled()[entry.ref.kind])
+    return found
+
+
+async def look(call: Call, entry: Entry, spells: Spells, *, judged: bool = True) -> Live | None:
+    """The record of an entry; None: there is none. Without ``judged`` its verdict is unknown.
+
+    ``call.part_of`` is the app that looks.
+
+    Raises:
+        RecordInvalid: the record does not decode.
+    """
+    part = noun_of(entry)
+    found = await part.find(call, entry.ref.name)
+    if found is None:
+        return None
+    differs: tuple[str, ...] = ()
+    if entry.document is not None:
+        _, after = await part.differs(call, found, part.wish(entry.document, entry.ignore))
+        differs = tuple(after)
+    verdict: Verdict = "unknown"
+    why = ""
+    if judged:
+        verdict, why = await part.verdict(call, found, spells)
+    return Live(
+        ref=entry.ref,
+        owner=found.part_of,
+        differs=differs,
+        fixed=part.replaces,
+        verdict=verdict,
+        why=why,
+        busy=found.busy,
+        version=found.stored.index,
+    )

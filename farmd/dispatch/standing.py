@@ -1,0 +1,133 @@
+"""What stands of an app, read once from the store, for previews and for people. It decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from farmd.commands.mutation import Call
+from farmd.commands.waiting import Spells
+from farmd.dispatch.looking import look
+from farmd.dispatch.model import Live, Ref, Snapshot, owner_of
+from farmd.dispatch.plan import revisions
+from store import codec
+from store.apps import KIND, App, AppStatus, AppStore, DispatchState, Entry
+from store.entry import Stored
+from store.errors import NotFound, RecordInvalid
+from store.keys import is_sentinel
+from store.status import StatusStore
+from store.work import Work
+
+AT_ONCE = 16
+Look = Callable[[Entry], Awaitable[Live | None]]
+"""Looks at one object of Kubernetes; None: it does not exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """An app's record, how far it is, and its last status. ``stored`` is None where there is no such app."""
+
+    name: str
+    stored: Stored[App] | None = None
+    state: DispatchState = field(default_factory=DispatchState)
+    status: AppStatus | None = None
+
+    @property
+    def reported(self) -> bool:
+        """Whether the status describes the record as it is now."""
+        return self.status is not None and self.stored is not None and self.status.record == self.stored.index
+
+
+async def standing(call: Call, name: str) -> Standing:
+    """One app as it stands.
+
+    Raises:
+        RecordInvalid: its record does not decode.
+    """
+    stored = await AppStore(call.client, call.keys).find(name)
+    statuses = StatusStore(call.client, call.keys, KIND, AppStatus)
+    state = await state_of(call, name)
+    return Standing(name=name, stored=stored, state=state, status=await statuses.get(name))
+
+
+async def state_of(call: Call, name: str) -> DispatchState:
+    """How far an app is.
+
+    Raises:
+        RecordInvalid: what is known of it does not decode.
+    """
+    entry = await call.client.read(call.keys.work(KIND, name))
+    work = Work() if entry is None else codec.decode(Work, entry.value, entry.key)
+    return work.dispatch or DispatchState()
+
+
+async def former(call: Call, now: Standing) -> dict[Ref, Entry]:
+    """The entries of all revisions that may have left something, each as the newest one has it."""
+    if now.stored is None:
+        return {}
+    store, found = AppStore(call.client, call.keys), dict[Ref, Entry]()
+    for revision in sorted(revisions(now.stored.record, now.state)):
+        try:
+            found |= {str(entry.ref): entry for entry in await store.entries(now.name, revision)}
+        except NotFound:
+            continue  # its worker trimmed it since
+    return found
+
+
+async def snapshot(
+    call: Call,
+    now: Standing,
+    app: App,
+    entries: Sequence[Entry],
+    known: Mapping[Ref, Entry],
+    elsewhere: Look | None = None,
+) -> Snapshot:
+    """The app as if these entries were wanted; ``known`` are those of former revisions.
+
+    ``elsewhere`` looks at objects of Kubernetes; without it they count as not there.
+    """
+    wanted = {str(entry.ref): entry for entry in entries if not entry.left}
+    left = {str(entry.ref): entry for entry in entries if entry.left}
+    asking = replace(call, part_of=owner_of(now.name))
+    return Snapshot(
+        name=now.name,
+        app=app,
+        state=now.state,
+        wanted=tuple(wanted.values()),
+        left=left,
+        former=known,
+        live=await lives(asking, {**known, **left, **wanted}, elsewhere),
+        others=await _others(call, now.name),
+        now=call.clock.now(),
+    )
+
+
+async def lives(
+    call: Call, entries: Mapping[Ref, Entry], elsewhere: Look | None = None, *, judged: bool = False
+) -> dict[Ref, Live]:
+    """The objects of these entries that exist; several are read at once."""
+    gate, spells = asyncio.Semaphore(AT_ONCE), Spells(call.clock)
+
+    async def one(entry: Entry) -> Live | None:
+        async with gate:
+            if entry.ref.own:
+                return await look(call, entry, spells, judged=judged)
+            return None if elsewhere is None else await elsewhere(entry)
+
+    found = await asyncio.gather(*(one(entry) for entry in entries.values()))
+    return {ref: live for ref, live in zip(entries, found, strict=True) if live is not None}
+
+
+async def _others(call: Call, name: str) -> dict[Ref, str]:
+    """The objects that other apps wait for, with those apps."""
+    found: dict[Ref, str] = {}
+    for raw in (await call.client.list(call.keys.work(KIND, ""))).items:
+        if is_sentinel(raw.key) or (other := call.keys.last_part(raw.key)) == name:
+            continue
+        try:
+            work = codec.decode(Work, raw.decoded(), raw.key)
+        except RecordInvalid:
+            continue  # the doctor reports it
+        found |= dict.fromkeys(work.dispatch.waits if work.dispatch is not None else (), other)
+    return found

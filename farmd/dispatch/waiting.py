@@ -1,0 +1,110 @@
+"""Waiting until an app has reached a revision, or is gone, with its progress."""
+
+from __future__ import annotations
+
+from farmd import overview
+from farmd.commands import waiting
+from farmd.commands.mutation import Call
+from farmd.commands.waiting import Look, Report
+from farmd.dispatch.standing import Standing, standing
+from farmd.runtime.errors import EndedOtherwise, WaitTimeout
+from store.apps import KIND, AppStore, ObjectStatus
+from store.words import listed
+
+
+async def reached(call: Call, name: str, revision: int, timeout: float, report: Report) -> Standing:
+    """Wait until an app has reached a revision and collected what that left.
+
+    Raises:
+        EndedOtherwise: the revision failed, another one was wanted meanwhile, or the app is being deleted.
+        WaitTimeout: it is not there yet; it goes on.
+    """
+
+    def done(now: Standing, _: bool) -> bool:
+        if now.stored is None or now.stored.record.deleting or now.stored.record.revision != revision:
+            return True
+        failed = now.state.refused == revision
+        rolls_back = failed and now.stored.record.on_failure == "rollback" and now.state.reached
+        if rolls_back:
+            return now.state.effective == now.state.reached and now.state.swept >= revision
+        return failed or (now.state.reached == revision and now.state.swept >= revision)
+
+    async def late(now: Standing) -> WaitTimeout:
+        text = f"app {name!r} has not reached revision {revision} after {timeout:g} s: {told(now)}"
+        return WaitTimeout(text, hint=await _why(call, name))
+
+    found = await waiting.until(
+        call,
+        lambda: standing(call, name),
+        done,
+        late,
+        timeout,
+        lambda now: report(look(now)),
+        lambda now: (now.status, now.state.wave, now.state.effective),
+    )
+    await _refuse_otherwise(call, found, revision)
+    return found
+
+
+async def _refuse_otherwise(call: Call, found: Standing, revision: int) -> None:
+    name, record = found.name, found.stored.record if found.stored is not None else None
+    if record is None or record.deleting:
+        raise EndedOtherwise(f"app {name!r} was deleted before it reached revision {revision}")
+    if record.revision != revision:
+        by = (await AppStore(call.client, call.keys).tracker(name, record.revision)).by
+        raise EndedOtherwise(f"app {name!r}: {by} applied revision {record.revision} meanwhile")
+    if found.state.refused == revision:
+        back = f"; revision {found.state.effective} is back" if found.state.effective != revision else ""
+        raise EndedOtherwise(
+            f"app {name!r}: revision {revision} failed: {found.state.failure}{back}",
+            hint=f"farmctl app describe {name}",
+        )
+
+
+async def gone(call: Call, name: str, timeout: float, report: Report) -> None:
+    """Wait until a deleted app is gone, with its objects or the marks on them.
+
+    Raises:
+        WaitTimeout: it is still there; it goes on.
+    """
+
+    async def late(now: Standing) -> WaitTimeout:
+        text = f"app {name!r} is still there after {timeout:g} s: {told(now)}"
+        return WaitTimeout(text, hint=await _why(call, name))
+
+    await waiting.until(
+        call,
+        lambda: standing(call, name),
+        lambda now, _: now.stored is None,
+        late,
+        timeout,
+        lambda now: report(look(now)),
+        lambda now: (now.status, now.stored is None),
+    )
+
+
+def look(now: Standing) -> Look:
+    """How far an app is, for the progress."""
+    return Look(noun="app", name=now.name, state=told(now), desired=0, counts=False)
+
+
+def told(now: Standing) -> str:
+    """How far an app is, in one line: ``applying, wave 1 of 2, 3 of 5 ready: waits for rc/web (2 of 3)``."""
+    if now.stored is None:
+        return "gone"
+    if now.status is None or not now.reported:
+        return "waits for a farm"
+    waits = listed([_waits(each) for each in now.status.waiting], 3)
+    why = now.status.reason or (f"waits for {waits}" if now.status.waiting else "")
+    return f"{now.status.progress}{f': {why}' if why else ''}"
+
+
+def _waits(each: ObjectStatus) -> str:
+    return f"{each.ref} ({each.why})" if each.why else each.ref
+
+
+async def _why(call: Call, name: str) -> str:
+    members = await overview.farms(call.client, call.keys)
+    if not any(KIND in member.kinds for member in members):
+        return "no farm that is alive applies apps: start one with farmd run; it goes on then"
+    return f"it goes on; farmctl app describe {name}"

@@ -1,0 +1,142 @@
+"""farmctl apply, diff and app, as people see them; no farm runs here, so what is recorded stays a wish."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.farmctl import Farmctl, in_cluster
+
+WEB = """\
+apiVersion: farmd/v1
+kind: rc
+name: web
+replicas: {replicas}
+pod: {{id: web, command: [/srv/web, {argument}]}}
+wave: 1
+"""
+DB = "apiVersion: farmd/v1\nkind: rc\nname: db\nreplicas: 1\npod: {id: db, command: [/srv/db]}\n"
+
+
+@pytest.fixture
+def farmctl(address: str) -> Farmctl:
+    made = in_cluster(address)
+    made.inside = True
+    return made
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (folder / "db.yaml").write_text(DB)
+    (folder / "web.yaml").write_text(WEB.format(replicas=3, argument="--v1"))
+    return folder
+
+
+def test_apply_shows_the_plan_asks_and_records_the_revision(farmctl: Farmctl, shop: Path) -> None:
+    asked = farmctl("apply", "-f", str(shop), "--app", "shop")
+    assert asked.code == 2
+    assert "nobody can be asked here" in asked.err
+    assert farmctl.ok("app", "list", "-o", "json").json["items"] == []
+    done = farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait", "--reason", "first")
+    assert done.err.splitlines()[:3] == [
+        "app/shop: revision 1, 2 objects in 2 steps",
+        "1  + rc/db   replicas 1",
+        "2  + rc/web  replicas 3",
+    ]
+    assert done.out == "app/shop revision 1 recorded\n"
+    (row,) = farmctl.ok("app", "list", "-o", "json").json["items"]
+    assert (row["name"], row["state"], row["record"]["revision"]) == ("shop", "pending", 1)
+    assert farmctl.ok("app", "list", "-o", "name").out == "app/shop\n"
+
+
+def test_diff_exits_3_where_changes_are_due_and_dry_run_writes_nothing(farmctl: Farmctl, shop: Path) -> None:
+    assert farmctl("diff", "-f", str(shop), "--app", "shop").code == 3
+    dry = farmctl.ok("apply", "-f", str(shop), "--app", "shop", "--dry-run", "-o", "json").json
+    assert [(act["step"], act["act"], act["object"]) for act in dry["acts"]] == [
+        (1, "create", "rc/db"),
+        (2, "create", "rc/web"),
+    ]
+    assert farmctl("apply", "-f", str(shop), "--app", "shop", "--dry-run", "--detailed-exitcode").code == 3
+    assert farmctl.ok("app", "list", "-o", "json").json["items"] == []
+
+
+def test_a_refusal_exits_with_5_and_names_every_object(farmctl: Farmctl, shop: Path) -> None:
+    for name in ("db", "web"):
+        made = shop.parent / f"{name}.yaml"
+        made.write_text(f"name: {name}\nreplicas: 9\npod: {{id: {name}, command: [x]}}\n")
+        farmctl.ok("rc", "create", "-f", str(made))
+    refused = farmctl("apply", "-f", str(shop), "--app", "shop", "-y")
+    assert refused.code == 5
+    (line,) = [line for line in refused.err.splitlines() if line.startswith("farmctl:")]
+    assert "rc/db: exists and differs: " in line
+    assert "rc/web: exists and differs: " in line
+    assert farmctl("app", "get", "shop").code == 4
+
+
+def test_an_empty_folder_with_prune_and_yes_exits_with_2_and_records_nothing(
+    farmctl: Farmctl, shop: Path
+) -> None:
+    farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait")
+    empty = shop.parent / "empty"
+    empty.mkdir()
+    refused = farmctl("apply", "-f", str(empty), "--app", "shop", "--prune", "-y")
+    assert refused.code == 2
+    assert "app 'shop': found no object in the files; the app has rc/db, rc/web" in refused.err
+    assert [row["revision"] for row in farmctl.ok("app", "history", "shop", "-o", "json").json["items"]] == [
+        1
+    ]
+
+
+def test_what_get_prints_is_what_apply_accepts(farmctl: Farmctl, shop: Path) -> None:
+    farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait")
+    printed = farmctl.ok("app", "get", "shop").out
+    again = farmctl.ok("apply", "-f", "-", "--app", "shop", "-y", stdin=printed)
+    assert again.out == "app/shop unchanged\n"
+
+
+def test_history_describe_and_explain_tell_who_wants_what(farmctl: Farmctl, shop: Path) -> None:
+    farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait", "--reason", "first")
+    (shop / "web.yaml").write_text(WEB.format(replicas=4, argument="--v1"))
+    farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait")
+    rows = farmctl.ok("app", "history", "shop", "-o", "json").json["items"]
+    assert [(row["revision"], row["state"], row["reason"]) for row in rows] == [
+        (2, "wanted", ""),
+        (1, "", "first"),
+    ]
+    assert "packed" not in rows[0]
+    told = farmctl.ok("app", "describe", "shop").out
+    assert "Progress:   waits for a farm\n" in told
+    assert "rc/web" in told
+    assert "missing" in told
+    explained = farmctl.ok("app", "explain", "rc/web").out
+    assert explained.splitlines()[0] == "rc/web: missing in app/shop, revision 2"
+    assert farmctl("app", "explain", "rc/none").code == 4
+
+
+def test_without_a_farm_the_wait_ends_with_8_and_says_so(farmctl: Farmctl, shop: Path) -> None:
+    late = farmctl("apply", "-f", str(shop), "--app", "shop", "-y", "--timeout", "1s")
+    assert late.code == 8
+    assert "app 'shop' has not reached revision 1 after 1 s: waits for a farm" in late.err
+    assert "no farm that is alive applies apps" in late.err
+
+
+def test_words_to_an_app(farmctl: Farmctl, shop: Path) -> None:
+    farmctl.ok("apply", "-f", str(shop), "--app", "shop", "-y", "--no-wait")
+    assert farmctl.ok("app", "pause", "shop").out == "app/shop paused\n"
+    paused = farmctl.ok("apply", "-f", str(shop), "--app", "app/shop", "-y", "--prune")
+    assert paused.out == "app/shop revision 2 recorded; paused: farmctl app resume shop\n"
+    assert farmctl.ok("app", "resume", "app/shop").out == "app/shop resumed\n"
+    gone = farmctl.ok("app", "delete", "shop", "-y", "--no-wait")
+    assert "app/shop: marked" in gone.err
+    assert farmctl("app", "pause", "shop").code == 5
+    assert farmctl("app", "pause", "none").code == 4
+
+
+def test_a_folder_for_another_tool_prints_the_pipe(farmctl: Farmctl, shop: Path) -> None:
+    (shop / "kustomization.yaml").write_text("resources: [db.yaml]\n")
+    refused = farmctl("apply", "-f", str(shop), "--app", "shop")
+    assert refused.code == 2
+    assert f"hint: kustomize build {shop} | farmctl apply -f - --app APP" in refused.err

@@ -1,0 +1,297 @@
+"""What people ask of apps: revisions are shown as farms will carry them out, and recorded first (D1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from farmd.commands.mutation import Call, commit
+from farmd.dispatch import commands, words
+from farmd.dispatch.bundle import AppSpec, Bundle, parse
+from farmd.dispatch.commands import Application
+from farmd.dispatch.looking import noun_of
+from farmd.replication.commands import RC
+from store import codec
+from store.apps import KIND, App, AppStore, DispatchState
+from store.audit import AuditReader, Filter
+from store.errors import Conflict, InputInvalid, Locked, NotFound
+from store.locks import Holder
+from store.work import Work
+from tests.people import KEYS, hello, person, snapshot
+
+
+def document(name: str, **fields: Any) -> str:
+    return codec.encode({"apiVersion": "farmd/v1", "kind": "rc", **hello(name=name), **fields}).decode()
+
+
+def bundle(*texts: str, **settings: Any) -> Bundle:
+    files = [(text, f"f{number}.json") for number, text in enumerate(texts, 1)]
+    return parse(files, AppSpec(**{"name": "shop", **settings}))
+
+
+async def applied(
+    call: Call, *texts: str, adopt: tuple[str, ...] = (), mass: bool = False, **settings: Any
+) -> Application:
+    found = await commands.apply(call, bundle(*texts, **settings), adopt=adopt, mass=mass)
+    found.refuse()
+    await commit(call, found.mutation)
+    return found
+
+
+async def reach(call: Call, *entries: Any) -> None:
+    """A farm reaches the wanted revision."""
+    store = AppStore(call.client, KEYS)
+    app = (await store.get("shop")).record
+    asking = replace(call, part_of="apps/shop")
+    for entry in await store.entries("shop", app.revision):
+        part = noun_of(entry)
+        if entry.document is None:
+            continue
+        wish = part.wish(entry.document, entry.ignore)
+        found = await part.find(asking, entry.ref.name)
+        await commit(
+            asking, await (part.create(asking, wish) if found is None else part.update(asking, wish))
+        )
+    state = DispatchState(
+        seq=app.revision, effective=app.revision, reached=app.revision, swept=app.revision, wave=9
+    )
+    await call.client.put(KEYS.work(KIND, "shop"), codec.encode(Work(dispatch=state)))
+
+
+def verbs(found: Application) -> list[tuple[int, str, str]]:
+    return [(step, act.verb, str(act.ref)) for step, act in found.preview.acts]
+
+
+async def test_d1_a_revision_is_recorded_with_its_tracker_before_any_object_is_touched() -> None:
+    async with person(reason="first") as call:
+        await applied(call, document("web"), document("db"), prune=True)
+        app = (await AppStore(call.client, KEYS).get("shop")).record
+        assert (app.revision, app.prune) == (1, True)
+        tracker = await AppStore(call.client, KEYS).tracker("shop", 1)
+        assert (tracker.count, tracker.by, tracker.reason) == (2, call.actor, "first")
+        assert not (await RC.records(call.client, KEYS).list()).items
+        (told,) = await AuditReader(call.client, KEYS).read(Filter(kind=KIND), 5)
+        assert told.action == "app.apply"
+        assert told.after is not None
+        assert told.after["revision"] == 1
+
+
+async def test_the_preview_names_each_object_in_its_step() -> None:
+    async with person() as call:
+        found = await commands.apply(call, bundle(document("web", wave=1, after=["rc/db"]), document("db")))
+        assert verbs(found) == [(1, "create", "rc/db"), (2, "create", "rc/web")]
+
+
+async def test_the_same_files_again_write_nothing() -> None:
+    async with person() as call:
+        await applied(call, document("web"))
+        await reach(call)
+        before = await snapshot(call)
+        again = await applied(call, document("web"))
+        assert not again.due
+        assert again.preview.same == ["rc/web"]
+        assert await snapshot(call) == before
+
+
+async def test_a_changed_field_is_an_update_that_says_which() -> None:
+    async with person() as call:
+        await applied(call, document("web"))
+        await reach(call)
+        found = await commands.apply(call, bundle(document("web", replicas=5)))
+        assert verbs(found) == [(1, "update", "rc/web")]
+        assert found.changes["rc/web"].change.after == {"replicas": 5}
+
+
+async def test_what_left_the_files_is_carried_without_prune_and_goes_with_it() -> None:
+    async with person() as call:
+        await applied(call, document("web"), document("db"))
+        await reach(call)
+        kept = await applied(call, document("web"))
+        assert kept.preview.left == ["rc/db"]
+        await reach(call)
+        gone = await commands.apply(call, bundle(document("web"), prune=True))
+        assert verbs(gone) == [(2, "remove", "rc/db")]
+
+
+async def test_all_refusals_are_told_at_once_before_anything_is_written() -> None:
+    async with person() as call:
+        await commit(call, await RC.create(call, RC.file.parse(hello(name="web"), "x")))
+        asking = replace(call, part_of="apps/other")
+        await commit(asking, await RC.create(asking, RC.file.parse(hello(name="db"), "x")))
+        found = await commands.apply(call, bundle(document("web", replicas=9), document("db")))
+        before = await snapshot(call)
+        with pytest.raises(Conflict) as refused:
+            found.refuse()
+        assert "rc/db: belongs to app other" in refused.value.message
+        assert "rc/web: exists and differs: replicas; --adopt rc/web takes it" in refused.value.message
+        assert "\n" not in refused.value.message
+        assert await snapshot(call) == before
+
+
+async def test_adopt_takes_what_differs_and_what_is_equal_needs_no_word() -> None:
+    async with person() as call:
+        await commit(call, await RC.create(call, RC.file.parse(hello(name="web"), "x")))
+        equal = await commands.apply(call, bundle(document("web")))
+        assert verbs(equal) == [(1, "adopt", "rc/web")]
+        differs = await commands.apply(call, bundle(document("web", replicas=9)), adopt=["rc/web"])
+        assert not differs.preview.refused
+        assert verbs(differs)[0] == (1, "adopt", "rc/web")
+        with pytest.raises(InputInvalid, match=r"--adopt: found 'rc/wen', did you mean 'rc/web'"):
+            await commands.apply(call, bundle(document("web")), adopt=["rc/wen"])
+
+
+@pytest.mark.parametrize("prune", [True, False])
+async def test_a8_an_empty_bundle_is_refused_and_nothing_is_recorded(prune: bool) -> None:
+    async with person() as call:
+        await applied(call, document("web"))
+        await reach(call)
+        before = await snapshot(call)
+        with pytest.raises(
+            InputInvalid, match=r"app 'shop': found no object in the files; the app has rc/web"
+        ):
+            await commands.apply(call, bundle(prune=prune))
+        assert await snapshot(call) == before
+        assert verbs(await commands.apply(call, bundle(prune=True), mass=True)) == [(1, "remove", "rc/web")]
+
+
+async def test_a8_more_than_half_goes_by_a_persons_word_alone() -> None:
+    async with person() as call:
+        await applied(call, *(document(name) for name in ("a", "b", "c")))
+        await reach(call)
+        with pytest.raises(
+            InputInvalid, match=r"would remove 2 objects of 3: rc/a, rc/b; farmctl apply --mass-removal"
+        ):
+            await commands.apply(call, bundle(document("c"), prune=True))
+        found = await commands.apply(call, bundle(document("c"), prune=True), mass=True)
+        assert [verb for _, verb, _ in verbs(found)] == ["remove", "remove"]
+
+
+async def test_atomic_refuses_what_needs_more_than_one_transaction() -> None:
+    async with person() as call:
+        with pytest.raises(InputInvalid, match=r"--atomic: found changes in 2 steps, expected one step"):
+            await commands.apply(call, bundle(document("a"), document("b", wave=1), atomic=True))
+        many = [document(f"a{number}") for number in range(25)]
+        with pytest.raises(InputInvalid, match=r"--atomic: found \d+ operations, expected at most 64"):
+            await commands.apply(call, bundle(*many, atomic=True))
+        assert (await commands.apply(call, bundle(*many[:9], atomic=True))).app.atomic
+
+
+async def test_of_two_people_who_apply_at_once_the_second_is_told() -> None:
+    async with person() as call:
+        first = await commands.apply(call, bundle(document("web")))
+        second = await commands.apply(call, bundle(document("db")))
+        await commit(call, first.mutation)
+        with pytest.raises(Conflict, match="changed since it was read; nothing was written"):
+            await commit(call, second.mutation)
+        assert len(await AppStore(call.client, KEYS).revisions("shop")) == 1
+
+
+async def test_a_rollback_is_a_new_revision_with_the_documents_of_an_old_one() -> None:
+    async with person() as call:
+        await applied(call, document("web"))
+        await reach(call)
+        await applied(call, document("web", replicas=7))
+        await reach(call)
+        back = await commands.rollback(call, "shop")
+        assert verbs(back) == [(1, "update", "rc/web")]
+        await commit(call, back.mutation)
+        store = AppStore(call.client, KEYS)
+        assert (await store.tracker("shop", 3)).of == 1
+        assert await store.entries("shop", 3) == await store.entries("shop", 1)
+        with pytest.raises(NotFound, match="app 'shop' has no revision 9"):
+            await commands.rollback(call, "shop", 9)
+
+
+async def test_a_first_revision_has_none_to_go_back_to() -> None:
+    async with person() as call:
+        await applied(call, document("web"))
+        with pytest.raises(Conflict, match="app 'shop' has no revision before 1"):
+            await commands.rollback(call, "shop")
+
+
+async def test_what_failed_is_recorded_anew_when_the_same_files_are_applied_again() -> None:
+    async with person() as call:
+        await applied(call, document("web"))
+        state = DispatchState(seq=1, effective=1, refused=1, failure="no image")
+        await call.client.put(KEYS.work(KIND, "shop"), codec.encode(Work(dispatch=state)))
+        assert (await applied(call, document("web"))).app.revision == 2
+
+
+async def test_pause_and_resume_are_words_in_the_record() -> None:
+    async with person() as call:
+        await applied(call, document("web"))
+        await commit(call, await words.pause(call, "shop"))
+        assert (await AppStore(call.client, KEYS).get("shop")).record.paused
+        assert (await applied(call, document("web", replicas=4))).app.paused
+        await commit(call, await words.resume(call, "shop"))
+        assert not (await AppStore(call.client, KEYS).get("shop")).record.paused
+        assert not (await words.resume(call, "shop")).needed
+
+
+async def test_release_takes_only_what_is_left() -> None:
+    async with person() as call:
+        await applied(call, document("web"), document("db"))
+        await reach(call)
+        await applied(call, document("web"))
+        with pytest.raises(
+            InputInvalid, match="release: found rc/web, which is in the files, expected an object that"
+        ):
+            await words.release(call, "shop", ["rc/web"])
+        await commit(call, await words.release(call, "shop", ["rc/db"]))
+        entries = await AppStore(call.client, KEYS).entries("shop", 3)
+        assert {str(entry.ref): entry.release for entry in entries} == {"rc/web": False, "rc/db": True}
+
+
+@pytest.mark.parametrize(("keep", "verb"), [(False, "remove"), (True, "release")])
+async def test_delete_marks_the_app_and_shows_what_becomes_of_its_objects(keep: bool, verb: str) -> None:
+    async with person() as call:
+        await applied(call, document("web"))
+        await reach(call)
+        mutation, preview = await words.delete(call, "shop", keep=keep)
+        assert [(act.verb, str(act.ref)) for _, act in preview.acts] == [(verb, "rc/web")]
+        assert mutation.change.destructive
+        await commit(call, mutation)
+        assert (await AppStore(call.client, KEYS).get("shop")).record.deleting == (
+            "keep" if keep else "objects"
+        )
+        for ask in (words.pause(call, "shop"), commands.apply(call, bundle(document("web")))):
+            with pytest.raises(Conflict, match="app 'shop' is being deleted"):
+                await ask
+
+
+async def test_r13_an_app_whose_mutation_lock_is_held_is_left_alone() -> None:
+    async with person() as call:
+        await applied(call, document("web"))
+        holder = Holder("user", "bob@desk", "n")
+        await call.client.put(KEYS.mutation_lock(KIND, "shop"), holder.value())
+        for ask in (words.pause(call, "shop"), commands.apply(call, bundle(document("web", replicas=5)))):
+            with pytest.raises(Locked, match="app 'shop' is locked by user/bob@desk"):
+                await ask
+
+
+async def test_a_document_that_a_new_record_cannot_be_made_of_names_its_place() -> None:
+    async with person() as call:
+        text = document("web").replace('"replicas":3', '"labels":{}')
+        with pytest.raises(InputInvalid, match=r"f1\.json:1: web: replicas: missing, expected"):
+            await commands.apply(call, bundle(text))
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"name": ""}, "app: missing, expected --app NAME"),
+        ({"name": "A b"}, "--app: found 'A b', expected"),
+        ({"history": 0}, "history: found 0, expected 1 to 100 revisions"),
+        ({"deadline": 0.0}, "deadline: found 0 s, expected a time above 0"),
+    ],
+)
+async def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], told: str) -> None:
+    async with person() as call:
+        with pytest.raises(InputInvalid, match=told):
+            await commands.apply(call, bundle(document("web"), **settings))
+
+
+def test_the_settings_of_a_bundle_are_fields_of_the_record() -> None:
+    assert set(AppSpec.__struct_fields__) - {"name"} <= set(App.__struct_fields__)
