@@ -10,7 +10,7 @@ from farmd.cli.names import items
 from farmd.cli.options import Duration, command
 from farmd.cli.output import differences, show
 from farmd.cli.tables import Column, Table
-from farmd.kinds import KINDS, family_of
+from farmd.kinds import KINDS, OTHER_NOUNS, family_of
 from store.audit import Audit, AuditReader, Filter
 from store.errors import InputInvalid
 from store.mistakes import nearest
@@ -42,8 +42,7 @@ async def list_(
     async def read() -> Table:
         start = 0.0 if since is None else invocation.call.clock.now() - since
         reader = AuditReader(invocation.client, invocation.keys)
-        named = item.rpartition("/")[2]  # rc/hello, as -o name prints it
-        wanted = Filter(kind=family_of(kind), item=named, actor=actor, action=action, since=start)
+        wanted = Filter(kind=family_of(kind), item=_named(item), actor=actor, action=action, since=start)
         rows = await reader.read(wanted, limit)
         if kind and not rows and wanted.kind not in KINDS:
             known = sorted(one.noun or one.family for one in KINDS.values())
@@ -54,6 +53,14 @@ async def list_(
 
 
 audit.add_command(list_)
+
+
+def _named(item: str) -> str:
+    """The name in what ``-o name`` prints: ``rc/hello``, ``pod/web1/hello``, ``job/ml/bert``."""
+    noun, _, rest = item.partition("/")
+    if noun in OTHER_NOUNS.values():
+        return rest.rpartition("/")[2]
+    return rest if rest and family_of(noun) in KINDS else item
 
 
 def _table(rows: tuple[Audit, ...], broken: list[str]) -> Table:

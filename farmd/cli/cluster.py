@@ -80,6 +80,11 @@ def has_namespace(name: str) -> bool:
     return "/" in name
 
 
+def has_kind(data: Any) -> bool:
+    """Whether a document of a file is an object of Kubernetes."""
+    return isinstance(data, Mapping) and bool({"apiVersion", "kind"} & data.keys())
+
+
 def beside(
     made: click.Command,
     outside: str,

@@ -10,9 +10,11 @@ job = group(
     "jobs",
     {
         "run": (f"{_RUN}:run", "Run a job from a file."),
+        "list": (f"{_SHOW}:list_", "All jobs."),
         "get": (f"{_SHOW}:get", "One job, also as a file."),
         "describe": (f"{_SHOW}:describe", "One job with its members, owner and history."),
         "explain": (f"{_SHOW}:explain", "Why each node does or does not get members of a job."),
+        "pods": (f"{_SHOW}:pods", "The pods of a job."),
         "logs": ("farmd.cli.job_logs:logs", "What a member of a job wrote."),
         "stop": (f"{_RUN}:stop", "Take a job's members away until it is resumed."),
         "resume": (f"{_RUN}:resume", "Let a job go on that was stopped."),

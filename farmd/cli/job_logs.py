@@ -8,6 +8,7 @@ import click
 
 from farmd import overview
 from farmd.cli import log_stream
+from farmd.cli.cluster import beside
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects
 from farmd.cli.noun_logs import stream_all
@@ -23,8 +24,13 @@ from store.mistakes import shown
 _RECORDS = 1000
 
 
+def _in_kubernetes(slot: str) -> bool:
+    """Whether a slot is that of a job in Kubernetes: ``ml/bert`` or ``ml/bert/worker/3``."""
+    return slot.removeprefix("job/").count("/") in (1, 3)
+
+
 @command("logs")
-@click.argument("slot", metavar="JOB[/TYPE/INDEX]", shell_complete=objects(KIND))
+@click.argument("slot", metavar="[NAMESPACE/]JOB[/TYPE/INDEX]", shell_complete=objects(KIND))
 @click.option("--attempt", type=click.IntRange(0), help="That of an earlier attempt.")
 @log_stream.options
 async def logs(invocation: Invocation, slot: str, attempt: int | None, **options: Any) -> None:
@@ -79,3 +85,6 @@ async def _nodes(invocation: Invocation, job: Job, slot: Slot) -> dict[int, str]
         if known is not None and known[0] == slot:
             found.setdefault(known[1], node)
     return found
+
+
+logs = beside(logs, "farmd.cli.job_cluster_logs:logs", lies=_in_kubernetes, argument="slot")

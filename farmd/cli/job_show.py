@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import click
 
 from farmd import overview
-from farmd.cli import manifest_facts, noun_tables
+from farmd.cli import manifest_facts, noun_show, noun_tables
+from farmd.cli.cluster import Place, beside, namespace_options
 from farmd.cli.invocation import Invocation
 from farmd.cli.names import objects, target
 from farmd.cli.options import command
@@ -15,16 +19,56 @@ from farmd.commands import fleet
 from farmd.jobs.commands import JOB, run_of
 from farmd.jobs.nodes.placing import request_of
 from farmd.jobs.spec import FILE
+from farmd.kinds import load
 from farmd.overview import Row
 from scheduler import explain as words
 from scheduler.decide import explanation
-from store import manifests
+from store import manifests, selectors
 from store.audit import AuditReader, Filter
+from store.errors import StoreError
 from store.jobs import KIND, Job, Run
 from store.times import plain
 from store.words import listed
 
 _HISTORY = 8
+
+
+@command("list", lists=True)
+@click.option("-l", "--selector", default="", help="Only jobs whose own labels match.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In Kubernetes: all namespaces.")
+@namespace_options
+async def list_(
+    invocation: Invocation, selector: str, everywhere: bool, kubeconfig: str, context: str, namespace: str
+) -> None:
+    """All jobs, with what their owners last reported.
+
+    Where a kubeconfig is there, jobs in Kubernetes follow as NAMESPACE/NAME: those of its namespace,
+    of -n, or with -A of all. Their cluster may be away, unless an option names it.
+    """
+    wanted, client, keys = selectors.parse(selector), invocation.client, invocation.keys
+    place = Place(kubeconfig, context, namespace)
+
+    async def read() -> Table:
+        found = await overview.rows(client, keys, JOB.records(client, keys))
+        rows = [*found.rows, *await _there(invocation, place, everywhere)]
+        chosen = [row for row in rows if wanted.matches(row.record.labels)]
+        return noun_tables.table(JOB, chosen, invocation.call.clock.now(), found.broken)
+
+    await show(invocation, read)
+
+
+async def _there(invocation: Invocation, place: Place, everywhere: bool) -> list[Any]:
+    """The jobs in Kubernetes; none without a cluster, or where nobody named the one that does not answer."""
+    if not (everywhere or place.configured(os.environ)):
+        return []
+    try:
+        found: list[Any] = await load("farmd.cli.job_cluster:listed")(invocation, place, everywhere)
+    except StoreError as error:
+        if everywhere or place.named:
+            raise
+        invocation.say(f"farmctl: without the jobs in Kubernetes: {clean(error.message)}")
+        return []
+    return found
 
 
 async def _row(invocation: Invocation, name: str) -> Row[Job]:
@@ -121,3 +165,12 @@ async def explain(invocation: Invocation, name: str) -> None:
             invocation,
             document("Explanation", {"name": job.name, "id": job.id, "state": state, "types": documents}),
         )
+
+
+def _both(made: click.Command) -> click.Command:
+    """A command also for jobs in Kubernetes."""
+    return beside(made, f"farmd.cli.job_cluster:{made.name}")
+
+
+get, describe, explain = _both(get), _both(describe), _both(explain)
+pods = _both(noun_show.pods(JOB))

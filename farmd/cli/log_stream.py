@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -68,7 +68,8 @@ class Wanted(NamedTuple):
         )
 
 
-def _to_stdout(text: bytes) -> None:
+def to_stdout(text: bytes) -> None:
+    """Write output to stdout at once."""
     sys.stdout.buffer.write(text)
     sys.stdout.buffer.flush()
 
@@ -80,7 +81,7 @@ async def stream(
     wanted: Wanted,
     *,
     prefix: str = "",
-    write: Callable[[bytes], None] = _to_stdout,
+    write: Callable[[bytes], None] = to_stdout,
 ) -> None:
     """Write what a pod wrote, to stdout unless ``write`` says otherwise; with a prefix before each line.
 
@@ -148,15 +149,20 @@ async def _read(
             click.echo(
                 f"farmctl: pod {node}/{instance} was removed at {gone}; this is its last output", err=True
             )
-        rest, wrote = b"", False
-        async for chunk in response.content.iter_any():
-            wrote = wrote or bool(chunk)
-            if not prefix:
-                write(chunk)
-                continue
-            # Lines of several pods alternate, and none is split.
-            *whole, rest = (rest + chunk).split(b"\n")
-            write(b"".join(prefix + line + b"\n" for line in whole))
-        if rest:
-            write(prefix + rest + b"\n")
-        return wrote
+        return await copy(response.content.iter_any(), prefix, write)
+
+
+async def copy(chunks: AsyncIterator[bytes], prefix: bytes, write: Callable[[bytes], None]) -> bool:
+    """Write output with a prefix before each line; whether it was anything."""
+    rest, wrote = b"", False
+    async for chunk in chunks:
+        wrote = wrote or bool(chunk)
+        if not prefix:
+            write(chunk)
+            continue
+        # Lines of several pods alternate, and none is split.
+        *whole, rest = (rest + chunk).split(b"\n")
+        write(b"".join(prefix + line + b"\n" for line in whole))
+    if rest:
+        write(prefix + rest + b"\n")
+    return wrote

@@ -183,8 +183,9 @@ def going_on(invocation: Invocation, mutations: Sequence[Mutation]) -> Iterator[
     except asyncio.CancelledError:
         for change in (mutation.change for mutation in mutations):
             kind = KINDS[change.kind]
+            noun = kind.noun or title(change).partition("/")[0]
             look = "status" if kind.ended and not kind.owns_pods else "describe"
-            told = f"farmctl {kind.noun} {look} {change.name}"
+            told = f"farmctl {noun} {look} {change.name}"
             invocation.say(f"{title(change)}: goes on without this wait; {told}")
         raise
 
@@ -195,12 +196,19 @@ def specs_of(noun: Noun[Any, Any], paths: Sequence[str]) -> list[Any]:
     Raises:
         InputInvalid: one cannot be read, is no text, or something in it does not fit; or two have one name.
     """
+    return noun.file.parse_all(*texts_of(paths))
+
+
+def texts_of(paths: Sequence[str]) -> list[tuple[str, str]]:
+    """The texts of the files, each with its name.
+
+    Raises:
+        InputInvalid: one cannot be read, is no text, or is given twice.
+    """
     sources = ["stdin" if path == "-" else path for path in paths]
     if twice := next((source for source in sources if sources.count(source) > 1), ""):
         raise InputInvalid(f"-f: found {twice!r} twice, expected each file once", field="file")
-    return noun.file.parse_all(
-        *((text_of(path), source) for path, source in zip(paths, sources, strict=True))
-    )
+    return [(text_of(path), source) for path, source in zip(paths, sources, strict=True)]
 
 
 def text_of(path: str) -> str:

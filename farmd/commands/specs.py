@@ -5,7 +5,7 @@ Each refusal is one line that names the file, the field, what was found and what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -40,6 +40,24 @@ def _unchecked(_spec: object, _source: str) -> None:
     """No check besides the types."""
 
 
+def unlike(parsed: Iterable[tuple[str, S]]) -> list[S]:
+    """Documents, each with its source, if no two have one name.
+
+    Raises:
+        InputInvalid: two do.
+    """
+    found: dict[str, tuple[str, S]] = {}
+    for where, spec in parsed:
+        if spec.name in found:
+            raise InputInvalid(
+                f"{where}: name: found {spec.name!r} again, expected each name once;"
+                f" {found[spec.name][0]} has it, too",
+                field="name",
+            )
+        found[spec.name] = (where, spec)
+    return [spec for _, spec in found.values()]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File(Generic[S, T]):
     """The mapping between the documents of a file and the records of one kind.
@@ -72,18 +90,8 @@ class File(Generic[S, T]):
         """
         from farmd.commands import documents  # farms need nouns too, but read no files and no YAML
 
-        found: dict[str, tuple[str, S]] = {}
-        for text, source in files:
-            for where, data in documents.parse(text, source):
-                spec = self.parse(data, where)
-                if spec.name in found:
-                    raise InputInvalid(
-                        f"{where}: name: found {spec.name!r} again, expected each name once;"
-                        f" {found[spec.name][0]} has it, too",
-                        field="name",
-                    )
-                found[spec.name] = (where, spec)
-        return [spec for _, spec in found.values()]
+        parsed = [each for text, source in files for each in documents.parse(text, source)]
+        return unlike([(where, self.parse(data, where)) for where, data in parsed])
 
     def parse(self, data: Any, source: str) -> S:
         """One parsed document.

@@ -22,8 +22,9 @@ _NAME = re.compile(r"[a-z0-9_-]{1,40}")
 _TEXT = frozenset({"env", "command", "args", "labels", "pod_labels"})
 
 
-def filled(data: Any, given: Mapping[str, str], source: str) -> Any:
-    """A document with the values of its parameters, and without their list.
+def filled(data: Any, given: Mapping[str, str], source: str, text: frozenset[str] = frozenset()) -> Any:
+    """A document with the values of its parameters, and without their list; ``text`` are more fields in which
+    only text may stand.
 
     Raises:
         InputInvalid: a value for a parameter that the file has not, none for one that it needs, or a use of
@@ -33,7 +34,7 @@ def filled(data: Any, given: Mapping[str, str], source: str) -> Any:
         return data
     values = _values(data.get("parameters", {}), given, source)
     rest = {key: value for key, value in data.items() if key != "parameters"}
-    return _fill(rest, values, source, "", text=False)
+    return _fill(rest, values, source, "", _TEXT | text, text=False)
 
 
 def _values(declared: Any, given: Mapping[str, str], source: str) -> dict[str, str]:
@@ -63,14 +64,18 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _fill(value: Any, values: Mapping[str, str], source: str, path: str, *, text: bool) -> Any:
+def _fill(
+    value: Any, values: Mapping[str, str], source: str, path: str, texts: frozenset[str], *, text: bool
+) -> Any:
     if isinstance(value, dict):
         return {
-            key: _fill(each, values, source, f"{path}.{key}".lstrip("."), text=text or key in _TEXT)
+            key: _fill(each, values, source, f"{path}.{key}".lstrip("."), texts, text=text or key in texts)
             for key, each in value.items()
         }
     if isinstance(value, list):
-        return [_fill(each, values, source, f"{path}[{at}]", text=text) for at, each in enumerate(value)]
+        return [
+            _fill(each, values, source, f"{path}[{at}]", texts, text=text) for at, each in enumerate(value)
+        ]
     if not isinstance(value, str) or "${param." not in value:
         return value
 

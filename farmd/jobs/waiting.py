@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,19 +29,26 @@ class Sight:
 
 
 async def end(call: Call, change: Change, timeout: float, report: Report) -> None:
-    """Wait until a job succeeded and its status says so; after a stop, until its members are gone.
-
-    Raises:
-        EndedOtherwise: it failed. WaitTimeout: it is not over; it goes on. NotFound: it was deleted.
-    """
+    """Wait until a job in Consul is over (``over``)."""
 
     async def look() -> Sight:
         row = await overview.row(call.client, call.keys, JOB.records(call.client, call.keys), change.name)
         return Sight(row, await run_of(call, row.record.id))
 
+    await over(call, change, look, timeout, report)
+
+
+async def over(
+    call: Call, change: Change, look: Callable[[], Awaitable[Sight]], timeout: float, report: Report
+) -> None:
+    """Wait until a job succeeded and its status says so; after a stop, until its members are gone.
+
+    Raises:
+        EndedOtherwise: it failed. WaitTimeout: it is not over; it goes on. NotFound: it was deleted.
+    """
     seen: list[float] = []
 
-    def settled(now: Sight, over: bool) -> bool:
+    def settled(now: Sight, late: bool) -> bool:
         status = now.row.status
         stopped = now.row.record.suspend and status is not None and now.row.reported and not status.placed
         if change.action == STOP:
@@ -50,7 +58,7 @@ async def end(call: Call, change: Change, timeout: float, report: Report) -> Non
         # The status gets a moment to agree, so that the next command shows the same.
         seen.append(call.clock.mono())
         agrees = status is not None and status.state == now.run.outcome
-        return agrees or over or seen[-1] - seen[0] >= REPORT_LAG
+        return agrees or late or seen[-1] - seen[0] >= REPORT_LAG
 
     async def late(now: Sight) -> WaitTimeout:
         verb = "stopped" if change.action == STOP else "over"

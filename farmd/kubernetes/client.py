@@ -7,10 +7,11 @@ object is ever sent back whole, which would erase the fields that this version d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from farmd.kubernetes import pages
 from farmd.kubernetes.errors import Conflict, Invalid, NotFound
 from farmd.kubernetes.pace import Priority
 from farmd.kubernetes.resources import Resource
@@ -20,6 +21,7 @@ from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport, Req
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+DRY_RUN = (("dryRun", "All"),)
 ObjectT = TypeVar("ObjectT", bound=Object)
 
 
@@ -58,11 +60,37 @@ class Objects(Generic[ObjectT]):
             _object_is_missing(error)
             return None
 
-    async def create(self, namespace: str, body: Mapping[str, Any], key: str = "") -> ObjectT:
+    async def list(self, namespace: str = "", selector: str = "") -> Sequence[ObjectT]:
+        """The objects of a namespace, or of all, as the server has them now."""
+        found: list[ObjectT] = []
+        following = ""
+        while True:
+            params = pages.params(selector, following)
+            request = Request("GET", self._resource.path(namespace), params, resource=self._label)
+            page = msgspec.json.decode(await self._transport.send(request), type=pages.Page)
+            found += [self._decoder.decode(each) for each in page.items or ()]
+            following = page.metadata.next
+            if not following:
+                return found
+
+    async def create(
+        self,
+        namespace: str,
+        body: Mapping[str, Any],
+        key: str = "",
+        *,
+        params: Sequence[tuple[str, str]] = (),
+    ) -> ObjectT:
         """Create an object; its name is in the body."""
         typed = {"apiVersion": self._resource.api_version, "kind": self._resource.kind, **body}
         path = self._resource.path(namespace)
-        return self._learn(await self._write("POST", path, typed, Priority.CREATE, key))
+        return self._learn(await self._write("POST", path, typed, Priority.CREATE, key, params=params))
+
+    async def replaced(self, namespace: str, name: str, body: Mapping[str, Any]) -> ObjectT:
+        """What an object would be if ``body`` took its place; nothing is written."""
+        path = self._resource.path(namespace, name)
+        answer = await self._write("PUT", path, body, Priority.STATUS, "", params=DRY_RUN)
+        return self._decoder.decode(answer)
 
     async def patch(
         self,
@@ -122,20 +150,22 @@ class Objects(Generic[ObjectT]):
         name: str,
         *,
         uid: str,
-        version: str,
-        cascade: bool = False,
+        version: str = "",
+        cascade: Literal["", "Background", "Foreground"] = "",
         at_once: bool = False,
         key: str = "",
     ) -> None:
-        """Delete the object of that uid in that version. ``cascade``: what it owns follows later;
-        ``at_once``: a pod gets no time to end.
+        """Delete the object of that uid; with ``version`` only if it is still that one.
+
+        ``cascade``: what it owns follows later (Background), or goes first (Foreground). ``at_once``: a pod
+        gets no time to end.
         """
         options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
-        options["preconditions"] = {"uid": uid, "resourceVersion": version}
+        options["preconditions"] = {"uid": uid, **({"resourceVersion": version} if version else {})}
         if at_once:
             options["gracePeriodSeconds"] = 0
         if cascade:
-            options["propagationPolicy"] = "Background"
+            options["propagationPolicy"] = cascade
         path = self._resource.path(namespace, name)
         try:
             await self._write("DELETE", path, options, Priority.DELETE, key)

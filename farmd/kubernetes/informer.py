@@ -17,6 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 import structlog
 
+from farmd.kubernetes import pages
 from farmd.kubernetes.errors import (
     Forbidden,
     Gone,
@@ -36,7 +37,6 @@ from store.ports import Clock, Rng
 
 log = structlog.get_logger()
 
-PAGE = 500
 LIST_SECONDS = 60.0
 WATCH_SECONDS = (60.0, 75.0)
 DEADLINE_AFTER_SECONDS = 10.0
@@ -55,16 +55,6 @@ class Source:
     namespace: str = ""
     selector: str = ""
     label: str = "other"
-
-
-class _ListMeta(msgspec.Struct, rename="camel", frozen=True):
-    resource_version: str = ""
-    next: str = msgspec.field(default="", name="continue")
-
-
-class _Page(msgspec.Struct, frozen=True):
-    metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -181,7 +171,7 @@ class Informer(Generic[ObjectT]):
         """Read everything, in pages; if the server forgot a page, all at once."""
         floor = self.store.known
         try:
-            listed = await self._pages(PAGE)
+            listed = await self._pages(pages.PAGE)
         except Gone:
             listed = await self._pages(0)
         known = {key_of(each) for each in self.store}
@@ -198,12 +188,10 @@ class Informer(Generic[ObjectT]):
         objects, broken = dict[Key, ObjectT](), dict[Key, str]()
         following = ""
         while True:
-            params = [("labelSelector", self.source.selector)] if self.source.selector else []
-            params += [("limit", str(size))] if size else []
-            params += [("continue", following)] if following else []
+            params = pages.params(self.source.selector, following, size)
             request = Request("GET", self._path, params, resource=self.source.label)
             body = await self._transport.send(request, LIST_SECONDS)
-            page = _decoded(body, _Page, self._path)
+            page = _decoded(body, pages.Page, self._path)
             self._hear()
             for item in page.items or ():
                 found = self._decode(item)

@@ -169,7 +169,12 @@ async def delete_job(unit: Unit, job: JobObject) -> None:
     """Delete a job in the version that was read; the API server deletes what it owns."""
     meta = job.metadata
     await unit.objects.delete(
-        meta.namespace, meta.name, uid=meta.uid, version=meta.resource_version, cascade=True, key=meta.uid
+        meta.namespace,
+        meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        cascade="Background",
+        key=meta.uid,
     )
 
 

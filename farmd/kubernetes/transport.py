@@ -133,11 +133,21 @@ class KubernetesTransport:
         Raises:
             KubernetesError: as ``send``; while lines are read ``Unavailable``.
         """
+        async with self.stream(request, timeout) as chunks:
+            yield _lines(chunks)
+
+    @asynccontextmanager
+    async def stream(self, request: Request, timeout: float | None) -> AsyncIterator[AsyncIterator[bytes]]:
+        """An answer as it comes, for at most ``timeout`` seconds (None: until the server ends it).
+
+        Raises:
+            KubernetesError: as ``send``; while it is read ``Unavailable``.
+        """
         limit = aiohttp.ClientTimeout(total=timeout, connect=CONNECT_SECONDS)
         try:
             async with self._open(request, limit) as answer:
                 await self._check(request, answer)
-                yield _lines(answer.content)
+                yield answer.content.iter_any()
         except NEVER_LEFT as error:
             raise self._cannot_connect(error) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -226,10 +236,10 @@ def _code(status: int) -> str:
     return "200" if 200 <= status < 300 else str(status) if str(status) in STATUSES else "other"
 
 
-async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Each line of any length; aiohttp's own reading of lines has a limit below that of an object."""
     rest = bytearray()
-    async for chunk in stream.iter_any():
+    async for chunk in chunks:
         rest += chunk
         *lines, tail = rest.split(b"\n") if b"\n" in chunk else (rest,)
         for line in lines:

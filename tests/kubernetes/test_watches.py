@@ -11,6 +11,7 @@ import pytest
 
 from farmd.jobs.objects import Pod
 from farmd.kubernetes import informer as informers
+from farmd.kubernetes import pages
 from farmd.kubernetes.informer import Informer, Source
 from farmd.kubernetes.resources import PODS, Resource
 from farmd.kubernetes.store import ObjectStore
@@ -69,7 +70,7 @@ async def agrees(informer: Informer, mirror: Mirror, server: ApiServer, namespac
 
 
 async def test_a_list_in_pages_and_a_watch_know_every_object(api, namespace, connect, monkeypatch):
-    monkeypatch.setattr(informers, "PAGE", 3)
+    monkeypatch.setattr(pages, "PAGE", 3)
     make(api, namespace, *(f"p{i}" for i in range(8)))
     async with connect(api) as admin, informed(admin, namespace) as (informer, mirror):
         await agrees(informer, mirror, api, namespace)
@@ -95,7 +96,7 @@ async def test_other_people_s_pods_are_never_sent(api, namespace, connect):
 async def test_what_was_compacted_away_amid_pages_and_behind_a_watch_is_listed_anew(
     etcd, api, namespace, connect, monkeypatch
 ):
-    monkeypatch.setattr(informers, "PAGE", 2)
+    monkeypatch.setattr(pages, "PAGE", 2)
     make(api, namespace, *(f"p{i}" for i in range(5)))
     with ApiServer(etcd, "--watch-cache=false") as direct:
         async with connect(direct) as admin:

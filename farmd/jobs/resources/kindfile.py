@@ -46,7 +46,8 @@ class DefaultSuccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class KindFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One kind. ``replica_specs``: the field of ``spec`` with its types; ``types``: those that it knows, in
     the order of creation; none: any. ``container``: the one that does the work; empty: the first.
-    ``port_name`` and ``port``: where members listen, if a template does not say.
+    ``port_name`` and ``port``: where members listen, if a template does not say. ``closed``: it has no fields
+    but those that farmd knows, so a file with others is refused.
     """
 
     group: str
@@ -64,6 +65,7 @@ class KindFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     labels: Labels
     defaults: Defaults = Defaults()
     success: DefaultSuccess = DefaultSuccess()
+    closed: bool = False
 
     def canonical(self, name: str) -> str:
         """A type's name as the kind spells it; as it is where the kind knows any type, or not this one."""

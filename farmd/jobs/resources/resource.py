@@ -16,8 +16,9 @@ from farmd.jobs.model import JobSpec, ReplicaType, Restart
 from farmd.jobs.names import too_long
 from farmd.jobs.objects import ObjectMeta
 from farmd.jobs.resources.kindfile import KindFile
+from farmd.jobs.resources.template import Template
 from store.errors import InputInvalid, refuse
-from store.jobs import MASTERS, Action, Rule, Success
+from store.jobs import MASTERS, MAX_ARRAY, MAX_REPLICAS, Action, Rule, Success
 from store.mistakes import first, shown
 
 T = TypeVar("T")
@@ -216,8 +217,12 @@ def _check(
         where = f"{field}.{each.name}"
         if gangs and each.parallelism:
             refuse(f"{where}.parallelism", shown(each.parallelism), "0: all members of a gang run together")
-        template = replicas[each.name].template
-        names = [one.get("name") for one in (template.get("spec") or {}).get("containers") or []]
+        most = MAX_ARRAY if each.parallelism else MAX_REPLICAS
+        if each.replicas > most:
+            what = "" if each.parallelism else ", or a parallelism"
+            refuse(f"{where}.replicas", shown(each.replicas), f"at most {most}{what}")
+        template = _read(Template, _given(replicas[each.name].template), f"{where}.template")
+        names = [one.name for one in template.spec.containers]
         if not names or (kind.container and kind.container not in names):
             wanted = repr(kind.container) if kind.container else "at least one"
             refuse(f"{where}.template.spec.containers", ", ".join(map(repr, names)) or "none", wanted)

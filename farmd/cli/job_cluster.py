@@ -1,0 +1,233 @@
+"""``farmctl job`` for jobs in Kubernetes; imported only where one is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import click
+
+from farmd.cli import noun_tables
+from farmd.cli.changes import apply
+from farmd.cli.cluster import Cluster, Place, connected
+from farmd.cli.invocation import Invocation
+from farmd.cli.noun_edit import going_on
+from farmd.cli.output import ago, as_json, as_yaml, document, emit, show
+from farmd.cli.progress import progress
+from farmd.cli.tables import Column, Table, clean
+from farmd.commands.mutation import Mutation
+from farmd.commands.specs import unlike
+from farmd.jobs.commands import JOB
+from farmd.kubernetes.kind import KIND
+from farmd.kubernetes.people import changes, files, running, view, waiting
+from farmd.kubernetes.people.found import Found, Jobs
+from farmd.kubernetes.people.view import JobRow
+from farmd.overview.owners import holders
+from store.audit import AuditReader, Filter
+from store.errors import InputInvalid
+from store.times import plain
+
+_HISTORY = 8
+
+
+class Runs(NamedTuple):
+    """Jobs of files that are about to be created."""
+
+    jobs: Jobs
+    documents: Mapping[str, files.Document]
+    mutations: Sequence[Mutation]
+
+    async def write(self, invocation: Invocation, mutation: Mutation) -> None:
+        """Create one."""
+        await running.create(invocation.call, self.jobs, self.documents[mutation.change.name], mutation)
+
+    async def wait(self, invocation: Invocation) -> None:
+        """With ``--wait``: wait until each is over, with progress."""
+        await _wait(invocation, self.jobs, self.mutations)
+
+
+@asynccontextmanager
+async def prepared(
+    invocation: Invocation,
+    place: Place,
+    parsed: Sequence[tuple[str, Any]],
+    given: Mapping[str, str],
+    name: str | None,
+) -> AsyncIterator[Runs]:
+    """The creations of documents, each (source, data), that the API server accepts."""
+    documents = [files.parse(data, source, given, place.namespace) for source, data in parsed]
+    documents = [each if name is None else each.renamed(name) for each in documents]
+    async with connected(place) as cluster:
+        placed = unlike([(each.source, each.within(cluster.namespace)) for each in documents])
+        jobs = Jobs(cluster.transport)
+        mutations = [await running.prepare(invocation.call, jobs, each) for each in placed]
+        yield Runs(jobs, {each.name: each for each in placed}, mutations)
+
+
+async def listed(invocation: Invocation, place: Place, everywhere: bool) -> list[JobRow]:
+    """The jobs of the place's namespace, or of all; kinds that may not be read are named on stderr."""
+    async with connected(place) as cluster:
+        found = await Jobs(cluster.transport).list("" if everywhere else cluster.namespace)
+        for line in found.refused:
+            invocation.say(f"farmctl: {clean(line)}")
+        owners = await holders(invocation.client, invocation.keys, KIND)
+        return [view.row(each, owners.get(each.job.metadata.uid, "")) for each in found.jobs]
+
+
+async def get(invocation: Invocation, place: Place, name: str, as_file: bool) -> None:
+    """``job get``."""
+    output = invocation.settings.output
+    async with connected(place) as cluster:
+        if as_file:
+            found, _ = await _row(invocation, cluster, name)
+            told = view.as_file(found)
+            click.echo(as_json(told) if output == "json" else as_yaml(told), nl=output == "json")
+            return
+
+        async def read() -> Table:
+            _, row = await _row(invocation, cluster, name)
+            return noun_tables.table(JOB, [row], invocation.call.clock.now())
+
+        if output in {"json", "yaml"} and not invocation.settings.watch:
+            _, row = await _row(invocation, cluster, name)
+            emit(invocation, document("Job", noun_tables.plain_row(row)))
+        else:
+            await show(invocation, read)
+
+
+async def describe(invocation: Invocation, place: Place, name: str) -> None:
+    """``job describe``."""
+    client, keys, now = invocation.client, invocation.keys, invocation.call.clock.now()
+    async with connected(place) as cluster:
+        found, row = await _row(invocation, cluster, name)
+        slots = view.slots(found, await Jobs(cluster.transport).pods(found))
+        history = await AuditReader(client, keys).read(Filter(kind=KIND, item=row.record.name), _HISTORY)
+        conditions = found.job.status.conditions
+        if invocation.settings.output in {"json", "yaml"}:
+            content = {"pods": plain(slots), "conditions": plain(conditions), "history": plain(history)}
+            emit(invocation, document("Job", noun_tables.plain_row(row) | content))
+        elif invocation.settings.output == "name":
+            click.echo(f"job/{row.record.name}")
+        else:
+            told = [
+                ("Name", row.record.name),
+                ("Id", row.record.id),
+                ("State", row.state + (f": {row.reason}" if row.reason else "")),
+                ("Owner", f"farm {row.owner}" if row.owner else "none"),
+                ("Age", ago(now, row.record.created)),
+                *view.facts(found, row),
+            ]
+            tables = {f"Pods ({len(slots)})": _slots(slots, now), "Conditions": _conditions(conditions)}
+            noun_tables.describe(invocation, told, None, history, tables)
+
+
+async def explain(invocation: Invocation, place: Place, name: str) -> None:
+    """``job explain``."""
+    async with connected(place) as cluster:
+        found, row = await _row(invocation, cluster, name)
+        lines = list(view.explained(found, row, await Jobs(cluster.transport).pods(found)))
+    if invocation.settings.output in {"json", "yaml"}:
+        content = {"name": row.record.name, "id": row.record.id, "state": row.state, "lines": lines}
+        emit(invocation, document("Explanation", content))
+    elif invocation.settings.output == "name":
+        click.echo(f"job/{row.record.name}")
+    else:
+        for line in lines:
+            click.echo(clean(line))
+
+
+async def pods(invocation: Invocation, place: Place, name: str) -> None:
+    """``job pods``."""
+    async with connected(place) as cluster:
+
+        async def read() -> Table:
+            found, _ = await _row(invocation, cluster, name)
+            slots = view.slots(found, await Jobs(cluster.transport).pods(found))
+            return _slots(slots, invocation.call.clock.now())
+
+        await show(invocation, read)
+
+
+async def stop(invocation: Invocation, place: Place, name: str) -> None:
+    """``job stop``."""
+    await _say(invocation, place, name, "stop", suspend=True)
+
+
+async def resume(invocation: Invocation, place: Place, name: str) -> None:
+    """``job resume``."""
+    await _say(invocation, place, name, "resume", suspend=False)
+
+
+async def _say(invocation: Invocation, place: Place, name: str, verb: str, *, suspend: bool) -> None:
+    async with connected(place) as cluster:
+        jobs = Jobs(cluster.transport)
+        found = await jobs.find(*cluster.split(name))
+        mutation = await changes.suspend(invocation.call, found, verb, wanted=suspend)
+        await apply(invocation, [mutation], lambda each: changes.write(invocation.call, jobs, found, each))
+        await _wait(invocation, jobs, [mutation])
+
+
+async def delete(invocation: Invocation, place: Place, names: Sequence[str], cascade: bool = True) -> None:
+    """``job delete``: members go first; waits unless ``--no-wait``."""
+    async with connected(place) as cluster:
+        jobs = Jobs(cluster.transport)
+        found = {each.name: each for each in [await jobs.find(*cluster.split(name)) for name in names]}
+        mutations = [await changes.delete(invocation.call, each) for each in found.values()]
+        if not cascade:
+            for each in found.values():
+                if left := await jobs.pods(each):
+                    raise InputInvalid(f"job {each.name!r} still has {len(left)} pods, expected --cascade")
+
+        async def write(mutation: Mutation) -> None:
+            await changes.write(invocation.call, jobs, found[mutation.change.name], mutation)
+
+        await apply(invocation, mutations, write)
+        settings = invocation.settings
+        if settings.dry_run or settings.wait is False:
+            return
+        with going_on(invocation, mutations), progress(invocation) as report:
+            for mutation in mutations:
+                await waiting.deletion(invocation.call, jobs, mutation.change, settings.timeout, report)
+                if not settings.quiet and settings.output in {"table", "wide"}:
+                    click.echo(f"job/{mutation.change.name} deleted ({mutation.change.id})")
+
+
+async def _row(invocation: Invocation, cluster: Cluster, name: str) -> tuple[Found, JobRow]:
+    found = await Jobs(cluster.transport).find(*cluster.split(name))
+    owners = await holders(invocation.client, invocation.keys, KIND)
+    return found, view.row(found, owners.get(found.job.metadata.uid, ""))
+
+
+async def _wait(invocation: Invocation, jobs: Jobs, mutations: Sequence[Mutation]) -> None:
+    settings = invocation.settings
+    if settings.wait is not True or settings.dry_run:
+        return
+    with going_on(invocation, mutations), progress(invocation) as report:
+        for mutation in mutations:
+            await waiting.end(invocation.call, jobs, mutation.change, settings.timeout, report)
+
+
+def _slots(slots: Sequence[view.SlotRow], now: float) -> Table:
+    columns = (
+        Column("SLOT", lambda row: row.slot),
+        Column("POD", lambda row: row.pod),
+        Column("ATTEMPT", lambda row: str(row.attempt)),
+        Column("PHASE", lambda row: row.phase),
+        Column("EXIT", lambda row: "-" if row.exit is None else str(row.exit)),
+        Column("RESTARTS", lambda row: str(row.restarts)),
+        Column("AGE", lambda row: ago(now, row.created)),
+        Column("REASON", lambda row: row.reason),
+    )
+    return Table("Pod", slots, columns, name=lambda row: f"pod/{row.pod}", plain=plain, empty="none")
+
+
+def _conditions(conditions: Sequence[Any]) -> Table:
+    columns = (
+        Column("TYPE", lambda row: row.type),
+        Column("STATUS", lambda row: row.status),
+        Column("SINCE", lambda row: row.last_transition_time),
+        Column("REASON", lambda row: row.reason),
+        Column("MESSAGE", lambda row: row.message),
+    )
+    return Table("Condition", conditions, columns, name=lambda row: row.type, plain=plain, empty="none")

@@ -1,0 +1,109 @@
+"""``farmctl job logs`` for jobs in Kubernetes: what their pods wrote, through the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import click
+
+from farmd.cli import log_stream
+from farmd.cli.cluster import Cluster, Place, connected
+from farmd.cli.invocation import Invocation
+from farmd.cli.tables import clean
+from farmd.jobs.model import Member
+from farmd.jobs.objects import Pod
+from farmd.kubernetes.errors import KubernetesError
+from farmd.kubernetes.people import view
+from farmd.kubernetes.people.found import Found, Jobs
+from farmd.kubernetes.people.refusals import refusal
+from farmd.kubernetes.resources import PODS
+from farmd.kubernetes.transport import Request
+from store.errors import InputInvalid, NotFound, StoreUnavailable
+from store.mistakes import shown
+from store.words import share
+
+READ_SECONDS = 60.0
+
+
+async def logs(invocation: Invocation, place: Place, slot: str, attempt: int | None, **options: Any) -> None:
+    """What a member of a job wrote; without a slot, what all its pods wrote."""
+    wanted = log_stream.Wanted(**options)
+    parts = slot.removeprefix("job/").split("/")
+    own = 2 if len(parts) in (2, 4) else 1
+    if len(parts) > 4:
+        raise InputInvalid(f"slot: found {shown(slot)}, expected NAMESPACE/JOB/TYPE/INDEX", field="slot")
+    async with connected(place) as cluster:
+        jobs = Jobs(cluster.transport)
+        found = await jobs.find(*cluster.split("/".join(parts[:own])))
+        members = view.members(found, await jobs.pods(found))
+        if not parts[own:]:
+            if attempt is not None:
+                raise InputInvalid(
+                    "--attempt: found without a slot, expected JOB/TYPE/INDEX", field="attempt"
+                )
+            await _all(invocation, cluster, found, members, wanted)
+            return
+        pod = _chosen(found, members, parts[own:], attempt)
+        await _stream(cluster, found, pod, wanted, b"")
+
+
+def _chosen(found: Found, members: list[tuple[Pod, Member]], slot: list[str], attempt: int | None) -> Pod:
+    """The pod of a slot that a person means."""
+    kind, index = slot
+    spelled = {each.slot.type.lower(): each.slot.type for _, each in members} | view.types(found)
+    if kind.lower() not in spelled:
+        known = ", ".join(spelled.values()) or "none"
+        raise InputInvalid(f"slot: found {shown(kind)}, expected a type of the job: {known}", field="slot")
+    text = f"{spelled[kind.lower()]}/{index}"
+    own = [(pod, each) for pod, each in members if str(each.slot) == text]
+    for pod, each in own:
+        if attempt in (None, each.attempt):
+            return pod
+    if own:
+        raise NotFound(
+            f"job {found.name!r}: the pod of attempt {attempt} of {text} is gone, and its log with it;"
+            f" attempt {own[-1][1].attempt} stands"
+        )
+    raise NotFound(f"job {found.name!r}: no pod of {text} stands", hint=f"farmctl job explain {found.name}")
+
+
+async def _all(
+    invocation: Invocation,
+    cluster: Cluster,
+    found: Found,
+    members: list[tuple[Pod, Member]],
+    wanted: log_stream.Wanted,
+) -> None:
+    """What all pods wrote, one after the other; if it is to be followed, all at once."""
+    if not members:
+        invocation.say(f"job/{found.name} has no pods")
+
+    async def one(pod: Pod, member: Member) -> bool:
+        prefix = f"{member.slot}: ".encode() if len(members) > 1 else b""
+        try:
+            await _stream(cluster, found, pod, wanted, prefix)
+        except KubernetesError as error:
+            click.echo(f"farmctl: {member.slot}: {clean(refusal(error).message)}", err=True)
+            return False
+        return True
+
+    works = [one(*each) for each in members]
+    done = await asyncio.gather(*works) if wanted.follow else [await work for work in works]
+    if failed := done.count(False):
+        raise StoreUnavailable(f"the logs of {share(failed, len(done), 'pod')} could not be read")
+
+
+async def _stream(cluster: Cluster, found: Found, pod: Pod, wanted: log_stream.Wanted, prefix: bytes) -> None:
+    """Write the log of the container that does the job's work."""
+    params = [("tailLines", str(wanted.lines))]
+    flags = ("follow", "previous", "timestamps")
+    params += [(name, "true") for name in flags if name in wanted.params()]
+    params += [] if wanted.since is None else [("sinceSeconds", str(math.ceil(wanted.since)))]
+    params += [("container", found.kind.container)] if found.kind.container else []
+    path = PODS.path(pod.metadata.namespace, pod.metadata.name, "log")
+    request = Request("GET", path, params, resource="pods")
+    timeout = None if wanted.follow else READ_SECONDS
+    async with cluster.transport.stream(request, timeout) as chunks:
+        await log_stream.copy(chunks, prefix, log_stream.to_stdout)

@@ -1,0 +1,27 @@
+"""Lists of objects in pages, as the API server sends them."""
+
+from __future__ import annotations
+
+import msgspec
+
+PAGE = 500
+
+
+class ListMeta(msgspec.Struct, rename="camel", frozen=True):
+    """The version of a list, and what its next page is asked for with; empty: there is none."""
+
+    resource_version: str = ""
+    next: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page, whose items are not decoded."""
+
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+def params(selector: str, following: str, size: int = PAGE) -> list[tuple[str, str]]:
+    """What a page is asked for with; ``size`` 0: all at once."""
+    given = (("labelSelector", selector), ("limit", str(size or "")), ("continue", following))
+    return [(name, value) for name, value in given if value]

@@ -1,0 +1,111 @@
+"""The jobs of all kinds in one cluster, as the API server has them when a person asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from farmd.jobs.objects import Pod
+from farmd.jobs.resources.kindfile import KindFile, kinds
+from farmd.kubernetes.client import Objects
+from farmd.kubernetes.errors import Forbidden, NotFound
+from farmd.kubernetes.people.refusals import refusal
+from farmd.kubernetes.resources import PODS, Resource
+from farmd.kubernetes.transport import REQUEST_SECONDS, KubernetesTransport
+from farmd.kubernetes.unit import JobObject
+from store import errors
+
+
+class Found(NamedTuple):
+    """A job and its kind."""
+
+    kind: KindFile
+    job: JobObject
+
+    @property
+    def name(self) -> str:
+        """As people write it: ``ml/bert``."""
+        return f"{self.job.metadata.namespace}/{self.job.metadata.name}"
+
+
+class Listing(NamedTuple):
+    """Jobs, and a line for each kind whose jobs may not be read."""
+
+    jobs: Sequence[Found]
+    refused: Sequence[str]
+
+
+class Jobs:
+    """The jobs of one cluster."""
+
+    def __init__(self, transport: KubernetesTransport) -> None:
+        self._transport = transport
+        self._pods = Objects(transport, PODS, Pod, "pods", lambda: REQUEST_SECONDS)
+
+    def of(self, kind: KindFile) -> Objects[JobObject]:
+        """The jobs of one kind."""
+        resource = Resource(kind.group, kind.version, kind.plural, kind.kind)
+        return Objects(self._transport, resource, JobObject, "jobs", lambda: REQUEST_SECONDS)
+
+    async def find(self, namespace: str, name: str) -> Found:
+        """The job of that name.
+
+        Raises:
+            NotFound: there is none. Ambiguous: jobs of several kinds bear the name.
+            AccessDenied: no kind may be read.
+        """
+        asked = [self.of(kind).get(namespace, name) for kind in kinds().values()]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        known = list(zip(kinds().values(), answers, strict=True))
+        found = [Found(kind, answer) for kind, answer in known if isinstance(answer, JobObject)]
+        refused = _refused(answers)
+        if len(found) > 1:
+            what = " and a ".join(each.kind.kind for each in found)
+            raise errors.Ambiguous(
+                f"job '{namespace}/{name}': found a {what}, expected one of them", hint="kubectl"
+            )
+        if not found:
+            raise errors.NotFound(f"job '{namespace}/{name}' does not exist", hint="; ".join(refused))
+        return found[0]
+
+    async def list(self, namespace: str) -> Listing:
+        """The jobs of a namespace, or of all where it is empty; none of a kind that is not installed.
+
+        Raises:
+            AccessDenied: no kind may be read.
+        """
+        asked = [self.of(kind).list(namespace) for kind in kinds().values()]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        jobs = [
+            Found(kind, job)
+            for kind, answer in zip(kinds().values(), answers, strict=True)
+            if not isinstance(answer, BaseException)
+            for job in answer
+        ]
+        return Listing(sorted(jobs, key=lambda each: each.name), _refused(answers))
+
+    async def pods(self, found: Found) -> Sequence[Pod]:
+        """The pods that the job controls, by their names."""
+        meta = found.job.metadata
+        labels = found.kind.labels
+        selector = f"{labels.group}={labels.group_value},{labels.job}={meta.name}"
+        listed = await self._pods.list(meta.namespace, selector)
+        own = [pod for pod in listed if (one := pod.metadata.controller) is not None and one.uid == meta.uid]
+        return sorted(own, key=lambda pod: pod.metadata.name)
+
+
+def _refused(answers: Sequence[object]) -> list[str]:
+    """What the API server does not let this person read; a kind that is not installed has no jobs.
+
+    Raises:
+        StoreError: nothing may be read, or the server did not answer.
+    """
+    failed = [each for each in answers if isinstance(each, BaseException) and not isinstance(each, NotFound)]
+    for error in failed:
+        if not isinstance(error, Forbidden):
+            raise error
+    told = [refusal(error) for error in failed if isinstance(error, Forbidden)]
+    if told and len(told) == len(answers):
+        raise told[0]
+    return [error.message for error in told]

@@ -1,0 +1,239 @@
+"""Jobs in Kubernetes as rows beside those in Consul, and what ``describe`` and ``explain`` tell of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from farmd.jobs.model import Member, Slot
+from farmd.jobs.objects import Pod, seconds_since_epoch
+from farmd.jobs.resources import resource
+from farmd.jobs.resources.conditions import ReplicaStatus, ResourceStatus, is_failed, run_of
+from farmd.jobs.resources.podview import member_of
+from farmd.jobs.resources.resource import Resource
+from farmd.jobs.resources.trouble import troubles
+from farmd.kubernetes.items import MANAGERS
+from farmd.kubernetes.people.found import Found
+from farmd.overview import Row
+from store.errors import InputInvalid
+from store.jobs import JobStatus, Run
+from store.times import Time
+
+# The conditions that tell a job's state; the first that holds decides.
+_STATES = ("Succeeded", "Failed", "Suspended", "Blocked", "Restarting", "Running")
+_OVER = ("succeeded", "failed")
+
+
+class KubeJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a list tells of a job; ``name`` is ``ml/bert``, ``managed_by`` another controller."""
+
+    id: str
+    name: str
+    kind: str
+    types: dict[str, int]
+    suspend: bool
+    labels: dict[str, str]
+    managed_by: str = ""
+    needs: list[str] = []
+    deleting: bool = False
+    created: Time = 0.0
+
+
+class JobRow(Row[KubeJob], frozen=True, kw_only=True):
+    """A job, whose own status speaks: one that is over needs no farm."""
+
+    @property
+    def state(self) -> str:
+        """One word for what is happening."""
+        if self.record.deleting or self.status.state in _OVER or self.record.managed_by:
+            return "deleting" if self.record.deleting else str(self.status.state)
+        return "unowned" if not self.owner else str(self.status.state)
+
+    @property
+    def reason(self) -> str:
+        """Why it is in that state."""
+        if self.record.managed_by:
+            return f"managed by {self.record.managed_by}, so farms leave it alone"
+        if self.state == "unowned":
+            return "no farm has claimed it"
+        return "its members go first" if self.state == "deleting" else str(self.status.reason)
+
+
+def row(found: Found, owner: str) -> JobRow:
+    """A job with the farm that holds its lock."""
+    meta, spec = found.job.metadata, msgspec.json.decode(found.job.spec)
+    try:
+        read, invalid = resource_of(found), ""
+    except InputInvalid as error:
+        read, invalid = None, error.message
+    status = found.job.status
+    replicas = {} if read is None else {each.name: each.replicas for each in read.job.types}
+    record = KubeJob(
+        id=meta.uid,
+        name=found.name,
+        kind=found.kind.kind,
+        types=replicas,
+        suspend=bool((spec.get("runPolicy") or {}).get("suspend")),
+        labels=dict(meta.labels),
+        managed_by="" if read is None or read.managed_by in MANAGERS else read.managed_by,
+        deleting=meta.terminating,
+        created=seconds_since_epoch(meta.creation_timestamp),
+    )
+    return JobRow(record=record, index=0, status=_status(record, status, invalid), owner=owner)
+
+
+def resource_of(found: Found) -> Resource:
+    """The job as farms read it.
+
+    Raises:
+        InputInvalid: it cannot be one.
+    """
+    raw = {
+        "metadata": msgspec.to_builtins(found.job.metadata),
+        "spec": msgspec.json.decode(found.job.spec),
+    }
+    return resource.read(found.kind, raw)
+
+
+def run(found: Found) -> Run:
+    """How far it is by its own status, with the reason of its end."""
+    status = found.job.status
+    known = run_of(status, Run(restarts=status.restarts, attempt=status.attempt))
+    why = _message(status, "Failed", found.job.metadata.name) if is_failed(status) else ""
+    return msgspec.structs.replace(known, reason=why)
+
+
+def _status(record: KubeJob, status: ResourceStatus, invalid: str) -> JobStatus:
+    counts = status.replica_statuses.values()
+    active = sum(each.active for each in counts)
+    true = next((each for each in _STATES if status.true(each)), "")
+    if invalid and not status.finished:
+        state, reason = "blocked", invalid
+    else:
+        state, reason = true.lower() or "waiting", _message(status, true, record.name.partition("/")[2])
+    return JobStatus(
+        state=state,
+        reason=reason if state in ("blocked", "failed", "restarting") else "",
+        desired=sum(record.types.values()),
+        done=sum(each.succeeded for each in counts),
+        failed=sum(each.failed for each in counts),
+        placed=active,
+        healthy=active,
+        restarts=status.restarts,
+    )
+
+
+def _message(status: ResourceStatus, kind: str, name: str) -> str:
+    """The message of a condition, without the job's name."""
+    found = next((each.message for each in status.conditions if each.type == kind), "")
+    for word in (f"job {name} failed: ", f"job {name}: "):
+        found = found.removeprefix(word)
+    return found
+
+
+def facts(found: Found, shown: JobRow) -> Iterator[tuple[str, str]]:
+    """What ``describe`` tells beside what it tells of all jobs."""
+    status = shown.status
+    yield "Kind", f"{found.kind.kind} ({found.kind.group}/{found.kind.version})"
+    yield "Types", ", ".join(f"{name} {count}" for name, count in shown.record.types.items())
+    yield "Slots", f"{status.progress}, {status.failed} failed"
+    try:
+        job = resource_of(found).job
+    except InputInvalid as error:
+        yield "Invalid", error.message
+        return
+    most = "none" if job.backoff_limit is None else f"at most {job.backoff_limit}"
+    yield "Restarts", f"{status.restarts} ({most})"
+    yield "Deadline", "none" if job.active_deadline is None else f"{job.active_deadline:g} s"
+    ttl = "stays" if job.ttl is None else f"deleted {job.ttl:g} s after its end"
+    yield "When over", f"{ttl}, clean: {job.clean}"
+
+
+class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod of a job in a table."""
+
+    slot: str
+    pod: str
+    attempt: int
+    phase: str
+    exit: int | None
+    restarts: int
+    reason: str
+    created: Time
+
+
+def slots(found: Found, pods: Sequence[Pod]) -> list[SlotRow]:
+    """The job's pods by slot."""
+    return [
+        SlotRow(
+            slot=str(member.slot),
+            pod=pod.metadata.name,
+            attempt=member.attempt,
+            phase="leaving" if member.leaving else member.phase,
+            exit=member.exit,
+            restarts=member.restarts,
+            reason=_why(pod, member),
+            created=member.at,
+        )
+        for pod, member in members(found, pods)
+    ]
+
+
+def members(found: Found, pods: Sequence[Pod]) -> list[tuple[Pod, Member]]:
+    """The job's pods with what they are to it, in the order of types and indexes."""
+    labels, spelled = found.kind.labels, types(found)
+    known = []
+    for pod in pods:
+        own = pod.metadata.labels
+        text = own.get(labels.index, "")
+        slot = Slot(spelled.get(own.get(labels.type, ""), own.get(labels.type, "")), _number(text))
+        known.append((pod, member_of(pod, slot, found.kind.container)))
+    order = {name: place for place, name in enumerate(spelled.values())}
+    return sorted(known, key=lambda each: (order.get(each[1].slot.type, len(order)), each[1].slot))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else -1
+
+
+def types(found: Found) -> dict[str, str]:
+    """The job's types as it spells them, by their names in lower case."""
+    known = msgspec.json.decode(found.job.spec).get(found.kind.replica_specs)
+    return {name.lower(): name for name in known} if isinstance(known, dict) else {}
+
+
+def _why(pod: Pod, member: Member) -> str:
+    told = [f"{each.reason}: {each.message}" for each in troubles(pod)]
+    prefix = f"pod {pod.metadata.name}"
+    return "; ".join(each.replace(f"{prefix}, ", "").replace(f"{prefix}: ", "") for each in told) or (
+        member.message
+    )
+
+
+def explained(found: Found, shown: JobRow, pods: Sequence[Pod]) -> Iterator[str]:
+    """Why the job is where it is: its state, what keeps each member from its work, slots without one."""
+    yield f"{shown.record.name} is {shown.state}" + (f": {shown.reason}" if shown.reason else "")
+    if shown.state in (*_OVER, "suspended", "deleting"):
+        return
+    there = slots(found, pods)
+    for each in there:
+        if each.phase not in ("running", "succeeded"):
+            yield f"{each.slot}: {each.phase}" + (f": {each.reason}" if each.reason else "")
+    for name, count in shown.record.types.items():
+        own = [each for each in there if each.slot.rpartition("/")[0] == name]
+        done = found.job.status.replica_statuses.get(name, ReplicaStatus()).succeeded
+        standing = len(own) + max(0, done - sum(each.phase == "succeeded" for each in own))
+        if standing < count:
+            yield f"{name}: {count - standing} of {count} slots have no pod"
+
+
+def as_file(found: Found) -> dict[str, Any]:
+    """The job as a file that ``job run`` accepts."""
+    meta = found.job.metadata
+    labels = {"labels": dict(meta.labels)} if meta.labels else {}
+    own = {"name": meta.name, "namespace": meta.namespace, **labels}
+    kind = found.kind
+    typed = {"apiVersion": f"{kind.group}/{kind.version}", "kind": kind.kind}
+    return {**typed, "metadata": own, "spec": msgspec.json.decode(found.job.spec)}

@@ -1,0 +1,54 @@
+"""Waiting for what happens to jobs in Kubernetes, with progress."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from farmd.commands import waiting
+from farmd.commands.mutation import Call, Change
+from farmd.commands.waiting import Look, Report
+from farmd.jobs.waiting import Sight, over
+from farmd.kubernetes.kind import KIND
+from farmd.kubernetes.people import view
+from farmd.kubernetes.people.found import Jobs
+from farmd.overview.owners import holders
+from farmd.runtime.errors import WaitTimeout
+from store.errors import NotFound
+from store.words import count_of
+
+
+async def end(call: Call, jobs: Jobs, change: Change, timeout: float, report: Report) -> None:
+    """Wait until a job is over; after a stop, until its members are gone (``farmd.jobs.waiting.over``)."""
+    namespace, _, name = change.name.partition("/")
+
+    async def look() -> Sight:
+        found = await jobs.find(namespace, name)
+        owners = await holders(call.client, call.keys, KIND)
+        return Sight(view.row(found, owners.get(found.job.metadata.uid, "")), view.run(found))
+
+    await over(call, change, look, timeout, report)
+
+
+async def deletion(call: Call, jobs: Jobs, change: Change, timeout: float, report: Report) -> None:
+    """Wait until a job that was marked for deletion is gone, and its members with it.
+
+    Raises:
+        WaitTimeout: it is still there.
+    """
+    namespace, _, name = change.name.partition("/")
+
+    async def look() -> Look:
+        found = await jobs.find(namespace, name)
+        if found.job.metadata.uid != change.id:
+            raise NotFound(f"job {change.name!r} is another one by now")
+        left = count_of(len(await jobs.pods(found)), "pod")
+        return Look(noun="job", name=change.name, state=f"deleting, {left} left", desired=0, counts=False)
+
+    async def late(now: Look) -> WaitTimeout:
+        return WaitTimeout(
+            f"job {change.name!r} is still there after {timeout:g} s: {now.state}",
+            hint="the API server goes on; a pod stays while its node or a finalizer keeps it",
+        )
+
+    with suppress(NotFound):
+        await waiting.until(call, look, lambda *_: False, late, timeout, report)

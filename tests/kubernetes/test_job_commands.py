@@ -1,0 +1,243 @@
+"""``farmctl job`` for jobs in Kubernetes, on a real API server with a farm; the test plays the kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from farmd.kubernetes.client import Objects
+from farmd.kubernetes.people.files import parse
+from farmd.kubernetes.people.found import Jobs as JobsOfAPerson
+from farmd.kubernetes.people.running import prepare
+from farmd.kubernetes.resources import PODS, SERVICES
+from tests.farmctl import Farmctl, Result
+from tests.kubernetes.farmjobs import JOBS, RUNNING, SUCCEEDED, Jobs, failed, template
+
+pytestmark = pytest.mark.xdist_group("kubernetes")
+Run = Callable[..., Awaitable[Result]]
+
+
+def document(name: str, replicas: int = 1, **spec: Any) -> dict[str, Any]:
+    """A small FarmJob."""
+    types = {"Worker": {"replicas": replicas, "restartPolicy": "ExitCode", "template": template()}}
+    body = {"apiVersion": "farmd.io/v1", "kind": "FarmJob", "metadata": {"name": name}}
+    return body | {"spec": {"replicaSpecs": types} | spec}
+
+
+@pytest.fixture
+def farmctl(jobs: Jobs, tmp_path: Path) -> Run:
+    """farmctl with the cluster's kubeconfig, whose context names the test's namespace."""
+    config = json.loads(jobs.server.kubeconfig())
+    config["contexts"][0]["context"]["namespace"] = jobs.namespace
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(config))
+    run = Farmctl(jobs.consul, jobs.prefix, variables={"KUBECONFIG": str(path)})
+
+    async def ran(*words: str, stdin: Any = "") -> Result:
+        text = stdin if isinstance(stdin, str) else yaml.safe_dump_all(stdin)
+        return await asyncio.to_thread(run, *words, stdin=text)
+
+    return ran
+
+
+async def running(jobs: Jobs, farmctl: Run, name: str, replicas: int = 1, **spec: Any) -> None:
+    """Run a job, and wait until its pods run."""
+    done = await farmctl("job", "run", "-f", "-", stdin=[document(name, replicas, **spec)])
+    assert done.code == 0, done
+    own = [f"{name}-worker-{index}" for index in range(replicas)]
+    await jobs.until("its pods", lambda: set(own) <= set(jobs.pods()))
+    for pod in own:
+        jobs.play(pod, RUNNING)
+    await jobs.until("a job that runs", lambda: "Running" in jobs.states(name))
+
+
+async def test_a_file_becomes_a_job_once_and_another_one_is_a_conflict(jobs: Jobs, farmctl: Run) -> None:
+    first = await farmctl("job", "run", "-f", "-", stdin=[document("bert", 2)])
+    assert (first.code, first.out) == (0, f"job/{jobs.namespace}/bert created\n")
+    uid = jobs.job("bert")["metadata"]["uid"]
+    again = await farmctl("job", "run", "-f", "-", stdin=[document("bert", 2)])
+    assert (again.code, again.out) == (0, f"job/{jobs.namespace}/bert unchanged\n")
+    other = await farmctl("job", "run", "-f", "-", stdin=[document("bert", 3)])
+    assert other.code == 5
+    assert "exists and differs: spec.replicaSpecs.Worker.replicas" in other.err
+    less = document("bert", 2)
+    del less["spec"]["replicaSpecs"]["Worker"]["restartPolicy"]
+    assert (
+        "spec.replicaSpecs.Worker.restartPolicy" in (await farmctl("job", "run", "-f", "-", stdin=[less])).err
+    )
+    assert jobs.job("bert")["metadata"]["uid"] == uid
+    audit = await farmctl(
+        "audit", "list", "--item", f"{jobs.namespace}/bert", "--action", "job.create", "-o", "json"
+    )
+    assert [each["after"] for each in audit.json["items"]] == [{"kind": "FarmJob", "slots": 2}]
+
+
+async def test_a_job_whose_status_changes_while_it_is_compared_is_the_same_job(
+    jobs: Jobs, farmctl: Run, connect, monkeypatch
+) -> None:
+    assert (await farmctl("job", "run", "-f", "-", stdin=[document("bert")])).code == 0
+    replaced, changed = Objects.replaced, []
+
+    async def late(self: Any, *words: Any) -> Any:
+        if not changed:
+            changed.append(True)
+            jobs.server.patch(JOBS.path(jobs.namespace, "bert"), {"metadata": {"annotations": {"a": "b"}}})
+        return await replaced(self, *words)
+
+    monkeypatch.setattr(Objects, "replaced", late)
+    parsed = parse(document("bert"), "bert.yaml", {}, jobs.namespace)
+    async with connect(jobs.server) as transport:
+        found = await prepare(None, JobsOfAPerson(transport), parsed)
+    assert changed
+    assert not found.needed
+
+
+async def test_a_wait_ends_with_the_job_and_with_9_where_it_fails(jobs: Jobs, farmctl: Run) -> None:
+    late = await farmctl("job", "run", "-f", "-", "--wait", "--timeout", "0", stdin=[document("bert")])
+    assert late.code == 8
+    assert "is not over after 0 s" in late.err
+    waiting = asyncio.create_task(farmctl("job", "run", "-f", "-", "--wait", stdin=[document("bert")]))
+    await jobs.until("a pod", lambda: "bert-worker-0" in jobs.pods())
+    jobs.play("bert-worker-0", SUCCEEDED)
+    done = await waiting
+    assert done.code == 0
+    assert f"job/{jobs.namespace}/bert: succeeded" in done.err
+    waiting = asyncio.create_task(farmctl("job", "run", "-f", "-", "--wait", stdin=[document("bad")]))
+    await jobs.until("a pod", lambda: "bad-worker-0" in jobs.pods())
+    jobs.play("bad-worker-0", failed(2))
+    lost = await waiting
+    assert lost.code == 9
+    assert "failed: " in lost.err
+    assert "exit code 2" in lost.err
+
+
+async def test_a_dry_run_is_judged_by_the_server_and_creates_nothing(jobs: Jobs, farmctl: Run) -> None:
+    done = await farmctl("job", "run", "-f", "-", "--dry-run", stdin=[document("dry", 3)])
+    assert done.code == 0
+    assert f"job/{jobs.namespace}/dry: create: kind FarmJob, slots 3" in done.out
+    assert "the API server accepts it" in done.out
+    assert jobs.server.ask("GET", JOBS.path(jobs.namespace))["items"] == []
+
+
+async def test_nothing_is_created_where_the_server_refuses_one_of_several(jobs: Jobs, farmctl: Run) -> None:
+    wrong = document("wrong", runPolicy={"schedulingPolicy": {}})
+    wrong["metadata"]["labels"] = {"team": "not a label"}
+    done = await farmctl("job", "run", "-f", "-", stdin=[document("good"), wrong])
+    assert done.code == 2
+    assert done.err.startswith("farmctl: stdin (document 2): ")
+    assert "metadata.labels" in done.err
+    assert jobs.server.ask("GET", JOBS.path(jobs.namespace))["items"] == []
+
+
+async def test_one_file_may_have_jobs_of_both_worlds(jobs: Jobs, farmctl: Run) -> None:
+    own = {"name": "own", "types": [{"name": "worker", "pod": {"id": "own", "command": ["true"]}}]}
+    done = await farmctl("job", "run", "-f", "-", stdin=[own, document("there")])
+    assert done.code == 0, done
+    listed = await farmctl("job", "list", "-o", "name")
+    assert listed.out.split() == ["job/own", f"job/{jobs.namespace}/there"]
+    assert (await farmctl("job", "list", "-o", "json")).json["items"][1]["kind"] == "FarmJob"
+    assert "job/own" in (await farmctl("job", "list", "-A", "-o", "name")).out
+    away = await farmctl("job", "list", "--kubeconfig", "/nonexistent")
+    assert away.code == 2
+
+
+async def test_parameters_and_another_name_are_filled_in_before_it_is_sent(jobs: Jobs, farmctl: Run) -> None:
+    wanted = document("sized", replicas="${param.count}")
+    container = wanted["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": "SIZE", "value": "${param.count}"}]
+    wanted["parameters"] = {"count": 1}
+    words = ("job", "run", "-f", "-", "--param", "count=2", "--name", "sized-2")
+    assert (await farmctl(*words, stdin=[wanted])).code == 0
+    spec = jobs.job("sized-2")["spec"]["replicaSpecs"]["Worker"]
+    assert spec["replicas"] == 2
+    assert spec["template"]["spec"]["containers"][0]["env"] == [{"name": "SIZE", "value": "2"}]
+
+
+async def test_a_job_is_stopped_resumed_and_deleted_after_its_members(jobs: Jobs, farmctl: Run) -> None:
+    await running(jobs, farmctl, "bert", 2)
+    name = f"job/{jobs.namespace}/bert"
+    asked = await farmctl("job", "stop", name)
+    assert asked.code == 2
+    assert "nobody can be asked here" in asked.err
+    stopped = await farmctl("job", "stop", name, "-y", "--wait", "--reason", "rest")
+    assert stopped.code == 0, stopped
+    assert not jobs.pods()
+    assert (await farmctl("job", "stop", name, "-y")).out == f"{name} unchanged\n"
+    # The same file is no other job because somebody stopped it.
+    same = await farmctl("job", "run", "-f", "-", stdin=[document("bert", 2)])
+    assert same.out == f"{name} unchanged\n"
+    assert (await farmctl("job", "resume", "-n", jobs.namespace, "bert")).code == 0
+    await jobs.until("pods again", lambda: len(jobs.pods()) == 2)
+    late = await farmctl("job", "delete", name, "-y", "--timeout", "0")
+    assert late.code == 8
+    assert "deleting, 2 pods left" in late.err
+    refused = await farmctl("job", "run", "-f", "-", stdin=[document("bert", 2)])
+    assert refused.code == 5
+    assert "is being deleted" in refused.err
+    collect(jobs, "bert")
+    await running(jobs, farmctl, "bert")
+    waiting = asyncio.create_task(farmctl("job", "delete", name, "-y"))
+    await jobs.until("a mark", lambda: "deletionTimestamp" in jobs.job("bert")["metadata"])
+    collect(jobs, "bert")
+    done = await waiting
+    assert (done.code, done.out.split()[:2]) == (0, [name, "marked"])
+    assert done.out.splitlines()[1].startswith(f"{name} deleted")
+    assert jobs.server.ask("GET", JOBS.path(jobs.namespace))["items"] == []
+    history = await farmctl("audit", "list", "--item", name, "-o", "json")
+    actions = [each["action"] for each in history.json["items"] if each["actor"].startswith("user/")]
+    twice = ["job.mark-deleted", "job.create"]
+    assert actions == [*twice, "job.mark-deleted", "job.resume", "job.stop", "job.create"]
+
+
+def collect(jobs: Jobs, name: str) -> None:
+    """Do what Kubernetes' garbage collector does with a job whose members are to go first."""
+    for resource in (PODS, SERVICES):
+        for each in jobs.server.ask("GET", resource.path(jobs.namespace))["items"]:
+            path = resource.path(jobs.namespace, each["metadata"]["name"])
+            jobs.server.ask("DELETE", path, {"gracePeriodSeconds": 0})
+    jobs.server.patch(JOBS.path(jobs.namespace, name), {"metadata": {"finalizers": None}})
+
+
+async def test_people_see_a_job_with_its_pods_conditions_and_history(jobs: Jobs, farmctl: Run) -> None:
+    await running(jobs, farmctl, "bert", 2)
+    name = f"{jobs.namespace}/bert"
+    told = (await farmctl("job", "describe", name)).out
+    assert "0 of 2 done, 2 active" in told
+    assert "Worker/1  bert-worker-1  0        running" in told
+    assert "JobRunning" in told
+    assert "job.create" in told
+    shown = (await farmctl("job", "describe", name, "-o", "json")).json
+    assert [each["phase"] for each in shown["pods"]] == ["running", "running"]
+    assert (shown["state"], shown["owner"]) == ("running", "first")
+    assert (await farmctl("job", "describe", name, "-o", "name")).out == f"job/{name}\n"
+    assert "bert-worker-1" in (await farmctl("job", "pods", name)).out
+    again = (await farmctl("job", "get", name, "--file")).out
+    assert (await farmctl("job", "run", "-f", "-", stdin=again)).out == f"job/{name} unchanged\n"
+    table = (await farmctl("job", "list", "-o", "wide")).out
+    assert table.splitlines()[1].split()[:1] == [name]
+    assert "first" in table
+
+
+async def test_explain_tells_what_keeps_members_from_their_work(jobs: Jobs, farmctl: Run) -> None:
+    name = f"{jobs.namespace}/stuck"
+    assert (await farmctl("job", "run", "-f", "-", stdin=[document("stuck")])).code == 0
+    await jobs.until("a pod", lambda: "stuck-worker-0" in jobs.pods())
+    why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes fit"}
+    jobs.play("stuck-worker-0", {"phase": "Pending", "conditions": [why]})
+    told = (await farmctl("job", "explain", name)).out
+    assert "Worker/0: starting: Unschedulable: 0/3 nodes fit" in told
+
+
+async def test_what_is_not_there_or_not_allowed_has_its_exit_code(jobs: Jobs, farmctl: Run) -> None:
+    gone = await farmctl("job", "describe", f"{jobs.namespace}/none")
+    assert gone.code == 4
+    assert f"job '{jobs.namespace}/none' does not exist" in gone.err
+    elsewhere = await farmctl("job", "run", "-f", "-", "-n", "nowhere", stdin=[document("bert")])
+    assert elsewhere.code == 4
+    assert elsewhere.err.startswith('farmctl: stdin: namespaces "nowhere" not found')
