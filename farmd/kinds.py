@@ -172,6 +172,16 @@ KINDS: dict[str, KindOfWork] = {
             outside="kubernetes",
         ),
         KindOfWork(
+            family="progressive",
+            runs="farmd.kubernetes.progressive.kind:Progressive",
+            one="rollout of a Knative Service",
+            many="rollouts of Knative Services",
+            selectable=True,
+            guarded=True,
+            health_matters=False,  # of pods on nodes; it says nothing of those in Kubernetes
+            outside="kubernetes",
+        ),
+        KindOfWork(
             family="housekeeping",
             runs="farmd.housekeeping.kind:Housekeeping",
             one="chore",

@@ -146,6 +146,7 @@ FAMILIES: dict[str, Family[Any]] = {
         Family(name="status", record=ItemStatus, parts=2),
         Family(name="housekeeping", claimed=True),
         Family(name="kubejobs", claimed=True, status=JobStatus),
+        Family(name="progressive", claimed=True, status=ItemStatus),
         Family(name="manifests"),
         Family(name="audit"),
         Family(name="meta"),

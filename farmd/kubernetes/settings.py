@@ -26,6 +26,7 @@ class KubernetesSettings:
     namespaces: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ("farmjobs",)
     gang: str = ""
+    knative_namespace: str = "knative-serving"
 
     contact: Contact = field(init=False)
 

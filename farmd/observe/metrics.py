@@ -60,7 +60,11 @@ JOB_STATES: Values = (
 )
 SINKS: Values = ("log", "webhook")
 KUBERNETES_VERBS: Values = ("get", "post", "put", "patch", "delete")
-KUBERNETES_RESOURCES: Values = ("jobs", "pods", "services", "events", "other")
+KNATIVE_RESOURCES: Values = (
+    *("ksvcs", "configurations", "routes", "revisions", "podautoscalers"),
+    *("rolloutorchestrators", "stagepodautoscalers"),
+)
+KUBERNETES_RESOURCES: Values = ("jobs", "pods", "services", "events", *KNATIVE_RESOURCES, "other")
 
 
 @dataclass(frozen=True, slots=True)

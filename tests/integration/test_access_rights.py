@@ -124,8 +124,8 @@ async def denial(work: Awaitable[object]) -> str | None:
 
 def test_every_family_is_asked_for() -> None:
     asked = {key.removeprefix(KEYS.prefix).split("/")[0] for key in EXAMPLES.values()}
-    # Housekeeping and jobs in Kubernetes have items, and no records.
-    assert asked >= families.FAMILIES.keys() - {"housekeeping", "kubejobs"}
+    # Housekeeping and what lies in Kubernetes have items, and no records.
+    assert asked >= families.FAMILIES.keys() - {"housekeeping", "kubejobs", "progressive"}
 
 
 @pytest.mark.parametrize("role", MAY_WRITE, indirect=True)

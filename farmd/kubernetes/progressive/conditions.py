@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from farmd.kubernetes.progressive.objects import Condition, condition
+from farmd.kubernetes.progressive.objects import UNKNOWN, Condition, condition
 from store.times import rfc3339
 
 READY = "Ready"
@@ -41,11 +41,11 @@ def marked(
     """The conditions with these marks, sorted by type. What does not change keeps the time of its change."""
     standing = {each.type: each for each in found if each.type != READY}
     for name in dependents:
-        standing.setdefault(name, Condition(type=name))
+        standing.setdefault(name, Condition(type=name, status=UNKNOWN))
     for name, mark in marks.items():
         wanted = Condition(
             type=name,
-            status="Unknown" if mark.value is None else str(mark.value),
+            status=UNKNOWN if mark.value is None else str(mark.value),
             severity="" if name in dependents else "Info",
             reason=mark.reason,
             message=mark.message,
@@ -57,7 +57,7 @@ def marked(
 
 def _ready(standing: Mapping[str, Condition], dependents: Sequence[str]) -> Condition:
     decisive = [standing[name] for name in dependents]
-    for status in ("False", "Unknown"):
+    for status in ("False", UNKNOWN):
         those = [each for each in decisive if each.status == status]
         if those:
             newest = max(those, key=lambda each: each.last_transition_time or "")

@@ -51,6 +51,10 @@ CLAIM = "farmd.io/claim"
 FINALIZER = "farmd.io/bounds"
 
 
+# A condition of which nobody knows yet.
+UNKNOWN = "Unknown"
+
+
 class _Lean(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
     pass
 
@@ -67,7 +71,7 @@ class Condition(_Lean, frozen=True):
     """One condition; ``severity`` is empty where it matters to ``Ready``."""
 
     type: str = ""
-    status: str = "Unknown"
+    status: str = ""
     severity: str = ""
     reason: str = ""
     message: str = ""
@@ -76,7 +80,7 @@ class Condition(_Lean, frozen=True):
 
 def condition(found: tuple[Condition, ...], name: str) -> Condition:
     """The condition of that type; one of status Unknown where there is none."""
-    return next((each for each in found if each.type == name), Condition(type=name))
+    return next((each for each in found if each.type == name), Condition(type=name, status=UNKNOWN))
 
 
 class TrafficTarget(_Lean, frozen=True):

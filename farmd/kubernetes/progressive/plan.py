@@ -27,7 +27,14 @@ from farmd.kubernetes.progressive.conditions import (
     marked,
 )
 from farmd.kubernetes.progressive.model import Knative, Plan, RevisionBounds, StageBounds, Sync, Turn
-from farmd.kubernetes.progressive.objects import FINALIZER, RELEASED, RESUMED, OrchestratorStatus, condition
+from farmd.kubernetes.progressive.objects import (
+    FINALIZER,
+    RELEASED,
+    RESUMED,
+    UNKNOWN,
+    OrchestratorStatus,
+    condition,
+)
 from farmd.rollout.progressive import overdue_shift
 from farmd.rollout.revisions import RolloutOrchestrator
 from farmd.rollout.steps import concluded
@@ -92,7 +99,7 @@ def _staged(knative: Knative) -> Plan:
         return _next(knative, rollout)
     if rollout.stage_ready is False:
         return _halted(knative)
-    if condition(knative.record.status.conditions, STAGE_READY).status != "Unknown" or not _observed(knative):
+    if condition(knative.record.status.conditions, STAGE_READY).status != UNKNOWN or not _observed(knative):
         return Plan(turn=Turn("begin", status=_under_way(knative)))
     return _pushed(knative)
 

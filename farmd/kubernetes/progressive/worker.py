@@ -1,0 +1,311 @@
+"""The worker of one Knative Service's rollout: the house's loop, with the API server beside Consul.
+
+Before a claim's first other write the record's status bears the claim, conditional on the version that was
+read; while a rollout is under way the service bears it, too, so that what a former owner still sends is
+refused (R16). An audit record in Consul, under the claim's fence, precedes each turn and batch of writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from farmd.kubernetes import fence
+from farmd.kubernetes.errors import Claimed, Conflict, KubernetesError
+from farmd.kubernetes.events import Events
+from farmd.kubernetes.progressive import bodies, bounds, plan, reader, reading
+from farmd.kubernetes.progressive.ground import Ground
+from farmd.kubernetes.progressive.items import ServiceItems, Where
+from farmd.kubernetes.progressive.model import (
+    Drop,
+    Knative,
+    Plan,
+    Reap,
+    RevisionBounds,
+    StageBounds,
+    Traffic,
+    Turn,
+    Write,
+)
+from farmd.kubernetes.progressive.objects import CLAIM, MANAGER, Orchestrator, Service
+from farmd.kubernetes.progressive.traffic import actual
+from farmd.kubernetes.progressive.watches import Watches
+from farmd.kubernetes.transport import KubernetesTransport
+from farmd.runtime.wake import Wake
+from farmd.work.kind import Kind
+from farmd.work.model import Ask, Outcome
+from farmd.work.worker import Worker
+from store.errors import CredentialInvalid
+from store.locks import Claim
+from store.operations import Operation
+from store.sessions import Session
+from store.status import ItemStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the workers of a cluster's services share; ``wakes`` are theirs, by item."""
+
+    transport: KubernetesTransport
+    found: ServiceItems
+    ground: Ground
+    events: Events
+    wakes: dict[str, Wake]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A service at one moment, and what is wrong with its annotations."""
+
+    knative: Knative
+    wrong: tuple[str, ...] = ()
+
+
+class ProgressiveWorker(Worker[Reading, Plan]):
+    """Rolls one service while its claim lasts."""
+
+    __slots__ = ("_fenced", "_grown_to", "_risen", "_shared")
+
+    def __init__(self, kind: Kind, shared: Shared, claim: Claim, session: Session, wake: Wake) -> None:
+        super().__init__(kind, claim, session, wake)
+        self._shared = shared
+        self._fenced = False
+        self._risen, self._grown_to = shared.transport.now(), ("", 0)
+
+    # -- the frame's hooks -----------------------------------------------------------------------
+    def attach(self) -> None:
+        """Have ``wake`` set by changes of whatever belongs to the service."""
+        self._shared.wakes[self.claim.item] = self.wake
+
+    def detach(self) -> None:
+        """Undo ``attach``."""
+        self._shared.wakes.pop(self.claim.item, None)
+
+    def stands(self) -> tuple[Operation, ...]:
+        """No checks: the record is the API server's."""
+        return ()
+
+    async def cycle(self) -> Outcome:
+        """One cycle; what the API server refuses is a pause with its words, and no crash."""
+        try:
+            return await super().cycle()
+        except Claimed as error:
+            await self.block(error.message)
+            return Outcome("blocked", self._grown(), error.message)
+        except Conflict as error:
+            await self._fetch()
+            return Outcome("rejected", None, error.message)
+        except (KubernetesError, CredentialInvalid) as error:
+            return await self._refused(error)
+
+    async def read(self) -> Reading | Outcome:
+        """The service with all that belongs to it."""
+        if (where := self._where) is None:
+            return await self.gone()
+        ground = self._shared.ground
+        if ground.problem:
+            return Outcome("blocked", await self.block(ground.problem), ground.problem)
+        knative, wrong = await reader.read(
+            where,
+            self.claim.item,
+            ground,
+            frozen=self.kind.guard.frozen(),
+            risen=self._risen,
+            now=self._shared.transport.now(),
+        )
+        if (record := knative.orchestrator) is not None:
+            found = record.status.annotations.get(CLAIM, "")
+            await fence.check(self.context, self.claim, found, fenced=self._fenced)
+        return Reading(self._seen(knative), wrong)
+
+    def _seen(self, knative: Knative) -> Knative:
+        """The same, with when a newcomer last grew as this worker saw it."""
+        record = knative.orchestrator
+        names = reading.names(record.spec.target_revisions) if record is not None else set()
+        pods = sum(actual(knative, name) or 0 for name in names)
+        target, before = ",".join(sorted(names)), self._grown_to
+        if target != before[0] or pods > before[1]:
+            self._risen = knative.now
+        self._grown_to = target, pods
+        return replace(knative, risen=self._risen)
+
+    def decide(self, snapshot: Reading) -> Plan | Ask[None]:
+        """Pure (``plan.py``)."""
+        return plan.decide(snapshot.knative)
+
+    async def act(self, snapshot: Reading, plan: Plan) -> Outcome:
+        """The fences, the audit record, then the turn or the writes, in this order."""
+        knative = snapshot.knative
+        if knative.orchestrator is not None:
+            knative = await self._fence(knative, plan)
+        await self.writer.commit(self._account(knative, plan))
+        if plan.turn is not None:
+            await self._write_turn(knative, plan.turn)
+        for each in plan.writes:
+            await self._write(knative, each)
+        return Outcome("after", 0.0)
+
+    def describe(self, snapshot: Reading, plan: Plan) -> ItemStatus | None:
+        """None: the record's own status speaks, unless the rollout is blocked."""
+        if plan.blocked is None:
+            return None
+        state = "frozen" if plan.blocked.frozen else "blocked"
+        now = self.context.clock.now()
+        return ItemStatus(state=state, reason=plan.blocked.text, farm=self.context.farm, since=now)
+
+    async def alert(self, snapshot: Reading, plan: Plan) -> float | None:
+        """Tell of annotations that say nothing usable."""
+        for text in snapshot.wrong:
+            self._shared.events.event(snapshot.knative.service, "Warning", "RolloutSettings", text)
+        return None
+
+    # -- the fences ------------------------------------------------------------------------------
+    async def _fence(self, knative: Knative, plan: Plan) -> Knative:
+        """The service with this claim on it. A turn of the status bears the claim itself."""
+        claim, record = self._claim, knative.record
+        if record.status.annotations.get(CLAIM) != claim and (plan.turn is None or plan.turn.status is None):
+            record = await self._patch(record, bodies.claim_patch(claim), subresource="status")
+            knative = replace(knative, orchestrator=record)
+        self._fenced = True
+        service = knative.service
+        borne = service.metadata.annotations.get(CLAIM) == claim
+        if plan.writes and not borne and service.enabled and reading.rollout(knative).ready is not True:
+            service = await self._apply(service, bodies.service_apply(knative, claim))
+            knative = replace(knative, service=service)
+        return knative
+
+    @property
+    def _claim(self) -> str:
+        return fence.text(self.context, self.claim)
+
+    # -- writing ---------------------------------------------------------------------------------
+    def _account(self, knative: Knative, plan: Plan) -> Operation:
+        """The audit record of what is written next (R16)."""
+        meta = knative.service.metadata
+        name = f"{meta.namespace}/{meta.name}"
+        if plan.turn is not None:
+            return self.audit(f"progressive.{plan.turn.action}", plan.turn.reason, name=name)
+        told: dict[str, int | str | bool] = {}
+        for each in plan.writes:
+            told |= _told(each)
+        return self.audit("progressive.write", plan.waiting, after=told, name=name)
+
+    async def _write_turn(self, knative: Knative, turn: Turn) -> None:
+        watches = self._watches
+        if knative.orchestrator is None:
+            meta = knative.service.metadata
+            body = bodies.new_orchestrator(knative, turn)
+            await watches.orchestrators.objects.create(meta.namespace, body, self.claim.item)
+            return
+        record = knative.record
+        if turn.status is not None:
+            body = bodies.status_patch(turn.status, self._claim)
+            await self._patch(record, body, subresource="status")
+            return
+        if body := bodies.orchestrator_patch(knative, turn):
+            await self._patch(record, body)
+
+    async def _write(self, knative: Knative, write: Write) -> None:
+        key, namespace = self.claim.item, knative.service.metadata.namespace
+        watches = self._watches
+        match write:
+            case Traffic():
+                body = bodies.service_apply(knative, self._claim, write.entries)
+                await self._apply(knative.service, body)
+            case StageBounds():
+                spa = knative.spas.get(write.revision)
+                objects = watches.spas.objects
+                if spa is None:
+                    await objects.create(namespace, bodies.new_stage_autoscaler(knative, write), key)
+                else:
+                    version = spa.metadata.resource_version
+                    body = bodies.stage_autoscaler_patch(write)
+                    await objects.patch(namespace, write.revision, body, version=version, key=key)
+            case RevisionBounds():
+                found = bounds.bearer(knative, write.revision)
+                assert found is not None
+                bearers = watches.revisions if knative.bounds_on_revisions else watches.autoscalers
+                await bearers.objects.apply(
+                    namespace,
+                    write.revision,
+                    bodies.bounds_apply(write),
+                    manager=MANAGER,
+                    force=True,
+                    uid=found.metadata.uid,
+                    version=found.metadata.resource_version,
+                    key=key,
+                )
+            case Reap():
+                pod = write.pod.metadata
+                uid, version = pod.uid, pod.resource_version
+                await watches.pods.objects.delete(
+                    namespace, pod.name, uid=uid, version=version, at_once=True, key=key
+                )
+            case Drop():
+                meta = knative.spas[write.revision].metadata
+                uid, version = meta.uid, meta.resource_version
+                await watches.spas.objects.delete(namespace, meta.name, uid=uid, version=version, key=key)
+
+    async def _patch(self, record: Orchestrator, body: bodies.Body, subresource: str = "") -> Orchestrator:
+        meta = record.metadata
+        return await self._watches.orchestrators.objects.patch(
+            meta.namespace,
+            meta.name,
+            body,
+            version=meta.resource_version,
+            subresource=subresource,
+            key=self.claim.item,
+        )
+
+    async def _apply(self, service: Service, body: bodies.Body) -> Service:
+        meta = service.metadata
+        return await self._watches.services.objects.apply(
+            meta.namespace,
+            meta.name,
+            body,
+            manager=MANAGER,
+            force=True,
+            uid=meta.uid,
+            version=meta.resource_version,
+            key=self.claim.item,
+        )
+
+    # -- reading ---------------------------------------------------------------------------------
+    @property
+    def _where(self) -> Where | None:
+        return self._shared.found.known.get(self.claim.item)
+
+    @property
+    def _watches(self) -> Watches:
+        assert self._where is not None
+        return self._where.watches
+
+    async def _fetch(self) -> None:
+        """Read the record and the service from the server, because what the watch told was out of date."""
+        if (where := self._where) is None:
+            return
+        place, watches = (where.namespace, where.name, self.claim.item), where.watches
+        await watches.orchestrators.objects.get(*place)
+        if watches.services.store.get(where.namespace, where.name) is not None:
+            await watches.services.objects.get(*place)
+
+    async def _refused(self, error: KubernetesError | CredentialInvalid) -> Outcome:
+        """Tell people of a refusal that waiting alone does not mend, and try again later."""
+        delay = self._grown() * self.context.rng.uniform(0.75, 1.25)
+        if getattr(error, "status", 0) in (400, 403, 404, 422):
+            await self.block(error.message)
+            return Outcome("blocked", delay, error.message)
+        return Outcome("backoff", delay, error.message)
+
+
+def _told(write: Write) -> dict[str, int | str | bool]:
+    """A write as its audit record names it."""
+    match write:
+        case Traffic():
+            return {"traffic": ",".join(f"{each.revision_name}={each.percent}" for each in write.entries)}
+        case RevisionBounds() | StageBounds():
+            kind = "bounds" if isinstance(write, RevisionBounds) else "stage"
+            return {f"{kind}/{write.revision}": bounds.written(write.bounds)}
+        case Reap():
+            return {f"pod/{write.pod.metadata.name}": "deleted"}
+        case Drop():
+            return {f"stage/{write.revision}": "deleted"}
