@@ -163,6 +163,15 @@ KINDS: dict[str, KindOfWork] = {
             guarded=True,
         ),
         KindOfWork(
+            family="apps",
+            runs="farmd.dispatch.kind:Apps",
+            one="app",
+            many="apps",
+            selectable=True,
+            guarded=True,
+            health_matters=False,  # each wave looks at the health of its own objects
+        ),
+        KindOfWork(
             family="kubejobs",
             runs="farmd.kubernetes.kind:KubeJobs",
             one="job in Kubernetes",

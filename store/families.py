@@ -34,7 +34,16 @@ from store.services import Service
 from store.status import ItemStatus
 from store.work import Work
 
-APPS: Family[App] = Family(name="apps", record=App, watched="whole", younger=True, status=AppStatus)
+APPS: Family[App] = Family(
+    name="apps",
+    record=App,
+    watched="whole",
+    younger=True,
+    claimed=True,
+    status=AppStatus,
+    leaves=frozenset({"restart", "disabled", "active"}),
+    opens=True,
+)
 TRACKERS: Family[ResourceTracker] = Family(name="trackers", record=ResourceTracker, parts=2)
 DEPLOYMENTS: Family[Deployment] = Family(
     name="deployments",

@@ -44,7 +44,9 @@ class Family(Generic[T]):
         during: names the item, as ``<family>/<id>``, during which a record of it owns pods by itself, such
             as a service's hook; empty: it owns none.
         switches: the field of a record that holds the id of the service whose owners it changes; empty: none.
-        leaves: the fields of a part of one of its records that others may change, too (R14).
+        leaves: the fields of a part of one of its records that others may change, too (R14); where it
+        ``opens``
+            parts, also those that a part itself names in ``open``.
         named: people name its records: ``names/<family>/`` holds the id for each name.
     """
 
@@ -66,6 +68,7 @@ class Family(Generic[T]):
     named: bool = False
     switches: str = ""
     leaves: frozenset[str] = frozenset()
+    opens: bool = False
     during: Callable[[T], str] | None = None
 
     @property

@@ -76,6 +76,9 @@ class Bundled(Protocol):
     async def find(self, call: Call, name: str) -> Found | None:
         """The record of a name; None: there is none."""
 
+    def seen(self, call: Call, stored: Stored[Any]) -> Found:
+        """What ``find`` says of a record, as far as the record alone tells it."""
+
     async def differs(
         self, call: Call, found: Found, wish: Wish
     ) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
@@ -128,16 +131,18 @@ class BundledNoun(Generic[S, T]):
         stored, _ = await self.of.records(call.client, call.keys).named(name)
         if stored is None:
             return None
-        return Found(stored, getattr(stored.record, "part_of", ""), await self._busy(call, stored))
+        found = self.seen(call, stored)
+        lock = await call.client.read(call.keys.mutation_lock(self.of.kind, stored.record.id))
+        busy = "" if lock is None else f"locked by {holder_told(Holder.parse(lock.value))}"
+        return found._replace(busy=found.busy or busy)
 
-    async def _busy(self, call: Call, stored: Stored[T]) -> str:
+    def seen(self, call: Call, stored: Stored[T]) -> Found:  # noqa: ARG002
         record = stored.record
+        manager = getattr(record, "managed_by", "")
+        busy = f"managed by {manager}" if manager else ""
         if record.deleting:
-            return f"{title(self.of.kind, record.name)} is being deleted"
-        if manager := getattr(record, "managed_by", ""):
-            return f"managed by {manager}"
-        lock = await call.client.read(call.keys.mutation_lock(self.of.kind, record.id))
-        return "" if lock is None else f"locked by {holder_told(Holder.parse(lock.value))}"
+            busy = f"{title(self.of.kind, record.name)} is being deleted"
+        return Found(stored, getattr(record, "part_of", ""), busy)
 
     async def differs(
         self, call: Call, found: Found, wish: Wish

@@ -18,7 +18,7 @@ from farmd.commands.endings import Ending, audited
 from farmd.commands.forecast import forecast
 from farmd.commands.mutation import Call, Change, Guard, Mutation, Scalar, guard
 from farmd.commands.outlook import Outlook
-from farmd.commands.parts import refuse_managed, refuse_part
+from farmd.commands.parts import opens, refuse_managed, refuse_part, refuse_stated
 from farmd.commands.placing import Placing, T
 from farmd.commands.remains import move_room
 from farmd.commands.specs import Document, File
@@ -91,7 +91,7 @@ class Edits(Generic[S, T]):
     ) -> tuple[Stored[T], Guard]:
         """A record by name, id or beginning of an id (``by_name``: by its whole name only), and its guard.
 
-        ``fields`` are those that the edit changes; None: any.
+        ``fields`` are those that the edit changes; None: any, so ``edit`` looks at those of an app's part.
 
         Raises:
             NotFound: there is none. Ambiguous: several fit.
@@ -100,7 +100,8 @@ class Edits(Generic[S, T]):
         """
         stored = await self.find(call, target, by_name=by_name)
         record = stored.record
-        await refuse_part(call, self.kind, record, fields)
+        if fields is not None or not opens(record):
+            await refuse_part(call, self.kind, record, fields)
         if membership:
             await refuse_managed(call, self.kind, record)
         if record.deleting:
@@ -137,9 +138,13 @@ class Edits(Generic[S, T]):
         """Replace a record if it differs, or if ``anew``. ``action`` is the verb, such as ``enable``.
 
         ``pod`` is its manifest where that may not be stored yet.
+
+        Raises:
+            Conflict: the file of an app says one of the fields that change.
         """
         record = stored.record
         before, after = difference.fields(record, wanted, self.file.names)
+        refuse_stated(call, self.kind, record, after)
         for name in ("deleting", "restart"):
             old, new = getattr(record, name, 0), getattr(wanted, name, 0)
             if old != new:

@@ -6,16 +6,39 @@ changed besides would be lost with their next change, or fail it (R14).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from farmd import overview
-from farmd.kinds import title, ways
+from farmd.kinds import KINDS, title, ways
 from store.errors import Conflict, NotFound
 from store.families import FAMILIES
 
 if TYPE_CHECKING:
     from farmd.commands.mutation import Call
+
+
+def opens(record: Any) -> bool:
+    """Whether a record is part of something that leaves single fields of it to others."""
+    family = getattr(record, "part_of", "").partition("/")[0]
+    return family in FAMILIES and FAMILIES[family].opens
+
+
+def refuse_stated(call: Call, kind: str, record: Any, fields: Iterable[str]) -> None:
+    """Refuse an edit of fields that the file of an app states; ``fields`` are those of the record's own file.
+
+    Raises:
+        Conflict: naming the fields, and the app whose file says them.
+    """
+    if not opens(record) or call.force or record.part_of == call.part_of:
+        return
+    family, _, whole = record.part_of.partition("/")
+    changed = {re.split(r"[.\[]", field)[0] for field in fields}
+    if stated := sorted(changed - FAMILIES[family].leaves - set(record.open)):
+        text = f"{', '.join(stated)} of {title(kind, record.name)} is said by {KINDS[family].one} {whole}"
+        hint = "change its file, or leave it out there; --force holds until a farm looks again"
+        raise Conflict(text, id=record.id, part_of=record.part_of, hint=hint)
 
 
 async def refuse_part(call: Call, kind: str, record: Any, fields: Collection[str] | None = None) -> None:
@@ -26,7 +49,10 @@ async def refuse_part(call: Call, kind: str, record: Any, fields: Collection[str
         Conflict: the record is part of another one, which does not leave these fields to others.
     """
     part_of = getattr(record, "part_of", "")
-    if part_of == call.part_of:
+    if part_of == call.part_of or (opens(record) and call.force):
+        return
+    if fields is not None and opens(record):
+        refuse_stated(call, kind, record, fields)
         return
     family, _, item = part_of.partition("/")
     left = FAMILIES[family].leaves if family in FAMILIES else frozenset()

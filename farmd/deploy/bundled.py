@@ -21,6 +21,7 @@ from farmd.deploy.project import Wanted
 from farmd.deploy.reader import holding
 from store import manifests
 from store.deployments import halted
+from store.entry import Stored
 from store.errors import NotFound
 from store.locks import Holder
 from store.services import KIND, NOUN, Service, ServiceStore, Version
@@ -48,13 +49,17 @@ class BundledService:
             return None
         service: Service = stored.record
         if not service.mode:
-            return Found(stored, "services of owners that people named")
+            return self.seen(call, stored)
         held = await holding(call, {service.deployment})
         if held:
             return Found(stored, service.part_of, f"changed by deployment/{service.deployment[:8]}")
         lock = await call.client.read(call.keys.mutation_lock(KIND, service.id))
         busy = "" if lock is None else f"locked by {holder_told(Holder.parse(lock.value))}"
         return Found(stored, service.part_of, busy)
+
+    def seen(self, call: Call, stored: Stored[Any]) -> Found:  # noqa: ARG002
+        service: Service = stored.record
+        return Found(stored, service.part_of if service.mode else "services of owners that people named")
 
     async def differs(
         self, call: Call, found: Found, wish: Wish

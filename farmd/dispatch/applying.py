@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from farmd.dispatch.model import Act, Live, Ref, Snapshot, owner_of
+from farmd.dispatch.model import Act, Live, Ref, Snapshot, Verb, owner_of
 from store.apps import KIND, MAX_WAITS, Entry
 from store.times import Time
 from store.words import listed
@@ -31,6 +31,7 @@ class Applied:
     failed: str = ""
     contended: dict[Ref, str] = field(default_factory=dict)
     repairs: dict[str, list[Time]] = field(default_factory=dict)
+    settles: float | None = None
 
     @property
     def ready(self) -> bool:
@@ -69,7 +70,7 @@ def keep(shot: Snapshot, entries: Iterable[Entry]) -> Applied:
         elif live.differs and live.fixed and shot.frozen is not None:
             found.waiting[ref] = f"frozen: {shot.frozen}"
         elif live.differs:
-            act = Act("replace" if live.fixed else "repair", entry.ref, entry, listed(live.differs))
+            act = _difference("replace" if live.fixed else "repair", entry, live)
             _repair(shot, act, live.differs, found)
     return found
 
@@ -84,9 +85,15 @@ def _change(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
     elif live.differs and live.fixed and shot.frozen is not None:
         found.waiting[ref] = f"frozen: {shot.frozen}"
     elif live.differs:
-        found.acts.append(Act("replace" if live.fixed else "update", entry.ref, entry, listed(live.differs)))
+        found.acts.append(_difference("replace" if live.fixed else "update", entry, live))
     elif live.verdict != "ready":
         found.waiting[ref] = live.why or live.verdict
+        if live.settles is not None:
+            found.settles = min(live.settles, found.settles or live.settles)
+
+
+def _difference(verb: Verb, entry: Entry, live: Live) -> Act:
+    return Act(verb, entry.ref, entry, listed(live.differs), differs=live.differs)
 
 
 def _take(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
@@ -102,7 +109,7 @@ def _take(shot: Snapshot, entry: Entry, live: Live, found: Applied) -> None:
     elif live.busy:
         found.waiting[ref] = live.busy
     elif allowed or not (live.owner or live.differs):
-        found.acts.append(Act("adopt", entry.ref, entry, live.owner or "nobody's"))
+        found.acts.append(Act("adopt", entry.ref, entry, live.owner or "nobody's", differs=live.differs))
     elif live.owner:
         found.refused[ref] = f"belongs to {live.owner}"
     else:

@@ -78,7 +78,8 @@ class Live:
     ``owner``: ``apps/<name>``, empty, or what else has it, as text. ``differs`` are the fields that its file
     states otherwise; without a file none. ``fixed``: it takes no such change, and is made anew for it.
     ``busy``: what changes it now, so that it must wait. ``seq`` is the mark's number and ``created`` when the
-    object was made, in Kubernetes alone; ``version`` is the one that was read.
+    object was made, in Kubernetes alone; ``version`` is the one that was read. ``settles``: seconds until
+    time alone changes the verdict.
     """
 
     ref: TypedReference
@@ -91,6 +92,7 @@ class Live:
     seq: int = 0
     created: float = 0.0
     version: str | int = 0
+    settles: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,13 +119,16 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One change of one object. ``to`` is the app that an object is handed to."""
+    """One change of one object. ``differs`` are the fields that it changes, ``to`` the app that an object is
+    handed to.
+    """
 
     verb: Verb
     ref: TypedReference
     entry: Entry | None = None
     why: str = ""
     to: str = ""
+    differs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

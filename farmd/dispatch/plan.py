@@ -131,7 +131,7 @@ def _repaired(shot: Snapshot, kept: Applied, acts: list[Act], now: Applied, afte
     trouble = {**refused, **kept.contended}
     text = listed([f"{ref}: {why}" for ref, why in sorted(trouble.items())])
     repairs = kept.repairs if kept.acts else shot.state.repairs
-    due = [at for at in (after, REPAIR_SECONDS if kept.contended else None) if at is not None]
+    waits = (after, now.settles, REPAIR_SECONDS if kept.contended else None)
     return Plan(
         acts=(*kept.acts, *acts),
         note=replace(shot.state, repairs=repairs) if kept.acts else None,
@@ -140,7 +140,7 @@ def _repaired(shot: Snapshot, kept: Applied, acts: list[Act], now: Applied, afte
         waiting={**kept.waiting, **now.waiting},
         phase="applying" if shot.state.wave < len(steps(shot.wanted)) else "reached",
         blocked=Blocked("contended" if kept.contended else "refused", text) if trouble else None,
-        after=min(due, default=None),
+        after=min((each for each in waits if each is not None), default=None),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from farmd.dispatch.model import Act, Live, Ref
@@ -30,8 +30,17 @@ class Objects(Protocol):
             StoreError: what was done is unknown, or the app is no longer this worker's.
         """
 
-    def follow(self, refs: Collection[Ref], wake: Wake) -> None:
-        """From now on set ``wake`` when one of these objects, and no other, changes."""
+    def follow(self, refs: Collection[Ref]) -> None:
+        """From now on wake the worker when one of these objects changes, and for no other."""
 
     def unfollow(self) -> None:
         """The worker ended."""
+
+
+# The objects of an app, by its name, that lie outside of Consul, and what wakes its worker.
+Elsewhere = Callable[[str, Wake], Objects | None]
+
+
+def nowhere(app: str, wake: Wake) -> Objects | None:  # noqa: ARG001
+    """The objects of a farm that serves no Kubernetes cluster."""
+    return None

@@ -5,6 +5,7 @@ volumes that no node has.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,20 +13,23 @@ from farmd.doctor.model import Finding, Removal
 from farmd.doctor.survey import Survey
 from farmd.kinds import title
 from store import codec
+from store.apps import KIND as APPS
+from store.apps import TRACKERS
 from store.families import FAMILIES
 from store.nodes import Node
 from store.services import KIND as SERVICES
 from store.services import Service
 from store.volumes import KIND as VOLUMES
 
-CODES = frozenset({"part-of-nobody", "volume-of-nobody", "stale-name"})
+CODES = frozenset({"part-of-nobody", "volume-of-nobody", "stale-name", "stale-tracker"})
 
 
 def check(survey: Survey) -> list[Finding]:
     """The findings; none while a tree that matters is in doubt."""
-    if not survey.proven(SERVICES, "nodes"):
+    if not survey.proven(SERVICES, APPS, "nodes"):
         return []
-    return [*_parts(survey), *_volumes(survey), *_names(survey)]
+    found = [*_parts(survey), *_fields(survey), *_trackers(survey)]
+    return [*found, *_volumes(survey), *_names(survey)]
 
 
 def _parts(survey: Survey) -> Iterator[Finding]:
@@ -35,7 +39,7 @@ def _parts(survey: Survey) -> Iterator[Finding]:
         whole = survey.keys.record(of, item)
         if of not in FAMILIES or whole in survey.trees[of]:
             continue
-        key, value = survey.short(entry.key), codec.rewrite(replace(record, part_of=""), entry.value)
+        key, value = survey.short(entry.key), codec.rewrite(_freed(record), entry.value)
         family, writes = key.partition("/")[0], ((entry.key, entry.modify_index, value),)
         yield Finding(
             "part-of-nobody",
@@ -44,6 +48,46 @@ def _parts(survey: Survey) -> Iterator[Finding]:
             f"farmctl doctor --fix {key} leaves it to people; its pods stay",
             Removal(family, record.id, (), absent=(whole,), writes=writes),
         )
+
+
+def _freed(record: Any) -> Any:
+    return replace(record, part_of="", **({"open": []} if hasattr(record, "open") else {}))
+
+
+def _fields(survey: Survey) -> Iterator[Finding]:
+    """Fields of nodes that the files of apps said which are gone; each node's are one finding."""
+    apps = survey.ids(APPS)
+    for entry, node in survey.decoded("nodes", Node):
+        gone = {field: of for field, of in node.parts.items() if of.partition("/")[2] not in apps}
+        if not gone:
+            continue
+        name, key = survey.keys.last_part(entry.key), survey.short(entry.key)
+        kept = {field: of for field, of in node.parts.items() if field not in gone}
+        value = codec.rewrite(replace(node, parts=kept), entry.value)
+        yield Finding(
+            "part-of-nobody",
+            key,
+            f"{', '.join(sorted(gone))} of {title('nodes', name)} is said by"
+            f" {', '.join(sorted(set(gone.values())))}, which does not exist",
+            f"farmctl doctor --fix {key} leaves it to people, as it is",
+            Removal("nodes", name, (), writes=((entry.key, entry.modify_index, value),)),
+        )
+
+
+def _trackers(survey: Survey) -> Iterator[Finding]:
+    """Revisions of apps that are gone."""
+    apps, tree = survey.ids(APPS), survey.keys.tree(TRACKERS)
+    for entry in survey.well_formed(TRACKERS):
+        app = entry.key[len(tree) :].partition("/")[0]
+        if app not in apps:
+            key, whole = survey.short(entry.key), survey.keys.record(APPS, app)
+            yield Finding(
+                "stale-tracker",
+                key,
+                f"a revision of {title(APPS, app)}, which does not exist",
+                f"farmctl doctor --fix {key} removes it",
+                Removal(TRACKERS, app, ((entry.key, entry.modify_index),), absent=(whole,)),
+            )
 
 
 def _volumes(survey: Survey) -> Iterator[Finding]:

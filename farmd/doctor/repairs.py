@@ -11,6 +11,7 @@ from collections.abc import Callable
 from farmd.doctor.model import Removal
 from farmd.doctor.survey import Survey
 from store import codec, families
+from store.apps import App
 from store.containers import Volume
 from store.entry import Entry
 from store.failsafe import ILLEGIBLE
@@ -128,6 +129,20 @@ def _node(survey: Survey, family: str, entry: Entry) -> WayOut:
     return f"consul kv put {entry.key} @FILE restores it from a copy; {fix}", removal
 
 
+def _app(survey: Survey, family: str, entry: Entry) -> WayOut:
+    """An app is restored from its revisions, paused, so that a person looks at it first."""
+    name = survey.keys.last_part(entry.key)
+    tree = survey.keys.trackers(name)
+    found = [each.key[len(tree) :] for each in survey.well_formed("trackers") if each.key.startswith(tree)]
+    numbers = [int(number) for number in found if number.isdigit()]
+    if not numbers:
+        return _removed(survey, family, entry, "removes it; no revision of it is left")
+    new = f"a new one, paused, which wants revision {max(numbers)} and has the default settings"
+    lock = survey.keys.mutation_lock(family, name)
+    record = App(revision=max(numbers), paused=True)
+    return _restored(survey, family, entry, record, f"writes {new}", absent=(lock,))
+
+
 def _volumes(survey: Survey, node: str) -> dict[str, NodeVolume]:
     """The volumes that their names, or pods of the node, tell of: without them they were made anew elsewhere.
 
@@ -190,6 +205,8 @@ _WAYS: dict[str, Callable[[Survey, str, Entry], WayOut]] = {
     "intent": _intent,
     "reality": _reality,
     "nodes": _node,
+    "apps": _app,
+    "trackers": _by("removes it: what only that revision of the app made bears its mark for ever"),
     "agents": _by("removes it, and the agent announces itself again"),
     "reserved": _reserved,
     "farms": _by("removes it, and the farm announces itself again"),

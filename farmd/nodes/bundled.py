@@ -61,8 +61,11 @@ class BundledNode:
             view = await NodeStore(call.client, call.keys).get(name)
         except NotFound:
             return None
-        mine = view.record.parts.values()
-        return Found(_stored(view, call), call.part_of if call.part_of in mine else "")
+        return self.seen(call, _stored(view, call))
+
+    def seen(self, call: Call, stored: Stored[Any]) -> Found:
+        mine = stored.record.parts.values()
+        return Found(stored, call.part_of if call.part_of in mine else "")
 
     async def differs(
         self,

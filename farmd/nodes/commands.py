@@ -7,7 +7,7 @@ the agent's own facts are never changed here.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -16,7 +16,7 @@ from farmd.commands.mutation import Call, Change, Mutation, Scalar, guard, regis
 from farmd.nodes import leftovers
 from farmd.nodes.outlook import outlook
 from store import registration
-from store.errors import InputInvalid, NotRegistered
+from store.errors import Conflict, InputInvalid, NotRegistered
 from store.keys import valid_segment
 from store.nodes import Drain, Node, NodeRecords, NodeStore
 from store.operations import Operation
@@ -200,9 +200,10 @@ async def edit(call: Call, view: NodeRecords, record: Node, action: str) -> Muta
     """Replace a node's record, if it differs.
 
     Raises:
-        Locked: somebody holds its mutation lock.
+        Conflict: the file of an app says what changes. Locked: somebody holds its mutation lock.
     """
     before, after = difference(view.record, record)
+    _refuse_stated(call, view, {*before, *after})
     if not before and not after:
         return Mutation(Change(KIND, view.name, view.name, action))
     held = await guard(call, KIND, view.name, f"node {view.name!r}")
@@ -217,6 +218,17 @@ async def edit(call: Call, view: NodeRecords, record: Node, action: str) -> Muta
     )
     write = NodeStore(call.client, call.keys).write(view, record)
     return Mutation(change, (await registered(call), *held.operations, write))
+
+
+def _refuse_stated(call: Call, view: NodeRecords, fields: Collection[str]) -> None:
+    """Refuse to change what apps say of a node; an app changes only what it says itself."""
+    owners = {field: view.record.parts.get(field, "") for field in sorted(fields)}
+    for field, owner in owners.items():
+        if owner not in ("", call.part_of) and not call.force:
+            app = owner.partition("/")[2]
+            hint = "change its file, or leave it out there; --force holds until a farm looks again"
+            text = f"{field} of node/{view.name} is said by app {app}"
+            raise Conflict(text, id=view.name, part_of=owner, hint=hint)
 
 
 def difference(old: Node, new: Node) -> tuple[dict[str, Scalar], dict[str, Scalar]]:

@@ -11,6 +11,7 @@ import msgspec
 
 from farmd.commands import fleet
 from farmd.commands.mutation import Call, Change, Guard, Mutation, registered
+from farmd.commands.parts import refuse_part
 from farmd.commands.specs import check_count
 from farmd.rollout import fitting, serving
 from farmd.rollout.checks import check
@@ -25,6 +26,7 @@ from store.history import History
 from store.manifests import Manifest
 from store.operations import Operation
 from store.policies import Policy
+from store.rcs import KIND as MANAGES
 from store.rcs import NUMBERED, ReplicationController
 from store.rollouts import KIND, MANAGED, STAGED, Rollout
 
@@ -52,6 +54,7 @@ async def begin(
         Conflict: the controller is disabled; or the version was reverted and ``retry`` is not set.
     """
     before, ident = stored.record, call.ids.new()
+    await refuse_part(call, MANAGES, before, {"pod"})
     chosen = policy or wanted.rollout or Policy()
     new = msgspec.structs.replace(
         wanted,
@@ -109,8 +112,8 @@ async def toward(
         NotFound, Conflict, Locked, InputInvalid: as ``begin``.
     """
     rcs = controller()
-    before, held = await rcs.editable(call, old, membership=True)
-    after, held_too = await rcs.editable(call, new, membership=True)
+    before, held = await rcs.editable(call, old, membership=True, fields={"pod", "replicas"})
+    after, held_too = await rcs.editable(call, new, membership=True, fields={"pod", "replicas"})
     ident, total = call.ids.new(), before.record.replicas_desired if replicas is None else replicas
     chosen = policy or before.record.rollout or Policy()
     if chosen.beside:

@@ -245,7 +245,8 @@ async def _owner(call: Call, ref: str, port: str) -> tuple[str, Stored[Any]]:
     stored = await overview.records_of(call.client, call.keys, FAMILIES[family]).find(name)
     if stored.record.deleting:
         raise Conflict(f"{title(family, stored.record.name)} is being deleted", id=stored.record.id)
-    await refuse_part(call, family, stored.record)  # it has its service, which ends with it
+    # That of a service has its service, which ends with it.
+    await refuse_part(call, family, stored.record, {"active"})
     # The pods of a managed one go to another owner, which the service would not name.
     await refuse_managed(call, family, stored.record)
     manifest = await manifests.read(call.client, call.keys, stored.record.manifest)

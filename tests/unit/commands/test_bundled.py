@@ -130,7 +130,7 @@ def _fields(record: Any) -> dict[str, Any]:
 async def test_r14_people_do_not_edit_what_belongs_to_an_app_and_the_app_does() -> None:
     async with person() as call:
         await made(call, "rc")
-        with pytest.raises(Conflict, match="rc/hello is part of app"):
+        with pytest.raises(Conflict, match="replicas of rc/hello is said by app shop"):
             await set_replicas(call, "hello", 9)
         await commit(call, await set_replicas(acting(call), "hello", 9))
 

@@ -1,0 +1,131 @@
+"""Finds the records that apps name in a farm's copies of the store, and wakes the apps that name them.
+
+All apps of a farm share one index, so an idle app costs no request and no timer (R23a).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from farmd import kinds
+from farmd.commands.bundled import Bundled
+from farmd.dispatch.model import Ref
+from farmd.runtime.wake import Wake
+from farmd.work.context import Context
+from store.apps import KIND
+from store.cache import PrefixCache
+from store.entry import Stored
+from store.families import FAMILIES, WORK, named
+
+
+class Index:
+    """The records of all nouns that bundles hold, by what people call them.
+
+    ``parts`` says how bundles hold each noun. ``waits``: objects that apps wait for, with these apps.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.parts: dict[str, Bundled] = {noun: kinds.load(path) for noun, path in kinds.bundled().items()}
+        self.waits: dict[Ref, set[str]] = {}
+        self._context = context
+        self._trees: dict[str, PrefixCache[Any]] = {}
+        self._ids: dict[Ref, str] = {}
+        self._refs: dict[str, Ref] = {}
+        self._wakers: dict[Ref, dict[str, Wake]] = {}
+        self._apps: dict[str, Wake] = {}
+        self._waited: dict[str, set[Ref]] = {}
+        for noun in self.parts:
+            if FAMILIES[family := kinds.family_of(noun)].cached:
+                self._trees[noun] = context.caches.tree(FAMILIES[family])
+                self._watch(noun, self._trees[noun])
+        context.caches.work.subscribe(self._state_changed)
+        self._state_changed(set(context.caches.work.entries))
+
+    @property
+    def trees(self) -> Collection[PrefixCache[Any]]:
+        """The copies that it looks into."""
+        return self._trees.values()
+
+    def cached(self, noun: str) -> bool:
+        """Whether the farm has a copy of the records of a noun."""
+        return noun in self._trees
+
+    def find(self, noun: str, name: str) -> Stored[Any] | None:
+        """The record of a name, if the copy has it."""
+        tree = self._trees[noun]
+        key = self._ids.get(f"{noun}/{name}", "")
+        return tree.get(key) if key else None
+
+    # -- who hears of what ---------------------------------------------------------------------
+    def attach(self, app: str, wake: Wake) -> None:
+        """Set ``wake`` when the app's own state changes."""
+        self._apps[app] = wake
+
+    def follow(self, refs: Collection[Ref], app: str, wake: Wake) -> None:
+        """Set ``wake`` also when one of these objects is made, changed or removed, or another app waits for
+        it.
+        """
+        for ref in refs:
+            self._wakers.setdefault(ref, {})[app] = wake
+
+    def unfollow(self, refs: Collection[Ref], app: str) -> None:
+        """The app names these objects no more."""
+        for ref in refs:
+            wakers = self._wakers.get(ref, {})
+            wakers.pop(app, None)
+            if not wakers:
+                self._wakers.pop(ref, None)
+
+    def detach(self, app: str) -> None:
+        """The app's worker ended."""
+        self._apps.pop(app, None)
+
+    def _wake(self, ref: Ref) -> None:
+        for wake in self._wakers.get(ref, {}).values():
+            wake.set()
+
+    # -- what changes --------------------------------------------------------------------------
+    def _watch(self, noun: str, tree: PrefixCache[Any]) -> None:
+        by_name = named(tree.family)
+
+        def changed(keys: Collection[str]) -> None:
+            for key in keys:
+                stored = tree.get(key)
+                before = self._refs.get(key)
+                if stored is None:
+                    self._refs.pop(key, None)
+                    if before is not None and self._ids.get(before) == key:
+                        del self._ids[before]
+                else:
+                    name = stored.record.name if by_name else self._context.keys.last_part(key)
+                    self._refs[key] = f"{noun}/{name}"
+                    self._ids[self._refs[key]] = key
+                for ref in {before, self._refs.get(key)} - {None}:
+                    self._wake(str(ref))
+
+        tree.subscribe(changed)
+        changed(set(tree.entries))
+
+    def _state_changed(self, changed: Collection[str]) -> None:
+        """What apps wait for, from their states."""
+        keys, prefix = self._context.keys, self._context.keys.work(KIND, "")
+        for key in changed:
+            if not key.startswith(prefix):
+                continue
+            app, stored = keys.last_part(key), self._context.caches.tree(WORK).get(key)
+            state = stored.record.dispatch if stored is not None else None
+            before, after = self._waited.get(app, set()), set(state.waits if state is not None else ())
+            self._waited[app] = after
+            for ref in before - after:
+                self.waits[ref].discard(app)
+            for ref in after - before:
+                self.waits.setdefault(ref, set()).add(app)
+                self._wake(ref)
+            if (wake := self._apps.get(app)) is not None:
+                wake.set()
+
+    def others(self, refs: Collection[Ref], app: str) -> Mapping[Ref, str]:
+        """Of these objects those that another app waits for, with the first such app."""
+        waiting = {ref: sorted(self.waits.get(ref, set()) - {app}) for ref in refs}
+        return {ref: apps[0] for ref, apps in waiting.items() if apps}

@@ -1,0 +1,236 @@
+"""The objects of an app that are records in Consul: read from the farm's copies, changed by their nouns'
+commands.
+
+What must never break: a record is marked in the very write that makes or changes it, and each change names
+the version that it was prepared from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+from farmd.commands.bundled import Bundled, BundledNoun, Found, Verdict, Wish
+from farmd.commands.mutation import Call, Mutation
+from farmd.commands.waiting import Spells
+from farmd.dispatch.index import Index
+from farmd.dispatch.model import Act, Live, Ref, owner_of
+from farmd.pods.state import observed, settling
+from farmd.runtime.wake import Wake
+from farmd.work.context import Context
+from scheduler.decide import eligibility
+from store import manifests
+from store.apps import Entry
+from store.errors import Conflict, InputInvalid, NotFound, RecordInvalid
+from store.transaction import Group
+
+# Why one object cannot be changed now, while others can.
+OBSTACLES = (Conflict, NotFound, InputInvalid, RecordInvalid)
+
+Commit = Callable[[Sequence[Group[Act]]], Awaitable[None]]
+
+
+def _has_pods(part: Bundled) -> TypeGuard[BundledNoun[Any, Any]]:
+    """Whether the records of a noun own pods, whose state tells the verdict."""
+    return isinstance(part, BundledNoun) and part.judge is None and part.of.pods is not None
+
+
+class Records:
+    """The records of one app (``farmd.dispatch.ports.Objects``); ``commit`` writes changes under its
+    claim."""
+
+    __slots__ = (
+        "_owners",
+        "_refs",
+        "_spells",
+        "_wake",
+        "_wishes",
+        "app",
+        "commit",
+        "context",
+        "index",
+    )
+
+    def __init__(self, context: Context, index: Index, app: str, wake: Wake, commit: Commit) -> None:
+        self.context, self.index, self.app, self.commit = context, index, app, commit
+        self._wake = wake
+        self._refs, self._owners = set[Ref](), set[str]()
+        self._wishes: dict[Ref, tuple[Entry, Wish]] = {}
+        self._spells = Spells(context.clock)
+
+    def call(self, entry: Entry | None = None, reason: str = "") -> Call:
+        """The app as a caller of commands, which leaves to people what the entry's file does not state."""
+        context = self.context
+        wish = self._wish(entry) if entry is not None and entry.document is not None else None
+        stated = wish.stated | {"name"} if wish is not None else frozenset()
+        open_ = sorted(set(wish.spec.__struct_fields__) - stated) if wish is not None else ()
+        return Call(
+            context.client,
+            context.keys,
+            context.clock,
+            context.ids,
+            context.actor,
+            reason or f"app {self.app}",
+            part_of=owner_of(self.app),
+            open=tuple(open_),
+        )
+
+    # -- reading -------------------------------------------------------------------------------
+    async def read(self, entries: Mapping[Ref, Entry], steady: bool) -> Mapping[Ref, Live]:
+        """The records that exist of these entries."""
+        found = {}
+        self._wishes = {ref: kept for ref, kept in self._wishes.items() if ref in entries}
+        owners = set[str]()
+        for ref, entry in entries.items():
+            call, part = self.call(entry), self._part(entry)
+            there = await self._find(part, call, entry.ref.name)
+            if there is None:
+                continue
+            found[ref] = await self._live(part, call, there, entry, steady)
+            if _has_pods(part):
+                owners.add(there.stored.record.id)
+        self._follow_pods(owners)
+        return found
+
+    def _part(self, entry: Entry) -> Bundled:
+        if (part := self.index.parts.get(entry.ref.kind)) is None:
+            raise InputInvalid(f"{entry.ref}: kind: this version of farmd knows no {entry.ref.kind!r}")
+        return part
+
+    async def _find(self, part: Bundled, call: Call, name: str) -> Found | None:
+        if not self.index.cached(part.noun):
+            return await part.find(call, name)
+        stored = self.index.find(part.noun, name)
+        return None if stored is None else part.seen(call, stored)
+
+    async def _live(self, part: Bundled, call: Call, there: Found, entry: Entry, steady: bool) -> Live:
+        own, differs = there.part_of == call.part_of, tuple[str, ...]()
+        wish = self._wish(entry) if entry.document is not None else None
+        if wish is not None:
+            before, after = await part.differs(call, there, wish)
+            differs = tuple(sorted({*before, *after} - ({"disabled"} if steady else set())))
+            open_ = getattr(there.stored.record, "open", None)
+            if own and open_ is not None and tuple(open_) != call.open and not part.replaces:
+                differs = (*differs, "open")
+        verdict, settles = Verdict("unknown"), None
+        if own and not steady and wish is not None:
+            verdict, settles = await self._verdict(part, call, there, wish)
+        return Live(
+            ref=entry.ref,
+            owner=there.part_of,
+            differs=differs,
+            fixed=part.replaces and bool(differs),
+            verdict=verdict.state,
+            why=verdict.why,
+            busy=there.busy,
+            settles=settles,
+            version=there.stored.index,
+        )
+
+    def _wish(self, entry: Entry) -> Wish:
+        ref = str(entry.ref)
+        known = self._wishes.get(ref)
+        if known is None or known[0] is not entry:
+            assert entry.document is not None
+            known = self._wishes[ref] = (entry, self._part(entry).wish(entry.document, entry.ignore))
+        return known[1]
+
+    # -- verdicts ------------------------------------------------------------------------------
+    async def _verdict(
+        self, part: Bundled, call: Call, there: Found, wish: Wish
+    ) -> tuple[Verdict, float | None]:
+        """How far a record is, and the seconds until time alone changes that."""
+        if not _has_pods(part):
+            return await part.verdict(call, there, self._spells), None
+        return await self._serving(part, there.stored.record, wish)
+
+    async def _serving(
+        self, part: BundledNoun[Any, Any], record: Any, wish: Wish
+    ) -> tuple[Verdict, float | None]:
+        """Whether all pods that an owner should have are available on the manifest that it names."""
+        reverted = getattr(record, "reverted", None)
+        sha = manifests.digest(manifests.canonical(wish.spec.pod))
+        if reverted is not None and reverted.manifest == sha and reverted.kept == record.manifest:
+            return Verdict("failed", f"the rollout to {sha[:12]} was reverted: {reverted.reason}"), None
+        if record.disabled:
+            return Verdict("ready", "disabled"), None
+        context = self.context
+        states = observed(context.fleet, record.id, record.min_healthy_time, context.clock.mono()).values()
+        current = [state for state in states if not state.outdated(record.manifest, record.restart)]
+        available = sum(state.available for state in current)
+        desired = record.count if record.count is not None else await self._eligible(part, record)
+        if available >= desired and len(current) == len(states):
+            return Verdict("ready"), None
+        return Verdict("progressing", f"{available} of {desired} available"), settling(states)
+
+    async def _eligible(self, part: BundledNoun[Any, Any], record: Any) -> int:
+        """How many nodes should have a pod of an owner that has one on each."""
+        assert part.of.pods is not None
+        request = part.of.pods.request(record, await self.context.manifests.of(record))
+        return len(eligibility(request, self.context.fleet.view()).eligible)
+
+    # -- following -----------------------------------------------------------------------------
+    def follow(self, refs: Collection[Ref]) -> None:
+        """Hear of these records alone."""
+        wanted = set(refs)
+        self.index.unfollow(self._refs - wanted, self.app)
+        self.index.follow(wanted - self._refs, self.app, self._wake)
+        self._refs = wanted
+
+    def unfollow(self) -> None:
+        """The worker ended."""
+        self.index.unfollow(self._refs, self.app)
+        self._refs = set()
+        self._follow_pods(set())
+
+    def _follow_pods(self, owners: set[str]) -> None:
+        for owner in self._owners - owners:
+            self.context.fleet.unfollow(owner, self.app)
+        for owner in owners - self._owners:
+            self.context.fleet.follow(owner, self.app, self._wake)
+        self._owners = owners
+
+    # -- writing -------------------------------------------------------------------------------
+    async def act(self, acts: Sequence[Act], seq: int) -> Mapping[Ref, str]:  # noqa: ARG002 - fenced inside
+        """Prepare the changes and commit them; what cannot be prepared waits."""
+        groups, waiting = list[Group[Act]](), dict[Ref, str]()
+        for act in sorted(acts, key=self._place):
+            try:
+                made = await self._mutation(act)
+            except OBSTACLES as error:
+                waiting[str(act.ref)] = error.message
+                continue
+            if made.needed:
+                groups.append(Group(made.operations, act))
+        if groups:
+            await self.commit(groups)
+        return waiting
+
+    def _place(self, act: Act) -> int:
+        """Nodes before what runs on them, and in reverse where things go."""
+        order = self.index.parts[act.ref.kind].order
+        return -order if act.verb in ("remove", "release") else order
+
+    async def _mutation(self, act: Act) -> Mutation:
+        part, call, name = self.index.parts[act.ref.kind], self.call(act.entry, act.why), act.ref.name
+        entry = act.entry
+        match act.verb:
+            case "remove" | "replace":
+                return await part.delete(call, name)
+            case "release":
+                return await part.mark(replace(call, open=()), name, "")
+            case "hand":
+                return await part.mark(call, name, owner_of(act.to))
+        assert entry is not None
+        wish = self._wish(entry)
+        if act.verb == "create":
+            return await part.create(call, self._whole(part, entry))
+        if act.verb == "adopt" and (part.replaces or not act.differs):
+            return await part.mark(call, name, call.part_of, wish)
+        return await part.update(call, wish)
+
+    def _whole(self, part: Bundled, entry: Entry) -> Wish:
+        """All that a document says: what counts for the creation alone counts now."""
+        assert entry.document is not None
+        return part.wish(entry.document)

@@ -1,0 +1,107 @@
+"""What people are told of an app: its status, its alerts, and the words of its audit records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from alerting.alert import Alert
+from farmd.dispatch.model import Act, Plan, Snapshot
+from farmd.dispatch.order import steps
+from farmd.dispatch.sweep import unwanted
+from farmd.farm.incidents import Incidents
+from store.apps import AppStatus, DispatchState, ObjectStatus
+from store.ports import Clock
+
+TOLD = 20
+SUMMARY_LIMIT = 1024
+PATIENCE_SECONDS = 600.0
+
+
+def status(shot: Snapshot, plan: Plan, farm: str, since: float) -> AppStatus:
+    """How far the app is, and what it waits for. ``since``: when a new status begins."""
+    blocked, found = plan.blocked, steps(shot.wanted)
+    kind = "blocked" if blocked is not None else "converged"
+    if blocked is not None and blocked.frozen:
+        kind = "frozen"
+    elif blocked is None and (plan.waiting or plan.phase not in ("reached", "")):
+        kind = "progressing"
+    troubles = {**plan.waiting, **plan.refused}
+    told = (
+        ObjectStatus(ref, "refused" if ref in plan.refused else "waiting", why)
+        for ref, why in sorted(troubles.items())
+    )
+    wanted = {str(entry.ref) for entry in shot.wanted}
+    ready = sum(ref in shot.live and ref not in troubles for ref in wanted)
+    return AppStatus(
+        state=kind,
+        reason=blocked.text if blocked is not None else _first(troubles),
+        farm=farm,
+        since=since,
+        phase=plan.phase,
+        effective=shot.state.effective,
+        reached=shot.state.reached,
+        wave=min(shot.state.wave + 1, len(found)),
+        waves=len(found),
+        objects=len(wanted),
+        ready=ready,
+        left=len(unwanted(shot)),
+        waiting=tuple(islice(told, TOLD)),
+    )
+
+
+def _first(troubles: dict[str, str]) -> str:
+    return next((f"{ref}: {why}" for ref, why in sorted(troubles.items())), "")
+
+
+def acts(done: Iterable[Act]) -> dict[str, int | str | bool]:
+    """The fields of an audit record: the objects of each verb."""
+    found: dict[str, list[str]] = {}
+    for act in done:
+        found.setdefault(act.verb, []).append(str(act.ref))
+    return {verb: ", ".join(refs) for verb, refs in found.items()}
+
+
+def noted(before: DispatchState, after: DispatchState) -> dict[str, int | str | bool]:
+    """The fields of an audit record: what of the state changes."""
+    names = ("seq", "effective", "reached", "wave", "refused")
+    return {name: getattr(after, name) for name in names if getattr(before, name) != getattr(after, name)}
+
+
+class Alarms:
+    """The alerts of one app: it failed or is blocked for long, and somebody else writes its fields."""
+
+    __slots__ = ("_blocked_since", "_clock", "_farm", "_incidents")
+
+    def __init__(self, incidents: Incidents, clock: Clock, farm: str) -> None:
+        self._incidents, self._clock, self._farm = incidents, clock, farm
+        self._blocked_since: float | None = None
+
+    async def tell(self, shot: Snapshot, plan: Plan) -> float | None:
+        """Fire and end the app's alerts; the seconds until one is due."""
+        blocked = plan.blocked if plan.blocked is not None and not plan.blocked.wanted else None
+        contended = blocked.text if blocked is not None and blocked.code == "contended" else ""
+        await self._keep(f"app_contended_{shot.name}", f"app {shot.name}: {contended}", bool(contended))
+        trouble = blocked if blocked is not None and not (blocked.frozen or contended) else None
+        now = self._clock.mono()
+        if trouble is None:
+            self._blocked_since = None
+        elif self._blocked_since is None:
+            self._blocked_since = now
+        waited = 0.0 if self._blocked_since is None else now - self._blocked_since
+        due = trouble is not None and (trouble.code == "failed" or waited >= PATIENCE_SECONDS)
+        over = trouble is None
+        key = f"app_{shot.name}"
+        if due or over or key in self._incidents.open():
+            text = f"app {shot.name}: {trouble.text if trouble is not None else ''}"
+            await self._keep(key, text, trouble is not None)
+        return None if due or over else PATIENCE_SECONDS - waited
+
+    async def _keep(self, key: str, text: str, firing: bool) -> None:
+        if not firing:
+            await self._incidents.end(key)
+            return
+        summary = " ".join(text.split())[:SUMMARY_LIMIT]
+        await self._incidents.tell(
+            Alert(summary=summary, incident_key=key, urgency="low", details={"farm": self._farm})
+        )

@@ -1,0 +1,134 @@
+"""The worker of one app: one plan a cycle, carried out in fenced transactions, then all is looked at again.
+
+What must never break: a target is recorded before the first object that is made for it, and each transaction
+checks the claim and the very record of the app that was planned from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farmd.commands.mutation import guard
+from farmd.dispatch import plan as planning
+from farmd.dispatch import report
+from farmd.dispatch.index import Index
+from farmd.dispatch.model import Act, Plan, Snapshot
+from farmd.dispatch.ports import Elsewhere, Objects
+from farmd.dispatch.reading import Reader
+from farmd.dispatch.records import Records
+from farmd.dispatch.writing import Writing
+from farmd.runtime.wake import Wake
+from farmd.work.model import Outcome
+from farmd.work.named import DELETED, LOOK_AGAIN_SECONDS, NamedKind, NamedWorker
+from store import operations
+from store.apps import KIND, App, AppStatus
+from store.entry import Stored
+from store.errors import Locked
+from store.locks import Claim
+from store.operations import Operation
+from store.sessions import Session
+from store.transaction import Group
+from store.words import listed
+
+
+class AppWorker(NamedWorker[Snapshot, Plan]):
+    """Keeps one app as people ask, while its claim lasts."""
+
+    __slots__ = ("_alarms", "_index", "_places", "_reader", "_writing")
+
+    def __init__(
+        self,
+        kind: NamedKind,
+        claim: Claim,
+        session: Session,
+        wake: Wake,
+        index: Index,
+        elsewhere: Elsewhere,
+    ) -> None:
+        super().__init__(kind, claim, session, wake)
+        context, name = self.context, claim.item
+        self._index = index
+        self._places: dict[bool, Objects] = {True: Records(context, index, name, wake, self._commit)}
+        if (cluster := elsewhere(name, wake)) is not None:
+            self._places[False] = cluster
+        self._reader = Reader(context, index, name, self._places)
+        self._alarms = report.Alarms(self.status.incidents, context.clock, context.farm)
+        self._writing: Writing | None = None
+
+    # -- the frame's hooks -----------------------------------------------------------------------
+    def attach(self) -> None:
+        """Hear of its own state; of its objects it hears once they are known."""
+        self._index.attach(self.claim.item, self.wake)
+
+    def detach(self) -> None:
+        """Hear of nothing any more."""
+        self._index.detach(self.claim.item)
+        for place in self._places.values():
+            place.unfollow()
+
+    async def reread(self) -> None:
+        """After a write of which nobody knows whether it was made: read its outcome (R12)."""
+        await super().reread()
+        await self.context.caches.work.barrier()
+        for tree in self._index.trees:
+            await tree.barrier()
+
+    async def look(self, stored: Stored[App]) -> Snapshot | Outcome:
+        """The app, its revisions and its objects."""
+        broken = self.context.caches.work.broken.get(self.context.keys.work(KIND, self.claim.item))
+        if broken is not None:
+            return await self.unreadable(broken, "its state")
+        return await self._reader.read(stored.record, self.frozen())
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        """Pure (``plan.py``)."""
+        return planning.decide(snapshot)
+
+    async def alert(self, snapshot: Snapshot, plan: Plan) -> float | None:
+        """A revision that failed, or is blocked for long; and somebody else who writes its fields."""
+        return await self._alarms.tell(snapshot, plan)
+
+    def describe(self, snapshot: Snapshot, plan: Plan) -> AppStatus:
+        """How far it is."""
+        return report.status(snapshot, plan, self.context.farm, self.context.clock.now())
+
+    # -- writing ---------------------------------------------------------------------------------
+    async def act(self, snapshot: Snapshot, plan: Plan) -> Outcome:
+        """Carry out a plan; what cannot be changed now is looked at again soon."""
+        if plan.ends:
+            return await self.end()
+        seq = (plan.note or snapshot.state).seq
+        writing = self._writing = Writing(self, self._index, snapshot, plan, self._reader.work)
+        own = [act for act in plan.acts if act.ref.own]
+        waiting = dict(await self._places[True].act(own, seq)) if own else {}
+        await writing.note()
+        if others := [act for act in plan.acts if not act.ref.own]:
+            await self.writer.commit(*self.stands(), writing.told(others))
+            waiting |= await self._places[False].act(others, seq)
+        self._writing = None
+        if not waiting:
+            return Outcome("after", 0.0)
+        text = listed([f"{ref}: {why}" for ref, why in sorted(waiting.items())])
+        await self.block(text)
+        return Outcome("blocked", LOOK_AGAIN_SECONDS, text)
+
+    async def _commit(self, groups: Sequence[Group[Act]]) -> None:
+        assert self._writing is not None
+        await self._writing.records(groups)
+
+    async def end(self, why: str = DELETED, besides: Sequence[Operation] = ()) -> Outcome:
+        """Delete the app with its revisions, its state and its status."""
+        context, name = self.context, self.claim.item
+        call = self.call(why)
+        try:
+            held = await guard(call, KIND, name, f"app {name!r}")
+        except Locked as error:
+            await self.block(str(error))
+            return Outcome("blocked", LOOK_AGAIN_SECONDS, error.code)
+        keys = context.keys
+        gone = [keys.record(KIND, name), keys.work(KIND, name), keys.status(KIND, name)]
+        deleted = [*map(operations.delete, gone), operations.delete_tree(keys.trackers(name))]
+        told = self.audit("app.delete", why, before={"exists": True}, after={"exists": False})
+        await self.writer.commit(*self.stands(), *held.operations, *deleted, *besides, told)
+        await self.status.incidents.end_all()
+        return Outcome("done")

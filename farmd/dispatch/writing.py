@@ -1,0 +1,124 @@
+"""Carries a plan of an app into the store: its note and the changes of records, each transaction fenced.
+
+What must never break: the note is written before the first change that rests on it, or with it; and a change
+of records is read again before the next plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from farmd.dispatch import report
+from farmd.dispatch.index import Index
+from farmd.dispatch.model import Act, Plan, Snapshot
+from farmd.dispatch.plan import revisions
+from farmd.farm.writer import Write
+from farmd.work.item import ClaimedItem, Fields
+from store import operations
+from store.apps import KIND, AppStore
+from store.entry import Stored
+from store.errors import InputInvalid
+from store.operations import MAX_OPERATIONS, Operation
+from store.transaction import ROUTINE_BYTES, Group
+from store.work import Work
+
+# Trackers that one transaction deletes; the rest goes with the next revision.
+TRIMMED = 20
+# The fence, the record, the state and the audit record beside the changes.
+BESIDE = 8
+
+
+class Writing:
+    """Writes one plan of an app; ``work`` is its state as it was read."""
+
+    __slots__ = ("_index", "_item", "_noted", "_plan", "_shot", "_work")
+
+    def __init__(
+        self, item: ClaimedItem, index: Index, shot: Snapshot, plan: Plan, work: Stored[Work] | None
+    ) -> None:
+        self._item, self._index, self._shot, self._plan, self._work = item, index, shot, plan, work
+        self._noted = plan.note is None
+
+    async def note(self, groups: Sequence[Group[Act]] = (), *beside: Operation) -> None:
+        """Write the app's next state, if that is not done, with the changes that share its transaction."""
+        if self._noted:
+            return
+        context, shot, note = self._item.context, self._shot, self._plan.note
+        assert note is not None
+        record = replace(self._work.record if self._work is not None else Work(), dispatch=note)
+        key = context.keys.work(KIND, shot.name)
+        state = Write.over(key, record, self._work, context.caches.work)
+        changes = [operation for group in groups for operation in group.operations]
+        told = self.told([group.subject for group in groups], report.noted(shot.state, note))
+        trimmed = await self._trimmed() if note.reached != shot.state.reached else []
+        await self._item.writer.commit(*self._item.stands(), *beside, state, *trimmed, *changes, told)
+        self._noted = True
+
+    async def _trimmed(self) -> list[Operation]:
+        """The deletions of revisions beyond the history, save those that are needed still."""
+        context, app, note = self._item.context, self._shot.app, self._plan.note
+        assert note is not None
+        kept = revisions(app, note) | {app.revision}
+        numbers = await AppStore(context.client, context.keys).revisions(self._shot.name)
+        old = [number for number in numbers[: -app.history] if number not in kept]
+        return [operations.delete(context.keys.tracker(self._shot.name, number)) for number in old[:TRIMMED]]
+
+    async def records(self, groups: Sequence[Group[Act]]) -> None:
+        """Commit changes of records: with the note where all fit into one transaction, else after it.
+
+        Raises:
+            InputInvalid: an atomic app's changes do not fit into one transaction; nothing was written.
+            TransactionRejected: a record changed since it was read. StoreError: an outcome is unknown.
+        """
+        context, item = self._item.context, self._item
+        cluster, bare = _hoisted(context.keys.cluster, groups)
+        count = sum(len(group.operations) for group in bare)
+        size = sum(each.size() for group in bare for each in group.operations)
+        fits = count + BESIDE <= MAX_OPERATIONS and size <= ROUTINE_BYTES
+        if self._shot.app.atomic and not fits:
+            text = f"atomic: found {count + BESIDE} operations of {size} bytes"
+            raise InputInvalid(f"{text}, expected at most {MAX_OPERATIONS} and {ROUTINE_BYTES}")
+        if fits and not self._noted:
+            await self.note(bare, *cluster)
+        else:
+            await self.note()
+            await self._submit(bare, [*item.stands(), *cluster])
+        await self._look_again(bare)
+
+    async def _submit(self, groups: Sequence[Group[Act]], checks: Sequence[Operation]) -> None:
+        results = await self._item.writer.submit(
+            groups,
+            checks,
+            clock=self._item.context.clock,
+            trailer=lambda batch: [self.told([group.subject for group in batch])],
+            trailer_bytes=lambda group: 64 + len(str(group.subject.ref)),
+            committed=lambda _: None,
+        )
+        for result in results:
+            if (trouble := result.rejected or result.error) is not None:
+                raise trouble
+
+    async def _look_again(self, groups: Sequence[Group[Act]]) -> None:
+        """Read what was changed, before anything is planned from it (R15)."""
+        keys = self._item.context.keys
+        changed = [operation.key for group in groups for operation in group.operations]
+        for tree in self._index.trees:
+            if own := [key for key in changed if key.startswith(keys.tree(tree.family))]:
+                await tree.barrier(own)
+        self._item.writer.unsettled = False
+
+    def told(self, acts: Sequence[Act], noted: Fields | None = None) -> Operation:
+        """The audit record of some changes."""
+        after = {**report.acts(acts), **(noted or {})}
+        return self._item.audit(self._plan.action, self._plan.why, after=after)
+
+
+def _hoisted(key: str, groups: Sequence[Group[Act]]) -> tuple[list[Operation], list[Group[Act]]]:
+    """The check of the cluster, which all changes share, and the changes without it."""
+    checks = {each for group in groups for each in group.operations if each.key == key}
+    bare = [
+        Group(tuple(each for each in group.operations if each.key != key), group.subject) for group in groups
+    ]
+    return list(checks), bare
