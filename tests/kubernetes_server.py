@@ -140,7 +140,7 @@ class ApiServer(ServerProcess):
         request = urllib.request.Request(
             self.url + path, data, {"Content-Type": content_type} if data else {}, method=method
         )
-        with urllib.request.urlopen(request, timeout=30, context=self._context()) as answer:
+        with urllib.request.urlopen(request, timeout=30, context=self.login()) as answer:
             text = answer.read()
         return json.loads(text) if text[:1] == b"{" else text.decode()
 
@@ -189,7 +189,8 @@ class ApiServer(ServerProcess):
         self.ask("POST", f"{base}/clusterrolebindings", binding)
 
     @cache  # noqa: B019
-    def _context(self) -> ssl.SSLContext:
+    def login(self) -> ssl.SSLContext:
+        """The administrator's certificate."""
         context = ssl.create_default_context(cafile=self.keys / "ca.crt")
         context.load_cert_chain(self.keys / "admin.crt", self.keys / "admin.key")
         return context

@@ -1,4 +1,4 @@
-"""A TCP proxy of the tests' own, in front of Consul: faults at an exact place, not at a time.
+"""A TCP proxy of the tests' own, in front of a server: faults at an exact place, not at a time.
 
 It reads requests whole (HTTP/1.1, keep-alive), so that a test can hold the k-th transaction before
 the server sees it, or hold its answer after the server acted (the outcome is then unknown to the
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from types import TracebackType
 
 from tests.proxy_holds import Hold, Match, Seen, reset, transactions
@@ -38,10 +39,13 @@ class Proxy:
     Args:
         upstream: ``host:port`` of the server, or ``unix:///path``.
         source: address that the server sees as its client; Consul counts connections by it.
+        tls: how the proxy itself logs in to a server that wants TLS; its clients speak plain HTTP.
     """
 
-    def __init__(self, upstream: str, *, source: str = "127.0.0.1") -> None:
-        self.source = source
+    def __init__(
+        self, upstream: str, *, source: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.source, self.tls = source, tls
         self.refused = 0
         self.upstream = upstream
         self.address = ""
@@ -160,7 +164,7 @@ class _Connection:
 
     async def run(self) -> None:
         """Until either side closes."""
-        opening = asyncio.create_task(_opened(self._proxy.upstream, self._proxy.source))
+        opening = asyncio.create_task(_opened(self._proxy))
         try:
             up_reader, self._up_writer = await asyncio.shield(opening)
         except OSError:
@@ -262,8 +266,9 @@ class _Connection:
         await self._gate.wait()
 
 
-async def _opened(upstream: str, source: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _opened(proxy: Proxy) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    upstream = proxy.upstream
     if upstream.startswith("unix://"):
         return await asyncio.open_unix_connection(upstream.removeprefix("unix://"))
     host, _, port = upstream.rpartition(":")
-    return await asyncio.open_connection(host, int(port), local_addr=(source, 0))
+    return await asyncio.open_connection(host, int(port), local_addr=(proxy.source, 0), ssl=proxy.tls)

@@ -35,6 +35,7 @@ from store.jobs import JobStatus, Run
 from store.locks import Claim
 from store.operations import Operation
 from store.sessions import Session
+from store.times import rfc3339
 
 log = structlog.get_logger()
 
@@ -194,6 +195,10 @@ class KubeJobWorker(Worker[Reading, Plan]):
     async def _write_status(self, job: JobObject, after: ResourceStatus) -> JobObject:
         unit = self._unit()
         claimed = msgspec.structs.replace(after, claim=fence.text(self.context, self.claim))
+        if unit.data.dated and self._fenced != unit.generation:
+            # So exact that two claims never write the same, which would change no version.
+            at = rfc3339(self._shared.transport.now(), "microseconds")
+            claimed = msgspec.structs.replace(claimed, last_reconcile_time=at)
         self._told_at = self.context.clock.mono()
         generation = unit.generation
         written = await jobs.write_status(unit, job, claimed)

@@ -8,16 +8,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
 
 import structlog
 
+from farmd.config.kubernetes import KubernetesSection
+from farmd.kubernetes.settings import opened
 from store.keys import Keys
-from tests.fleet import LIMIT, begin_farm, client_of
+from tests.fleet import CLOCK, LIMIT, begin_farm, client_of
 from tests.forked import NOTHING, Forked
+from tests.recorders import CountingRecorder
 
 
 class FarmProcess:
@@ -65,7 +70,7 @@ class Nursery:
         self._children: list[Forked] = []
 
     def farm(self, address: str, name: str, keys: Keys, **settings: Any) -> FarmProcess:
-        """Start a farm; returns at once."""
+        """Start a farm; returns at once. ``kubernetes``: the fields of its section of that name."""
         path = self._folder / f"{keys.prefix.strip('/')}-{name}.log"
         with NOTHING.open() as null, path.open("a") as log:
             streams = (null.fileno(), log.fileno(), log.fileno())
@@ -87,8 +92,13 @@ def _run(address: str, prefix: str, settings: dict[str, Any]) -> None:
 
 
 async def _farm(address: str, prefix: str, settings: dict[str, Any]) -> None:
-    client = client_of(address)
-    farm = await begin_farm(client, keys=Keys(prefix), **({"kinds": ("rcs",), "thaw_after": 1.0} | settings))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, farm.stop.set)
-    await farm.task
-    await client.close()
+    async with AsyncExitStack() as stack:
+        client = client_of(address)
+        stack.push_async_callback(client.close)
+        if section := settings.pop("kubernetes", None):
+            where = opened(KubernetesSection(**section), {}, CLOCK, random.Random(), CountingRecorder())
+            settings["outside"] = {"kubernetes": await stack.enter_async_context(where)}
+        chosen = {"kinds": ("rcs",), "thaw_after": 1.0} | settings
+        farm = await begin_farm(client, keys=Keys(prefix), **chosen)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, farm.stop.set)
+        await farm.task

@@ -32,8 +32,9 @@ def etcd() -> Iterator[Etcd]:
 
 @pytest.fixture(scope="session")
 def api(etcd: Etcd) -> Iterator[ApiServer]:
-    """An API server that no test stops."""
-    with ApiServer(etcd) as server:
+    """An API server that no test stops; it serves gangs of Kubernetes' own scheduler."""
+    gangs = "--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true"
+    with ApiServer(etcd, *gangs) as server:
         yield server
 
 

@@ -31,13 +31,21 @@ def failed(code: int) -> dict[str, Any]:
     return {"phase": "Failed", "containerStatuses": [ended | {"state": state}]}
 
 
-def template() -> dict[str, Any]:
+def template(container: str = "main") -> dict[str, Any]:
     """The template of a small pod."""
-    return {"spec": {"containers": [{"name": "main", "image": "none"}]}}
+    return {"spec": {"containers": [{"name": container, "image": "none"}]}}
 
 
 class Jobs:
-    """Jobs of one namespace, the farms that run them, and a kubelet that does what the test says."""
+    """Jobs of one namespace, the farms that run them, and a kubelet that does what the test says.
+
+    ``resource`` is what the jobs are, ``types`` the field with their types, ``gang`` the flavour of the
+    cluster's scheduler.
+    """
+
+    resource = JOBS
+    types = "replicaSpecs"
+    gang = ""
 
     def __init__(
         self, server: ApiServer, namespace: str, cluster: Cluster, consul: str, connect: Any
@@ -101,7 +109,13 @@ class Jobs:
         self._farms[name] = stack = AsyncExitStack()
         transport = await stack.enter_async_context(self._connect(self.server, user))
         changed = change(transport)
-        settings = KubernetesSettings(transport, name=self.namespace, namespaces=(self.namespace,))
+        settings = KubernetesSettings(
+            transport,
+            name=self.namespace,
+            namespaces=(self.namespace,),
+            jobs=(self.resource.plural,),
+            gang=self.gang,
+        )
         client = client_of(self._address)
         stack.push_async_callback(client.close)
         outside = {"kubernetes": settings}
@@ -142,21 +156,25 @@ class Jobs:
     def create(self, name: str, types: dict[str, dict[str, Any]], **spec: Any) -> dict[str, Any]:
         """A job; each type's template is that of a small pod."""
         specs = {kind: {"template": template()} | each for kind, each in types.items()}
-        body = {"apiVersion": "farmd.io/v1", "kind": "FarmJob", "metadata": {"name": name}}
-        created: dict[str, Any] = self.server.ask(
-            "POST", JOBS.path(self.namespace), body | {"spec": {"replicaSpecs": specs} | spec}
-        )
+        body = {"apiVersion": self.resource.api_version, "kind": self.resource.kind}
+        body |= {"metadata": {"name": name}, "spec": {self.types: specs} | spec}
+        created: dict[str, Any] = self.server.ask("POST", self.resource.path(self.namespace), body)
         return created
 
     def job(self, name: str) -> dict[str, Any]:
         """A job as the server has it."""
-        found: dict[str, Any] = self.server.ask("GET", JOBS.path(self.namespace, name))
+        found: dict[str, Any] = self.server.ask("GET", self.resource.path(self.namespace, name))
         return found
+
+    def listed(self, kind: Resource) -> dict[str, dict[str, Any]]:
+        """All objects of a resource by name."""
+        items = self.server.ask("GET", kind.path(self.namespace))["items"]
+        return {each["metadata"]["name"]: each for each in items}
 
     def pods(self) -> dict[str, dict[str, Any]]:
         """All pods by name, without those that leave."""
-        listed = self.server.ask("GET", PODS.path(self.namespace))["items"]
-        return {one["metadata"]["name"]: one for one in listed if "deletionTimestamp" not in one["metadata"]}
+        found = self.listed(PODS).items()
+        return {name: each for name, each in found if "deletionTimestamp" not in each["metadata"]}
 
     def play(self, pod: str, status: dict[str, Any]) -> None:
         """Say of a pod what the kubelet would."""

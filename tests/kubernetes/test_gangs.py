@@ -2,92 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from typing import Any
-
+import msgspec
 import pytest
 
-from farmd.kubernetes.install import install
-from farmd.kubernetes.resources import BUDGETS, CRDS, Resource
-from farmd.kubernetes.settings import KubernetesSettings
-from farmd.runtime.clock import SystemClock
-from tests.fleet import client_of, cluster_on, eventually, start_farm
-from tests.kubernetes.test_farmjobs import SUCCEEDED, Jobs
+from farmd.jobs.resources.podgroups import flavours
+from farmd.kubernetes.resources import BUDGETS, Resource
+from tests.kubernetes.definitions import define
+from tests.kubernetes.farmjobs import JOBS, RUNNING, SUCCEEDED, Jobs
 
 pytestmark = pytest.mark.xdist_group("kubernetes")
 
 GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
-# As much of Volcano's own as a controller of jobs uses.
-SCHEMA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-VERSION = {
-    "name": "v1beta1",
-    "served": True,
-    "storage": True,
-    "subresources": {"status": {}},
-    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": SCHEMA, "status": SCHEMA}}},
-}
-CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "podgroups.scheduling.volcano.sh"},
-    "spec": {
-        "group": GROUPS.group,
-        "scope": "Namespaced",
-        "names": {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup"},
-        "versions": [VERSION],
-    },
-}
-
-
-class Gangs(Jobs):
-    """Jobs of farms whose cluster has a scheduler of gangs."""
-
-    flavour = "volcano"
-
-    async def farm(self, name: str) -> None:
-        """One more farm."""
-        self._farms[name] = stack = AsyncExitStack()
-        transport = await stack.enter_async_context(self._connect(self.server))
-        settings = KubernetesSettings(
-            transport, name=self.namespace, namespaces=(self.namespace,), gang=self.flavour
-        )
-        client = client_of(self._address)
-        stack.push_async_callback(client.close)
-        outside, keys = {"kubernetes": settings}, self._cluster.keys
-        farm = await start_farm(client, name, keys=keys, kinds=("kubejobs",), outside=outside)
-        stack.push_async_callback(farm.close)
-
-    def listed(self, kind: Resource) -> dict[str, dict[str, Any]]:
-        """All objects of a resource by name."""
-        items = self.server.ask("GET", kind.path(self.namespace))["items"]
-        return {each["metadata"]["name"]: each for each in items}
+PLUGINS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
+NATIVE = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
 
 
 @pytest.fixture
-async def gangs(api, namespace, connect, consul_dev) -> AsyncIterator[Gangs]:
-    async with connect(api) as admin:
-        await install(admin, ("farmjobs",), SystemClock())
-    if CRD["metadata"]["name"] not in {  # type: ignore[index]
-        each["metadata"]["name"] for each in api.ask("GET", CRDS.path())["items"]
-    }:
-        api.ask("POST", CRDS.path(), CRD)
-
-    async def established() -> bool:
-        found = api.ask("GET", CRDS.path(name=CRD["metadata"]["name"]))  # type: ignore[index]
-        conditions = (found.get("status") or {}).get("conditions") or []
-        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
-
-    await eventually(established, what="the kind of groups")
-    async with cluster_on(consul_dev) as cluster:
-        found = Gangs(api, namespace, cluster, consul_dev, connect)
-        try:
-            yield found
-        finally:
-            await found.close()
+async def gangs(unclaimed: Jobs) -> Jobs:
+    """Jobs of farms whose cluster has Volcano, unless a test says another scheduler before the first farm."""
+    await define(unclaimed.server, GROUPS)
+    unclaimed.gang = "volcano"
+    return unclaimed
 
 
-async def test_no_member_comes_before_the_scheduler_admits_the_gang(gangs: Gangs) -> None:
+async def test_no_member_comes_before_the_scheduler_admits_the_gang(gangs: Jobs) -> None:
     await gangs.farm("first")
     gangs.create("bert", {"Worker": {"replicas": 2}})
     await gangs.until("the gang's object", lambda: set(gangs.listed(GROUPS)) == {"bert"})
@@ -108,14 +46,15 @@ async def test_no_member_comes_before_the_scheduler_admits_the_gang(gangs: Gangs
     await gangs.until("no object of the gang", lambda: gangs.listed(GROUPS) == {})
 
 
-async def test_a_gang_of_another_size_is_told_to_its_scheduler_once(gangs: Gangs) -> None:
+async def test_a_gang_of_another_size_is_told_to_its_scheduler_once(gangs: Jobs) -> None:
     await gangs.farm("first")
     gangs.create("gpt", {"Worker": {"replicas": 2}})
     await gangs.until("the gang's object", lambda: "gpt" in gangs.listed(GROUPS))
     before = gangs.listed(GROUPS)["gpt"]["metadata"]["generation"]
 
-    path = Resource("farmd.io", "v1", "farmjobs", "FarmJob").path(gangs.namespace, "gpt")
-    gangs.server.patch(path, {"spec": {"replicaSpecs": {"Worker": {"replicas": 3}}}})
+    gangs.server.patch(
+        JOBS.path(gangs.namespace, "gpt"), {"spec": {"replicaSpecs": {"Worker": {"replicas": 3}}}}
+    )
     await gangs.until("the new size", lambda: gangs.listed(GROUPS)["gpt"]["spec"]["minMember"] == 3)
     gangs.server.patch(GROUPS.path(gangs.namespace, "gpt", "status"), {"status": {"phase": "Running"}})
     await gangs.until("all pods", lambda: len(gangs.pods()) == 3)
@@ -123,8 +62,8 @@ async def test_a_gang_of_another_size_is_told_to_its_scheduler_once(gangs: Gangs
     assert gangs.listed(GROUPS)["gpt"]["metadata"]["generation"] == before + 1
 
 
-async def test_a_budget_stands_for_a_gang_where_no_scheduler_knows_gangs(gangs: Gangs) -> None:
-    gangs.flavour = "pdb"
+async def test_a_budget_stands_for_a_gang_where_no_scheduler_knows_gangs(gangs: Jobs) -> None:
+    gangs.gang = "pdb"
     await gangs.farm("first")
     gangs.create("bert", {"Worker": {"replicas": 2}})
     await gangs.until("both pods", lambda: len(gangs.pods()) == 2)
@@ -137,3 +76,55 @@ async def test_a_budget_stands_for_a_gang_where_no_scheduler_knows_gangs(gangs: 
         gangs.play(name, SUCCEEDED)
     await gangs.until("a job that succeeded", lambda: "Succeeded" in gangs.states("bert"))
     await gangs.until("no budget", lambda: gangs.listed(BUDGETS) == {})
+
+
+async def test_scheduler_plugins_know_a_gang_by_its_object_and_a_label(gangs: Jobs) -> None:
+    await define(gangs.server, PLUGINS)
+    gangs.gang = "scheduler-plugins"
+    await gangs.farm("first")
+    policy = {"minAvailable": 1, "scheduleTimeoutSeconds": 90, "minResources": {"cpu": "2"}}
+    gangs.create("bert", {"Worker": {"replicas": 2}}, runPolicy={"schedulingPolicy": policy})
+    await gangs.until("both pods", lambda: len(gangs.pods()) == 2)
+    spec = gangs.listed(PLUGINS)["bert"]["spec"]
+    assert spec == {"minMember": 1, "scheduleTimeoutSeconds": 90, "minResources": {"cpu": "2"}}
+    for pod in gangs.pods().values():
+        assert pod["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
+        assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "bert"
+    await _goes_with_the_verdict(gangs, PLUGINS)
+
+
+async def test_kubernetes_own_scheduler_is_told_of_a_gang_in_its_own_words(
+    gangs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1.36 serves the resource of 1.37 as an earlier version, and checks it by its own schema."""
+    own = msgspec.structs.replace(flavours()["native"], version=NATIVE.version)
+    monkeypatch.setitem(flavours(), "native", own)
+    gangs.gang = "native"
+    await gangs.farm("first")
+    gangs.create("bert", {"Worker": {"replicas": 2}})
+    await gangs.until("both pods", lambda: len(gangs.pods()) == 2)
+    group = gangs.listed(NATIVE)["bert"]
+    assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}}
+    for pod in gangs.pods().values():
+        assert pod["spec"]["schedulingGroup"] == {"podGroupName": "bert"}
+    await _goes_with_the_verdict(gangs, NATIVE)
+
+
+async def _goes_with_the_verdict(gangs: Jobs, groups: Resource) -> None:
+    """The gang's object is written once, and deleted once the job is over; it is the job's own."""
+    group = gangs.listed(groups)["bert"]
+    assert group["metadata"]["ownerReferences"][0]["uid"] == gangs.job("bert")["metadata"]["uid"]
+    for name in gangs.pods():
+        gangs.play(name, RUNNING)
+    await gangs.until("a job that runs", lambda: "Running" in gangs.states("bert"))
+    assert gangs.listed(groups)["bert"]["metadata"]["resourceVersion"] == group["metadata"]["resourceVersion"]
+    for name in gangs.pods():
+        gangs.play(name, SUCCEEDED)
+    await gangs.until("a job that succeeded", lambda: "Succeeded" in gangs.states("bert"))
+    # A controller of Kubernetes, which does not run here, lets its own scheduler's objects go.
+    await gangs.until("no object of the gang that stays", lambda: not _staying(gangs, groups))
+
+
+def _staying(gangs: Jobs, groups: Resource) -> list[str]:
+    found = gangs.listed(groups).items()
+    return [name for name, each in found if "deletionTimestamp" not in each["metadata"]]

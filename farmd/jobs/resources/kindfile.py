@@ -47,7 +47,8 @@ class KindFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """One kind. ``replica_specs``: the field of ``spec`` with its types; ``types``: those that it knows, in
     the order of creation; none: any. ``container``: the one that does the work; empty: the first.
     ``port_name`` and ``port``: where members listen, if a template does not say. ``closed``: it has no fields
-    but those that farmd knows, so a file with others is refused.
+    but those that farmd knows, so a file with others is refused. ``dated``: the API server drops ``claim``
+    from a status, so that a claim changes ``lastReconcileTime`` in its place (R16).
     """
 
     group: str
@@ -62,6 +63,7 @@ class KindFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     port: int
     services: Services
     environment: Environment
+    dated: bool = False
     labels: Labels
     defaults: Defaults = Defaults()
     success: DefaultSuccess = DefaultSuccess()

@@ -1,0 +1,177 @@
+"""TFJob and PyTorchJob on a real API server, whose definitions know no field of farmd's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from farmd.kubernetes.resources import PODS, SERVICES, Resource
+from tests.fleet import cluster_on
+from tests.kubernetes.definitions import NUMBER, OPEN, TEXT, TIME, define, fields, several
+from tests.kubernetes.farmjobs import RUNNING, SUCCEEDED, Jobs, failed, template
+
+pytestmark = pytest.mark.xdist_group("kubernetes")
+
+CONDITION = {"type": TEXT, "status": TEXT, "reason": TEXT, "message": TEXT}
+STATUS = fields(
+    conditions={
+        "type": "array",
+        "items": fields(**CONDITION, lastUpdateTime=TIME, lastTransitionTime=TIME),
+    },
+    replicaStatuses=several(fields(active=NUMBER, succeeded=NUMBER, failed=NUMBER)),
+    startTime=TIME,
+    completionTime=TIME,
+    lastReconcileTime=TIME,
+)
+"""The status of the training operator's jobs: fields that it does not name are dropped."""
+
+CONTAINERS = {"tfReplicaSpecs": "tensorflow", "pytorchReplicaSpecs": "pytorch"}
+
+
+class Frameworks(Jobs):
+    """Jobs of one of Kubeflow's kinds."""
+
+    def create(self, name: str, types: dict[str, dict[str, Any]], **spec: Any) -> dict[str, Any]:
+        """A job; each template has the container that does the work, and one beside it."""
+        pod = template(CONTAINERS[self.types])
+        pod["spec"]["containers"].append({"name": "beside", "image": "none"})
+        return super().create(name, {kind: {"template": pod} | each for kind, each in types.items()}, **spec)
+
+    async def run(self) -> None:
+        """Have all pods run."""
+        for name in self.pods():
+            self.play(name, RUNNING)
+
+    def environment(self, pod: str, container: str = "") -> dict[str, str]:
+        """The environment of a container, by default the one that does the work."""
+        wanted = container or CONTAINERS[self.types]
+        (found,) = (each for each in self.pods()[pod]["spec"]["containers"] if each["name"] == wanted)
+        return {each["name"]: each["value"] for each in found.get("env", ())}
+
+
+Open = Callable[[str, str, str], Awaitable[Frameworks]]
+
+
+@pytest.fixture
+async def opened(api, namespace, connect, consul_dev) -> AsyncIterator[Open]:
+    """Jobs of a kind, with one farm."""
+    async with AsyncExitStack() as stack:
+
+        @asynccontextmanager
+        async def frameworks(kind: str, plural: str, types: str) -> AsyncIterator[Frameworks]:
+            async with cluster_on(consul_dev) as cluster:
+                jobs = Frameworks(api, namespace, cluster, consul_dev, connect)
+                jobs.resource, jobs.types = Resource("kubeflow.org", "v1", plural, kind), types
+                await define(api, jobs.resource, OPEN, STATUS)
+                try:
+                    await jobs.farm("first")
+                    yield jobs
+                finally:
+                    await jobs.close()
+
+        async def open_(kind: str, plural: str, types: str) -> Frameworks:
+            return await stack.enter_async_context(frameworks(kind, plural, types))
+
+        yield open_
+
+
+@pytest.fixture
+async def tfjobs(opened: Open) -> Frameworks:
+    return await opened("TFJob", "tfjobs", "tfReplicaSpecs")
+
+
+@pytest.fixture
+async def pytorchjobs(opened: Open) -> Frameworks:
+    return await opened("PyTorchJob", "pytorchjobs", "pytorchReplicaSpecs")
+
+
+async def test_a_tfjob_s_members_know_each_other_and_its_chief_decides(tfjobs: Frameworks) -> None:
+    types = {"PS": {"replicas": 1}, "Chief": {"replicas": 1}, "Worker": {"replicas": 2}}
+    tfjobs.create("mnist", types, runPolicy={"cleanPodPolicy": "Running"})
+    names = {"mnist-ps-0", "mnist-chief-0", "mnist-worker-0", "mnist-worker-1"}
+    await tfjobs.until("four pods", lambda: tfjobs.pods().keys() == names)
+
+    config = json.loads(tfjobs.environment("mnist-worker-1")["TF_CONFIG"])
+    assert config["task"] == {"type": "worker", "index": 1}
+    place = f".{tfjobs.namespace}.svc:2222"
+    assert config["cluster"]["worker"] == [f"mnist-worker-0{place}", f"mnist-worker-1{place}"]
+    assert config["cluster"]["ps"] == [f"mnist-ps-0{place}"]
+    assert tfjobs.environment("mnist-worker-1", "beside") == {}
+    services = tfjobs.listed(SERVICES)
+    assert services.keys() == names
+    for name, service in services.items():
+        assert service["spec"]["selector"].items() <= tfjobs.pods()[name]["metadata"]["labels"].items()
+        assert [each["port"] for each in service["spec"]["ports"]] == [2222]
+
+    await tfjobs.run()
+    tfjobs.play("mnist-chief-0", SUCCEEDED)
+    await tfjobs.until("a job that succeeded", lambda: "Succeeded" in tfjobs.states("mnist"))
+    await tfjobs.until("no pods that run", lambda: tfjobs.pods().keys() == {"mnist-chief-0"})
+    await tfjobs.until("no services of those", lambda: tfjobs.listed(SERVICES).keys() == {"mnist-chief-0"})
+
+
+async def test_a_tfjob_without_a_chief_ends_with_its_first_worker(tfjobs: Frameworks) -> None:
+    tfjobs.create("solo", {"Worker": {"replicas": 2}})
+    await tfjobs.until("two pods", lambda: len(tfjobs.pods()) == 2)
+    await tfjobs.run()
+    tfjobs.play("solo-worker-1", SUCCEEDED)
+    await tfjobs.until(
+        "the end of one worker",
+        lambda: tfjobs.job("solo")["status"]["replicaStatuses"]["Worker"].get("succeeded") == 1,
+    )
+    assert "Succeeded" not in tfjobs.states("solo")
+    tfjobs.play("solo-worker-0", SUCCEEDED)
+    await tfjobs.until("a job that succeeded", lambda: "Succeeded" in tfjobs.states("solo"))
+
+
+async def test_a_pytorchjob_s_members_know_their_master_who_decides(pytorchjobs: Frameworks) -> None:
+    types = {"Master": {"replicas": 1}, "Worker": {"replicas": 2, "restartPolicy": "ExitCode"}}
+    pytorchjobs.create("bert", types, runPolicy={"cleanPodPolicy": "All"})
+    names = {"bert-master-0", "bert-worker-0", "bert-worker-1"}
+    await pytorchjobs.until("three pods", lambda: pytorchjobs.pods().keys() == names)
+
+    told = {"MASTER_ADDR": "bert-master-0", "MASTER_PORT": "23456", "WORLD_SIZE": "3", "RANK": "2"}
+    for container in ("pytorch", "beside"):
+        assert told.items() <= pytorchjobs.environment("bert-worker-1", container).items()
+    assert pytorchjobs.environment("bert-master-0")["RANK"] == "0"
+    assert pytorchjobs.listed(SERVICES).keys() == names
+
+    await pytorchjobs.run()
+    pytorchjobs.play("bert-master-0", SUCCEEDED)
+    await pytorchjobs.until("a job that succeeded", lambda: "Succeeded" in pytorchjobs.states("bert"))
+    await pytorchjobs.until("nothing left", lambda: not pytorchjobs.pods())
+    await pytorchjobs.until("no services", lambda: not pytorchjobs.listed(SERVICES))
+    assert "claim" not in pytorchjobs.job("bert")["status"]
+
+
+async def test_a_pytorchjob_s_master_that_fails_for_good_fails_the_job(pytorchjobs: Frameworks) -> None:
+    pytorchjobs.create("bad", {"Master": {"restartPolicy": "ExitCode"}, "Worker": {"replicas": 1}})
+    await pytorchjobs.until("two pods", lambda: len(pytorchjobs.pods()) == 2)
+    await pytorchjobs.run()
+    pytorchjobs.play("bad-master-0", failed(1))
+    await pytorchjobs.until("a job that failed", lambda: "Failed" in pytorchjobs.states("bad"))
+    assert len(pytorchjobs.pods()) == 2
+
+
+async def test_r16_a_claim_changes_the_version_of_a_job_whose_definition_drops_the_claim(
+    tfjobs: Frameworks,
+) -> None:
+    """So a farm that was stopped in front of its first write to the job cannot make it after another's."""
+    tfjobs.create("once", {"Worker": {"replicas": 2}})
+    await tfjobs.until("two pods", lambda: len(tfjobs.pods()) == 2)
+    await tfjobs.until("a status", lambda: "Created" in tfjobs.states("once"))
+    await tfjobs.stop("first")
+    before = tfjobs.job("once")
+    path = PODS.path(tfjobs.namespace, "once-worker-1")
+    tfjobs.server.ask("DELETE", path, {"gracePeriodSeconds": 0})
+    await tfjobs.farm("second")
+    await tfjobs.until("the pod again", lambda: len(tfjobs.pods()) == 2)
+    after = tfjobs.job("once")
+    assert int(after["metadata"]["resourceVersion"]) > int(before["metadata"]["resourceVersion"])
+    told = [each["status"].pop("lastReconcileTime") for each in (before, after)]
+    assert told[0] != told[1]
+    assert before["status"] == after["status"]
