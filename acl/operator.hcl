@@ -1,5 +1,5 @@
 # farmctl with changes. It does not write the agents' records (reality, agents), the farms' presence (farms)
-# and the cluster's own records (meta).
+# and the cluster's own records (meta), but for which cluster of Kubernetes a name stands for.
 key_prefix "farmd/" { policy = "list" }
 
 # People's records, with their audit records.
@@ -18,6 +18,7 @@ key_prefix "farmd/manifests/" { policy = "write" }
 key_prefix "farmd/nodes/" { policy = "write" }
 key_prefix "farmd/failsafe/" { policy = "write" }
 key_prefix "farmd/audit/" { policy = "write" }
+key_prefix "farmd/meta/kubernetes/" { policy = "write" }
 
 # Every edit checks that there is no mutation lock, for which Consul needs the right to write it, and --force
 # deletes it. The item's own lock has the same prefix, so a rule cannot distinguish the two.

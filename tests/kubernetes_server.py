@@ -24,7 +24,7 @@ from tests.kubernetes_certificates import certificates
 from tests.ports import free_ports
 from tests.server_process import ServerProcess
 
-TOKENS = {"farm": "token-of-farm", "reader": "token-of-reader", "nobody": "token-of-nobody"}
+TOKENS = {user: f"token-of-{user}" for user in ("farm", "reader", "spaces", "nobody")}
 
 
 def pod(name: str, **meta: object) -> dict[str, Any]:

@@ -48,6 +48,7 @@ _DONE = {
     "scale": "scaled",
     "rollback": "rolling back",
     "stop": "stopping",
+    "accept": "accepted",
 }
 
 

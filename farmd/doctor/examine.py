@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from farmd.doctor import (
     cluster,
+    clusters,
     consul,
     health,
     leftovers,
@@ -44,7 +45,7 @@ async def examine(client: ConsulClient, keys: Keys, clock: Clock) -> Report:
     servers = await consul.check(client)
     seen = await survey(client, keys, clock)
     findings = [*cluster.check(seen), *presence.check(seen), *work.check(seen), *records.check(seen)]
-    findings += health.check(seen)
+    findings += [*clusters.check(seen), *health.check(seen)]
     lost, passing = _lost(seen), health.passing(seen)
     if passing:
         await clock.sleep(PATIENCE_SECONDS)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
 
+from farmd.kubernetes.definitions import lacking
 from farmd.kubernetes.errors import KubernetesError, UnexpectedAnswer
 from farmd.kubernetes.identity import uid_of
 from farmd.kubernetes.informer import Informer
@@ -21,7 +22,7 @@ from farmd.kubernetes.transport import KubernetesTransport
 from farmd.kubernetes.troubles import Troubles
 from farmd.work.context import Context
 from store.errors import CredentialInvalid, StoreError
-from store.ports import Recorder
+from store.ports import Clock, Recorder
 from store.words import listed
 
 log = structlog.get_logger()
@@ -29,19 +30,25 @@ log = structlog.get_logger()
 LOOK_SECONDS = 5.0
 UNREACHED_SECONDS = 30.0
 CONFIRMED_SECONDS = 1.0
+DEFINITIONS_SECONDS = 600.0
 SKEWED_SECONDS = 30.0
 MOST_DENIALS = 3
 
 
 class Contact:
-    """The contact with one cluster; ``informers`` are those of all kinds of work there."""
+    """The contact with one cluster; ``informers`` are those of all kinds of work there, ``definitions`` those
+    of farmd's own resources that they need, by name.
+    """
 
     def __init__(self, transport: KubernetesTransport, name: str, namespaces: Sequence[str]) -> None:
         self.informers: list[Informer[Any]] = []
+        self.definitions: dict[str, Mapping[str, Any]] = {}
         self._transport, self._name, self._namespaces = transport, name, namespaces
         self._uid = ""
         self._error = "not asked yet"
         self._reached = self._confirmed = -math.inf
+        self._older: dict[str, list[str]] = {}
+        self._compared = -math.inf
         self._pin: Pin | None = None
         self._one = asyncio.Lock()
 
@@ -59,6 +66,7 @@ class Contact:
             while True:
                 try:
                     await self._look(context, self._pin)
+                    await self._compare(context.clock)
                     await troubles.tell(self._found(context), self._uid, sorted(self._namespaces))
                 except StoreError as error:
                     log.debug("kubernetes.not_told", cluster=self._name, code=error.code)
@@ -102,14 +110,27 @@ class Contact:
             else:
                 context.features.withdraw(feature)
 
+    async def _compare(self, clock: Clock) -> None:
+        """Look now and then whether the cluster's definitions are older than this version."""
+        if self._error or clock.mono() - self._compared < DEFINITIONS_SECONDS:
+            return
+        self._compared = clock.mono()
+        for name, definition in self.definitions.items():
+            try:
+                self._older[name] = await lacking(self._transport, definition)
+            except (KubernetesError, CredentialInvalid) as error:
+                log.debug("kubernetes.definition_not_read", definition=name, error=error.message)
+
     def _found(self, context: Context) -> dict[str, str]:
         """The present troubles, in words by code."""
         skew = self._transport.now() - context.clock.now()
+        older = [f"{name} lacks {listed(fields, 3)}" for name, fields in self._older.items() if fields]
         missing = {str(each.source.resource) for each in self.informers if each.doubt and not each.denied}
         found = {
             "unreachable": self._error,
             "identity": self._pin.trouble if self._pin is not None else "",
             "denied": listed([str(each) for each in self._transport.denials.current()], MOST_DENIALS),
+            "older": "; ".join(older),
             "missing": ", ".join(sorted(missing)),
             "clock-skew": _skewed(skew) if abs(skew) > SKEWED_SECONDS else "",
         }

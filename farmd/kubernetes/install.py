@@ -17,11 +17,15 @@ from typing import Any
 import yaml
 
 from farmd.kubernetes.client import APPLY_PATCH, applying
+from farmd.kubernetes.definitions import lacking
 from farmd.kubernetes.errors import NotFound
 from farmd.kubernetes.resources import CRDS, Resource
+from farmd.kubernetes.rights import EVERYWHERE, Rights
+from farmd.kubernetes.rights import GROUP as RIGHTS_GROUP
 from farmd.kubernetes.transport import KubernetesTransport, Request
 from store.errors import Conflict
 from store.ports import Clock
+from store.words import listed
 
 MANAGER = "farmd"
 ESTABLISHED_SECONDS = 60.0
@@ -29,8 +33,19 @@ GROUP = "farmd.io"
 OURS = ("farmjobs",)
 PROGRESSIVE = ("rolloutorchestrators", "stagepodautoscalers", "clusterrole-progressive")
 KNATIVE = "services.serving.knative.dev"
-ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
-_RESOURCES = {each.kind: each for each in (CRDS, ROLES)}
+ROLES = Resource(RIGHTS_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False)
+_RESOURCES = {
+    each.kind: each
+    for each in (
+        CRDS,
+        ROLES,
+        Resource(ROLES.group, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+        Resource(ROLES.group, "v1", "roles", "Role"),
+        Resource(ROLES.group, "v1", "rolebindings", "RoleBinding"),
+    )
+}
+# What of an object of rights must be as it is shipped.
+_SHIPPED = ("rules", "roleRef", "subjects")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +57,35 @@ class Installed:
     state: str
 
 
-def documents(jobs: Sequence[str], *, progressive: bool = False) -> Iterator[dict[str, Any]]:
-    """All objects that farms need for these kinds of jobs, and for progressive rollouts."""
+def documents(
+    jobs: Sequence[str], *, progressive: bool = False, rights: Rights = EVERYWHERE
+) -> Iterator[dict[str, Any]]:
+    """All objects that farms need for these kinds of jobs, and for progressive rollouts.
+
+    Raises:
+        InputInvalid: the subject of the rights is none.
+    """
     folder = resources.files("farmd.kubernetes.manifests")
     names = [*(plural for plural in jobs if plural in OURS), "clusterrole"]
     for name in [*names, *(PROGRESSIVE if progressive else ())]:
-        yield yaml.safe_load((folder / f"{name}.yaml").read_text())
+        found = yaml.safe_load((folder / f"{name}.yaml").read_text())
+        yield from rights.of(found) if found["kind"] == ROLES.kind else (found,)
 
 
 async def install(
-    transport: KubernetesTransport, jobs: Sequence[str], clock: Clock, *, progressive: bool = False
+    transport: KubernetesTransport,
+    jobs: Sequence[str],
+    clock: Clock,
+    *,
+    progressive: bool = False,
+    rights: Rights = EVERYWHERE,
 ) -> list[Installed]:
     """Apply everything but others' definitions, and wait until the API server serves the new resources.
 
     Raises:
         KubernetesError: the server refuses, or does not establish a definition in time.
     """
-    found = list(documents(jobs, progressive=progressive))
+    found = list(documents(jobs, progressive=progressive, rights=rights))
     for each in found:
         if _is_anothers(await _read(transport, each)):
             continue
@@ -67,18 +94,24 @@ async def install(
         await transport.send(Request("PATCH", _path(each), params, body=body, content_type=APPLY_PATCH))
     for each in found:
         await _served(transport, each, clock)
-    return await status(transport, jobs, progressive=progressive)
+    return await status(transport, jobs, progressive=progressive, rights=rights)
 
 
 async def status(
-    transport: KubernetesTransport, jobs: Sequence[str], *, progressive: bool = False
+    transport: KubernetesTransport,
+    jobs: Sequence[str],
+    *,
+    progressive: bool = False,
+    rights: Rights = EVERYWHERE,
 ) -> list[Installed]:
     """What of it is there; for progressive rollouts also the version of Knative."""
     found = []
-    for each in documents(jobs, progressive=progressive):
+    for each in documents(jobs, progressive=progressive, rights=rights):
         name = each["metadata"]["name"]
-        there = await _read(transport, each)
-        found.append(Installed(each["kind"], name, _state(each, there)))
+        state = _state(each, await _read(transport, each))
+        if state == "established" and (fields := await lacking(transport, each)):
+            state = f"older: lacks {listed(fields, 3)}"
+        found.append(Installed(each["kind"], name, state))
     if progressive:
         services = await _read(transport, {"kind": CRDS.kind, "metadata": {"name": KNATIVE}})
         found.append(Installed("Knative", KNATIVE, _version(services)))
@@ -86,7 +119,11 @@ async def status(
 
 
 async def uninstall(
-    transport: KubernetesTransport, jobs: Sequence[str], *, progressive: bool = False
+    transport: KubernetesTransport,
+    jobs: Sequence[str],
+    *,
+    progressive: bool = False,
+    rights: Rights = EVERYWHERE,
 ) -> list[Installed]:
     """Remove everything but others' definitions, unless objects of a definition exist.
 
@@ -94,7 +131,7 @@ async def uninstall(
         Conflict: such objects exist; nothing was removed.
     """
     states: dict[str, str] = {}
-    found = list(documents(jobs, progressive=progressive))
+    found = list(documents(jobs, progressive=progressive, rights=rights))
     for each in found:
         there = await _read(transport, each)
         states[_path(each)] = (
@@ -152,7 +189,8 @@ def _state(each: dict[str, Any], there: dict[str, Any] | None) -> str:
     if there is None:
         return "absent"
     if each["kind"] != CRDS.kind:
-        return "there" if there["rules"] == each["rules"] else "differs"
+        alike = all(there.get(field) == each.get(field) for field in _SHIPPED)
+        return "there" if alike else "differs"
     conditions = there.get("status", {}).get("conditions") or []
     served = any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
     return "established" if served else "waits"
@@ -175,4 +213,5 @@ def _version(services: dict[str, Any] | None) -> str:
 
 
 def _path(each: dict[str, Any]) -> str:
-    return _RESOURCES[each["kind"]].path(name=each["metadata"]["name"])
+    meta = each["metadata"]
+    return _RESOURCES[each["kind"]].path(meta.get("namespace", ""), meta["name"])

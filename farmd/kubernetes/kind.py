@@ -15,7 +15,9 @@ from farmd.jobs.resources.podgroups import flavours
 from farmd.jobs.run_copy import Takeover, all_runs
 from farmd.kubernetes.base import KubernetesKind
 from farmd.kubernetes.informer import Informer
+from farmd.kubernetes.install import documents
 from farmd.kubernetes.items import JobItems, Known, Shared
+from farmd.kubernetes.resources import CRDS
 from farmd.kubernetes.settings import KubernetesSettings
 from farmd.kubernetes.unit import Unit
 from farmd.kubernetes.worker import KubeJobWorker
@@ -55,6 +57,8 @@ class KubeJobs(KubernetesKind):
         self.shared = Shared(settings.name, settings.transport, JobItems(self.units, (settings.feature,)))
         self.runs = Takeover(context)
         super().__init__(context)
+        own = [each for each in documents(settings.jobs) if each["kind"] == CRDS.kind]
+        self.contact.definitions |= {each["metadata"]["name"]: each for each in own}
 
     @property
     def informers(self) -> Sequence[Informer[Any]]:

@@ -54,6 +54,7 @@ class Jobs:
         self._cluster, self._address, self._connect = cluster, consul, connect
         self._farms: dict[str, AsyncExitStack] = {}
         self._running: dict[str, RunningFarm] = {}
+        self._settings: dict[str, KubernetesSettings] = {}
 
     @property
     def consul(self) -> str:
@@ -78,6 +79,10 @@ class Jobs:
     def running(self, farm: str) -> RunningFarm:
         """One of the farms."""
         return self._running[farm]
+
+    def settings(self, farm: str) -> KubernetesSettings:
+        """What a farm was told of the cluster."""
+        return self._settings[farm]
 
     def alerts(self, farm: str) -> Inbox:
         """What a farm told people."""
@@ -116,6 +121,7 @@ class Jobs:
             jobs=(self.resource.plural,),
             gang=self.gang,
         )
+        self._settings[name] = settings
         client = client_of(self._address)
         stack.push_async_callback(client.close)
         outside = {"kubernetes": settings}

@@ -1,0 +1,63 @@
+"""Checks what farms say of the clusters of Kubernetes that they work in: troubles, and disagreement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from farmd.doctor.model import Finding
+from farmd.doctor.survey import Survey
+from store.clusters import ClusterReport
+from store.farms import Member
+from store.words import listed
+
+# The fix of each trouble; the trouble itself says what was found.
+_FIXES = {
+    "unreachable": "farmctl kubernetes status on that machine, with the farm's kubeconfig, says whether the"
+    " address, the network, a certificate or the credential is to blame; the farm goes on by itself",
+    "denied": "farmctl kubernetes install applies the role; bind it to the farm's user with --subject",
+    "identity": "mend [kubernetes] kubeconfig of that farm; or, if the cluster was replaced on purpose:"
+    " farmctl kubernetes accept --name {name}",
+    "missing": "farmctl kubernetes install defines farmd's own; take kinds whose operator is not there out of"
+    " [kubernetes] jobs",
+    "older": "farmctl kubernetes install brings the definitions of this version",
+    "clock-skew": "set the clock of the farm's machine, or of the API server's",
+}
+_UPGRADE = "upgrade farmctl, and run farmctl doctor again"
+
+
+def check(survey: Survey) -> list[Finding]:
+    """The troubles of each farm, and names that do not mean one thing to all farms."""
+    reports: dict[str, dict[str, ClusterReport]] = {}
+    for _, member in survey.decoded("farms", Member):
+        for name, report in member.clusters.items():
+            reports.setdefault(name, {})[member.id] = report
+    return [
+        finding
+        for name, farms in sorted(reports.items())
+        for finding in (*_troubles(name, farms), *_differing(name, farms))
+    ]
+
+
+def _troubles(name: str, farms: dict[str, ClusterReport]) -> Iterator[Finding]:
+    for farm, report in sorted(farms.items()):
+        for code, text in sorted(report.troubles.items()):
+            yield Finding(
+                f"kubernetes-{code}",
+                f"farms/{farm}",
+                f"Kubernetes {name!r}: {text}",
+                _FIXES.get(code, _UPGRADE).format(name=name),
+            )
+
+
+def _differing(name: str, farms: dict[str, ClusterReport]) -> Iterator[Finding]:
+    uids = {farm: report.uid for farm, report in farms.items() if report.uid}
+    namespaces = {farm: ", ".join(report.namespaces) or "all" for farm, report in farms.items()}
+    for what, values in (("clusters (uids of kube-system)", uids), ("namespaces", namespaces)):
+        if len(set(values.values())) > 1:
+            told = listed([f"{farm}: {value}" for farm, value in sorted(values.items())])
+            yield Finding(
+                "kubernetes-differs",
+                f"meta/kubernetes/{name}",
+                f"farms mean different {what} by the name {name!r}: {told}",
+                "give what differs a name of its own in [kubernetes] name, or make the farms alike",
+            )
